@@ -1,0 +1,1 @@
+//! Configuration files and the wiring of server, client and HTTP into one process.

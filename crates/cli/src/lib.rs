@@ -1,0 +1,1 @@
+//! The verbs: arguments, tables, monitors, exit codes.

@@ -1,0 +1,1 @@
+//! Fingerprints, driver manager, dynamic plugin registry, CSI manager, allocation and task runners, client state.

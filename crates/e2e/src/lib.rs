@@ -1,0 +1,1 @@
+//! Whole-system tests: one test binary that drives the real program.

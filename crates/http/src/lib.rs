@@ -1,0 +1,1 @@
+//! The HTTP API: routes, blocking queries, shapes and error texts.

@@ -1,0 +1,1 @@
+//! Broker, workers, planner, heartbeats, the volume reconciler, and the server's endpoints.

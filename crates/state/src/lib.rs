@@ -1,0 +1,1 @@
+//! Tables over persistent maps, secondary indexes, apply(command), watches, snapshots, event feed.

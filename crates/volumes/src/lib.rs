@@ -1,0 +1,1 @@
+//! The heart: modes, claim state machine, reconcile, lease, topology, capabilities, paths.
