@@ -8,7 +8,7 @@ use std::task::{self, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
@@ -21,12 +21,9 @@ use tower_service::Service;
 use crate::codec::BytesCodec;
 use crate::error::innermost;
 use crate::io::BoxIo;
-use crate::{MAX_MESSAGE_BYTES, PeerIdentity, Router, RpcError};
+use crate::router::Kind;
+use crate::{Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, Router, RpcError};
 
-/// A peer that stays silent is asked this often whether it lives.
-const PING_INTERVAL: Duration = Duration::from_secs(4);
-/// ... and given up after this long without an answer.
-const PING_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long calls in progress may take when this side stops.
 const GRACE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -34,6 +31,21 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// Calls in progress per connection, blocking queries included.
 const MAX_CALLS: u32 = 4096;
 const PREFIX: &str = "/caravan/";
+
+/// How soon a peer that went away without a word is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// A peer that stays silent is asked this often whether it is still there.
+    pub interval: Duration,
+    /// It is given up after this long without an answer.
+    pub timeout: Duration,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(4), timeout: Duration::from_secs(4) }
+    }
+}
 
 /// The calling side. Clones share the connection, which is closed when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -47,11 +59,11 @@ pub(crate) struct Connection {
 pub(crate) struct NotSent;
 
 impl Connection {
-    pub(crate) async fn handshake(io: BoxIo) -> Result<Self, RpcError> {
+    pub(crate) async fn handshake(io: BoxIo, keep_alive: KeepAlive) -> Result<Self, RpcError> {
         let (send, driver) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_interval(keep_alive.interval)
+            .keep_alive_timeout(keep_alive.timeout)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -98,6 +110,18 @@ impl Connection {
         Ok(items.map_err(|status| RpcError::from_status(&status)).boxed())
     }
 
+    /// Sends `input` as messages and answers with the messages that come back. If `input` fails,
+    /// it ends there.
+    pub(crate) async fn duplex(
+        &self,
+        name: &str,
+        input: impl Stream<Item = Bytes> + Send + 'static,
+    ) -> Result<BoxStream<'static, Result<Bytes, RpcError>>, RpcError> {
+        let answer = self.grpc().streaming(tonic::Request::new(input), path(name)?, BytesCodec).await;
+        let items = answer.map_err(|status| RpcError::from_status(&status))?.into_inner();
+        Ok(items.map_err(|status| RpcError::from_status(&status)).boxed())
+    }
+
     fn grpc(&self) -> tonic::client::Grpc<Sender> {
         tonic::client::Grpc::with_origin(Sender(self.send.clone()), http::Uri::from_static("http://caravan"))
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -133,6 +157,7 @@ pub(crate) async fn serve(
     io: BoxIo,
     router: Arc<Router>,
     peer: PeerIdentity,
+    keep_alive: KeepAlive,
     cancel: CancellationToken,
 ) -> Result<(), hyper::Error> {
     // Ends with the connection too, so that what handlers started elsewhere learns of it.
@@ -144,8 +169,8 @@ pub(crate) async fn serve(
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_interval(keep_alive.interval)
+        .keep_alive_timeout(keep_alive.timeout)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(MAX_CALLS)
@@ -168,24 +193,46 @@ async fn dispatch(
     let mut grpc = tonic::server::Grpc::new(BytesCodec)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    if router.serves_stream(&name) {
-        let open = tower::service_fn(|request: tonic::Request<Bytes>| {
-            let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
-            async move {
-                let items = router.stream_bytes(name, peer, calls, request.into_inner()).await;
-                let items = items.map_err(RpcError::into_status)?;
-                Ok(tonic::Response::new(items.map_err(RpcError::into_status)))
-            }
-        });
-        grpc.server_streaming(open, request).await
-    } else {
-        let call = tower::service_fn(|request: tonic::Request<Bytes>| {
-            let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
-            async move {
-                let answer = router.call_bytes(name, peer, calls, request.into_inner()).await;
-                answer.map(tonic::Response::new).map_err(RpcError::into_status)
-            }
-        });
-        grpc.unary(call, request).await
+    match router.kind(&name) {
+        Kind::Unary => {
+            let call = tower::service_fn(|request: tonic::Request<Bytes>| {
+                let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
+                async move {
+                    let answer = router.call_bytes(name, peer, calls, request.into_inner()).await;
+                    answer.map(tonic::Response::new).map_err(RpcError::into_status)
+                }
+            });
+            grpc.unary(call, request).await
+        }
+        Kind::Stream => {
+            let open = tower::service_fn(|request: tonic::Request<Bytes>| {
+                let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
+                async move { answer(router.stream_bytes(name, peer, calls, request.into_inner()).await) }
+            });
+            grpc.server_streaming(open, request).await
+        }
+        Kind::Duplex => {
+            let open = tower::service_fn(|request: tonic::Request<tonic::Streaming<Bytes>>| {
+                let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
+                async move {
+                    let mut input = request.into_inner();
+                    // What the caller sends first is the request.
+                    let first = input.message().await?.ok_or_else(|| {
+                        RpcError::new(Code::Invalid, format!("{name} was called without a request"))
+                            .into_status()
+                    })?;
+                    let input = ItemStream::new(input.map_err(|status| RpcError::from_status(&status)));
+                    answer(router.duplex_bytes(name, peer, calls, first, input).await)
+                }
+            });
+            grpc.streaming(open, request).await
+        }
     }
+}
+
+fn answer(
+    items: Result<ItemStream<Bytes>, RpcError>,
+) -> Result<tonic::Response<impl Stream<Item = Result<Bytes, tonic::Status>>>, tonic::Status> {
+    let items = items.map_err(RpcError::into_status)?;
+    Ok(tonic::Response::new(items.map_err(RpcError::into_status)))
 }

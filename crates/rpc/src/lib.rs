@@ -1,6 +1,6 @@
 //! The agents' own transport.
 //!
-//! A call is a [`Method`] or a [`StreamMethod`] (a name and its types), served by a [`Router`] and
+//! A call is a [`Method`], a [`StreamMethod`] or a [`DuplexMethod`] (a name and its types), served by a [`Router`] and
 //! made through a [`Channel`]. Where the router is makes no difference to either side:
 //!
 //! - in the same process ([`Channel::local`]): values are handed over as they are, no socket, no
@@ -13,6 +13,8 @@
 //! In all three a call that is dropped drops its handler, a panic in a handler is an
 //! [`RpcError`] with [`Code::Internal`], and an error arrives as it was sent.
 //!
+//! The calls that agents make are in [`methods`].
+//!
 //! What is on the wire: `docs/design/rpc.md`.
 
 mod channel;
@@ -21,6 +23,7 @@ mod error;
 mod h2;
 mod io;
 mod method;
+pub mod methods;
 mod reverse;
 mod router;
 mod server;
@@ -28,8 +31,9 @@ mod wire;
 
 pub use channel::{Channel, ConnectOptions, ItemStream, RetryPolicy};
 pub use error::{Code, RpcError, ServeError};
+pub use h2::KeepAlive;
 pub use io::{Acceptor, BoxIo, Connector, Io, TcpAcceptor, TcpConnector};
-pub use method::{Context, Method, PeerIdentity, Secret, StreamMethod};
+pub use method::{Context, DuplexMethod, Method, PeerIdentity, Secret, StreamMethod};
 pub use reverse::{Connectivity, Registration, ReverseOptions, ReverseRegistry, ReverseService};
 pub use router::{Router, RouterBuilder};
 pub use server::{AllowAll, Authenticator, RpcServer, ServerOptions};

@@ -26,6 +26,18 @@ pub trait StreamMethod: 'static {
     type Item: Serialize + DeserializeOwned + Send + 'static;
 }
 
+/// A call with streams both ways, such as a terminal.
+pub trait DuplexMethod: 'static {
+    /// Name on the wire, unique in a router.
+    const NAME: &'static str;
+    /// What the caller sends first.
+    type Request: Serialize + DeserializeOwned + Send + 'static;
+    /// What the caller sends afterwards, repeatedly.
+    type Input: Serialize + DeserializeOwned + Send + 'static;
+    /// What comes back, repeatedly.
+    type Output: Serialize + DeserializeOwned + Send + 'static;
+}
+
 /// Around a call: who made it, and whether it is still wanted.
 #[derive(Debug, Clone)]
 pub struct Context {

@@ -197,7 +197,7 @@ impl ReverseService {
         self.state
             .send_replace(Connectivity::Connected { server: server.clone(), target: target.to_owned() });
         let router = Arc::clone(&self.options.router);
-        match h2::serve(io, router, server, cancel.clone()).await {
+        match h2::serve(io, router, server, self.options.connect.keep_alive, cancel.clone()).await {
             Ok(()) => RpcError::unavailable(format!("{target} closed the connection")),
             Err(error) => RpcError::unavailable(format!("the connection to {target} was lost: {error}")),
         }

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::h2::{self, Connection};
+use crate::h2::{self, Connection, KeepAlive};
 use crate::io::{Acceptor, BoxIo, TcpAcceptor};
 use crate::wire::{self, Hello, Role};
 use crate::{Channel, Code, PeerIdentity, ReverseRegistry, Router, RpcError, ServeError};
@@ -59,6 +59,8 @@ pub struct ServerOptions {
     pub registry: ReverseRegistry,
     /// What to make of accepted connections.
     pub acceptor: Arc<dyn Acceptor>,
+    /// How soon a peer that went away without a word is noticed.
+    pub keep_alive: KeepAlive,
     /// Connections at a time; more are told to come back later.
     pub max_connections: usize,
 }
@@ -72,6 +74,7 @@ impl ServerOptions {
             authenticator: Arc::new(AllowAll),
             registry: ReverseRegistry::default(),
             acceptor: Arc::new(TcpAcceptor),
+            keep_alive: KeepAlive::default(),
             max_connections: 8192,
         }
     }
@@ -190,7 +193,7 @@ async fn talk(
     wire::accept(&mut io, &options.identity).await.map_err(|error| lost(&error))?;
     match (role, &peer) {
         (Role::Reversed, PeerIdentity::Client { node_id, .. }) => {
-            let connection = Connection::handshake(io).await?;
+            let connection = Connection::handshake(io, options.keep_alive).await?;
             let closed = connection.closed();
             let channel = Channel::over(connection, peer.clone());
             let _entry = options.registry.register(node_id.clone(), channel);
@@ -200,6 +203,10 @@ async fn talk(
             }
             Ok(())
         }
-        _ => h2::serve(io, Arc::clone(&options.router), peer, cancel).await.map_err(|error| lost(&error)),
+        _ => {
+            let router = Arc::clone(&options.router);
+            let ended = h2::serve(io, router, peer, options.keep_alive, cancel).await;
+            ended.map_err(|error| lost(&error))
+        }
     }
 }

@@ -17,7 +17,7 @@ use self::remote::Remote;
 pub use self::remote::{ConnectOptions, RetryPolicy};
 use crate::codec::{decode_response, encode};
 use crate::h2::Connection;
-use crate::{Code, Method, PeerIdentity, Router, RpcError, StreamMethod};
+use crate::{Code, DuplexMethod, Method, PeerIdentity, Router, RpcError, StreamMethod};
 
 /// A way to call the methods of another agent, or of this one. Cheap to clone.
 ///
@@ -108,6 +108,33 @@ impl Channel {
         ItemStream::new(stream::once(open).try_flatten())
     }
 
+    /// Calls `M`, sending it `input` as it comes. What holds for [`Self::stream`] holds here; the
+    /// handler sees `input` end when it ends here.
+    pub fn duplex<M: DuplexMethod>(
+        &self,
+        request: M::Request,
+        input: impl Stream<Item = M::Input> + Send + 'static,
+    ) -> ItemStream<M::Output> {
+        let channel = self.clone();
+        let open = async move {
+            if let Inner::Local { router, peer } = &*channel.0 {
+                let input = ItemStream::new(input.map(Ok));
+                return Ok(router.duplex_local::<M>(peer.clone(), request, input).await?.boxed());
+            }
+            let first = encode(M::NAME, &request)?;
+            // An item that cannot be encoded ends the input: there is no way to send an error.
+            let input = input
+                .map(|item| encode(M::NAME, &item))
+                .inspect_err(|error| tracing::error!(method = M::NAME, %error, "an input is not sent"))
+                .take_while(|item| std::future::ready(item.is_ok()))
+                .filter_map(|item| std::future::ready(item.ok()));
+            let input = stream::once(std::future::ready(first)).chain(input);
+            let items = channel.connection().await?.duplex(M::NAME, input).await?;
+            Ok(items.and_then(|item| std::future::ready(decode_response(M::NAME, &item))).boxed())
+        };
+        ItemStream::new(stream::once(open).try_flatten())
+    }
+
     /// A connection that is ready to take a request.
     async fn connection(&self) -> Result<Connection, RpcError> {
         match &*self.0 {
@@ -132,7 +159,8 @@ async fn within<T>(
     })
 }
 
-/// The answers of a [`StreamMethod`]. Ends after an error; dropping it ends the call.
+/// The answers of a [`StreamMethod`] or a [`DuplexMethod`], or the inputs of the latter. Ends after
+/// an error; dropping the answers ends the call.
 pub struct ItemStream<T>(Option<BoxStream<'static, Result<T, RpcError>>>);
 
 impl<T> fmt::Debug for ItemStream<T> {

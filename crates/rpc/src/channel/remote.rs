@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::error::innermost;
-use crate::h2::Connection;
+use crate::h2::{Connection, KeepAlive};
 use crate::io::{BoxIo, Connector, TcpConnector};
 use crate::wire::{self, Hello, Role, VERSION};
 use crate::{Code, PeerIdentity, RpcError};
@@ -57,6 +57,8 @@ pub struct ConnectOptions {
     pub retry: RetryPolicy,
     /// How to open connections.
     pub connector: Arc<dyn Connector>,
+    /// How soon a server that went away without a word is noticed.
+    pub keep_alive: KeepAlive,
 }
 
 impl ConnectOptions {
@@ -68,6 +70,7 @@ impl ConnectOptions {
             region: region.into(),
             retry: RetryPolicy::default(),
             connector: Arc::new(TcpConnector::default()),
+            keep_alive: KeepAlive::default(),
         }
     }
 
@@ -144,7 +147,7 @@ impl Remote {
             let target = &self.options.targets[index];
             let attempt = async {
                 let (io, _) = self.options.dial(target, Role::Rpc).await?;
-                Connection::handshake(io).await
+                Connection::handshake(io, self.options.keep_alive).await
             };
             match attempt.await {
                 Ok(connection) => {

@@ -1,10 +1,11 @@
 //! Connections: made late, lost, refused, and made again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use caravan_rpc::{
-    Authenticator, Channel, Code, Connectivity, Hello, PeerIdentity, ReverseOptions, ReverseRegistry,
-    ReverseService, Role, RpcError, ServeError, ServerOptions,
+    Authenticator, Channel, Code, ConnectOptions, Connectivity, Hello, KeepAlive, PeerIdentity,
+    ReverseOptions, ReverseRegistry, ReverseService, Role, RpcError, ServeError, ServerOptions,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -215,6 +216,40 @@ async fn the_way_back_is_made_again_after_it_was_cut() {
     let error = registry.get("node-1").unwrap_err();
     assert_eq!(error.code, Code::NoPath);
     assert!(error.message.contains("node-1"), "{error}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_went_silent_is_noticed_on_both_sides() {
+    let keep_alive = KeepAlive { interval: Duration::from_millis(250), timeout: Duration::from_millis(250) };
+    let registry = ReverseRegistry::default();
+    let (server_router, mut seen) = router();
+    let serve = ServerOptions {
+        registry: registry.clone(),
+        keep_alive,
+        ..ServerOptions::new(server(), server_router)
+    };
+    let running = Running::start(any_port(), serve).await;
+    let proxy = Proxy::start(running.addr).await;
+    let connect = ConnectOptions { keep_alive, ..options(&[proxy.addr]) };
+
+    let (service, mut state) =
+        ReverseService::new(ReverseOptions { connect: connect.clone(), router: router().0 });
+    let service = tokio::spawn(service.run(CancellationToken::new()));
+    wait_until(&registry, true).await;
+    let connected = |state: &Connectivity| matches!(state, Connectivity::Connected { .. });
+    tokio::time::timeout(PATIENCE, state.wait_for(connected)).await.unwrap().unwrap();
+    let channel = Channel::connect(connect);
+    let call = tokio::spawn(async move { channel.call::<Hang>((), None).await });
+    expect(&mut seen, &[Seen::Started("hang")]).await;
+
+    proxy.freeze();
+    assert_eq!(call.await.unwrap().unwrap_err().code, Code::Unavailable);
+    expect(&mut seen, &[Seen::Cancelled("hang")]).await;
+    wait_until(&registry, false).await;
+    let disconnected = |state: &Connectivity| !connected(state);
+    tokio::time::timeout(PATIENCE, state.wait_for(disconnected)).await.unwrap().unwrap();
+    service.abort();
     running.stop().await;
 }
 

@@ -177,6 +177,26 @@ async fn dropping_a_stream_drops_the_handlers_stream() {
 }
 
 #[tokio::test]
+async fn a_duplex_call_answers_while_it_is_still_sent_to() {
+    everywhere(async |way: Way| {
+        let (words, input) = mpsc::unbounded_channel();
+        let input = futures::stream::unfold(input, async |mut input: mpsc::UnboundedReceiver<String>| {
+            Some((input.recv().await?, input))
+        });
+        let mut answers = way.channel.duplex::<Shout>("you".into(), input);
+        assert_eq!(answers.next().await, Some(Ok("hello you".into())), "{}", way.name);
+        for word in ["one", "two"] {
+            words.send(word.into()).unwrap();
+            assert_eq!(answers.next().await, Some(Ok(word.to_uppercase())), "{}", way.name);
+        }
+        drop(words);
+        assert_eq!(answers.next().await, Some(Ok("bye".into())), "{}", way.name);
+        assert_eq!(answers.next().await, None);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn many_calls_at_once_do_not_mix() {
     everywhere(async |way: Way| {
         let calls = (0..200).map(|n| {

@@ -2,13 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use caravan_rpc::{
-    Code, ConnectOptions, Context, Method, PeerIdentity, RetryPolicy, Router, RpcError, RpcServer, Secret,
-    ServerOptions, StreamMethod,
+    Code, ConnectOptions, Context, DuplexMethod, ItemStream, Method, PeerIdentity, RetryPolicy, Router,
+    RpcError, RpcServer, Secret, ServerOptions, StreamMethod,
 };
+use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -121,6 +125,22 @@ fn watch(seen: &mpsc::UnboundedSender<Seen>, cx: &Context, name: &'static str) -
     OnDrop(seen.clone(), name)
 }
 
+/// Greets, then answers each word in capitals, and ends with "bye" when the words end.
+pub(crate) struct Shout;
+
+impl DuplexMethod for Shout {
+    const NAME: &'static str = "Test.Shout";
+    type Request = String;
+    type Input = String;
+    type Output = String;
+}
+
+fn shout(name: String, words: ItemStream<String>) -> impl Stream<Item = Result<String, RpcError>> + Send {
+    let hello = futures::stream::iter([Ok(format!("hello {name}"))]);
+    let bye = futures::stream::iter([Ok(String::from("bye"))]);
+    hello.chain(words.map(|word| Ok(word?.to_uppercase()))).chain(bye)
+}
+
 pub(crate) fn router() -> (Arc<Router>, mpsc::UnboundedReceiver<Seen>) {
     let (seen, watching) = mpsc::unbounded_channel();
     let for_stream = seen.clone();
@@ -136,6 +156,7 @@ pub(crate) fn router() -> (Arc<Router>, mpsc::UnboundedReceiver<Seen>) {
                 std::future::pending().await
             }
         })
+        .duplex::<Shout, _, _, _>(async |_, name, words| Ok(shout(name, words)))
         .stream::<Count, _, _, _>(move |cx, count| {
             let watch = watch(&for_stream, &cx, "count");
             async move { Ok(count_up(count, watch)) }
@@ -227,6 +248,7 @@ pub(crate) struct Proxy {
     pub(crate) addr: SocketAddr,
     connections: Arc<std::sync::Mutex<Vec<AbortHandle>>>,
     accept: AbortHandle,
+    frozen: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -235,24 +257,46 @@ impl Proxy {
         let addr = listener.local_addr().unwrap();
         let connections: Arc<std::sync::Mutex<Vec<AbortHandle>>> = Arc::default();
         let opened = Arc::clone(&connections);
+        let frozen = Arc::new(AtomicBool::new(false));
+        let freeze = Arc::clone(&frozen);
         let accept = tokio::spawn(async move {
             loop {
-                let (mut near, _) = listener.accept().await.unwrap();
+                let (near, _) = listener.accept().await.unwrap();
+                let freeze = Arc::clone(&freeze);
                 let pipe = tokio::spawn(async move {
-                    if let Ok(mut far) = TcpStream::connect(to).await {
-                        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                    if let Ok(far) = TcpStream::connect(to).await {
+                        let (near, far) = (near.into_split(), far.into_split());
+                        tokio::join!(pipe(near.0, far.1, &freeze), pipe(far.0, near.1, &freeze));
                     }
                 });
                 opened.lock().unwrap().push(pipe.abort_handle());
             }
         });
-        Self { addr, connections, accept: accept.abort_handle() }
+        Self { addr, connections, accept: accept.abort_handle(), frozen }
+    }
+
+    /// From now on nothing gets through, and nobody is told.
+    pub(crate) fn freeze(&self) {
+        self.frozen.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             connection.abort();
         }
+    }
+}
+
+async fn pipe(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, frozen: &AtomicBool) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if !frozen.load(Ordering::SeqCst) && to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+    // The end is not passed on either while frozen.
+    if frozen.load(Ordering::SeqCst) {
+        std::future::pending::<()>().await;
     }
 }
 
