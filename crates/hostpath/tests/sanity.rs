@@ -1,6 +1,7 @@
 //! The plugin as a real process: the interface's own test suite, and what that suite does not try.
 
 mod life;
+mod private_root;
 mod support;
 
 use std::{

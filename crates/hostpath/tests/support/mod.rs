@@ -27,17 +27,26 @@ pub struct Plugin {
 impl Plugin {
     /// Starts the plugin with these flags, besides those for its places, and waits until it serves.
     pub fn start(flags: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut plugin =
-            Self { directory, flags, process: None, reader: None, log: Arc::new(Mutex::new(String::new())) };
+        let mut plugin = Self::prepare(flags);
         plugin.restart();
         plugin
     }
 
+    /// A directory for a plugin that is still to be started.
+    pub fn prepare(flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Self { directory, flags, process: None, reader: None, log: Arc::new(Mutex::new(String::new())) }
+    }
+
     /// Starts the process (again).
     pub fn restart(&mut self) {
-        let mut child = self.command().stderr(Stdio::piped()).spawn().expect("the plugin starts");
+        self.start_command(self.command());
+    }
+
+    /// Starts the process by another command and waits until it serves.
+    pub fn start_command(&mut self, mut command: Command) {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the plugin starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is piped"));
         self.process = Some(child);
         let mut line = String::new();
