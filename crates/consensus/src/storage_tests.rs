@@ -19,7 +19,7 @@ use crate::{BoxError, Error, ServerId, StateMachine};
 
 /// Remembers how many commands it saw.
 #[derive(Debug, Default)]
-struct Counter(u64);
+pub(crate) struct Counter(u64);
 
 impl StateMachine for Counter {
     fn apply(&mut self, _index: u64, _command: &[u8]) -> Vec<u8> {
