@@ -1,1 +1,26 @@
-//! Ids, jobs, allocations, evaluations, plans, nodes, volumes, claims, plugins, the replicated commands, and their JSON as API clients know it.
+//! The words of Caravan: ids, jobs, allocations, evaluations, plans, nodes, deployments, volumes,
+//! claims, plugins, the replicated commands and the messages between agents.
+//!
+//! Everything here is data with small pure helpers: no I/O, no clocks, no async. Structs whose JSON
+//! clients see serialise to exactly that JSON (`http-api` shapes); the same serde description is used
+//! for MessagePack with named fields, where times are integers.
+
+pub mod alloc;
+pub mod api;
+pub mod command;
+pub mod deployment;
+pub mod eval;
+pub mod id;
+pub mod job;
+pub mod node;
+pub mod plan;
+pub mod plugin;
+pub mod ser;
+pub mod time;
+pub mod volume;
+pub mod wire;
+
+pub use id::{
+    AllocId, DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId, VolumeKey,
+};
+pub use time::{Nanos, Time, UnixNanos};

@@ -1,0 +1,324 @@
+//! The replicated commands: everything that changes the shared state.
+//!
+//! A command carries `now` and every generated id, so that applying it is deterministic. Encoded as
+//! MessagePack with named fields.
+
+use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
+use crate::deployment::Deployment;
+use crate::eval::Evaluation;
+use crate::id::{AllocId, EvalId, JobKey, NodeId, VolumeKey};
+use crate::job::Job;
+use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
+use crate::plan::StopAlloc;
+use crate::time::UnixNanos;
+use crate::volume::{Claim, ClaimId, MountProof, Volume};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A change of the shared state, with the time at which it was decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Command {
+    /// When the proposer decided.
+    pub now: UnixNanos,
+    /// What.
+    pub change: Change,
+}
+
+/// What changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Change {
+    /// A client registers or reports anew. Status, eligibility, drain and events are kept from the
+    /// existing row, except that the given `status` is taken. `evals` are made in the same step.
+    NodeRegister {
+        /// The node as reported.
+        node: Box<Node>,
+        /// Evaluations that follow from it.
+        evals: Vec<Evaluation>,
+    },
+    /// Heartbeats arrived again or were missed.
+    NodeStatus {
+        /// Node.
+        node: NodeId,
+        /// New status.
+        status: NodeStatus,
+        /// Why, shown as a node event.
+        event: Option<NodeEvent>,
+        /// Evaluations that follow from it.
+        evals: Vec<Evaluation>,
+    },
+    /// Things that happened on a node.
+    NodeEvents {
+        /// Events by node.
+        events: BTreeMap<NodeId, Vec<NodeEvent>>,
+    },
+    /// May the scheduler place there.
+    NodeEligibility {
+        /// Node.
+        node: NodeId,
+        /// New value.
+        eligibility: Eligibility,
+        /// Evaluations that follow from it.
+        evals: Vec<Evaluation>,
+    },
+    /// Drain set or ended.
+    NodeDrain {
+        /// Node.
+        node: NodeId,
+        /// In force, or none.
+        drain: Option<DrainStrategy>,
+        /// Eligible once no drain is in force.
+        mark_eligible: bool,
+        /// Evaluations that follow from it.
+        evals: Vec<Evaluation>,
+    },
+    /// A node is removed.
+    NodeDelete {
+        /// Node.
+        node: NodeId,
+        /// Evaluations that follow from it.
+        evals: Vec<Evaluation>,
+    },
+    /// A job is registered; unchanged specifications keep their version.
+    JobRegister {
+        /// The job; version and indexes are set by apply.
+        job: Box<Job>,
+        /// Refuse unless the job's `JobModifyIndex` is this (0: unless it is new).
+        expect_modify_index: Option<u64>,
+        /// The evaluation, none for periodic and parameterized jobs.
+        eval: Option<Evaluation>,
+        /// The text that was submitted.
+        source: Option<JobSource>,
+    },
+    /// A job is stopped, or removed with all that belongs to it once its allocations are over.
+    JobDeregister {
+        /// Job.
+        key: JobKey,
+        /// Remove it.
+        purge: bool,
+        /// The evaluation that stops its allocations.
+        eval: Option<Evaluation>,
+    },
+    /// Evaluations are made or changed.
+    Evals {
+        /// Rows to write.
+        evals: Vec<Evaluation>,
+    },
+    /// Evaluations are removed, with their terminal allocations where named.
+    Collect {
+        /// Evaluations.
+        evals: Vec<EvalId>,
+        /// Allocations.
+        allocs: Vec<AllocId>,
+    },
+    /// The accepted part of a plan.
+    Plan(Box<PlanCommit>),
+    /// Clients tell how their allocations do.
+    AllocUpdates {
+        /// Updates.
+        updates: Vec<AllocUpdate>,
+        /// Evaluations that follow from them.
+        evals: Vec<Evaluation>,
+    },
+    /// Users ask for changes of allocations.
+    AllocTransitions {
+        /// By allocation.
+        transitions: BTreeMap<AllocId, DesiredTransition>,
+        /// Evaluations that follow from them.
+        evals: Vec<Evaluation>,
+    },
+    /// Deployments are made or changed.
+    Deployments {
+        /// Rows to write.
+        deployments: Vec<Deployment>,
+    },
+    /// Volumes are written: registered, intended, created, changed. Refused if the row changed since
+    /// `expect_modify_index` (0: unless it is new).
+    VolumeWrite {
+        /// The row; indexes are set by apply.
+        volume: Box<Volume>,
+        /// Index that the writer saw.
+        expect_modify_index: u64,
+    },
+    /// A volume is removed. Refused while claims hold, unless forced.
+    VolumeDelete {
+        /// Which.
+        key: VolumeKey,
+        /// Remove it although claims hold whose allocations are over.
+        force: bool,
+    },
+    /// A claim moves on. Refused if it changed since `expect_modify_index`.
+    ClaimStep {
+        /// Which.
+        id: ClaimId,
+        /// Index that the writer saw.
+        expect_modify_index: u64,
+        /// What happened.
+        step: ClaimStep,
+    },
+    /// Nothing: a barrier.
+    Noop,
+}
+
+impl Change {
+    /// Name of the kind, for logs and event types.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NodeRegister { .. } => "NodeRegister",
+            Self::NodeStatus { .. } => "NodeStatus",
+            Self::NodeEvents { .. } => "NodeEvents",
+            Self::NodeEligibility { .. } => "NodeEligibility",
+            Self::NodeDrain { .. } => "NodeDrain",
+            Self::NodeDelete { .. } => "NodeDelete",
+            Self::JobRegister { .. } => "JobRegister",
+            Self::JobDeregister { .. } => "JobDeregister",
+            Self::Evals { .. } => "Evals",
+            Self::Collect { .. } => "Collect",
+            Self::Plan(_) => "Plan",
+            Self::AllocUpdates { .. } => "AllocUpdates",
+            Self::AllocTransitions { .. } => "AllocTransitions",
+            Self::Deployments { .. } => "Deployments",
+            Self::VolumeWrite { .. } => "VolumeWrite",
+            Self::VolumeDelete { .. } => "VolumeDelete",
+            Self::ClaimStep { .. } => "ClaimStep",
+            Self::Noop => "Noop",
+        }
+    }
+}
+
+/// The text of a submitted job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct JobSource {
+    /// Text.
+    pub source: String,
+    /// `hcl2` or `json`.
+    pub format: String,
+    /// Variables given as flags.
+    pub variable_flags: BTreeMap<String, String>,
+    /// Variables given as text.
+    pub variables: String,
+}
+
+/// The accepted part of a plan, written in one step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlanCommit {
+    /// The evaluation that asked for it.
+    pub eval_id: EvalId,
+    /// The job that new allocations run; their own `job` field is empty on the wire to save space.
+    pub job: Option<Arc<Job>>,
+    /// New and updated allocations.
+    pub placements: Vec<Allocation>,
+    /// Allocations to stop.
+    pub stops: Vec<StopAlloc>,
+    /// Claims granted, phase reserved.
+    pub claims: Vec<Claim>,
+    /// Evaluations changed and made by it.
+    pub evals: Vec<Evaluation>,
+}
+
+/// What happened to a claim. Which steps are legal in which phase is decided by `caravan-volumes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClaimStep {
+    /// Controller publish is about to be called.
+    IntendAttach {
+        /// The plugin's id of the node.
+        external_node_id: String,
+    },
+    /// The volume is attached (or the plugin does not attach).
+    Attached {
+        /// What the plugin answered.
+        publish_context: BTreeMap<String, String>,
+        /// Whether a controller call was needed.
+        needs_attach: bool,
+        /// The plugin's id of the node.
+        external_node_id: String,
+    },
+    /// The client proved its mount.
+    Mounted {
+        /// Proof.
+        proof: MountProof,
+    },
+    /// The allocation is over: the client must let go.
+    Release,
+    /// The client proved that nothing is published.
+    Unpublished,
+    /// The client proved that nothing is staged, or that the stage has other users.
+    Unstaged,
+    /// Controller unpublish is about to be called.
+    IntendDetach,
+    /// Another claim on the same node still uses the attachment and owes its detach.
+    LeftAttached,
+    /// Nothing is left.
+    Freed,
+    /// The node vanished.
+    Fence {
+        /// When the volume may be handed on.
+        until: UnixNanos,
+    },
+    /// The step failed or must wait.
+    Failed {
+        /// The plugin's words, or the reason of the wait.
+        error: String,
+        /// When it is tried again.
+        next_try: UnixNanos,
+    },
+}
+
+/// What applying a command answers to its proposer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Index of the command.
+    pub index: u64,
+    /// Why nothing was changed, if so.
+    pub refused: Option<Refusal>,
+}
+
+/// Why a command changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The job changed, with the index it has now.
+    #[error("Enforcing job modify index {expected}: {}", if *actual == 0 { "job does not exist".to_owned() } else if *expected == 0 { "job already exists".to_owned() } else { format!("job exists with conflicting job modify index: {actual}") })]
+    JobModifyIndex {
+        /// Asked for.
+        expected: u64,
+        /// Found; 0 = no such job.
+        actual: u64,
+    },
+    /// The row changed since the writer looked.
+    #[error("{what} changed meanwhile")]
+    Changed {
+        /// Kind and id of the row.
+        what: String,
+    },
+    /// There is no such row.
+    #[error("{what} not found")]
+    NotFound {
+        /// Kind and id of the row.
+        what: String,
+    },
+    /// The volume has claims.
+    #[error("volume in use: {volume}")]
+    VolumeInUse {
+        /// Which.
+        volume: String,
+    },
+    /// The step is not legal in the claim's phase.
+    #[error("claim of allocation {alloc} on volume {volume} cannot take step {step} in phase {phase}")]
+    IllegalStep {
+        /// Volume.
+        volume: String,
+        /// Allocation.
+        alloc: String,
+        /// Step.
+        step: String,
+        /// Phase.
+        phase: String,
+    },
+    /// A claim in a plan does not fit the volume any more.
+    #[error("{0}")]
+    ClaimRefused(String),
+    /// The change makes no sense, in one sentence.
+    #[error("{0}")]
+    Invalid(String),
+}

@@ -1,0 +1,181 @@
+//! Newtypes for ids, so that one kind of id can never be passed for another.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Wraps the text of an id.
+            pub fn new(text: impl AsRef<str>) -> Self {
+                Self(Arc::from(text.as_ref()))
+            }
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+            /// Whether this is the empty id (no object).
+            pub fn is_empty(&self) -> bool {
+                self.0.is_empty()
+            }
+            /// The first eight characters, as shown in tables.
+            pub fn short(&self) -> &str {
+                self.0.get(..8).unwrap_or(&self.0)
+            }
+        }
+        impl Default for $name {
+            fn default() -> Self {
+                Self(Arc::from(""))
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self::new(text)
+            }
+        }
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(Arc::from(text))
+            }
+        }
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                &*self.0 == other
+            }
+        }
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                &*self.0 == *other
+            }
+        }
+    };
+}
+
+id!(
+    /// A client agent, by UUID.
+    NodeId
+);
+id!(
+    /// An allocation, by UUID.
+    AllocId
+);
+id!(
+    /// An evaluation, by UUID.
+    EvalId
+);
+id!(
+    /// A deployment, by UUID.
+    DeploymentId
+);
+id!(
+    /// A job within its namespace.
+    JobId
+);
+id!(
+    /// A namespace.
+    Namespace
+);
+id!(
+    /// A CSI volume within its namespace.
+    VolumeId
+);
+id!(
+    /// A CSI plugin, global to the region.
+    PluginId
+);
+
+impl Namespace {
+    /// The namespace that is always there.
+    pub fn default_namespace() -> Self {
+        Self::new("default")
+    }
+}
+
+/// A job: namespace and id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobKey {
+    /// Namespace of the job.
+    pub namespace: Namespace,
+    /// Id of the job.
+    pub id: JobId,
+}
+
+impl JobKey {
+    /// Key of a job in a namespace.
+    pub fn new(namespace: impl Into<Namespace>, id: impl Into<JobId>) -> Self {
+        Self { namespace: namespace.into(), id: id.into() }
+    }
+}
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.id)
+    }
+}
+
+/// A volume: namespace and id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeKey {
+    /// Namespace of the volume.
+    pub namespace: Namespace,
+    /// Id of the volume.
+    pub id: VolumeId,
+}
+
+impl VolumeKey {
+    /// Key of a volume in a namespace.
+    pub fn new(namespace: impl Into<Namespace>, id: impl Into<VolumeId>) -> Self {
+        Self { namespace: namespace.into(), id: id.into() }
+    }
+}
+
+impl fmt::Display for VolumeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_ids_are_eight_characters_or_the_whole() {
+        assert_eq!(AllocId::new("0123456789").short(), "01234567");
+        assert_eq!(AllocId::new("abc").short(), "abc");
+    }
+
+    #[test]
+    fn ids_serialise_as_plain_strings() {
+        let json = serde_json::to_string(&NodeId::new("n1")).unwrap();
+        assert_eq!(json, "\"n1\"");
+        assert_eq!(serde_json::from_str::<NodeId>(&json).unwrap(), NodeId::new("n1"));
+    }
+}

@@ -1,0 +1,113 @@
+//! What tasks and groups ask of a node.
+
+use super::Carried;
+use crate::ser::{is_default, nil};
+use serde::{Deserialize, Serialize};
+
+/// Resources of one task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Resources {
+    /// MHz.
+    #[serde(rename = "CPU")]
+    pub cpu: i64,
+    /// Whole cores.
+    pub cores: i64,
+    /// MB.
+    #[serde(rename = "MemoryMB")]
+    pub memory_mb: i64,
+    /// MB, when memory may be oversubscribed; -1 = no limit.
+    #[serde(rename = "MemoryMaxMB")]
+    pub memory_max_mb: i64,
+    /// Unused.
+    #[serde(rename = "DiskMB")]
+    pub disk_mb: i64,
+    /// Unused.
+    #[serde(rename = "IOPS")]
+    pub iops: i64,
+    /// Deprecated task-level networks.
+    #[serde(with = "nil")]
+    pub networks: Vec<Network>,
+    /// Devices.
+    #[serde(with = "nil")]
+    pub devices: Vec<RequestedDevice>,
+    /// Carried.
+    #[serde(rename = "NUMA")]
+    pub numa: Option<Carried>,
+    /// Size of the secrets tmpfs in MB; 0 = 1.
+    #[serde(rename = "SecretsMB")]
+    pub secrets_mb: i64,
+}
+
+/// A device asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct RequestedDevice {
+    /// `type`, `vendor/type` or `vendor/type/name`.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+    /// Carried.
+    #[serde(with = "nil")]
+    pub constraints: Vec<Carried>,
+    /// Carried.
+    #[serde(with = "nil")]
+    pub affinities: Vec<Carried>,
+}
+
+/// A network of a group, as asked for or as given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Network {
+    /// `host`, `bridge`, `none`, `cni/…`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mode: String,
+    /// Interface.
+    #[serde(skip_serializing_if = "is_default")]
+    pub device: String,
+    /// Range.
+    #[serde(rename = "CIDR", skip_serializing_if = "is_default")]
+    pub cidr: String,
+    /// Address.
+    #[serde(rename = "IP", skip_serializing_if = "is_default")]
+    pub ip: String,
+    /// Host name inside.
+    #[serde(skip_serializing_if = "is_default")]
+    pub hostname: String,
+    /// Deprecated.
+    #[serde(rename = "MBits", skip_serializing_if = "is_default")]
+    pub mbits: i64,
+    /// Carried.
+    #[serde(rename = "DNS", skip_serializing_if = "is_default")]
+    pub dns: Option<Carried>,
+    /// Ports with a fixed number.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reserved_ports: Vec<Port>,
+    /// Ports whose number the scheduler picks.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dynamic_ports: Vec<Port>,
+    /// Carried.
+    #[serde(rename = "CNI", skip_serializing_if = "is_default")]
+    pub cni: Option<Carried>,
+}
+
+/// A labelled port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Port {
+    /// Name in the job file.
+    #[serde(skip_serializing_if = "is_default")]
+    pub label: String,
+    /// Number on the host; 0 until given.
+    #[serde(skip_serializing_if = "is_default")]
+    pub value: i64,
+    /// Number inside a network namespace.
+    #[serde(skip_serializing_if = "is_default")]
+    pub to: i64,
+    /// Which of the node's networks.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host_network: String,
+    /// Several tasks may bind it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ignore_collision: bool,
+}

@@ -1,0 +1,140 @@
+//! Volume requests of groups and mounts of tasks (`storage` sections 4.1 and 4.2).
+
+use crate::ser::nil;
+use crate::volume::{AccessMode, AttachmentMode};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Kind of volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeType {
+    /// A CSI volume.
+    #[default]
+    Csi,
+    /// A directory of the host.
+    Host,
+}
+
+/// What a group asks of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct VolumeRequest {
+    /// Alias in the group.
+    pub name: String,
+    /// Kind.
+    #[serde(rename = "Type")]
+    pub kind: VolumeType,
+    /// Volume id, or name of a host volume.
+    pub source: String,
+    /// Only reads.
+    pub read_only: bool,
+    /// Stay with the volume; host volumes only.
+    pub sticky: bool,
+    /// Wanted access mode.
+    pub access_mode: AccessMode,
+    /// Wanted attachment mode.
+    pub attachment_mode: AttachmentMode,
+    /// Overrides of the volume's mount options.
+    pub mount_options: Option<MountOptions>,
+    /// The source gets the allocation's suffix `[N]`.
+    pub per_alloc: bool,
+}
+
+impl VolumeRequest {
+    /// The volume's id for an allocation: `source`, or `source[N]` when the request is per allocation.
+    pub fn source_for(&self, alloc_name: &str) -> String {
+        if !self.per_alloc {
+            return self.source.clone();
+        }
+        let suffix = alloc_name.rfind('[').map_or("", |at| &alloc_name[at..]);
+        format!("{}{suffix}", self.source)
+    }
+}
+
+/// How a file system is mounted. `Debug` hides the flags, which may hold credentials.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct MountOptions {
+    /// File system type; empty leaves it to the plugin.
+    #[serde(rename = "FSType")]
+    pub fs_type: String,
+    /// Flags.
+    #[serde(with = "nil")]
+    pub mount_flags: Vec<String>,
+}
+
+impl MountOptions {
+    /// These options with the non-empty ones of `other` on top.
+    pub fn merged(&self, other: &Self) -> Self {
+        Self {
+            fs_type: if other.fs_type.is_empty() { self.fs_type.clone() } else { other.fs_type.clone() },
+            mount_flags: if other.mount_flags.is_empty() {
+                self.mount_flags.clone()
+            } else {
+                other.mount_flags.clone()
+            },
+        }
+    }
+}
+
+impl fmt::Debug for MountOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = if self.mount_flags.is_empty() { "[]" } else { "[REDACTED]" };
+        f.debug_struct("MountOptions").field("fs_type", &self.fs_type).field("mount_flags", &flags).finish()
+    }
+}
+
+/// How mounts made on one side show on the other (mount_namespaces(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PropagationMode {
+    /// Neither way: rprivate.
+    #[default]
+    Private,
+    /// The host's show in the task: rslave.
+    HostToTask,
+    /// Both ways: rshared.
+    Bidirectional,
+}
+
+impl PropagationMode {
+    /// The word in job files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::HostToTask => "host-to-task",
+            Self::Bidirectional => "bidirectional",
+        }
+    }
+}
+
+/// A group's volume as seen by a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct VolumeMount {
+    /// Alias of the group's volume.
+    pub volume: String,
+    /// Path in the task.
+    pub destination: String,
+    /// Only reads.
+    pub read_only: bool,
+    /// Propagation.
+    pub propagation_mode: PropagationMode,
+    /// Label, `z`, `Z` or empty.
+    #[serde(rename = "SELinuxLabel")]
+    pub selinux_label: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn per_alloc_sources_take_the_suffix_of_the_name() {
+        let request = VolumeRequest { source: "data".into(), per_alloc: true, ..Default::default() };
+        assert_eq!(request.source_for("job.group[12]"), "data[12]");
+        let shared = VolumeRequest { source: "data".into(), ..Default::default() };
+        assert_eq!(shared.source_for("job.group[12]"), "data");
+    }
+}

@@ -1,0 +1,202 @@
+//! Claims: the right of an allocation to use a volume, and how far using or releasing it got.
+
+use super::{AccessMode, AttachmentMode};
+use crate::id::{AllocId, JobId, NodeId, PluginId, VolumeKey};
+use crate::job::MountOptions;
+use crate::time::UnixNanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A claim: volume and allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClaimId {
+    /// Volume.
+    pub volume: VolumeKey,
+    /// Allocation.
+    pub alloc: AllocId,
+}
+
+/// Whether the allocation writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimMode {
+    /// Only reads.
+    #[default]
+    Read,
+    /// Reads and writes.
+    Write,
+}
+
+/// How far a claim got (design section 4.1). The order is the order of life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimPhase {
+    /// Granted with the placement.
+    #[default]
+    Reserved,
+    /// Controller publish is intended or under way.
+    Attaching,
+    /// Attached to the node, or the plugin does not attach.
+    Attached,
+    /// The client proved its mount.
+    Mounted,
+    /// The allocation is over; the client must unpublish and unstage.
+    Releasing,
+    /// The client proved that nothing is published for the allocation.
+    Unpublished,
+    /// The client proved that nothing is staged (or that others on the node still use the stage).
+    Unstaged,
+    /// Controller unpublish is intended or under way.
+    Detaching,
+    /// The node vanished; waits until its lease has certainly run out.
+    Fencing,
+    /// Over, kept as history.
+    Gone,
+}
+
+impl ClaimPhase {
+    /// The word shown to people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Attaching => "attaching",
+            Self::Attached => "attached",
+            Self::Mounted => "mounted",
+            Self::Releasing => "releasing",
+            Self::Unpublished => "unpublished",
+            Self::Unstaged => "unstaged",
+            Self::Detaching => "detaching",
+            Self::Fencing => "fencing",
+            Self::Gone => "gone",
+        }
+    }
+    /// Whether the allocation may use the volume or is on its way to.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Reserved | Self::Attaching | Self::Attached | Self::Mounted)
+    }
+    /// Whether the claim still counts against the volume's limits.
+    pub fn holds(self) -> bool {
+        self != Self::Gone
+    }
+    /// Whether the node may still hold a mount for it.
+    pub fn may_be_on_node(self) -> bool {
+        matches!(self, Self::Attached | Self::Mounted | Self::Releasing | Self::Unpublished | Self::Fencing)
+    }
+}
+
+/// The right of an allocation to use a volume. Holds everything that its release needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Claim {
+    /// Volume and allocation.
+    pub id: ClaimId,
+    /// Job of the allocation.
+    pub job_id: JobId,
+    /// Group of the allocation.
+    pub task_group: String,
+    /// Alias of the volume in the group.
+    pub alias: String,
+    /// Reads or writes.
+    pub mode: ClaimMode,
+    /// Access mode asked for.
+    pub access_mode: AccessMode,
+    /// Attachment mode asked for.
+    pub attachment_mode: AttachmentMode,
+    /// The group's overrides of the mount options, merged with the volume's.
+    pub mount_options: Option<MountOptions>,
+    /// Node.
+    pub node_id: NodeId,
+    /// Plugin.
+    pub plugin_id: PluginId,
+    /// The plugin's id of the volume.
+    pub external_volume_id: String,
+    /// The plugin's id of the node; empty until known.
+    pub external_node_id: String,
+    /// Whether the plugin attaches: `None` while not known.
+    pub needs_attach: Option<bool>,
+    /// What controller publish answered.
+    pub publish_context: BTreeMap<String, String>,
+    /// How far it got.
+    pub phase: ClaimPhase,
+    /// Grows when the same allocation's claim is started anew, so that late reports do not count.
+    pub generation: u32,
+    /// Failed tries of the step in progress.
+    pub tries: u32,
+    /// The plugin's words of the last failure, or the reason of the wait.
+    pub last_error: String,
+    /// When the step is tried again; 0 = at once.
+    pub next_try: UnixNanos,
+    /// Fencing: when the volume may certainly be handed on.
+    pub fence_until: UnixNanos,
+    /// Index of its grant.
+    pub create_index: u64,
+    /// Index of its last change.
+    pub modify_index: u64,
+    /// When granted.
+    pub create_time: UnixNanos,
+    /// When last changed.
+    pub modify_time: UnixNanos,
+}
+
+impl Claim {
+    /// How the volume is used: what stages are shared by.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            read_only: self.mode == ClaimMode::Read,
+            attachment_mode: self.attachment_mode,
+            access_mode: self.access_mode,
+        }
+    }
+}
+
+/// How a volume is used on a node; claims of equal usage share a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Usage {
+    /// Only reads.
+    pub read_only: bool,
+    /// What the task gets.
+    pub attachment_mode: AttachmentMode,
+    /// Who may use it.
+    pub access_mode: AccessMode,
+}
+
+/// The client's proof of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MountProof {
+    /// Path on the host.
+    pub path: String,
+    /// Major and minor number of the device.
+    pub device: String,
+    /// Unique id of the mount (statx(2), `STATX_MNT_ID_UNIQUE`).
+    pub mount_id: u64,
+}
+
+/// The reference's claim states, answered in projections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LegacyClaimState {
+    /// In use.
+    Taken = 0,
+    /// Off the node.
+    NodeDetached = 1,
+    /// Off the controller.
+    ControllerDetached = 2,
+    /// To be removed.
+    ReadyToFree = 3,
+    /// Being released.
+    Unpublishing = 4,
+}
+
+impl From<ClaimPhase> for LegacyClaimState {
+    fn from(phase: ClaimPhase) -> Self {
+        match phase {
+            ClaimPhase::Reserved | ClaimPhase::Attaching | ClaimPhase::Attached | ClaimPhase::Mounted => {
+                Self::Taken
+            }
+            ClaimPhase::Releasing | ClaimPhase::Fencing | ClaimPhase::Unpublished => Self::Unpublishing,
+            ClaimPhase::Unstaged | ClaimPhase::Detaching => Self::NodeDetached,
+            ClaimPhase::Gone => Self::ReadyToFree,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Messages between agents. Which method carries which is declared in `caravan-rpc`.
+
+use crate::alloc::{AllocUpdate, Allocation};
+use crate::id::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use crate::job::MountOptions;
+use crate::node::{Node, NodeEvent, NodeSecret, NodeStatus};
+use crate::ser::Secrets;
+use crate::time::Nanos;
+use crate::volume::{
+    Capability, Claim, ClaimId, MountProof, Topology, TopologyRequest, Usage, VolumeExternalStub,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A client registers or reports anew.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRegister {
+    /// The node; its secret proves who it is and is fixed by the first registration.
+    pub node: Node,
+}
+
+/// What a client must know to stay in contact.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeContact {
+    /// A heartbeat must arrive within this time.
+    pub heartbeat_ttl: Nanos,
+    /// Index of the node's row.
+    pub index: u64,
+    /// Status as the servers see it.
+    pub status: NodeStatus,
+    /// RPC addresses of the servers, `host:port`.
+    pub servers: Vec<String>,
+    /// The servers do not know the node (any more): register again.
+    pub unknown: bool,
+}
+
+/// A sign of life.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeHeartbeat {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+}
+
+/// Things that happened on a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeEvents {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// What.
+    pub events: Vec<NodeEvent>,
+}
+
+/// A client asks for the stream of its allocations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WatchAllocs {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+}
+
+/// Changes of a node's allocations. The first message of a stream is full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AllocDelta {
+    /// Index of the state that this describes.
+    pub index: u64,
+    /// `allocs` is everything the node should have; others are to be forgotten.
+    pub full: bool,
+    /// New and changed allocations, with their job.
+    pub allocs: Vec<Arc<Allocation>>,
+    /// Allocations that the servers have removed.
+    pub removed: Vec<AllocId>,
+}
+
+/// A client tells how its allocations do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AllocStatus {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// What.
+    pub updates: Vec<AllocUpdate>,
+}
+
+/// An index, where nothing else is to be said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Index of the change.
+    pub index: u64,
+}
+
+/// An allocation asks for a volume and waits: the answer is a stream of [`ClaimProgress`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClaimVolume {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// Volume and allocation.
+    pub claim: ClaimId,
+}
+
+/// How far a claim got. `Attached` and `Denied` end the stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ClaimProgress {
+    /// Not yet, for this reason.
+    Waiting {
+        /// One sentence.
+        reason: String,
+    },
+    /// Go ahead and mount.
+    Attached(Box<ClaimGrant>),
+    /// Never.
+    Denied {
+        /// One sentence.
+        reason: String,
+    },
+}
+
+/// Everything that mounting and unmounting need.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClaimGrant {
+    /// The claim as attached.
+    pub claim: Claim,
+    /// The plugin's id of the volume.
+    pub external_volume_id: String,
+    /// Volume context.
+    pub volume_context: BTreeMap<String, String>,
+    /// The volume's mount options with the group's on top.
+    pub mount_options: Option<MountOptions>,
+    /// For the plugin's calls only.
+    pub secrets: Secrets,
+}
+
+/// A client proves a step of a claim.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClaimReport {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof of identity.
+    pub secret: NodeSecret,
+    /// Which claim.
+    pub claim: ClaimId,
+    /// Its generation.
+    pub generation: u32,
+    /// What was done.
+    pub step: ClaimReportStep,
+}
+
+/// Steps that only the client can prove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClaimReportStep {
+    /// The volume is published for the allocation.
+    Mounted {
+        /// Proof.
+        proof: MountProof,
+    },
+    /// Nothing is published for the allocation.
+    Unpublished,
+    /// Nothing is staged, or the stage has other users.
+    Unstaged,
+    /// The step failed; the client goes on trying.
+    Failed {
+        /// The plugin's words.
+        error: String,
+        /// How often it failed in a row.
+        tries: u32,
+    },
+}
+
+/// The servers ask a node to let go of a volume although no allocation asked for it
+/// (`volume detach`, claims of forgotten allocations).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeDetach {
+    /// Claim to end.
+    pub claim: ClaimId,
+    /// Its generation.
+    pub generation: u32,
+    /// Plugin.
+    pub plugin_id: PluginId,
+    /// The plugin's id of the volume.
+    pub external_volume_id: String,
+    /// How it was used.
+    pub usage: Usage,
+}
+
+/// A controller call that the servers ask a node to make.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ControllerCall {
+    /// Plugin.
+    pub plugin_id: PluginId,
+    /// What.
+    pub operation: ControllerOperation,
+}
+
+/// What a controller is asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "fields are those of the CSI messages of the same name")]
+pub enum ControllerOperation {
+    /// CreateVolume.
+    Create {
+        name: String,
+        capacity_min: i64,
+        capacity_max: i64,
+        capabilities: Vec<Capability>,
+        mount_options: Option<MountOptions>,
+        parameters: BTreeMap<String, String>,
+        secrets: Secrets,
+        clone_id: String,
+        snapshot_id: String,
+        topology: Option<TopologyRequest>,
+    },
+    /// DeleteVolume.
+    Delete { external_id: String, secrets: Secrets },
+    /// ControllerPublishVolume.
+    Publish {
+        external_id: String,
+        external_node_id: String,
+        usage: Usage,
+        mount_options: Option<MountOptions>,
+        secrets: Secrets,
+        context: BTreeMap<String, String>,
+    },
+    /// ControllerUnpublishVolume.
+    Unpublish { external_id: String, external_node_id: String, secrets: Secrets },
+    /// ValidateVolumeCapabilities.
+    Validate {
+        external_id: String,
+        capabilities: Vec<Capability>,
+        mount_options: Option<MountOptions>,
+        parameters: BTreeMap<String, String>,
+        context: BTreeMap<String, String>,
+        secrets: Secrets,
+    },
+    /// ListVolumes.
+    List { max_entries: i32, starting_token: String },
+}
+
+impl ControllerOperation {
+    /// Name of the CSI call.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "CreateVolume",
+            Self::Delete { .. } => "DeleteVolume",
+            Self::Publish { .. } => "ControllerPublishVolume",
+            Self::Unpublish { .. } => "ControllerUnpublishVolume",
+            Self::Validate { .. } => "ValidateVolumeCapabilities",
+            Self::List { .. } => "ListVolumes",
+        }
+    }
+}
+
+/// What a controller answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "fields are those of the CSI messages of the same name")]
+pub enum ControllerAnswer {
+    /// CreateVolume.
+    Created {
+        external_id: String,
+        capacity_bytes: i64,
+        context: BTreeMap<String, String>,
+        topologies: Vec<Topology>,
+    },
+    /// ControllerPublishVolume.
+    Published { publish_context: BTreeMap<String, String> },
+    /// ValidateVolumeCapabilities: confirmed, or why not.
+    Validated { refused: Option<String> },
+    /// ListVolumes.
+    Listed { volumes: Vec<VolumeExternalStub>, next_token: String },
+    /// The others.
+    Done,
+}
+
+/// An HTTP request that one agent answers for another: clients relay to servers, servers to the node
+/// that holds an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpRequest {
+    /// Method.
+    pub method: String,
+    /// Path and query.
+    pub uri: String,
+    /// Headers that matter.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+/// The answer, as a stream: one head, then chunks of the body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HttpPart {
+    /// First.
+    Head {
+        /// Status code.
+        status: u16,
+        /// Headers.
+        headers: Vec<(String, String)>,
+    },
+    /// Then any number of these.
+    Body(Vec<u8>),
+}
+
+/// Which volume a node's request is about, where only that is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRef {
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Id.
+    pub id: VolumeId,
+}
