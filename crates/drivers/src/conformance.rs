@@ -23,7 +23,7 @@ pub enum Behaviour {
     Hello,
     /// Runs until it is stopped, by `SIGTERM` too.
     RunForever,
-    /// Runs until it is killed: `SIGTERM` does nothing.
+    /// Runs until it is killed: `SIGTERM` does nothing from when it has written `deaf` and a line end to its output.
     Stubborn,
     /// Cannot be started.
     CannotStart,
@@ -217,8 +217,18 @@ async fn stop(fixture: &dyn Fixture) -> Check {
 
 async fn stubborn(fixture: &dyn Fixture) -> Check {
     let driver = fixture.driver();
-    let Some(handle) = begin(fixture, &driver, "stubborn", Behaviour::Stubborn).await? else { return Ok(()) };
-    let id = handle.task_id;
+    let Some(config) = fixture.task("stubborn", Behaviour::Stubborn) else { return Ok(()) };
+    let Some(logs) = config.logs.clone() else { return Ok(()) };
+    let id = config.id.clone();
+    soon("start", driver.start(config)).await?;
+    let path = logs.dir.join(format!("{}.0", logs.stdout));
+    let deaf = async {
+        while read(&path).await != "deaf\n" {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    };
+    soon("its first output", deaf).await?;
     soon("stop", driver.stop(&id, Duration::from_millis(50), None)).await?;
     let result = soon("wait", driver.wait(&id)).await?;
     expect(result.signal == 9, || format!("{result:?}"))?;

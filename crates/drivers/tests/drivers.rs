@@ -116,8 +116,10 @@ impl Fixture for World {
             let config = match behaviour {
                 Behaviour::Exit(code) => json!({"exit_code": code}),
                 Behaviour::Hello => json!({"stdout_string": "hello\n"}),
-                Behaviour::RunForever => json!({"run_for": "100h"}),
-                Behaviour::Stubborn => json!({"run_for": "100h", "kill_after": "60ms"}),
+                Behaviour::RunForever => json!({"run_for": "100h", "exec_output": "one two\n"}),
+                Behaviour::Stubborn => {
+                    json!({"run_for": "100h", "kill_after": "60ms", "stdout_string": "deaf\n"})
+                }
                 Behaviour::CannotStart => json!({"start_error": "told so"}),
             };
             return Some(self.config(name, config));
@@ -126,9 +128,8 @@ impl Fixture for World {
             Behaviour::Exit(code) => self.script(name, &format!("exit {code}")),
             Behaviour::Hello => self.script(name, "echo hello"),
             Behaviour::RunForever => self.config(name, json!({"command": "sleep", "args": ["100000"]})),
-            // Says when it is deaf: until then a signal would end it.
-            Behaviour::Stubborn => self
-                .config(name, json!({"command": "env", "args": ["--ignore-signal=TERM", "sleep", "100000"]})),
+            // What is ignored stays ignored over an exec.
+            Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
         })
     }

@@ -116,7 +116,7 @@ impl ShimTasks {
             version: HANDLE_VERSION,
             driver: self.driver.to_owned(),
             task_id: id,
-            started_unix_ns: unix_now(),
+            started_unix_ns: started.started_unix_ns,
             pid: Some(started.task.pid),
             degraded: started.degraded,
             state: value,
