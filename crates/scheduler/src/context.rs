@@ -26,7 +26,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    fn add(&mut self, alloc: &Allocation) {
+    pub fn add(&mut self, alloc: &Allocation) {
         if let Some(given) = &alloc.allocated_resources {
             for task in given.tasks.values() {
                 self.cpu = self.cpu.saturating_add(task.cpu.cpu_shares);

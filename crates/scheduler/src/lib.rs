@@ -10,6 +10,7 @@ mod csi;
 mod diff;
 mod explain;
 mod feasible;
+mod fits;
 mod place;
 mod ports;
 mod rank;
@@ -21,6 +22,7 @@ mod view;
 
 pub use diff::{Update, update};
 pub use explain::explain;
+pub use fits::fits;
 pub use ports::parse_ranges;
 pub use schedule::{Params, schedule};
 pub use view::View;
