@@ -394,6 +394,30 @@ async fn a_handle_from_before_a_restart_of_the_machine_is_a_lost_task() {
 }
 
 #[tokio::test]
+async fn bundled_programs_run_by_name_wherever_they_are() {
+    for kind in [Kind::Raw, Kind::Exec] {
+        let world = World::new(kind);
+        let program = world.dir.path().join("hidden");
+        std::fs::write(&program, "#!/bin/sh\necho \"bundled $1\"\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let bundled = std::collections::BTreeMap::from([("tool".to_owned(), program)]);
+        let driver: Arc<dyn Driver> = match kind {
+            Kind::Exec => {
+                Arc::new(ExecDriver::new(ExecOptions { bundled, ..ExecOptions::default() }, shim()))
+            }
+            _ => {
+                let options = RawExecOptions { enabled: true, bundled, ..RawExecOptions::default() };
+                Arc::new(RawExecDriver::new(options, shim()))
+            }
+        };
+        let config = world.config("t", json!({"command": "tool", "args": ["x"]}));
+        driver.start(config.clone()).await.unwrap();
+        driver.wait(&config.id).await.unwrap();
+        assert_eq!(world.output("t"), "bundled x\n");
+    }
+}
+
+#[tokio::test]
 async fn a_lease_that_passes_ends_the_task_and_says_so() {
     for kind in [Kind::Raw, Kind::Exec] {
         let world = World::new(kind);
