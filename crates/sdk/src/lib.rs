@@ -58,7 +58,9 @@ pub use jobs::{
     PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
 };
 pub use logs::{Frame, FrameDecoder, LogStream};
-pub use model::{AllocUsage, CpuUsage, MemoryUsage, ResourceUsage, TaskUsage};
+pub use model::{
+    AllocUsage, CpuUsage, HostCpu, HostDisk, HostMemory, HostStats, MemoryUsage, ResourceUsage, TaskUsage,
+};
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use volumes::{ClaimView, ExternalVolumes, Plugins, VolumeDetail, Volumes, VolumesResponse};

@@ -71,3 +71,60 @@ pub struct CpuUsage {
     #[serde(deserialize_with = "null_default")]
     pub measured: Vec<String>,
 }
+
+/// What a machine uses (`http-api` section 5.7).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct HostStats {
+    /// Memory.
+    #[serde(deserialize_with = "null_default")]
+    pub memory: HostMemory,
+    /// By processor.
+    #[serde(rename = "CPU", deserialize_with = "null_default")]
+    pub cpu: Vec<HostCpu>,
+    /// By mount.
+    #[serde(deserialize_with = "null_default")]
+    pub disk_stats: Vec<HostDisk>,
+    /// Seconds since the machine started.
+    pub uptime: u64,
+    /// MHz in use.
+    #[serde(rename = "CPUTicksConsumed")]
+    pub cpu_ticks_consumed: f64,
+}
+
+/// Memory of a machine, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct HostMemory {
+    pub total: u64,
+    pub available: u64,
+    pub used: u64,
+    pub free: u64,
+}
+
+/// A processor, in percent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct HostCpu {
+    #[serde(rename = "CPU")]
+    pub cpu: String,
+    pub user: f64,
+    pub system: f64,
+    pub idle: f64,
+}
+
+/// A mounted disk, in bytes and percent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct HostDisk {
+    pub device: String,
+    pub mountpoint: String,
+    pub size: u64,
+    pub used: u64,
+    pub available: u64,
+    pub used_percent: f64,
+    pub inodes_used_percent: f64,
+}

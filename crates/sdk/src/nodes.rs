@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::model::HostStats;
 use crate::query::{QueryOptions, Response, path};
 use caravan_types::alloc::Allocation;
 use caravan_types::id::EvalId;
@@ -78,6 +79,11 @@ impl Nodes<'_> {
         query: &QueryOptions,
     ) -> Result<Response<Vec<Allocation>>, Error> {
         self.0.get(&path("/v1/node/{}/allocations", &[id]), query).await
+    }
+
+    /// What a node's machine uses; the node itself is asked.
+    pub async fn host_stats(&self, id: &str, query: &QueryOptions) -> Result<Response<HostStats>, Error> {
+        self.0.get("/v1/client/stats", &query.clone().param("node_id", id)).await
     }
 
     /// Whether the scheduler may place on a node.

@@ -6,7 +6,6 @@ use std::time::Duration;
 /// Options of a call (`http-api` section 1.3). Reads take all of them, writes region, namespace and
 /// parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct QueryOptions {
     /// Region instead of the client's.
     pub region: Option<String>,
