@@ -1,2 +1,23 @@
-//! Chores of the workspace.
-fn main() {}
+//! Chores of the workspace: `cargo xtask <chore>`.
+
+mod proto;
+
+use anyhow::bail;
+
+const USAGE: &str = "usage: cargo xtask <chore>
+
+chores:
+  proto [--check]   generate crates/proto/src/generated from crates/proto/proto
+                    (--check: only compare, fail when they differ)";
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (chore, rest) = match arguments.split_first() {
+        Some((chore, rest)) => (chore.as_str(), rest),
+        None => bail!("no chore given\n{USAGE}"),
+    };
+    match chore {
+        "proto" => proto::run(rest),
+        other => bail!("there is no chore {other:?}\n{USAGE}"),
+    }
+}

@@ -1,0 +1,128 @@
+//! The connection and what is common to all calls.
+
+mod controller;
+mod identity;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::{future::Future, path::Path, sync::Arc};
+
+use caravan_proto::csi::{
+    controller_client::ControllerClient, identity_client::IdentityClient, node_client::NodeClient,
+};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::{
+    Request, Response, Status,
+    transport::{Channel, Endpoint},
+};
+
+use crate::{Call, CsiError, Deadlines, MountFlags, Secrets};
+
+/// Answers larger than this are refused: a list of a hundred thousand volumes fits.
+const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
+
+/// A client of one plugin, by the path of its unix socket. Clones are cheap and share the connection.
+///
+/// The connection is made with the first call and again after it broke; while the plugin is down, each
+/// call fails at once with [`CsiError::Unreachable`]. Calls run side by side. Dropping the future of a
+/// call cancels it, as far as the plugin listens to that.
+#[derive(Debug, Clone)]
+pub struct CsiClient {
+    channel: Channel,
+    socket: Arc<Path>,
+    deadlines: Deadlines,
+}
+
+impl CsiClient {
+    /// A client for the plugin at `socket`. Nothing is connected yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, which the connection's background task needs.
+    pub fn new(socket: impl AsRef<Path>, deadlines: Deadlines) -> Self {
+        let socket: Arc<Path> = Arc::from(socket.as_ref());
+        let path = Arc::clone(&socket);
+        // The authority is never looked up; servers of other languages refuse an empty one.
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
+            tower::service_fn(move |_| {
+                let path = Arc::clone(&path);
+                async move { UnixStream::connect(&*path).await.map(TokioIo::new) }
+            }),
+        );
+        Self { channel, socket, deadlines }
+    }
+
+    /// The path of the plugin's socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    fn identity(&self) -> IdentityClient<Channel> {
+        IdentityClient::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+    }
+
+    fn controller(&self) -> ControllerClient<Channel> {
+        ControllerClient::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+    }
+
+    fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+    }
+
+    /// Makes one call: deadline on the wire and here, classification, redaction.
+    async fn call<Q, A, F>(
+        &self,
+        call: Call,
+        sensitive: &Sensitive,
+        message: Q,
+        send: impl FnOnce(Request<Q>) -> F,
+    ) -> Result<A, CsiError>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let after = self.deadlines.of(call);
+        let mut request = Request::new(message);
+        request.set_timeout(after);
+        let result = match tokio::time::timeout(after, send(request)).await {
+            Err(_elapsed) => Err(CsiError::Deadline { call, after }),
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => {
+                Err(CsiError::from_status(call, &self.socket, after, &status, |text| sensitive.scrub(text)))
+            }
+        };
+        match &result {
+            Ok(_) => tracing::trace!(%call, socket = %self.socket.display(), "plugin answered"),
+            Err(error) => tracing::debug!(%call, socket = %self.socket.display(), %error, "call failed"),
+        }
+        result
+    }
+}
+
+/// What must not come back in an error of the call it was sent with.
+#[derive(Debug, Clone, Default)]
+struct Sensitive {
+    secrets: Secrets,
+    flags: MountFlags,
+}
+
+impl Sensitive {
+    fn none() -> Self {
+        Self::default()
+    }
+
+    fn secrets(secrets: &Secrets) -> Self {
+        Self { secrets: secrets.clone(), flags: MountFlags::default() }
+    }
+
+    fn and_flags<'a>(mut self, flags: impl IntoIterator<Item = &'a MountFlags>) -> Self {
+        for flags in flags {
+            self.flags.0.extend(flags.0.iter().cloned());
+        }
+        self
+    }
+
+    fn scrub(&self, text: &str) -> String {
+        self.flags.scrub(&self.secrets.scrub(text))
+    }
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask proto`: Rust from the protobuf files, checked in so that a build needs no generator.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+
+/// Messages with a secret or with mount flags, which may hold one: no derived `Debug`.
+/// `crates/proto/src/redact.rs` names the same ones; forgetting one there does not compile.
+const REDACTED: &[&str] = &[
+    ".csi.v1.CreateVolumeRequest",
+    ".csi.v1.DeleteVolumeRequest",
+    ".csi.v1.ControllerPublishVolumeRequest",
+    ".csi.v1.ControllerUnpublishVolumeRequest",
+    ".csi.v1.ValidateVolumeCapabilitiesRequest",
+    ".csi.v1.ControllerModifyVolumeRequest",
+    ".csi.v1.CreateSnapshotRequest",
+    ".csi.v1.DeleteSnapshotRequest",
+    ".csi.v1.ListSnapshotsRequest",
+    ".csi.v1.GetSnapshotRequest",
+    ".csi.v1.ControllerExpandVolumeRequest",
+    ".csi.v1.NodeStageVolumeRequest",
+    ".csi.v1.NodePublishVolumeRequest",
+    ".csi.v1.NodeExpandVolumeRequest",
+    ".csi.v1.CreateVolumeGroupSnapshotRequest",
+    ".csi.v1.DeleteVolumeGroupSnapshotRequest",
+    ".csi.v1.GetVolumeGroupSnapshotRequest",
+    ".csi.v1.VolumeCapability.MountVolume",
+];
+
+/// Generates the code, or with `--check` tells whether the checked-in code is what would be generated.
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let check = match arguments {
+        [] => false,
+        [only] if only == "--check" => true,
+        _ => bail!("usage: cargo xtask proto [--check]"),
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
+    let source = root.join("crates/proto/proto");
+    let checked_in = root.join("crates/proto/src/generated");
+    let out = if check { root.join("target/xtask-proto") } else { checked_in.clone() };
+    fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    generate(&source, &out)?;
+    if check {
+        compare(&checked_in.join("csi.v1.rs"), &out.join("csi.v1.rs"))?;
+    }
+    Ok(())
+}
+
+fn generate(source: &Path, out: &Path) -> anyhow::Result<()> {
+    let descriptors = protox::compile(["csi.proto"], [source]).context("csi.proto does not compile")?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .generate_default_stubs(true)
+        .btree_map(".")
+        .skip_debug(REDACTED)
+        .emit_rerun_if_changed(false)
+        .out_dir(out)
+        .compile_fds(descriptors)
+        .context("the generator refused the descriptors")
+}
+
+fn compare(checked_in: &Path, fresh: &PathBuf) -> anyhow::Result<()> {
+    let old =
+        fs::read_to_string(checked_in).with_context(|| format!("cannot read {}", checked_in.display()))?;
+    let new = fs::read_to_string(fresh).with_context(|| format!("cannot read {}", fresh.display()))?;
+    if old != new {
+        bail!("{} is out of date: run `cargo xtask proto`", checked_in.display());
+    }
+    Ok(())
+}
