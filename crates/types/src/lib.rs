@@ -6,6 +6,7 @@
 //! for MessagePack with named fields, where times are integers.
 
 pub mod alloc;
+pub mod api;
 pub mod command;
 pub mod deployment;
 pub mod eval;

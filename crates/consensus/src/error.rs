@@ -1,0 +1,104 @@
+//! Errors of this crate.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::ServerId;
+
+/// An error of another crate, as given by a state machine or a store.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What can go wrong with the replicated log.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting is out of its range.
+    #[error("{field} is not valid: {reason}")]
+    Config {
+        /// Name of the setting.
+        field: &'static str,
+        /// What it must be.
+        reason: &'static str,
+    },
+    /// More than one voter was asked for, or found in the data directory.
+    #[error("{count} voting servers were given, but only one voting server is supported")]
+    ManyVoters {
+        /// How many, this one included.
+        count: usize,
+    },
+    /// The directory cannot be made, opened or written.
+    #[error("the data directory {} cannot be used", path.display())]
+    DataDir {
+        /// The directory or the file in it.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process holds the directory.
+    #[error("the data directory {} is in use by another process", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The log file cannot be read.
+    #[error("the log {} cannot be read", path.display())]
+    Log {
+        /// The log file.
+        path: PathBuf,
+        /// What the store said.
+        #[source]
+        source: BoxError,
+    },
+    /// The directory was written by a server with another number.
+    #[error("the data directory {} belongs to server {found}, but this is server {wanted}", path.display())]
+    WrongServer {
+        /// The directory.
+        path: PathBuf,
+        /// Number recorded in the directory.
+        found: ServerId,
+        /// Number in the configuration.
+        wanted: ServerId,
+    },
+    /// The log starts after the newest snapshot that can be read: state between them is lost.
+    #[error(
+        "the log in {} begins after entry {purged}, but no readable snapshot reaches that far (newest: {})",
+        path.display(),
+        newest.map_or_else(|| String::from("none"), |index| index.to_string())
+    )]
+    SnapshotMissing {
+        /// The data directory.
+        path: PathBuf,
+        /// Last entry dropped from the log.
+        purged: u64,
+        /// Last entry in the newest readable snapshot.
+        newest: Option<u64>,
+    },
+    /// This server does not lead now.
+    #[error("this server is not the leader")]
+    NotLeader {
+        /// Who does, if known: number and address.
+        leader: Option<(ServerId, String)>,
+    },
+    /// The log was shut down.
+    #[error("the replicated log is stopped")]
+    Stopped,
+    /// The log cannot go on; the process must end.
+    #[error("the replicated log failed and cannot go on")]
+    Fatal {
+        /// The first failure.
+        #[source]
+        source: BoxError,
+    },
+}
+
+impl Error {
+    pub(crate) fn data_dir(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::DataDir { path, source }
+    }
+
+    pub(crate) fn fatal(source: impl Into<BoxError>) -> Self {
+        Self::Fatal { source: source.into() }
+    }
+}

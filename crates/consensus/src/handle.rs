@@ -1,0 +1,349 @@
+//! Starting, using and ending one server's part in the log.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ClientWriteError, Fatal, LinearizableReadError, RaftError};
+use openraft::{BasicNode, Raft, ReadPolicy, SnapshotPolicy};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::log::LogStore;
+use crate::machine::{Machine, StateMachine};
+use crate::network::{Alone, Network};
+use crate::raft::{Command, TypeConfig};
+use crate::snapshot::SnapshotStore;
+use crate::{Config, Error, ServerId, Storage};
+
+/// How long the end waits for the log file to be closed.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A command that is durable and applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Its index, the one that [`StateMachine::apply`] got.
+    pub index: u64,
+    /// What [`StateMachine::apply`] answered.
+    pub response: Vec<u8>,
+}
+
+/// Who leads, as this server sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leadership {
+    /// This server, in this term.
+    Leader {
+        /// Grows with every new leader.
+        term: u64,
+    },
+    /// Another server: number and address.
+    Follower {
+        /// Number of the leader.
+        leader: ServerId,
+        /// Address of the leader.
+        address: String,
+    },
+    /// Nobody, or not known yet.
+    Unknown,
+}
+
+/// Where the log stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metrics {
+    /// Term of the newest leader known.
+    pub term: u64,
+    /// Last entry in the log; 0 while it is empty.
+    pub last_log_index: u64,
+    /// Last entry applied; 0 before the first.
+    pub applied_index: u64,
+    /// Last entry in the newest snapshot, if there is one.
+    pub snapshot_index: Option<u64>,
+    /// Last entry dropped from the log, if any was.
+    pub purged_index: Option<u64>,
+    /// Whether this server leads.
+    pub is_leader: bool,
+}
+
+type Core = Raft<TypeConfig, Machine>;
+
+/// Entry point: [`Consensus::start`].
+#[derive(Debug, Clone, Copy)]
+pub struct Consensus;
+
+impl Consensus {
+    /// Opens the log, brings the state machine to where it was, makes this server the leader, and
+    /// returns when all that is done: the state machine then holds every command that was ever
+    /// acknowledged. The service must be run for as long as the handle is used.
+    ///
+    /// # Errors
+    /// A configuration that is refused, a data directory that cannot be used, is in use, belongs
+    /// to another server or is damaged, and a state machine that cannot read its snapshot.
+    pub async fn start(config: Config, state_machine: impl StateMachine) -> Result<(Handle, Service), Error> {
+        config.validate()?;
+        let closed = CancellationToken::new();
+        let (log, snapshots) = open(&config, closed.clone()).await?;
+        let machine = Machine::new(Box::new(state_machine), snapshots);
+        let raft = openraft_config(&config)?;
+        let raft = Raft::new(config.node_id.0, raft, Network(Alone), log, machine).await.map_err(fatal)?;
+        if let Err(error) = lead(&raft, &config).await {
+            // The first error says why; how the rest ends adds nothing.
+            let _ = raft.shutdown().await;
+            return Err(error);
+        }
+        let (publish, leadership) = watch::channel(current_leadership(&raft));
+        let on_disk = matches!(config.storage, Storage::Dir(_));
+        let service = Service { raft: raft.clone(), publish, closed: on_disk.then_some(closed) };
+        Ok((Handle { raft, leadership }, service))
+    }
+}
+
+async fn open(config: &Config, closed: CancellationToken) -> Result<(LogStore, SnapshotStore), Error> {
+    let Storage::Dir(dir) = &config.storage else {
+        return Ok((LogStore::memory(), SnapshotStore::memory()));
+    };
+    let (dir, server) = (dir.clone(), config.node_id);
+    let open = move || {
+        let log = LogStore::open(&dir, server, closed)?;
+        let snapshots = SnapshotStore::open(&dir, log.purged())?;
+        Ok((log, snapshots))
+    };
+    // Repair after a crash reads the whole file.
+    tokio::task::spawn_blocking(open).await.map_err(Error::fatal)?
+}
+
+fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
+    let raft = openraft::Config {
+        cluster_name: String::from("caravan"),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
+        max_in_snapshot_log_to_keep: config.keep_entries,
+        // A single voter has nobody to hear from or to reassure: it elects itself once, at start,
+        // and then needs no clock.
+        enable_tick: false,
+        enable_heartbeat: false,
+        enable_elect: false,
+        ..openraft::Config::default()
+    };
+    raft.validate().map(Arc::new).map_err(Error::fatal)
+}
+
+/// Forms a cluster of one if there is none yet, and waits until this server leads it with all
+/// entries applied.
+async fn lead(raft: &Core, config: &Config) -> Result<(), Error> {
+    let voters = raft.with_raft_state(|state| state.membership_state.effective().voter_ids().count());
+    let voters = voters.await.map_err(fatal)?;
+    if voters > 1 {
+        return Err(Error::ManyVoters { count: voters });
+    }
+    if !raft.is_initialized().await.map_err(fatal)? {
+        let node = BasicNode { addr: config.address.clone() };
+        let members = BTreeMap::from([(config.node_id.0, node)]);
+        raft.initialize(members).await.map_err(|error| match error {
+            RaftError::Fatal(error) => fatal(error),
+            RaftError::APIError(error) => Error::fatal(error),
+        })?;
+    } else if !raft.with_raft_state(|state| state.server_state.is_leader()).await.map_err(fatal)? {
+        raft.trigger().elect(false).await.map_err(fatal)?;
+    }
+    let mut metrics = raft.server_metrics();
+    while !metrics.borrow_and_update().state.is_leader() {
+        if metrics.changed().await.is_err() {
+            return Err(why_stopped(raft));
+        }
+    }
+    barrier(raft).await.map(drop)
+}
+
+async fn barrier(raft: &Core) -> Result<u64, Error> {
+    match raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+        Ok(read) => Ok(read.index()),
+        Err(RaftError::Fatal(error)) => Err(fatal(error)),
+        Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+            Err(not_leader(&forward))
+        }
+        Err(RaftError::APIError(_)) => Err(Error::NotLeader { leader: None }),
+    }
+}
+
+fn not_leader(forward: &openraft::errors::ForwardToLeader<TypeConfig>) -> Error {
+    let leader = forward.leader_id.zip(forward.leader_node.as_ref());
+    Error::NotLeader { leader: leader.map(|(id, node)| (ServerId(id), node.addr.clone())) }
+}
+
+fn fatal(error: Fatal<TypeConfig>) -> Error {
+    match error {
+        Fatal::Stopped => Error::Stopped,
+        error => Error::fatal(error),
+    }
+}
+
+/// Why the core is no longer there.
+fn why_stopped(raft: &Core) -> Error {
+    match raft.metrics().borrow_watched().running_state.clone() {
+        Ok(()) => Error::Stopped,
+        Err(error) => fatal(error),
+    }
+}
+
+fn current_leadership(raft: &Core) -> Leadership {
+    let metrics = raft.server_metrics();
+    let metrics = metrics.borrow_watched();
+    if metrics.state.is_leader() {
+        return Leadership::Leader { term: metrics.vote.leader_id().term };
+    }
+    let leader = metrics.current_leader.and_then(|id| {
+        let node = metrics.membership_config.membership().get_node(&id)?;
+        Some(Leadership::Follower { leader: ServerId(id), address: node.addr.clone() })
+    });
+    leader.unwrap_or(Leadership::Unknown)
+}
+
+/// Uses the log. Clones are cheap and share it.
+#[derive(Clone)]
+pub struct Handle {
+    raft: Core,
+    leadership: watch::Receiver<Leadership>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("metrics", &self.metrics()).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// Appends `command` and returns once it is durable and applied. If the future is dropped, or
+    /// the answer is [`Error::Stopped`] or [`Error::Fatal`], the command may still be in the log.
+    ///
+    /// # Errors
+    /// [`Error::NotLeader`] (the command was not taken), [`Error::Stopped`], [`Error::Fatal`].
+    pub async fn propose(&self, command: Vec<u8>) -> Result<Applied, Error> {
+        match self.raft.client_write(Command(Bytes::from(command))).await {
+            Ok(done) => Ok(Applied { index: done.log_id.index, response: done.data.0 }),
+            Err(RaftError::Fatal(error)) => Err(fatal(error)),
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => Err(not_leader(&forward)),
+            Err(RaftError::APIError(_)) => Err(Error::NotLeader { leader: None }),
+        }
+    }
+
+    /// Waits until all that was acknowledged before the call, by any leader, is applied here.
+    /// Answers the index up to which that is.
+    ///
+    /// # Errors
+    /// [`Error::NotLeader`], [`Error::Stopped`], [`Error::Fatal`].
+    pub async fn barrier(&self) -> Result<u64, Error> {
+        barrier(&self.raft).await
+    }
+
+    /// Whether this server leads now, as far as it knows.
+    pub fn is_leader(&self) -> bool {
+        self.raft.is_leader()
+    }
+
+    /// Who leads, and each change of it. Kept up to date by [`Service::run`].
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// Where the log stands. Taken from a copy that is updated after the fact: right after
+    /// [`Self::propose`] returned, it may lack that command for a moment.
+    pub fn metrics(&self) -> Metrics {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        Metrics {
+            term: metrics.current_term,
+            last_log_index: metrics.last_log_index.unwrap_or(0),
+            applied_index: metrics.last_applied.map_or(0, |id| id.index),
+            snapshot_index: metrics.snapshot.map(|id| id.index),
+            purged_index: metrics.purged.map(|id| id.index),
+            is_leader: metrics.state.is_leader(),
+        }
+    }
+
+    /// Makes a snapshot of all that was acknowledged before the call, unless there is one, and
+    /// waits for it. Answers the index that the newest snapshot reaches.
+    ///
+    /// # Errors
+    /// [`Error::NotLeader`], [`Error::Stopped`], [`Error::Fatal`].
+    pub async fn snapshot_now(&self) -> Result<u64, Error> {
+        let wanted = Some(self.barrier().await?);
+        let mut metrics = self.raft.data_metrics();
+        loop {
+            let reached = metrics.borrow_and_update().snapshot.map(|id| id.index);
+            if reached >= wanted {
+                return Ok(reached.unwrap_or(0));
+            }
+            // Ignored while one is being built, which may have begun too early for us: hence again
+            // after each that ends.
+            self.raft.trigger().snapshot().await.map_err(fatal)?;
+            loop {
+                if metrics.changed().await.is_err() {
+                    return Err(why_stopped(&self.raft));
+                }
+                if metrics.borrow_watched().snapshot.map(|id| id.index) != reached {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Ends the log: no command is taken any more, [`Service::run`] returns once the files are
+    /// closed.
+    pub async fn shutdown(&self) {
+        // An error means that the core had panicked; the service reports that.
+        let _ = self.raft.shutdown().await;
+    }
+}
+
+/// The long-lived part: reports leadership and the end.
+#[must_use = "leadership and failures are reported only while the service runs"]
+pub struct Service {
+    raft: Core,
+    publish: watch::Sender<Leadership>,
+    closed: Option<CancellationToken>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Runs until `cancel` or [`Handle::shutdown`], then ends the log and closes its files.
+    ///
+    /// # Errors
+    /// [`Error::Fatal`] if the log cannot go on, at once. The process should end then.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), Error> {
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            let now = current_leadership(&self.raft);
+            self.publish.send_if_modified(|before| {
+                let changed = *before != now;
+                if changed {
+                    tracing::info!(leadership = ?now, "leadership changed");
+                    *before = now;
+                }
+                changed
+            });
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                changed = metrics.changed() => if changed.is_err() { break },
+            }
+        }
+        let _ = self.raft.shutdown().await;
+        self.publish.send_replace(Leadership::Unknown);
+        match why_stopped(&self.raft) {
+            Error::Stopped => {}
+            error => return Err(error),
+        }
+        if let Some(closed) = self.closed
+            && tokio::time::timeout(CLOSE_PATIENCE, closed.cancelled()).await.is_err()
+        {
+            tracing::warn!("the replicated log is still open although it was shut down");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Blocked evaluations and what wakes them, as a pure state machine.
+
+use caravan_types::eval::Evaluation;
+use caravan_types::{EvalId, JobKey};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A change that may let something be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// A node may take more than before: it came, became eligible, reported something new, or an
+    /// allocation on it ended.
+    Capacity,
+    /// Something other than a node that evaluations wait for by name (texts of `WaitsFor`).
+    Named(String),
+}
+
+/// What became of a newly blocked evaluation.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Blocked {
+    /// It waits.
+    Waits,
+    /// What it waits for happened since the scheduler looked: queue it again.
+    WakeNow(Arc<Evaluation>),
+}
+
+/// Names remembered for the race between a change and the block that waits for it.
+const REMEMBERED_NAMES: usize = 4096;
+
+/// Blocked evaluations, at most one per job.
+#[derive(Debug, Default)]
+pub(crate) struct BlockedSet {
+    by_job: BTreeMap<JobKey, Arc<Evaluation>>,
+    ids: HashMap<EvalId, JobKey>,
+    capacity_index: u64,
+    named_index: BTreeMap<String, u64>,
+    forgotten_names_index: u64,
+}
+
+impl BlockedSet {
+    /// Takes in a blocked evaluation. A second one of the same job replaces the first, which is
+    /// answered so that it can be cancelled.
+    pub(crate) fn block(&mut self, eval: Arc<Evaluation>) -> (Blocked, Option<Arc<Evaluation>>) {
+        let mut duplicate = None;
+        if let Some(other) = self.by_job.get(&eval.job_key()).filter(|other| other.id != eval.id).cloned() {
+            let newer = (eval.snapshot_index, eval.create_index) >= (other.snapshot_index, other.create_index);
+            if !newer {
+                return (Blocked::Waits, Some(eval));
+            }
+            self.remove(&other.id);
+            duplicate = Some(other);
+        }
+        if self.missed(&eval) {
+            return (Blocked::WakeNow(eval), duplicate);
+        }
+        self.ids.insert(eval.id.clone(), eval.job_key());
+        self.by_job.insert(eval.job_key(), eval);
+        (Blocked::Waits, duplicate)
+    }
+
+    fn missed(&self, eval: &Evaluation) -> bool {
+        self.capacity_index > eval.snapshot_index
+            || eval.missing_non_node_resources.iter().any(|name| {
+                self.named_index.get(name).copied().unwrap_or(self.forgotten_names_index) > eval.snapshot_index
+            })
+    }
+
+    /// A change happened at an index: takes out and answers those that it may help.
+    pub(crate) fn wake(&mut self, wake: &Wake, index: u64) -> Vec<Arc<Evaluation>> {
+        match wake {
+            Wake::Capacity => self.capacity_index = self.capacity_index.max(index),
+            Wake::Named(name) => {
+                self.named_index.insert(name.clone(), index);
+                if self.named_index.len() > REMEMBERED_NAMES {
+                    self.forgotten_names_index = index;
+                    self.named_index.clear();
+                }
+            }
+        }
+        let woken: Vec<_> = self
+            .by_job
+            .values()
+            .filter(|eval| eval.snapshot_index < index)
+            .filter(|eval| match wake {
+                Wake::Capacity => true,
+                Wake::Named(name) => eval.missing_non_node_resources.contains(name),
+            })
+            .cloned()
+            .collect();
+        for eval in &woken {
+            self.remove(&eval.id);
+        }
+        woken
+    }
+
+    /// Forgets an evaluation that ended or became pending elsewhere.
+    pub(crate) fn remove(&mut self, id: &EvalId) {
+        if let Some(key) = self.ids.remove(id) {
+            self.by_job.remove(&key);
+        }
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.by_job.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eval(id: &str, job: &str, snapshot: u64, missing: &[&str]) -> Arc<Evaluation> {
+        Arc::new(Evaluation {
+            id: id.into(),
+            namespace: "default".into(),
+            job_id: job.into(),
+            snapshot_index: snapshot,
+            missing_non_node_resources: missing.iter().map(|s| (*s).to_owned()).collect(),
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn a_created_volume_wakes_exactly_those_that_wait_for_it() {
+        let mut set = BlockedSet::default();
+        set.block(eval("a", "j1", 5, &["csi-volume:default:v"]));
+        set.block(eval("b", "j2", 5, &["csi-volume:default:w"]));
+        let woken = set.wake(&Wake::Named("csi-volume:default:v".into()), 6);
+        assert_eq!(woken.len(), 1);
+        assert_eq!(woken[0].id, "a");
+        assert_eq!(set.len(), 1);
+    }
+
+    #[test]
+    fn capacity_wakes_all() {
+        let mut set = BlockedSet::default();
+        set.block(eval("a", "j1", 5, &[]));
+        set.block(eval("b", "j2", 5, &["csi-volume:default:w"]));
+        assert_eq!(set.wake(&Wake::Capacity, 6).len(), 2);
+        assert_eq!(set.len(), 0);
+    }
+
+    #[test]
+    fn a_change_between_the_look_and_the_block_is_not_missed() {
+        let mut set = BlockedSet::default();
+        set.wake(&Wake::Named("csi-claim:default:v".into()), 9);
+        let late = eval("a", "j", 8, &["csi-claim:default:v"]);
+        assert_eq!(set.block(late.clone()).0, Blocked::WakeNow(late));
+        let fresh = eval("b", "j", 9, &["csi-claim:default:v"]);
+        assert_eq!(set.block(fresh).0, Blocked::Waits);
+    }
+
+    #[test]
+    fn one_per_job_the_newest() {
+        let mut set = BlockedSet::default();
+        let old = eval("a", "j", 5, &[]);
+        set.block(old.clone());
+        assert_eq!(set.block(eval("b", "j", 6, &[])), (Blocked::Waits, Some(old.clone())));
+        assert_eq!(set.block(old.clone()), (Blocked::Waits, Some(old)));
+        assert_eq!(set.len(), 1);
+    }
+}

@@ -1,0 +1,255 @@
+//! The queue of pending evaluations, as a pure state machine: time is passed in.
+
+use caravan_types::eval::Evaluation;
+use caravan_types::{EvalId, JobKey, Nanos, UnixNanos};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Deliveries of one evaluation before it is declared failed.
+pub(crate) const DELIVERY_LIMIT: u32 = 3;
+
+/// Proof that an evaluation was handed to whoever returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Receipt(u64);
+
+/// What becomes of an evaluation that a worker gave back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Returned {
+    /// It is queued again, not before this time.
+    Requeued(UnixNanos),
+    /// It was delivered too often.
+    GivenUp,
+    /// The receipt is not valid (any more).
+    Stale,
+}
+
+#[derive(Debug)]
+struct Delivery {
+    eval: Arc<Evaluation>,
+    receipt: Receipt,
+}
+
+/// Order among those that are ready: priority first, then age.
+type Rank = (std::cmp::Reverse<i64>, u64, EvalId);
+
+/// Pending evaluations: at most one per job is with a worker at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    known: HashMap<EvalId, Arc<Evaluation>>,
+    ready: BTreeSet<Rank>,
+    delayed: BTreeSet<(UnixNanos, EvalId)>,
+    behind: BTreeMap<JobKey, BTreeSet<Rank>>,
+    in_flight: HashMap<EvalId, Delivery>,
+    busy_jobs: HashMap<JobKey, EvalId>,
+    deliveries: HashMap<EvalId, u32>,
+    next_receipt: u64,
+}
+
+fn rank(eval: &Evaluation) -> Rank {
+    (std::cmp::Reverse(eval.priority), eval.create_index, eval.id.clone())
+}
+
+impl Queue {
+    /// Takes in a pending evaluation; one that is known already changes nothing.
+    pub(crate) fn enqueue(&mut self, eval: Arc<Evaluation>, now: UnixNanos) {
+        if self.known.contains_key(&eval.id) {
+            return;
+        }
+        self.known.insert(eval.id.clone(), eval.clone());
+        let at = UnixNanos(eval.wait_until.0);
+        if at > now {
+            self.delayed.insert((at, eval.id.clone()));
+        } else {
+            self.make_ready(&eval);
+        }
+    }
+
+    fn make_ready(&mut self, eval: &Evaluation) {
+        let key = eval.job_key();
+        if self.busy_jobs.contains_key(&key) {
+            self.behind.entry(key).or_default().insert(rank(eval));
+        } else {
+            self.ready.insert(rank(eval));
+        }
+    }
+
+    /// Moves what is due to the ready ones; answers when to look again.
+    pub(crate) fn tick(&mut self, now: UnixNanos) -> Option<UnixNanos> {
+        while let Some((at, id)) = self.delayed.first().cloned() {
+            if at > now {
+                return Some(at);
+            }
+            self.delayed.pop_first();
+            if let Some(eval) = self.known.get(&id).cloned() {
+                self.make_ready(&eval);
+            }
+        }
+        None
+    }
+
+    /// Hands out the most urgent evaluation whose job nobody works on.
+    pub(crate) fn dequeue(&mut self) -> Option<(Arc<Evaluation>, Receipt)> {
+        while let Some((_, _, id)) = self.ready.pop_first() {
+            let Some(eval) = self.known.get(&id).cloned() else { continue };
+            let key = eval.job_key();
+            if self.busy_jobs.contains_key(&key) {
+                self.behind.entry(key).or_default().insert(rank(&eval));
+                continue;
+            }
+            self.next_receipt += 1;
+            let receipt = Receipt(self.next_receipt);
+            self.busy_jobs.insert(key, id.clone());
+            *self.deliveries.entry(id.clone()).or_default() += 1;
+            self.in_flight.insert(id, Delivery { eval: eval.clone(), receipt });
+            return Some((eval, receipt));
+        }
+        None
+    }
+
+    /// The work is done: forgets the evaluation and lets the next one of the job go.
+    pub(crate) fn ack(&mut self, id: &EvalId, receipt: Receipt) -> bool {
+        if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
+            return false;
+        }
+        self.release(id);
+        self.known.remove(id);
+        self.deliveries.remove(id);
+        true
+    }
+
+    /// The work failed: queued again after a growing pause, or given up.
+    pub(crate) fn nack(&mut self, id: &EvalId, receipt: Receipt, now: UnixNanos) -> Returned {
+        if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
+            return Returned::Stale;
+        }
+        let eval = self.release(id);
+        let tries = self.deliveries.get(id).copied().unwrap_or(0);
+        match eval {
+            Some(eval) if tries < DELIVERY_LIMIT => {
+                let at = now.plus(Nanos::from_millis(i64::from(tries) * 500));
+                self.delayed.insert((at, eval.id.clone()));
+                Returned::Requeued(at)
+            }
+            _ => {
+                self.known.remove(id);
+                self.deliveries.remove(id);
+                Returned::GivenUp
+            }
+        }
+    }
+
+    fn release(&mut self, id: &EvalId) -> Option<Arc<Evaluation>> {
+        let eval = self.in_flight.remove(id)?.eval;
+        let key = eval.job_key();
+        self.busy_jobs.remove(&key);
+        if let Some(mut waiting) = self.behind.remove(&key) {
+            self.ready.append(&mut waiting);
+        }
+        Some(eval)
+    }
+
+    /// Forgets an evaluation that ended elsewhere; one with a worker stays until it is returned.
+    pub(crate) fn forget(&mut self, id: &EvalId) {
+        if self.in_flight.contains_key(id) {
+            return;
+        }
+        if let Some(eval) = self.known.remove(id) {
+            self.ready.remove(&rank(&eval));
+            self.delayed.retain(|(_, other)| other != id);
+            if let Some(waiting) = self.behind.get_mut(&eval.job_key()) {
+                waiting.remove(&rank(&eval));
+            }
+            self.deliveries.remove(id);
+        }
+    }
+
+    /// How many are ready, with workers, and delayed.
+    pub(crate) fn depth(&self) -> (usize, usize, usize) {
+        let behind: usize = self.behind.values().map(BTreeSet::len).sum();
+        (self.ready.len() + behind, self.in_flight.len(), self.delayed.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::Time;
+
+    fn eval(id: &str, job: &str, priority: i64, index: u64) -> Arc<Evaluation> {
+        Arc::new(Evaluation {
+            id: id.into(),
+            namespace: "default".into(),
+            job_id: job.into(),
+            priority,
+            create_index: index,
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn higher_priority_first_then_older() {
+        let mut q = Queue::default();
+        for e in [eval("a", "j1", 50, 2), eval("b", "j2", 50, 1), eval("c", "j3", 80, 3)] {
+            q.enqueue(e, UnixNanos(0));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| q.dequeue()).map(|(e, _)| e.id.to_string()).collect();
+        assert_eq!(order, ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn one_evaluation_per_job_at_a_time() {
+        let mut q = Queue::default();
+        q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
+        q.enqueue(eval("b", "j", 50, 2), UnixNanos(0));
+        let (first, receipt) = q.dequeue().unwrap();
+        assert_eq!(first.id, "a");
+        assert!(q.dequeue().is_none());
+        assert!(q.ack(&first.id, receipt));
+        assert_eq!(q.dequeue().unwrap().0.id, "b");
+    }
+
+    #[test]
+    fn delayed_ones_wait_for_their_time() {
+        let mut q = Queue::default();
+        let mut later = (*eval("a", "j", 50, 1)).clone();
+        later.wait_until = Time(100);
+        q.enqueue(Arc::new(later), UnixNanos(10));
+        assert!(q.dequeue().is_none());
+        assert_eq!(q.tick(UnixNanos(50)), Some(UnixNanos(100)));
+        assert_eq!(q.tick(UnixNanos(100)), None);
+        assert!(q.dequeue().is_some());
+    }
+
+    #[test]
+    fn failing_work_is_given_up_after_the_limit() {
+        let mut q = Queue::default();
+        q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
+        let mut now = UnixNanos(0);
+        for round in 1..=DELIVERY_LIMIT {
+            let (e, receipt) = q.dequeue().unwrap();
+            match q.nack(&e.id, receipt, now) {
+                Returned::Requeued(at) => {
+                    assert!(round < DELIVERY_LIMIT);
+                    now = at;
+                    q.tick(now);
+                }
+                Returned::GivenUp => assert_eq!(round, DELIVERY_LIMIT),
+                Returned::Stale => panic!("the receipt is fresh"),
+            }
+        }
+        assert_eq!(q.depth(), (0, 0, 0));
+    }
+
+    #[test]
+    fn stale_receipts_change_nothing() {
+        let mut q = Queue::default();
+        q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
+        let (e, old) = q.dequeue().unwrap();
+        q.nack(&e.id, old, UnixNanos(0));
+        q.tick(UnixNanos(i64::MAX));
+        let (_, fresh) = q.dequeue().unwrap();
+        assert!(!q.ack(&e.id, old));
+        assert_eq!(q.nack(&e.id, old, UnixNanos(0)), Returned::Stale);
+        assert!(q.ack(&e.id, fresh));
+    }
+}

@@ -1,0 +1,66 @@
+//! The one declaration from which an API object gets its struct, its JSON in both directions and its
+//! list of field names.
+
+/// Declares API objects: `Name("Wire") { field: Type = "Key"; ... }`.
+///
+/// Serialising writes every key in declaration order (a key followed by `omit "fn"` is left out when
+/// `fn` says so); reading matches keys without regard to case, ignores unknown keys and takes `null`
+/// for "unset" (http-api.md 2.3).
+macro_rules! api_objects {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident($wire:literal) {
+            $( $(#[$fmeta:meta])* $field:ident : $ty:ty = $key:literal $(omit $omit:literal)? ; )*
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+        pub struct $name {
+            $(
+                #[doc = concat!("JSON key `", $key, "`.")]
+                $(#[$fmeta])*
+                #[serde(rename = $key $(, skip_serializing_if = $omit)?)]
+                pub $field: $ty,
+            )*
+        }
+
+        impl $name {
+            /// The JSON keys of this object, in the order in which they are written.
+            pub const FIELDS: &'static [&'static str] = &[$($key),*];
+        }
+
+        impl $crate::api::decode::ApiValue for $name {
+            const TYPE: &'static str = concat!("api.", $wire);
+
+            fn read(
+                value: &serde_json::Value,
+                at: &mut $crate::api::decode::Place,
+            ) -> Result<Self, $crate::api::decode::DecodeError> {
+                let serde_json::Value::Object(map) = value else {
+                    return Err(at.mismatch(value, Self::TYPE));
+                };
+                let mut out = Self::default();
+                for (key, value) in map {
+                    if value.is_null() {
+                        continue;
+                    }
+                    match $crate::api::decode::known(Self::FIELDS, key) {
+                        $(Some($key) => {
+                            out.$field = at.inside($wire, $key, |at| $crate::api::decode::ApiValue::read(value, at))?;
+                        })*
+                        _ => {}
+                    }
+                }
+                Ok(out)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let value = serde_json::Value::deserialize(deserializer)?;
+                $crate::api::decode::from_value(&value).map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+pub(crate) use api_objects;
