@@ -219,7 +219,9 @@ impl CsiError {
     ) -> Self {
         let mut source = status.source();
         while let Some(error) = source {
-            if error.is::<tonic::ConnectError>() {
+            // A request that hyper cancelled was never sent: the connection had gone.
+            let unsent = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+            if unsent || error.is::<tonic::ConnectError>() {
                 return Self::Unreachable { call, socket: socket.to_owned(), message: innermost(error) };
             }
             if error.is::<tonic::TimeoutExpired>() {
@@ -227,10 +229,13 @@ impl CsiError {
             }
             source = error.source();
         }
-        let message = match (status.message(), status.source()) {
-            ("", Some(source)) => scrub(&innermost(source)),
-            ("", None) => "the plugin gave no reason".to_owned(),
-            (words, _) => scrub(words),
+        // What the plugin says comes without a source; with one, it is the connection that failed.
+        if let Some(source) = status.source() {
+            return Self::Status { call, class: Class::Unavailable, message: scrub(&innermost(source)) };
+        }
+        let message = match status.message() {
+            "" => "the plugin gave no reason".to_owned(),
+            words => scrub(words),
         };
         Self::Status { call, class: Class::of(status.code()), message }
     }

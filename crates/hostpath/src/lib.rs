@@ -1,1 +1,104 @@
-//! The bundled CSI plugin: directories, or loop-mounted file system images when a size is to be enforced.
+//! The bundled CSI plugin: volumes are directories of the host, or file system images of a fixed size.
+//!
+//! It runs as a process of its own (`caravan plugin hostpath`), usually as a task, and knows nothing of
+//! the orchestrator but the interface: where it stages and publishes is told with each call. It works
+//! with the host's paths as well as inside a root of its own, as long as the paths of the calls and the
+//! state directory are on mounts that propagate to the host.
+//!
+//! What is asked for is checked in `request` (no I/O); what is known is in `record`, kept by `store`;
+//! `controller` and `node` carry out, with the help of `mounts`. See `docs/design/hostpath.md`.
+
+mod controller;
+mod error;
+mod mountinfo;
+mod mounts;
+mod node;
+mod options;
+mod record;
+mod request;
+mod serve;
+mod service;
+mod store;
+
+use std::{io, path::Path, path::PathBuf, process::ExitCode};
+
+use tracing_subscriber::EnvFilter;
+
+pub use error::Error;
+pub use options::{Invocation, NODE_SEGMENT, Options, Surroundings, USAGE, UsageError};
+pub use request::FsKind;
+
+/// Where volumes are kept when nothing says otherwise.
+const STATE_DIR: &str = "/var/lib/caravan-hostpath";
+
+/// The plugin's root in a task that has a root of its own, unless the job says otherwise: a directory of
+/// the host, shared by all allocations of the plugin, and with propagation.
+const PLUGIN_ROOT: &str = "/local/csi";
+
+/// Runs the plugin with the arguments after `caravan plugin hostpath` until SIGTERM or SIGINT.
+/// Exit codes: 0 after a signal, 2 for a wrong command line, 1 for everything else.
+pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let host_name = rustix::system::uname();
+    let surroundings = Surroundings {
+        variable: &|name| std::env::var(name).ok(),
+        host_name: &host_name.nodename().to_string_lossy(),
+        state_dir: default_state_dir(),
+    };
+    let options = match Options::parse(arguments, &surroundings) {
+        Ok(Invocation::Run(options)) => options,
+        Ok(Invocation::Help) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Ok(Invocation::Version) => {
+            println!("{}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("caravan plugin hostpath: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match serve(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("caravan plugin hostpath: {}", error.sentence());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves with these options until SIGTERM or SIGINT. Logs go to standard error, by `RUST_LOG`, unless
+/// the process already has a place for them.
+pub fn serve(options: Options) -> Result<(), Error> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // An error says that there is a subscriber already, which is as good.
+    let _ =
+        tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_env_filter(filter).try_init();
+    let store = store::Store::open(&options.state_dir)?;
+    tracing::info!(
+        node = options.node_id,
+        state_dir = %options.state_dir.display(),
+        instance = store.instance().as_str(),
+        controller_publish = options.controller_publish,
+        stage = options.stage,
+        enforce_size = options.enforce_size,
+        "starting"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("start the runtime for", &options.endpoint))?;
+    let endpoint = options.endpoint.clone();
+    let service = service::Service::new(controller::Plugin { options, store });
+    runtime.block_on(serve::serve(&endpoint, service))
+}
+
+/// In a task with a root of its own, [`STATE_DIR`] would end with the allocation; the plugin's root does
+/// not.
+fn default_state_dir() -> PathBuf {
+    match mountinfo::at(Path::new(PLUGIN_ROOT)) {
+        Ok(Some(_)) => Path::new(PLUGIN_ROOT).join("hostpath-state"),
+        _ => PathBuf::from(STATE_DIR),
+    }
+}

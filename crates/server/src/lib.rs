@@ -1,1 +1,25 @@
-//! Broker, workers, planner, heartbeats, the volume reconciler, and the server's endpoints.
+//! The servers' side: broker, workers, planner, heartbeats, the volume reconciler, and what clients and
+//! users call.
+//!
+//! Decisions are made by pure code (`caravan-scheduler`, `caravan-volumes`, and the modules here that say
+//! so); the rest carries them out: reads a snapshot, decides, proposes a command.
+
+mod admission;
+mod broker;
+mod core;
+mod endpoint;
+mod error;
+mod gc;
+mod heartbeat;
+mod node_evals;
+mod plan;
+mod server;
+mod volume;
+mod worker;
+
+pub use admission::{Verdict, joined, joined_warnings};
+pub use broker::BrokerDepth;
+pub use endpoint::{JobPlanned, JobRegistered, JobSubmission};
+pub use error::{Kind, ServerError};
+pub use heartbeat::HeartbeatConfig;
+pub use server::{Handle, ServerConfig, Service};

@@ -1,1 +1,28 @@
-//! Tables over persistent maps, secondary indexes, apply(command), watches, snapshots, event feed.
+//! The shared state: tables over persistent maps, secondary indexes, applying of commands, watches,
+//! snapshots and the feed of changes.
+//!
+//! All of it is one immutable value, [`Root`]. Applying a replicated command makes the next one, and
+//! whoever holds the old one keeps reading it undisturbed. [`Store`] publishes the newest root and tells
+//! those who wait. There is no I/O, no clock and no randomness here: every time and every generated id
+//! comes with the command, so that all servers arrive at the same state.
+
+mod apply;
+mod changes;
+mod check;
+mod claim;
+mod index;
+mod plugins;
+mod read;
+mod root;
+mod snapshot;
+mod status;
+mod store;
+mod tx;
+mod watch;
+
+pub use changes::{ChangeSet, Changed};
+pub use check::check;
+pub use root::{Root, Snapshot, Table};
+pub use snapshot::{SnapshotError, decode, encode};
+pub use store::{Feed, FeedItem, Store};
+pub use watch::{Topic, Watch, WatchBuilder};

@@ -1,1 +1,19 @@
-//! The kernel: mounts and their identity, propagation, cgroups v1 and v2, pidfd, atomic files. The only crate with unsafe code.
+//! The kernel: mounts and their identity, propagation, cgroups v1 and v2, pidfd, atomic files. The only crate
+//! with unsafe code.
+//!
+//! Everything here is a thin, synchronous edge: one call, one effect, one error that names the path or process
+//! it was about. Decisions (what to mount, when to kill) belong to the callers.
+
+pub mod caps;
+pub mod cgroup;
+mod error;
+pub mod files;
+pub mod mount;
+pub mod mountinfo;
+pub mod process;
+pub mod seal;
+pub mod socket;
+pub mod time;
+pub mod user;
+
+pub use error::{Error, Result, describe};

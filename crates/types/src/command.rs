@@ -247,6 +247,8 @@ pub enum ClaimStep {
     Unstaged,
     /// Controller unpublish is about to be called.
     IntendDetach,
+    /// Another claim on the same node still uses the attachment and owes its detach.
+    LeftAttached,
     /// Nothing is left.
     Freed,
     /// The node vanished.

@@ -1,1 +1,19 @@
-//! The heart: modes, claim state machine, reconcile, lease, topology, capabilities, paths.
+//! The heart of storage: who may use a volume, how a claim on it lives and dies, what is to be done
+//! next about it, and where its mounts are.
+//!
+//! Everything here is a synchronous function of its arguments. [`modes`] grants claims, [`claim`] is
+//! their state machine, [`reconcile`] compares a claim with what is known of plugin and node and names
+//! the next action, [`lease`] and [`retry`] are the arithmetic of waiting, [`paths`] and [`topology`]
+//! are the rules of where.
+
+pub mod claim;
+pub mod lease;
+pub mod modes;
+pub mod paths;
+pub mod reconcile;
+pub mod retry;
+pub mod topology;
+
+pub use claim::IllegalStep;
+pub use modes::AdmitError;
+pub use paths::PathError;

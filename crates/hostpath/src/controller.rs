@@ -1,0 +1,364 @@
+//! The life of volumes: create, delete, attach, list. Blocking; every step is safe to repeat.
+
+use std::path::Path;
+
+use caravan_proto::csi;
+
+use crate::{
+    error::Error,
+    mounts,
+    options::Options,
+    record::{Attachment, Backing, Phase, Record, Use, VERSION, VolumeId},
+    request::{Capability, Wanted, includes},
+    store::{self, Store},
+};
+
+/// The entry of the publish context that a stage has to show.
+pub(crate) const ATTACHMENT: &str = "hostpath.caravan/attachment";
+
+/// The plugin: options and state. Clones are for the calls that run side by side.
+#[derive(Debug, Clone)]
+pub(crate) struct Plugin {
+    pub(crate) options: Options,
+    pub(crate) store: Store,
+}
+
+impl Plugin {
+    pub(crate) fn create(
+        &self,
+        request: csi::CreateVolumeRequest,
+    ) -> Result<csi::CreateVolumeResponse, Error> {
+        let wanted = Wanted::check(request, &self.options)?;
+        let id = VolumeId::of(self.store.instance(), &wanted.name);
+        let _lock = self.store.lock(&id)?;
+        match self.store.load(&id)? {
+            Some(record) if record.phase == Phase::Ready => {
+                if record.name != wanted.name {
+                    return Err(Error::Exists(format!(
+                        "the volume {:?} has the same id as {:?}",
+                        record.name, wanted.name
+                    )));
+                }
+                wanted.matches(record.backing, record.capacity)?;
+                return Ok(csi::CreateVolumeResponse { volume: Some(volume(record)) });
+            }
+            // A crash came in between: neither kind was ever promised to anyone.
+            Some(record) => store::remove_data(&self.store.data_path(&id, record.backing), record.backing)?,
+            None => {}
+        }
+        if let Backing::Image { .. } = wanted.backing {
+            let (available, _) = space(self.store.root())?;
+            if wanted.capacity > available {
+                return Err(Error::Exhausted(format!(
+                    "{} bytes are asked for and {available} are left",
+                    wanted.capacity
+                )));
+            }
+        }
+        let mut record = Record {
+            version: VERSION,
+            id,
+            name: wanted.name,
+            phase: Phase::Creating,
+            backing: wanted.backing,
+            capacity: wanted.capacity,
+            topology: self.options.topology.clone(),
+            opened: wanted.backing == Backing::Directory,
+            attachment: None,
+            staged: Default::default(),
+            published: Default::default(),
+        };
+        let data = self.store.data_path(&record.id, record.backing);
+        if data.symlink_metadata().is_ok() {
+            return Err(Error::Inconsistent(format!(
+                "{} is there without a record; it is kept, move it away to go on",
+                data.display()
+            )));
+        }
+        self.store.save(&record)?;
+        match record.backing {
+            Backing::Directory => store::make_directory(&data)?,
+            Backing::Image { fs } => mounts::make_image(&data, fs, record.capacity)?,
+        }
+        data.parent().map_or(Ok(()), store::sync_directory)?;
+        record.phase = Phase::Ready;
+        self.store.save(&record)?;
+        Ok(csi::CreateVolumeResponse { volume: Some(volume(record)) })
+    }
+
+    pub(crate) fn delete(
+        &self,
+        request: &csi::DeleteVolumeRequest,
+    ) -> Result<csi::DeleteVolumeResponse, Error> {
+        required(&request.volume_id, "volume id")?;
+        let done = Ok(csi::DeleteVolumeResponse {});
+        // What cannot be one of our ids is no volume, so it is already gone.
+        let Some(id) = VolumeId::parse(&request.volume_id) else {
+            return done;
+        };
+        if id.instance() != self.store.instance().as_str() && self.store.load(&id)?.is_none() {
+            return Err(self.store.missing(&id));
+        }
+        let _lock = self.store.lock(&id)?;
+        let Some(mut record) = self.store.load(&id)? else {
+            self.store.forget(&id)?;
+            return done;
+        };
+        if record.phase == Phase::Ready {
+            self.refuse_in_use(&record)?;
+            record.phase = Phase::Deleting;
+            self.store.save(&record)?;
+        }
+        store::remove_data(&self.store.data_path(&id, record.backing), record.backing)?;
+        self.store.forget(&id)?;
+        done
+    }
+
+    fn refuse_in_use(&self, record: &Record) -> Result<(), Error> {
+        if let Some(attachment) = &record.attachment {
+            return Err(Error::Precondition(format!(
+                "the volume {} is still published to the node {:?}",
+                record.id, attachment.node_id
+            )));
+        }
+        for path in record.published.keys().chain(record.staged.keys()) {
+            if mounts::is_mounted(&self.store, record, Path::new(path))? {
+                return Err(Error::Precondition(format!(
+                    "the volume {} is still mounted at {path}",
+                    record.id
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attach(
+        &self,
+        request: csi::ControllerPublishVolumeRequest,
+    ) -> Result<csi::ControllerPublishVolumeResponse, Error> {
+        self.needs_controller_publish()?;
+        required(&request.volume_id, "volume id")?;
+        required(&request.node_id, "node id")?;
+        let capability = Capability::check(request.volume_capability)?;
+        if request.readonly {
+            return Err(Error::Invalid("read-only is decided at NodePublishVolume, not here".to_owned()));
+        }
+        let id = self.store.ready(&request.volume_id)?.id;
+        if request.node_id != self.options.node_id {
+            return Err(Error::NoNode(request.node_id, self.options.node_id.clone()));
+        }
+        let _lock = self.store.lock(&id)?;
+        let mut record = self.store.ready(id.as_str())?;
+        capability.suits(record.backing)?;
+        match &record.attachment {
+            Some(attachment) if attachment.node_id != request.node_id => {
+                return Err(Error::Precondition(format!(
+                    "the volume {id} is published to the node {:?}",
+                    attachment.node_id
+                )));
+            }
+            Some(attachment) if attachment.access_mode != capability.access_mode => {
+                return Err(Error::Exists(format!("the volume {id} is published with another access mode")));
+            }
+            Some(_) => {}
+            None => {
+                self.refuse_over_limit()?;
+                record.attachment = Some(Attachment {
+                    node_id: request.node_id,
+                    access_mode: capability.access_mode,
+                    token: uuid::Uuid::new_v4().to_string(),
+                });
+                self.store.save(&record)?;
+            }
+        }
+        let publish_context = record
+            .attachment
+            .into_iter()
+            .map(|attachment| (ATTACHMENT.to_owned(), attachment.token))
+            .collect();
+        Ok(csi::ControllerPublishVolumeResponse { publish_context })
+    }
+
+    fn refuse_over_limit(&self) -> Result<(), Error> {
+        let limit = self.options.max_volumes;
+        if limit == 0 {
+            return Ok(());
+        }
+        let mut attached: u32 = 0;
+        for id in self.store.ids_after(None)? {
+            let record = self.store.load(&id)?;
+            attached += u32::from(record.is_some_and(|record| record.attachment.is_some()));
+        }
+        if attached >= limit {
+            return Err(Error::Exhausted(format!("the node has {attached} volumes, which is its limit")));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn detach(
+        &self,
+        request: &csi::ControllerUnpublishVolumeRequest,
+    ) -> Result<csi::ControllerUnpublishVolumeResponse, Error> {
+        self.needs_controller_publish()?;
+        required(&request.volume_id, "volume id")?;
+        let done = Ok(csi::ControllerUnpublishVolumeResponse {});
+        let id = match self.store.ready(&request.volume_id) {
+            Ok(record) => record.id,
+            // A volume that is gone is published nowhere.
+            Err(Error::NoVolume(_)) => return done,
+            Err(error) => return Err(error),
+        };
+        let _lock = self.store.lock(&id)?;
+        let mut record = self.store.ready(id.as_str())?;
+        let from_here =
+            |attachment: &mut Attachment| request.node_id.is_empty() || attachment.node_id == request.node_id;
+        if record.attachment.take_if(from_here).is_some() {
+            self.store.save(&record)?;
+        }
+        done
+    }
+
+    fn needs_controller_publish(&self) -> Result<(), Error> {
+        if self.options.controller_publish {
+            return Ok(());
+        }
+        Err(Error::Precondition("this plugin was started without --controller-publish".to_owned()))
+    }
+
+    pub(crate) fn validate(
+        &self,
+        request: csi::ValidateVolumeCapabilitiesRequest,
+    ) -> Result<csi::ValidateVolumeCapabilitiesResponse, Error> {
+        required(&request.volume_id, "volume id")?;
+        if request.volume_capabilities.is_empty() {
+            return Err(Error::Invalid("the request has no volume capabilities".to_owned()));
+        }
+        let record = self.store.ready(&request.volume_id)?;
+        let verdict = Capability::check_all(request.volume_capabilities.clone())
+            .and_then(|all| all.iter().try_for_each(|capability| capability.suits(record.backing)));
+        Ok(match verdict {
+            Ok(()) => csi::ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(csi::validate_volume_capabilities_response::Confirmed {
+                    volume_context: request.volume_context,
+                    volume_capabilities: request.volume_capabilities,
+                    parameters: request.parameters,
+                    mutable_parameters: request.mutable_parameters,
+                }),
+                message: String::new(),
+            },
+            Err(error) => {
+                csi::ValidateVolumeCapabilitiesResponse { confirmed: None, message: error.to_string() }
+            }
+        })
+    }
+
+    pub(crate) fn list(&self, request: &csi::ListVolumesRequest) -> Result<csi::ListVolumesResponse, Error> {
+        let most = usize::try_from(request.max_entries)
+            .map_err(|_| Error::Invalid(format!("{} entries are less than none", request.max_entries)))?;
+        let after = match request.starting_token.as_str() {
+            "" => None,
+            token => Some(VolumeId::parse(token).ok_or_else(|| Error::Token(token.to_owned()))?),
+        };
+        let mut entries = Vec::new();
+        let mut last = None;
+        for id in self.store.ids_after(after.as_ref())? {
+            if most != 0 && entries.len() == most {
+                let next_token = last.as_ref().map_or_else(String::new, VolumeId::to_string);
+                return Ok(csi::ListVolumesResponse { entries, next_token });
+            }
+            // A volume may have gone since the directory was listed.
+            if let Some(record) = self.store.load(&id)?.filter(|record| record.phase == Phase::Ready) {
+                let status = csi::list_volumes_response::VolumeStatus {
+                    published_node_ids: nodes(&record),
+                    volume_condition: Some(self.condition(&record)),
+                };
+                entries.push(csi::list_volumes_response::Entry {
+                    volume: Some(volume(record)),
+                    status: Some(status),
+                });
+                last = Some(id);
+            }
+        }
+        Ok(csi::ListVolumesResponse { entries, next_token: String::new() })
+    }
+
+    pub(crate) fn get(
+        &self,
+        request: &csi::ControllerGetVolumeRequest,
+    ) -> Result<csi::ControllerGetVolumeResponse, Error> {
+        required(&request.volume_id, "volume id")?;
+        let record = self.store.ready(&request.volume_id)?;
+        let status = csi::controller_get_volume_response::VolumeStatus {
+            published_node_ids: nodes(&record),
+            volume_condition: Some(self.condition(&record)),
+        };
+        Ok(csi::ControllerGetVolumeResponse { volume: Some(volume(record)), status: Some(status) })
+    }
+
+    pub(crate) fn capacity(
+        &self,
+        request: csi::GetCapacityRequest,
+    ) -> Result<csi::GetCapacityResponse, Error> {
+        let elsewhere = match (&self.options.topology, &request.accessible_topology) {
+            (Some(here), Some(there)) => !includes(here, there),
+            _ => false,
+        };
+        let impossible = request
+            .volume_capabilities
+            .into_iter()
+            .any(|capability| Capability::check(Some(capability)).is_err());
+        if elsewhere || impossible {
+            return Ok(csi::GetCapacityResponse::default());
+        }
+        let (available, _) = space(self.store.root())?;
+        let available_capacity = i64::try_from(available).unwrap_or(i64::MAX);
+        Ok(csi::GetCapacityResponse {
+            available_capacity,
+            maximum_volume_size: Some(available_capacity),
+            minimum_volume_size: None,
+        })
+    }
+
+    /// A volume is in good order while its data is there.
+    pub(crate) fn condition(&self, record: &Record) -> csi::VolumeCondition {
+        let data = self.store.data_path(&record.id, record.backing);
+        match data.symlink_metadata() {
+            Ok(_) => csi::VolumeCondition { abnormal: false, message: "the data is there".to_owned() },
+            Err(error) => csi::VolumeCondition {
+                abnormal: true,
+                message: format!("cannot look at the data {}: {error}", data.display()),
+            },
+        }
+    }
+}
+
+/// Bytes available to new volumes, and bytes in all, of the file system that `path` is on.
+pub(crate) fn space(path: &Path) -> Result<(u64, u64), Error> {
+    let stat = rustix::fs::statvfs(path).map_err(Error::io("look at the file system of", path))?;
+    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
+}
+
+/// A required field that is empty.
+pub(crate) fn required(value: &str, field: &str) -> Result<(), Error> {
+    if value.is_empty() { Err(Error::Invalid(format!("the request has no {field}"))) } else { Ok(()) }
+}
+
+fn nodes(record: &Record) -> Vec<String> {
+    record.attachment.iter().map(|attachment| attachment.node_id.clone()).collect()
+}
+
+fn volume(record: Record) -> csi::Volume {
+    csi::Volume {
+        // A capacity that was accepted came as an i64.
+        capacity_bytes: i64::try_from(record.capacity).unwrap_or(i64::MAX),
+        volume_id: record.id.to_string(),
+        volume_context: Default::default(),
+        content_source: None,
+        accessible_topology: record.topology.into_iter().map(|segments| csi::Topology { segments }).collect(),
+    }
+}
+
+/// How a volume is used at a path.
+pub(crate) fn use_of(capability: &Capability, readonly: bool) -> Use {
+    Use { access_mode: capability.access_mode, readonly }
+}

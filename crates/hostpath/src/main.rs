@@ -1,0 +1,7 @@
+//! The plugin as a program of its own: the same as `caravan plugin hostpath`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    caravan_hostpath::run(std::env::args().skip(1))
+}

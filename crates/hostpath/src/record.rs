@@ -1,0 +1,183 @@
+//! What is known of a volume, as it is on disk.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::request::FsKind;
+
+/// The version of the record format that is written.
+pub(crate) const VERSION: u32 = 1;
+
+/// The identity of a state directory: eight hexadecimal digits, chosen when it is first used. It is part
+/// of every volume id, so that another host's instance can tell that a volume is not its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Instance(String);
+
+impl Instance {
+    /// The instance with this name, when it is one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        is_hex(text, 8).then(|| Self(text.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The id of a volume: `hp-<instance>-<24 hexadecimal digits of the name's SHA-256>`. It follows from
+/// the name, so that two creations of the same name can never make two volumes. Being of this form, it
+/// is safe as a file name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct VolumeId(String);
+
+impl VolumeId {
+    pub(crate) fn of(instance: &Instance, name: &str) -> Self {
+        let digest = Sha256::digest(name.as_bytes());
+        let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("hp-{}-{hex}", instance.0))
+    }
+
+    /// The id, when the text has the form of one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (instance, hash) = text.strip_prefix("hp-")?.split_once('-')?;
+        (is_hex(instance, 8) && is_hex(hash, 24)).then(|| Self(text.to_owned()))
+    }
+
+    /// The instance that made the volume.
+    pub(crate) fn instance(&self) -> &str {
+        self.0.get(3..11).unwrap_or_default()
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// What a volume's data is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(crate) enum Backing {
+    /// A directory of the host; its size is a number only.
+    Directory,
+    /// A sparse file with a file system; its size is a limit.
+    Image {
+        /// Which file system.
+        fs: FsKind,
+    },
+}
+
+impl fmt::Display for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory => f.write_str("a directory"),
+            Self::Image { fs } => write!(f, "an image with {}", fs.name()),
+        }
+    }
+}
+
+/// Where in its life a volume is. The first and the last are written before the data is touched, so
+/// that a crash leaves no data without a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Phase {
+    /// Its data is being made; nobody knows of it yet, so it can be made anew.
+    Creating,
+    /// It can be used.
+    Ready,
+    /// Its data is being removed.
+    Deleting,
+}
+
+/// That the controller gave a volume to the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    pub(crate) node_id: String,
+    pub(crate) access_mode: i32,
+    /// New with every attachment: a stage with an old publish context is refused.
+    pub(crate) token: String,
+}
+
+/// How a volume was mounted at a path, so that a repeated call can be told from a different one. It is
+/// written before the mount is made; whether the mount is there, the mount table tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Use {
+    pub(crate) access_mode: i32,
+    #[serde(default)]
+    pub(crate) readonly: bool,
+}
+
+/// The record of one volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) version: u32,
+    pub(crate) id: VolumeId,
+    pub(crate) name: String,
+    pub(crate) phase: Phase,
+    pub(crate) backing: Backing,
+    /// Bytes; 0 for a directory without a size.
+    pub(crate) capacity: u64,
+    pub(crate) topology: Option<BTreeMap<String, String>>,
+    /// Whether the top directory of an image was opened for everyone; directories are at once.
+    #[serde(default)]
+    pub(crate) opened: bool,
+    #[serde(default)]
+    pub(crate) attachment: Option<Attachment>,
+    /// By staging path.
+    #[serde(default)]
+    pub(crate) staged: BTreeMap<String, Use>,
+    /// By target path.
+    #[serde(default)]
+    pub(crate) published: BTreeMap<String, Use>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_follow_from_names_and_parse_back() {
+        let instance = Instance::parse("0123abcd").expect("eight digits");
+        let id = VolumeId::of(&instance, "data");
+        assert_eq!(id, VolumeId::of(&instance, "data"));
+        assert_ne!(id, VolumeId::of(&instance, "data2"));
+        assert_eq!(VolumeId::parse(id.as_str()), Some(id.clone()));
+        assert_eq!(id.instance(), "0123abcd");
+    }
+
+    #[test]
+    fn nothing_else_is_an_id() {
+        for text in
+            ["", "data", "hp-", "hp-0123abcd-", "hp-0123abcd-../../../../etc/passwd/x", "hp-0123ABCD-0"]
+        {
+            assert_eq!(VolumeId::parse(text), None, "{text}");
+        }
+        assert_eq!(Instance::parse("../../x"), None);
+    }
+
+    #[test]
+    fn the_record_on_disk_keeps_its_form() {
+        let record: Record = serde_json::from_str(
+            r#"{"version":1,"id":"hp-0123abcd-0123456789abcdef01234567","name":"data","phase":"ready",
+                "backing":{"kind":"image","fs":"xfs"},"capacity":314572800,"topology":{"zone":"a"},
+                "staged":{"/s":{"access_mode":1}},"published":{"/t":{"access_mode":1,"readonly":true}}}"#,
+        )
+        .expect("records of version 1 can be read");
+        assert_eq!(record.backing, Backing::Image { fs: FsKind::Xfs });
+        assert_eq!(record.published["/t"], Use { access_mode: 1, readonly: true });
+        let again = serde_json::to_string(&record).expect("it is plain data");
+        assert_eq!(serde_json::from_str::<Record>(&again).expect("it was just written"), record);
+    }
+}

@@ -1,0 +1,96 @@
+//! The socket, the server and its end.
+
+use std::{
+    fs, io,
+    os::unix::{fs::FileTypeExt, fs::MetadataExt, net::UnixStream},
+    path::Path,
+    time::Duration,
+};
+
+use caravan_proto::csi::{
+    controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer,
+};
+use rustix::fs::Mode;
+use tokio::{
+    net::UnixListener,
+    signal::unix::{SignalKind, signal},
+};
+use tokio_stream::wrappers::UnixListenerStream;
+
+use crate::{error::Error, service::Service};
+
+/// How long calls under way may take after the signal to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves until SIGTERM or SIGINT; then takes no more calls, lets those under way end and removes the
+/// socket.
+pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> {
+    let (mut terminate, mut interrupt) = signal(SignalKind::terminate())
+        .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)))
+        .map_err(Error::io("watch for signals to end", socket))?;
+    let listener = listen(socket)?;
+    let ours = identity(socket);
+    tracing::info!(socket = %socket.display(), "serving");
+
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tonic::transport::Server::builder()
+        .add_service(IdentityServer::new(service.clone()))
+        .add_service(ControllerServer::new(service.clone()))
+        .add_service(NodeServer::new(service))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
+            // An error means that the sender is gone, which is the end as well.
+            let _ = stopped.await;
+        });
+    let mut server = Box::pin(server);
+    let ended = tokio::select! {
+        ended = &mut server => Some(ended),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    let ended = match ended {
+        Some(ended) => Some(ended),
+        None => {
+            tracing::info!("ending");
+            let _ = stop.send(());
+            tokio::time::timeout(PATIENCE, server).await.ok()
+        }
+    };
+    // Another process may have put its own socket there meanwhile.
+    if ours.is_some() && identity(socket) == ours {
+        let _ = fs::remove_file(socket);
+    }
+    match ended {
+        Some(Err(error)) => Err(Error::io("serve on", socket)(io::Error::other(error))),
+        Some(Ok(())) => Ok(()),
+        None => {
+            tracing::warn!("calls were still under way at the end");
+            Ok(())
+        }
+    }
+}
+
+/// Listens on a socket that only this user can open. A socket that nobody listens on any more, left by
+/// a process that was killed, is replaced.
+fn listen(socket: &Path) -> Result<UnixListener, Error> {
+    match fs::symlink_metadata(socket) {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(Error::Inconsistent(format!("{} is there and is not a socket", socket.display())));
+        }
+        Ok(_) if UnixStream::connect(socket).is_ok() => {
+            return Err(Error::Inconsistent(format!("another process serves on {}", socket.display())));
+        }
+        Ok(_) => fs::remove_file(socket).map_err(Error::io("remove the stale socket", socket))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io("look at", socket)(error)),
+    }
+    // By the mask rather than chmod(2) afterwards: the socket is never open to others. Nothing else
+    // creates files at this point.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(socket).map_err(Error::io("listen on", socket));
+    rustix::process::umask(before);
+    listener
+}
+
+fn identity(socket: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(socket).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}

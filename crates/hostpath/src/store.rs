@@ -1,0 +1,298 @@
+//! The state directory: one small JSON file per volume, its data beside, a lock per volume.
+//!
+//! ```text
+//! instance            the directory's identity
+//! records/<id>.json   what is known of a volume
+//! data/<id>           its directory
+//! data/<id>.img       or its image
+//! locks/<id>          held with flock(2) during a call
+//! ```
+//!
+//! Several processes may work on one directory (the old and the new allocation of a plugin during an
+//! update), so nothing is kept in memory, and the locks are the kernel's: they end with their process.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::FlockOperation;
+
+use crate::{
+    error::Error,
+    record::{Backing, Instance, Phase, Record, VERSION, VolumeId},
+};
+
+/// An opened state directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    root: PathBuf,
+    instance: Instance,
+}
+
+/// The lock of one volume; given back when dropped, or when the process ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Store {
+    /// Opens the directory, and makes it when it does not exist.
+    pub(crate) fn open(root: &Path) -> Result<Self, Error> {
+        for directory in [root.to_owned(), root.join("records"), root.join("data"), root.join("locks")] {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&directory)
+                .map_err(Error::io("create the directory", &directory))?;
+        }
+        let instance = instance(root)?;
+        Ok(Self { root: root.to_owned(), instance })
+    }
+
+    pub(crate) fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Takes the lock of a volume, or says that somebody else has it.
+    pub(crate) fn lock(&self, id: &VolumeId) -> Result<Lock, Error> {
+        let path = self.root.join("locks").join(id.as_str());
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(Error::io("open the lock", &path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Busy(id.to_string())),
+            Err(error) => return Err(Error::io("take the lock", path)(error)),
+        }
+        // The holder before may have removed the file, together with the volume: then this is a lock
+        // on nothing.
+        let ours = file.metadata().map_err(Error::io("read the lock", &path))?.ino();
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.ino() == ours => Ok(Lock { _file: file }),
+            _ => Err(Error::Busy(id.to_string())),
+        }
+    }
+
+    /// The record of a volume, whatever its phase.
+    pub(crate) fn load(&self, id: &VolumeId) -> Result<Option<Record>, Error> {
+        let path = self.record_path(id);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read the record", path)(error)),
+        };
+        let record: Record = match serde_json::from_slice(&bytes) {
+            Ok(record) => record,
+            Err(source) => return Err(Error::Record { path, source }),
+        };
+        if record.version > VERSION {
+            return Err(Error::Inconsistent(format!(
+                "the record of the volume {id} has version {}, this plugin knows up to {VERSION}",
+                record.version
+            )));
+        }
+        Ok(Some(record))
+    }
+
+    /// The record of the volume with this id in a request, which has to be ready for use.
+    pub(crate) fn ready(&self, id: &str) -> Result<Record, Error> {
+        let Some(id) = VolumeId::parse(id) else {
+            return Err(Error::NoVolume(id.to_owned()));
+        };
+        match self.load(&id)? {
+            Some(record) if record.phase == Phase::Ready => Ok(record),
+            Some(_) => Err(Error::NoVolume(id.to_string())),
+            None => Err(self.missing(&id)),
+        }
+    }
+
+    /// What to say about a volume without a record.
+    pub(crate) fn missing(&self, id: &VolumeId) -> Error {
+        if id.instance() == self.instance.as_str() {
+            Error::NoVolume(id.to_string())
+        } else {
+            Error::Elsewhere(id.to_string(), id.instance().to_owned(), self.instance.as_str().to_owned())
+        }
+    }
+
+    /// Writes a record; it is on disk when this returns.
+    pub(crate) fn save(&self, record: &Record) -> Result<(), Error> {
+        let path = self.record_path(&record.id);
+        let bytes = serde_json::to_vec_pretty(record)
+            .map_err(|source| Error::Record { path: path.clone(), source })?;
+        write_atomically(&path, &bytes)
+    }
+
+    /// Removes the record and the lock file of a volume.
+    pub(crate) fn forget(&self, id: &VolumeId) -> Result<(), Error> {
+        let path = self.record_path(id);
+        remove_file(&path)?;
+        sync_directory(&self.root.join("records"))?;
+        remove_file(&self.root.join("locks").join(id.as_str()))
+    }
+
+    /// The ids of all records, in order, from the first one after `after`.
+    pub(crate) fn ids_after(&self, after: Option<&VolumeId>) -> Result<Vec<VolumeId>, Error> {
+        let directory = self.root.join("records");
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
+            let entry = entry.map_err(Error::io("list", &directory))?;
+            let name = entry.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(VolumeId::parse);
+            ids.extend(id.filter(|id| after.is_none_or(|after| id > after)));
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Where the data of a volume is.
+    pub(crate) fn data_path(&self, id: &VolumeId, backing: Backing) -> PathBuf {
+        let data = self.root.join("data");
+        match backing {
+            Backing::Directory => data.join(id.as_str()),
+            Backing::Image { .. } => data.join(format!("{id}.img")),
+        }
+    }
+
+    fn record_path(&self, id: &VolumeId) -> PathBuf {
+        self.root.join("records").join(format!("{id}.json"))
+    }
+}
+
+/// Makes the directory of a volume: everyone in a task may write there, whatever its user; nobody else
+/// on the host gets to it, because the state directory is closed.
+pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
+    fs::create_dir(path).map_err(Error::io("create the directory", path))?;
+    open_for_everyone(path)
+}
+
+pub(crate) fn open_for_everyone(path: &Path) -> Result<(), Error> {
+    fs::set_permissions(path, Permissions::from_mode(0o777))
+        .map_err(Error::io("set the permissions of", path))
+}
+
+/// Removes the data of a volume; it need not be there.
+pub(crate) fn remove_data(path: &Path, backing: Backing) -> Result<(), Error> {
+    match backing {
+        Backing::Image { .. } => remove_file(path),
+        Backing::Directory => match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+            _ => Ok(()),
+        },
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn instance(root: &Path) -> Result<Instance, Error> {
+    let path = root.join("instance");
+    loop {
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                return Instance::parse(text.trim()).ok_or_else(|| {
+                    Error::Inconsistent(format!("{} does not hold eight hexadecimal digits", path.display()))
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("read", path)(error)),
+        }
+        let fresh = uuid::Uuid::new_v4().simple().to_string();
+        let temporary = root.join(format!("instance.{fresh}"));
+        write_synced(&temporary, fresh.get(..8).unwrap_or_default().as_bytes())?;
+        // A link does not replace what is there: of two processes that start together, one wins.
+        let linked = fs::hard_link(&temporary, &path);
+        remove_file(&temporary)?;
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("create", path)(error));
+            }
+            _ => sync_directory(root)?,
+        }
+    }
+}
+
+/// Temporary file, fsync, rename, fsync of the directory.
+fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let temporary = path.with_extension("json.new");
+    write_synced(&temporary, bytes)?;
+    fs::rename(&temporary, path).map_err(Error::io("replace", path))?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(Error::io("create", path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io("write", path))
+}
+
+pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(Error::io("sync the directory", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_instance_is_chosen_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let first = Store::open(directory.path()).expect("it opens");
+        let second = Store::open(directory.path()).expect("it opens again");
+        assert_eq!(first.instance(), second.instance());
+    }
+
+    #[test]
+    fn a_lock_is_exclusive_and_ends_when_dropped() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("it opens");
+        let id = VolumeId::of(store.instance(), "data");
+        let lock = store.lock(&id).expect("it is free");
+        assert_eq!(store.lock(&id).expect_err("it is taken").code(), tonic::Code::Aborted);
+        store.lock(&VolumeId::of(store.instance(), "other")).expect("another volume is another lock");
+        drop(lock);
+        store.lock(&id).expect("it is free again");
+    }
+
+    #[test]
+    fn damaged_and_newer_records_are_said_and_not_overwritten() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("it opens");
+        let id = VolumeId::of(store.instance(), "data");
+        fs::write(store.record_path(&id), "{").expect("it can be written");
+        let error = store.load(&id).expect_err("it is damaged");
+        assert!(error.sentence().contains("is damaged: EOF"), "{}", error.sentence());
+        assert_eq!(store.ids_after(None).expect("it lists"), [id]);
+    }
+
+    #[test]
+    fn volumes_of_other_instances_are_elsewhere() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("it opens");
+        let other = Instance::parse("00000000").expect("eight digits");
+        let error = store.ready(VolumeId::of(&other, "data").as_str()).expect_err("it is not here");
+        assert_eq!(error.code(), tonic::Code::Unavailable);
+        let error = store.ready("data").expect_err("it is no id of ours");
+        assert_eq!(error.code(), tonic::Code::NotFound);
+    }
+}

@@ -1,0 +1,149 @@
+//! The plugin as a process in a directory of its own.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
+};
+
+use caravan_csi::{CsiClient, Deadlines};
+use rustix::{
+    mount::UnmountFlags,
+    process::{Pid, Signal},
+};
+
+/// A running plugin. When dropped, the process is ended and what it mounted is unmounted.
+pub struct Plugin {
+    directory: tempfile::TempDir,
+    flags: Vec<String>,
+    process: Option<Child>,
+    reader: Option<JoinHandle<()>>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Plugin {
+    /// Starts the plugin with these flags, besides those for its places, and waits until it serves.
+    pub fn start(flags: &[&str]) -> Self {
+        let mut plugin = Self::prepare(flags);
+        plugin.restart();
+        plugin
+    }
+
+    /// A directory for a plugin that is still to be started.
+    pub fn prepare(flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Self { directory, flags, process: None, reader: None, log: Arc::new(Mutex::new(String::new())) }
+    }
+
+    /// Starts the process (again).
+    pub fn restart(&mut self) {
+        self.start_command(self.command());
+    }
+
+    /// Starts the process by another command and waits until it serves.
+    pub fn start_command(&mut self, mut command: Command) {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the plugin starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped"));
+        self.process = Some(child);
+        let mut line = String::new();
+        while !line.contains("serving socket=") {
+            line.clear();
+            let read = lines.read_line(&mut line).expect("the log can be read");
+            self.log.lock().expect("nobody panicked").push_str(&line);
+            assert!(read > 0, "the plugin ended before it served:\n{}", self.log());
+        }
+        let log = Arc::clone(&self.log);
+        self.reader = Some(std::thread::spawn(move || {
+            while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
+                log.lock().expect("nobody panicked").push_str(&std::mem::take(&mut line));
+            }
+        }));
+    }
+
+    /// The command of a plugin at these places, not started.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_caravan-hostpath"));
+        command
+            .env_remove("RUST_LOG")
+            .env("CSI_ENDPOINT", format!("unix://{}", self.socket().display()))
+            .arg("--node-id=node-1")
+            .arg(format!("--state-dir={}", self.path("state").display()))
+            .args(&self.flags);
+        command
+    }
+
+    /// Sends a signal and waits for the end.
+    pub fn end(&mut self, signal: Signal) -> ExitStatus {
+        let mut child = self.process.take().expect("it runs");
+        rustix::process::kill_process(Pid::from_child(&child), signal).expect("it can be signalled");
+        let status = child.wait().expect("it ends");
+        self.reader.take().expect("it runs").join().expect("nobody panicked");
+        status
+    }
+
+    /// A client of the plugin.
+    pub fn client(&self) -> CsiClient {
+        CsiClient::new(self.socket(), Deadlines::default())
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("csi.sock")
+    }
+
+    /// A path in the plugin's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A new directory in the plugin's directory.
+    pub fn make(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(&path).expect("the directory is our own");
+        path
+    }
+
+    /// What the plugin wrote to standard error.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("nobody panicked").clone()
+    }
+
+    /// The mount points below the plugin's directory, the newest last.
+    pub fn mounts(&self) -> Vec<String> {
+        mounts_below(self.directory.path())
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.process.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for path in self.mounts().into_iter().rev() {
+            let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// Runs a command to its end; its exit code and what it wrote to standard error.
+pub fn outcome(mut command: Command) -> (Option<i32>, String) {
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut text = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut text).expect("it is text");
+    (child.wait().expect("it ends").code(), text)
+}
+
+fn mounts_below(directory: &Path) -> Vec<String> {
+    let below = format!("{}/", directory.display());
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("there is a mount table");
+    table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|path| path.replace("\\040", " "))
+        .filter(|path| path.starts_with(&below))
+        .collect()
+}

@@ -1,0 +1,304 @@
+//! Operators of `constraint` and `affinity` blocks (`jobspec` section 4.4).
+
+use crate::version::{Flavor, Range, Version};
+use regex::Regex;
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// An operator, by the words of job files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operator {
+    /// `=`, `==`, `is`.
+    Equal,
+    /// `!=`, `not`.
+    NotEqual,
+    /// `<`.
+    Less,
+    /// `<=`.
+    LessEqual,
+    /// `>`.
+    Greater,
+    /// `>=`.
+    GreaterEqual,
+    /// `regexp`.
+    Regexp,
+    /// `version`.
+    Version,
+    /// `semver`.
+    Semver,
+    /// `set_contains`, `set_contains_all`.
+    SetContainsAll,
+    /// `set_contains_any`.
+    SetContainsAny,
+    /// `is_set`.
+    IsSet,
+    /// `is_not_set`.
+    IsNotSet,
+    /// `distinct_hosts`: about other allocations, not about one node.
+    DistinctHosts,
+    /// `distinct_property`: about other allocations, not about one node.
+    DistinctProperty,
+}
+
+/// Why an operator or its right side makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConstraintError {
+    /// No such operator.
+    #[error("Unknown constraint type {0:?}")]
+    Operator(String),
+    /// No regular expression.
+    #[error("Regular expression failed to compile: {0}")]
+    Regexp(String),
+    /// No version range.
+    #[error("Version constraint is invalid: {0}")]
+    Version(#[source] crate::version::VersionError),
+}
+
+impl Operator {
+    /// Reads an operator; the empty text is `=`.
+    pub fn parse(text: &str) -> Result<Self, ConstraintError> {
+        Ok(match text {
+            "" | "=" | "==" | "is" => Self::Equal,
+            "!=" | "not" => Self::NotEqual,
+            "<" => Self::Less,
+            "<=" => Self::LessEqual,
+            ">" => Self::Greater,
+            ">=" => Self::GreaterEqual,
+            "regexp" => Self::Regexp,
+            "version" => Self::Version,
+            "semver" => Self::Semver,
+            "set_contains" | "set_contains_all" => Self::SetContainsAll,
+            "set_contains_any" => Self::SetContainsAny,
+            "is_set" => Self::IsSet,
+            "is_not_set" => Self::IsNotSet,
+            "distinct_hosts" => Self::DistinctHosts,
+            "distinct_property" => Self::DistinctProperty,
+            other => return Err(ConstraintError::Operator(other.to_owned())),
+        })
+    }
+
+    /// Whether it is about the other allocations rather than the node.
+    pub fn is_distinct(self) -> bool {
+        matches!(self, Self::DistinctHosts | Self::DistinctProperty)
+    }
+}
+
+/// Checks an operator and a right side that is not interpolated, before a job is admitted.
+pub fn validate(operator: &str, right: &str) -> Result<Operator, ConstraintError> {
+    let operator = Operator::parse(operator)?;
+    let check = |flavor| Range::parse(right, flavor).map(|_| ()).map_err(ConstraintError::Version);
+    if !right.contains("${") {
+        match operator {
+            Operator::Regexp => {
+                Regex::new(right).map_err(|_| ConstraintError::Regexp(right.to_owned()))?;
+            }
+            Operator::Version => check(Flavor::Loose)?,
+            Operator::Semver => check(Flavor::Strict)?,
+            _ => {}
+        }
+    }
+    Ok(operator)
+}
+
+/// What names mean on one node: `attr.<key>`, `meta.<key>`, `node.class` and so on, without `${}`.
+pub trait Targets {
+    /// The value of a name.
+    fn target(&self, name: &str) -> Option<Cow<'_, str>>;
+}
+
+/// A side of a condition on a node: a whole `${name}` is looked up, anything else is literal. `None`
+/// when the node has no such value.
+pub fn resolve<'a>(side: &'a str, targets: &'a impl Targets) -> Option<Cow<'a, str>> {
+    match side.strip_prefix("${") {
+        None => Some(Cow::Borrowed(side)),
+        Some(inside) => targets.target(inside.strip_suffix('}')?),
+    }
+}
+
+/// Applies operators, keeping compiled expressions and ranges.
+#[derive(Debug, Default)]
+pub struct Matcher {
+    regexes: HashMap<String, Option<Regex>>,
+    ranges: HashMap<(String, bool), Option<Range>>,
+}
+
+impl Matcher {
+    /// A matcher that has compiled nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether a condition holds on a node. Operators about other allocations hold here.
+    pub fn holds(&mut self, left: &str, operator: Operator, right: &str, node: &impl Targets) -> bool {
+        let (left, right) = (resolve(left, node), resolve(right, node));
+        self.check(left.as_deref(), operator, right.as_deref())
+    }
+
+    /// Whether the operator holds between two values; `None` is a value that the node does not have.
+    pub fn check(&mut self, left: Option<&str>, operator: Operator, right: Option<&str>) -> bool {
+        match operator {
+            Operator::NotEqual => return left != right,
+            Operator::IsSet => return left.is_some(),
+            Operator::IsNotSet => return left.is_none(),
+            Operator::DistinctHosts | Operator::DistinctProperty => return true,
+            _ => {}
+        }
+        let (Some(left), Some(right)) = (left, right) else { return false };
+        match operator {
+            Operator::Equal => left == right,
+            Operator::Less => compare(left, right).is_lt(),
+            Operator::LessEqual => compare(left, right).is_le(),
+            Operator::Greater => compare(left, right).is_gt(),
+            Operator::GreaterEqual => compare(left, right).is_ge(),
+            Operator::Regexp => {
+                if !self.regexes.contains_key(right) {
+                    self.regexes.insert(right.to_owned(), Regex::new(right).ok());
+                }
+                self.regexes.get(right).and_then(Option::as_ref).is_some_and(|r| r.is_match(left))
+            }
+            Operator::Version => self.in_range(left, right, Flavor::Loose),
+            Operator::Semver => self.in_range(left, right, Flavor::Strict),
+            Operator::SetContainsAll => elements(right).all(|want| elements(left).any(|has| has == want)),
+            Operator::SetContainsAny => elements(right).any(|want| elements(left).any(|has| has == want)),
+            Operator::NotEqual
+            | Operator::IsSet
+            | Operator::IsNotSet
+            | Operator::DistinctHosts
+            | Operator::DistinctProperty => true,
+        }
+    }
+
+    fn in_range(&mut self, version: &str, range: &str, flavor: Flavor) -> bool {
+        let Ok(version) = Version::parse(version, flavor) else { return false };
+        self.ranges
+            .entry((range.to_owned(), flavor == Flavor::Strict))
+            .or_insert_with(|| Range::parse(range, flavor).ok())
+            .as_ref()
+            .is_some_and(|range| range.contains(&version))
+    }
+}
+
+fn elements(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim)
+}
+
+/// As numbers when both are, otherwise as text.
+fn compare(left: &str, right: &str) -> Ordering {
+    if let (Ok(l), Ok(r)) = (left.parse::<i64>(), right.parse::<i64>()) {
+        return l.cmp(&r);
+    }
+    if let (Ok(l), Ok(r)) = (left.parse::<f64>(), right.parse::<f64>())
+        && let Some(order) = l.partial_cmp(&r)
+    {
+        return order;
+    }
+    left.cmp(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct Node;
+    impl Targets for Node {
+        fn target(&self, name: &str) -> Option<Cow<'_, str>> {
+            match name {
+                "attr.kernel.name" => Some("linux".into()),
+                "meta.rack" => Some("r7".into()),
+                _ => None,
+            }
+        }
+    }
+
+    const WORDS: [&str; 19] = [
+        "=",
+        "==",
+        "is",
+        "!=",
+        "not",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "regexp",
+        "version",
+        "semver",
+        "set_contains",
+        "set_contains_all",
+        "set_contains_any",
+        "is_set",
+        "is_not_set",
+        "distinct_hosts",
+        "distinct_property",
+    ];
+
+    fn holds(left: &str, word: &str, right: &str) -> bool {
+        Matcher::new().check(Some(left), Operator::parse(word).unwrap(), Some(right))
+    }
+
+    #[test]
+    fn operators_between_values() {
+        for (left, word, right, want) in [
+            ("a", "=", "a", true),
+            ("a", "is", "b", false),
+            ("a", "!=", "b", true),
+            ("9", "<", "10", true),
+            ("1.5", ">=", "1.25", true),
+            ("10", "<", "9.5", false),
+            ("a9", "<", "a10", false),
+            ("abc", "regexp", "^a.c$", true),
+            ("abc", "regexp", "(", false),
+            ("5.10.0", "version", ">= 5.4, < 6", true),
+            ("not-a-version", "version", ">= 1", false),
+            ("1.7.0-beta", "semver", ">= 1.6.3-dev", true),
+            ("a, b,c", "set_contains", "b,a", true),
+            ("a,b", "set_contains_all", "a,d", false),
+            ("a,b", "set_contains_any", "d, b", true),
+            ("x", "is_set", "", true),
+            ("x", "is_not_set", "", false),
+        ] {
+            assert_eq!(holds(left, word, right), want, "{left} {word} {right}");
+        }
+    }
+
+    #[test]
+    fn a_missing_value_satisfies_only_the_negations() {
+        for word in WORDS {
+            let operator = Operator::parse(word).unwrap();
+            let want = operator.is_distinct() || matches!(word, "!=" | "not" | "is_not_set");
+            assert_eq!(Matcher::new().check(None, operator, Some("1")), want, "{word}");
+        }
+    }
+
+    #[test]
+    fn sides_are_looked_up_only_when_they_are_whole_references() {
+        assert_eq!(resolve("${attr.kernel.name}", &Node).as_deref(), Some("linux"));
+        assert_eq!(resolve("linux", &Node).as_deref(), Some("linux"));
+        assert_eq!(resolve("${attr.nothing}", &Node), None);
+        assert_eq!(resolve("${meta.rack", &Node), None);
+        assert!(Matcher::new().holds("${meta.rack}", Operator::Regexp, "^r[0-9]$", &Node));
+        assert!(Matcher::new().holds("r7", Operator::Equal, "${meta.rack}", &Node));
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_a_job_is_admitted() {
+        assert_eq!(validate("like", "x").unwrap_err().to_string(), "Unknown constraint type \"like\"");
+        assert!(validate("regexp", "(").is_err());
+        assert!(validate("version", "~> x").is_err());
+        assert!(validate("version", "${meta.v}").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn no_operator_panics(left in ".*", right in ".*", word in 0_usize..19) {
+            holds(&left, WORDS[word], &right);
+        }
+
+        #[test]
+        fn less_and_greater_exclude_each_other(left in "[0-9a-]{1,4}", right in "[0-9a-]{1,4}") {
+            prop_assert_eq!(holds(&left, "<", &right), !holds(&left, ">=", &right));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The calling side.
+
+mod remote;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+
+use self::remote::Remote;
+pub use self::remote::{ConnectOptions, RetryPolicy};
+use crate::codec::{decode_response, encode};
+use crate::h2::Connection;
+use crate::{Code, DuplexMethod, Method, PeerIdentity, Router, RpcError, StreamMethod};
+
+/// A way to call the methods of another agent, or of this one. Cheap to clone.
+///
+/// Dropping the future or the stream of a call ends the call: its handler is dropped as well.
+/// A request that was sent is never sent again by the channel, because it may have been carried
+/// out; only connecting is retried.
+#[derive(Clone)]
+pub struct Channel(Arc<Inner>);
+
+enum Inner {
+    Local {
+        router: Arc<Router>,
+        peer: PeerIdentity,
+    },
+    /// One connection that somebody else made; when it ends, the channel is of no use any more.
+    Connection {
+        connection: Connection,
+        peer: PeerIdentity,
+    },
+    Remote(Remote),
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Inner::Local { peer, .. } => write!(f, "Channel(local, as {peer})"),
+            Inner::Connection { peer, .. } => write!(f, "Channel(connection of {peer})"),
+            Inner::Remote(remote) => write!(f, "Channel({})", remote.targets()),
+        }
+    }
+}
+
+impl Channel {
+    /// Calls `router` in this process, as `peer`. Values are handed over without encoding them.
+    pub fn local(router: Arc<Router>, peer: PeerIdentity) -> Self {
+        Self(Arc::new(Inner::Local { router, peer }))
+    }
+
+    /// Calls whichever of the servers in `options` can be reached. Connects at the first call, and
+    /// again when the connection was lost.
+    pub fn connect(options: ConnectOptions) -> Self {
+        Self(Arc::new(Inner::Remote(Remote::new(options))))
+    }
+
+    pub(crate) fn over(connection: Connection, peer: PeerIdentity) -> Self {
+        Self(Arc::new(Inner::Connection { connection, peer }))
+    }
+
+    /// Whether calls cannot succeed any more. A channel made by [`Self::connect`] never ends.
+    pub fn is_closed(&self) -> bool {
+        matches!(&*self.0, Inner::Connection { connection, .. } if connection.is_closed())
+    }
+
+    /// Calls `M` and waits for the answer, for at most `deadline`.
+    ///
+    /// # Errors
+    /// What the handler answered; [`Code::Unavailable`] if the other side cannot be reached or went
+    /// away; [`Code::Deadline`].
+    pub async fn call<M: Method>(
+        &self,
+        request: M::Request,
+        deadline: Option<Duration>,
+    ) -> Result<M::Response, RpcError> {
+        let call = async {
+            if let Inner::Local { router, peer } = &*self.0 {
+                return router.call_local::<M>(peer.clone(), request).await;
+            }
+            let request = encode(M::NAME, &request)?;
+            let answer = self.connection().await?.call(M::NAME, request).await?;
+            decode_response(M::NAME, &answer)
+        };
+        within(deadline, M::NAME, call).await
+    }
+
+    /// Calls `M`, which answers with a stream. The call is made when the stream is first polled;
+    /// an error to make it is its first item. The stream ends after an error.
+    pub fn stream<M: StreamMethod>(&self, request: M::Request) -> ItemStream<M::Item> {
+        let channel = self.clone();
+        let open = async move {
+            if let Inner::Local { router, peer } = &*channel.0 {
+                return Ok(router.stream_local::<M>(peer.clone(), request).await?.boxed());
+            }
+            let request = encode(M::NAME, &request)?;
+            let items: BoxStream<'static, Result<Bytes, RpcError>> =
+                channel.connection().await?.stream(M::NAME, request).await?;
+            Ok(items.and_then(|item| std::future::ready(decode_response(M::NAME, &item))).boxed())
+        };
+        ItemStream::new(stream::once(open).try_flatten())
+    }
+
+    /// Calls `M`, sending it `input` as it comes. What holds for [`Self::stream`] holds here; the
+    /// handler sees `input` end when it ends here.
+    pub fn duplex<M: DuplexMethod>(
+        &self,
+        request: M::Request,
+        input: impl Stream<Item = M::Input> + Send + 'static,
+    ) -> ItemStream<M::Output> {
+        let channel = self.clone();
+        let open = async move {
+            if let Inner::Local { router, peer } = &*channel.0 {
+                let input = ItemStream::new(input.map(Ok));
+                return Ok(router.duplex_local::<M>(peer.clone(), request, input).await?.boxed());
+            }
+            let first = encode(M::NAME, &request)?;
+            // An item that cannot be encoded ends the input: there is no way to send an error.
+            let input = input
+                .map(|item| encode(M::NAME, &item))
+                .inspect_err(|error| tracing::error!(method = M::NAME, %error, "an input is not sent"))
+                .take_while(|item| std::future::ready(item.is_ok()))
+                .filter_map(|item| std::future::ready(item.ok()));
+            let input = stream::once(std::future::ready(first)).chain(input);
+            let items = channel.connection().await?.duplex(M::NAME, input).await?;
+            Ok(items.and_then(|item| std::future::ready(decode_response(M::NAME, &item))).boxed())
+        };
+        ItemStream::new(stream::once(open).try_flatten())
+    }
+
+    /// A connection that is ready to take a request.
+    async fn connection(&self) -> Result<Connection, RpcError> {
+        match &*self.0 {
+            Inner::Remote(remote) => remote.connection().await,
+            Inner::Connection { connection, peer } => match connection.ready().await {
+                Ok(()) => Ok(connection.clone()),
+                Err(_) => Err(RpcError::unavailable(format!("the connection of {peer} has ended"))),
+            },
+            Inner::Local { .. } => Err(RpcError::internal("a local channel has no connection")),
+        }
+    }
+}
+
+async fn within<T>(
+    deadline: Option<Duration>,
+    name: &str,
+    call: impl Future<Output = Result<T, RpcError>>,
+) -> Result<T, RpcError> {
+    let Some(deadline) = deadline else { return call.await };
+    tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| {
+        Err(RpcError::new(Code::Deadline, format!("{name} did not answer within {deadline:?}")))
+    })
+}
+
+/// The answers of a [`StreamMethod`] or a [`DuplexMethod`], or the inputs of the latter. Ends after
+/// an error; dropping the answers ends the call.
+pub struct ItemStream<T>(Option<BoxStream<'static, Result<T, RpcError>>>);
+
+impl<T> fmt::Debug for ItemStream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "ItemStream(open)" } else { "ItemStream(ended)" })
+    }
+}
+
+impl<T> ItemStream<T> {
+    pub(crate) fn new(items: impl Stream<Item = Result<T, RpcError>> + Send + 'static) -> Self {
+        Self(Some(Box::pin(items)))
+    }
+}
+
+impl<T> Stream for ItemStream<T> {
+    type Item = Result<T, RpcError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(items) = &mut self.0 else { return Poll::Ready(None) };
+        let item = items.poll_next_unpin(cx);
+        if matches!(item, Poll::Ready(None | Some(Err(_)))) {
+            self.0 = None;
+        }
+        item
+    }
+}

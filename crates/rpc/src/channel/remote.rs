@@ -1,0 +1,189 @@
+//! A channel to servers: finds one that answers and stays with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::error::innermost;
+use crate::h2::{Connection, KeepAlive};
+use crate::io::{BoxIo, Connector, TcpConnector};
+use crate::wire::{self, Hello, Role, VERSION};
+use crate::{Code, PeerIdentity, RpcError};
+
+/// How hard to try to reach a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Longest pause after the first round in which no server answered. Pauses are random up to
+    /// their limit, so that many clients do not come back at the same moment.
+    pub first_pause: Duration,
+    /// Limit that the pauses grow to, twofold each time.
+    pub longest_pause: Duration,
+    /// How long a call waits for a connection before it fails. Zero: each server is tried once.
+    pub patience: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(10),
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// Pause after `failures` rounds in a row without a server.
+    pub(crate) fn pause(&self, failures: u32, rng: &mut impl Rng) -> Duration {
+        let doubled = self.first_pause.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        let limit = doubled.min(self.longest_pause);
+        limit.mul_f64(rng.random_range(0.5..=1.0))
+    }
+}
+
+/// Whom to connect to, and as whom.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// Servers as `host:port`; the first that answers is used until it fails.
+    pub targets: Vec<String>,
+    /// Who this side is.
+    pub identity: PeerIdentity,
+    /// Region of this side.
+    pub region: String,
+    /// How hard to try.
+    pub retry: RetryPolicy,
+    /// How to open connections.
+    pub connector: Arc<dyn Connector>,
+    /// How soon a server that went away without a word is noticed.
+    pub keep_alive: KeepAlive,
+}
+
+impl ConnectOptions {
+    /// Plain TCP and the default policy.
+    pub fn new(targets: Vec<String>, identity: PeerIdentity, region: impl Into<String>) -> Self {
+        Self {
+            targets,
+            identity,
+            region: region.into(),
+            retry: RetryPolicy::default(),
+            connector: Arc::new(TcpConnector::default()),
+            keep_alive: KeepAlive::default(),
+        }
+    }
+
+    /// Connects to `target` and introduces this side. Answers with whom it speaks.
+    pub(crate) async fn dial(&self, target: &str, role: Role) -> Result<(BoxIo, PeerIdentity), RpcError> {
+        let mut io = self.connector.connect(target).await.map_err(|error| {
+            RpcError::unavailable(format!("cannot connect to {target}: {}", innermost(&error)))
+        })?;
+        let hello = Hello { version: VERSION, region: self.region.clone(), identity: self.identity.clone() };
+        let peer = wire::greet(&mut io, role, &hello).await.map_err(|mut error| {
+            error.message = format!("{target} refused the connection: {}", error.message);
+            error
+        })?;
+        Ok((io, peer))
+    }
+}
+
+pub(super) struct Remote {
+    options: ConnectOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Connection>,
+    /// Where to look first: the server in use, or the one after it when it failed.
+    next: usize,
+    /// Rounds in a row without a server.
+    failures: u32,
+}
+
+impl Remote {
+    pub(super) fn new(options: ConnectOptions) -> Self {
+        Self { options, state: Mutex::default() }
+    }
+
+    pub(super) fn targets(&self) -> String {
+        self.options.targets.join(", ")
+    }
+
+    /// The connection in use, or a new one. Whoever comes while one is being made waits for it.
+    pub(super) async fn connection(&self) -> Result<Connection, RpcError> {
+        let give_up = Instant::now() + self.options.retry.patience;
+        let mut state = self.state.lock().await;
+        if let Some(connection) = &state.connection {
+            if !connection.is_closed() && connection.ready().await.is_ok() {
+                return Ok(connection.clone());
+            }
+            state.connection = None;
+            // A server that just went away is the last to try.
+            state.next += 1;
+        }
+        loop {
+            let error = match self.round(&mut state).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            state.failures = state.failures.saturating_add(1);
+            let pause = self.options.retry.pause(state.failures, &mut rand::rng());
+            let final_answer = matches!(error.code, Code::Permission | Code::Invalid);
+            if final_answer || Instant::now() + pause > give_up {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Tries every server once.
+    async fn round(&self, state: &mut State) -> Result<Connection, RpcError> {
+        let count = self.options.targets.len();
+        let mut last = RpcError::unavailable("no server is configured to connect to");
+        for offset in 0..count {
+            let index = (state.next + offset) % count;
+            let target = &self.options.targets[index];
+            let attempt = async {
+                let (io, _) = self.options.dial(target, Role::Rpc).await?;
+                Connection::handshake(io, self.options.keep_alive).await
+            };
+            match attempt.await {
+                Ok(connection) => {
+                    tracing::debug!(target_server = %target, "connected");
+                    *state = State { connection: Some(connection.clone()), next: index, failures: 0 };
+                    return Ok(connection);
+                }
+                Err(error) => {
+                    tracing::debug!(target_server = %target, %error, "a server cannot be reached");
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    #[test]
+    fn pauses_grow_to_their_limit_and_differ() {
+        let policy = RetryPolicy {
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(2),
+            patience: Duration::ZERO,
+        };
+        let mut rng = StdRng::seed_from_u64(7);
+        for (failures, limit) in [(1, 100), (2, 200), (3, 400), (5, 1600), (6, 2000), (u32::MAX, 2000)] {
+            let pauses: Vec<_> = (0..50).map(|_| policy.pause(failures, &mut rng)).collect();
+            let limit = Duration::from_millis(limit);
+            assert!(pauses.iter().all(|pause| *pause <= limit && *pause >= limit / 2), "{pauses:?}");
+            assert!(pauses.iter().any(|pause| pause != &pauses[0]));
+        }
+    }
+}

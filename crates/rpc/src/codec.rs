@@ -1,0 +1,65 @@
+//! MessagePack, and gRPC messages as plain bytes.
+//!
+//! tonic sees bytes only, so its machinery is compiled once and not per method.
+
+use bytes::{Buf, BufMut, Bytes};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use crate::{Code, RpcError};
+
+pub(crate) fn encode<T: Serialize>(what: &str, value: &T) -> Result<Bytes, RpcError> {
+    rmp_serde::to_vec_named(value).map(Bytes::from).map_err(|error| RpcError::encode(what, error))
+}
+
+pub(crate) fn decode_request<T: DeserializeOwned>(method: &str, bytes: &[u8]) -> Result<T, RpcError> {
+    rmp_serde::from_slice(bytes).map_err(|error| {
+        RpcError::new(Code::Invalid, format!("the request of {method} cannot be read: {error}"))
+    })
+}
+
+pub(crate) fn decode_response<T: DeserializeOwned>(method: &str, bytes: &[u8]) -> Result<T, RpcError> {
+    rmp_serde::from_slice(bytes)
+        .map_err(|error| RpcError::internal(format!("the answer of {method} cannot be read: {error}")))
+}
+
+/// Hands messages through as they are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BytesCodec;
+
+impl Codec for BytesCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = buffer.remaining();
+        Ok(Some(buffer.copy_to_bytes(length)))
+    }
+}

@@ -1,0 +1,243 @@
+//! The way back: servers calling clients over connections that the clients opened.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::channel::ConnectOptions;
+use crate::io::BoxIo;
+use crate::wire::Role;
+use crate::{Channel, Code, PeerIdentity, Router, RpcError, h2};
+
+/// Clients that can be called now, by node id. Clones share the same entries.
+#[derive(Debug, Clone)]
+pub struct ReverseRegistry {
+    entries: Arc<Mutex<Entries>>,
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_node: HashMap<String, Entry>,
+    /// Number of the newest entry, so that a registration that ends does not take away a newer one.
+    newest: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    channel: Channel,
+}
+
+impl Default for ReverseRegistry {
+    fn default() -> Self {
+        Self { entries: Arc::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl ReverseRegistry {
+    /// Enters a way to a client; the newest one is used. A client in the same process is entered
+    /// with a local channel. Dropping the registration takes it away.
+    #[must_use = "dropping the registration takes the client away"]
+    pub fn register(&self, node_id: String, channel: Channel) -> Registration {
+        let number = {
+            let mut entries = self.lock();
+            entries.newest += 1;
+            let number = entries.newest;
+            entries.by_node.insert(node_id.clone(), Entry { number, channel });
+            number
+        };
+        self.changed();
+        Registration { registry: self.clone(), node_id, number }
+    }
+
+    /// The way to a client.
+    ///
+    /// # Errors
+    /// [`Code::NoPath`] if it has no connection to this server.
+    pub fn get(&self, node_id: &str) -> Result<Channel, RpcError> {
+        let entries = self.lock();
+        match entries.by_node.get(node_id) {
+            Some(entry) if !entry.channel.is_closed() => Ok(entry.channel.clone()),
+            _ => Err(RpcError::new(Code::NoPath, format!("node {node_id} has no connection to this server"))),
+        }
+    }
+
+    /// Node ids of all clients that can be called, in no order.
+    pub fn connected(&self) -> Vec<String> {
+        let entries = self.lock();
+        let open = entries.by_node.iter().filter(|(_, entry)| !entry.channel.is_closed());
+        open.map(|(node_id, _)| node_id.clone()).collect()
+    }
+
+    /// Changes whenever a client came or went; look again then.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    // Each holder makes one whole change, so a panic leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry in a [`ReverseRegistry`], for as long as it is kept.
+#[derive(Debug)]
+pub struct Registration {
+    registry: ReverseRegistry,
+    node_id: String,
+    number: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let removed = {
+            let mut entries = self.registry.lock();
+            let ours = entries.by_node.get(&self.node_id).is_some_and(|entry| entry.number == self.number);
+            ours && entries.by_node.remove(&self.node_id).is_some()
+        };
+        if removed {
+            self.registry.changed();
+        }
+    }
+}
+
+/// Whether a server can call this client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Connectivity {
+    /// Through this server.
+    Connected {
+        /// Who it says it is.
+        server: PeerIdentity,
+        /// Its address.
+        target: String,
+    },
+    /// Not now.
+    Disconnected {
+        /// Why, once it was tried.
+        error: Option<RpcError>,
+    },
+}
+
+/// What a client needs to be called.
+#[derive(Debug, Clone)]
+pub struct ReverseOptions {
+    /// Servers, identity and patience. [`crate::RetryPolicy::patience`] is not used: it is tried
+    /// for ever.
+    pub connect: ConnectOptions,
+    /// The methods that servers may call.
+    pub router: Arc<Router>,
+}
+
+/// Keeps a connection open on which a server can call this client.
+#[derive(Debug)]
+#[must_use = "no server can call this client unless the service runs"]
+pub struct ReverseService {
+    options: ReverseOptions,
+    state: watch::Sender<Connectivity>,
+}
+
+impl ReverseService {
+    /// The service, and what becomes of it.
+    pub fn new(options: ReverseOptions) -> (Self, watch::Receiver<Connectivity>) {
+        let (state, watch) = watch::channel(Connectivity::Disconnected { error: None });
+        (Self { options, state }, watch)
+    }
+
+    /// Runs until `cancel`; then calls in progress get a second to end.
+    pub async fn run(self, cancel: CancellationToken) {
+        let connect = &self.options.connect;
+        let count = connect.targets.len().max(1);
+        let (mut next, mut failures) = (0, 0u32);
+        loop {
+            let outcome = tokio::select! {
+                () = cancel.cancelled() => break,
+                outcome = self.dial(next) => outcome,
+            };
+            let error = match outcome {
+                Ok(connected) => {
+                    failures = 0;
+                    self.serve(connected, &cancel).await
+                }
+                Err(error) => error,
+            };
+            next = (next + 1) % count;
+            failures = failures.saturating_add(1);
+            tracing::debug!(%error, failures, "no server can call this client");
+            self.state.send_replace(Connectivity::Disconnected { error: Some(error) });
+            // One failure per server is not yet a reason to wait for long.
+            let rounds = failures / u32::try_from(count).unwrap_or(u32::MAX);
+            let pause = connect.retry.pause(rounds.max(1), &mut rand::rng());
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        self.state.send_replace(Connectivity::Disconnected { error: None });
+    }
+
+    async fn dial(&self, index: usize) -> Result<Connected<'_>, RpcError> {
+        let Some(target) = self.options.connect.targets.get(index) else {
+            return Err(RpcError::unavailable("no server is configured to connect to"));
+        };
+        let (io, server) = self.options.connect.dial(target, Role::Reversed).await?;
+        Ok(Connected { io, server, target })
+    }
+
+    /// Serves until the connection ends, and says why it did.
+    async fn serve(&self, connected: Connected<'_>, cancel: &CancellationToken) -> RpcError {
+        let Connected { io, server, target } = connected;
+        tracing::debug!(%server, target_server = target, "a server can call this client");
+        self.state
+            .send_replace(Connectivity::Connected { server: server.clone(), target: target.to_owned() });
+        let router = Arc::clone(&self.options.router);
+        match h2::serve(io, router, server, self.options.connect.keep_alive, cancel.clone()).await {
+            Ok(()) => RpcError::unavailable(format!("{target} closed the connection")),
+            Err(error) => RpcError::unavailable(format!("the connection to {target} was lost: {error}")),
+        }
+    }
+}
+
+struct Connected<'a> {
+    io: BoxIo,
+    server: PeerIdentity,
+    target: &'a str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel() -> Channel {
+        Channel::local(Router::builder().build(), PeerIdentity::Server { name: "s".into() })
+    }
+
+    #[test]
+    fn an_older_registration_does_not_take_a_newer_one_away() {
+        let registry = ReverseRegistry::default();
+        let old = registry.register("n".into(), channel());
+        let new = registry.register("n".into(), channel());
+        drop(old);
+        assert!(registry.get("n").is_ok());
+        assert_eq!(registry.connected(), ["n"]);
+        drop(new);
+        assert_eq!(registry.get("n").unwrap_err().code, Code::NoPath);
+    }
+
+    #[test]
+    fn every_change_is_told() {
+        let registry = ReverseRegistry::default();
+        let mut changes = registry.changes();
+        let entry = registry.register("n".into(), channel());
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        drop(entry);
+        assert!(changes.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,212 @@
+//! Listens, finds out who connects and what for, and serves or calls them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::h2::{self, Connection, KeepAlive};
+use crate::io::{Acceptor, BoxIo, TcpAcceptor};
+use crate::wire::{self, Hello, Role};
+use crate::{Channel, Code, PeerIdentity, ReverseRegistry, Router, RpcError, ServeError};
+
+/// Pause after the system refused to accept, as when there are no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Decides who may connect.
+pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
+    /// Verifies `hello`, made for a connection with `role`, and answers who it is.
+    ///
+    /// # Errors
+    /// Why it may not connect, usually [`Code::Permission`]; the other side gets it as it is.
+    fn authenticate<'a>(
+        &'a self,
+        role: Role,
+        hello: &'a Hello,
+    ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>>;
+}
+
+/// Takes everybody's word. For agents whose port only they can reach, and tests.
+#[derive(Debug, Clone, Copy)]
+pub struct AllowAll;
+
+impl Authenticator for AllowAll {
+    fn authenticate<'a>(
+        &'a self,
+        _role: Role,
+        hello: &'a Hello,
+    ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
+        Box::pin(std::future::ready(Ok(hello.identity.clone())))
+    }
+}
+
+/// What a server needs besides an address.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Who this server says it is.
+    pub identity: PeerIdentity,
+    /// The methods that it serves.
+    pub router: Arc<Router>,
+    /// Who may connect.
+    pub authenticator: Arc<dyn Authenticator>,
+    /// Where clients that offer a way back are entered.
+    pub registry: ReverseRegistry,
+    /// What to make of accepted connections.
+    pub acceptor: Arc<dyn Acceptor>,
+    /// How soon a peer that went away without a word is noticed.
+    pub keep_alive: KeepAlive,
+    /// Connections at a time; more are told to come back later.
+    pub max_connections: usize,
+}
+
+impl ServerOptions {
+    /// Plain TCP, everybody, 8192 connections, a registry of its own.
+    pub fn new(identity: PeerIdentity, router: Arc<Router>) -> Self {
+        Self {
+            identity,
+            router,
+            authenticator: Arc::new(AllowAll),
+            registry: ReverseRegistry::default(),
+            acceptor: Arc::new(TcpAcceptor),
+            keep_alive: KeepAlive::default(),
+            max_connections: 8192,
+        }
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct RpcServer {
+    listener: TcpListener,
+    addr: SocketAddr,
+    options: Arc<ServerOptions>,
+}
+
+impl RpcServer {
+    /// Listens on `addr`; port 0 takes any that is free.
+    ///
+    /// # Errors
+    /// [`ServeError::Bind`].
+    pub async fn bind(addr: SocketAddr, options: ServerOptions) -> Result<Self, ServeError> {
+        let bind = |source| ServeError::Bind { addr, source };
+        let listener = TcpListener::bind(addr).await.map_err(bind)?;
+        let addr = listener.local_addr().map_err(bind)?;
+        Ok(Self { listener, addr, options: Arc::new(options) })
+    }
+
+    /// The address in use.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Serves until `cancel`; then calls in progress get a second to end.
+    pub async fn run(self, cancel: CancellationToken) {
+        let permits = Arc::new(Semaphore::new(self.options.max_connections));
+        let connections = TaskTracker::new();
+        loop {
+            let accepted = tokio::select! {
+                () = cancel.cancelled() => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            let (stream, from) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an RPC connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let permit = Arc::clone(&permits).try_acquire_owned().ok();
+            let (options, cancel) = (Arc::clone(&self.options), cancel.clone());
+            connections.spawn(async move {
+                let full = permit.is_none();
+                if let Err(error) = connection(stream, full, &options, cancel).await {
+                    tracing::debug!(%from, %error, "an RPC connection was refused");
+                }
+                drop(permit);
+            });
+        }
+        drop(self.listener);
+        connections.close();
+        connections.wait().await;
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    full: bool,
+    options: &ServerOptions,
+    cancel: CancellationToken,
+) -> Result<(), RpcError> {
+    let handshake = tokio::time::timeout(wire::PREAMBLE_PATIENCE, options.acceptor.accept(stream));
+    let mut io = match handshake.await {
+        Ok(Ok(io)) => io,
+        Ok(Err(error)) => return Err(RpcError::unavailable(format!("the handshake failed: {error}"))),
+        Err(_) => return Err(RpcError::new(Code::Deadline, "the handshake took too long")),
+    };
+    let introduced = tokio::select! {
+        introduced = introduce(&mut io, full, options) => introduced,
+        () = cancel.cancelled() => Err(RpcError::unavailable("this server is stopping")),
+    };
+    match introduced {
+        Ok((role, peer)) => talk(io, role, peer, options, cancel).await,
+        Err(error) => {
+            wire::refuse(io, error.clone()).await;
+            Err(error)
+        }
+    }
+}
+
+async fn introduce(
+    io: &mut BoxIo,
+    full: bool,
+    options: &ServerOptions,
+) -> Result<(Role, PeerIdentity), RpcError> {
+    if full {
+        return Err(RpcError::unavailable("this server has as many connections as it may"));
+    }
+    let (role, hello) = wire::read_hello(io).await?;
+    if role == Role::Raft {
+        return Err(RpcError::new(Code::Invalid, "connections for replication are not served here"));
+    }
+    let peer = options.authenticator.authenticate(role, &hello).await?;
+    if role == Role::Reversed && !matches!(peer, PeerIdentity::Client { .. }) {
+        return Err(RpcError::new(Code::Invalid, format!("only clients offer a way back, not {peer}")));
+    }
+    Ok((role, peer))
+}
+
+async fn talk(
+    mut io: BoxIo,
+    role: Role,
+    peer: PeerIdentity,
+    options: &ServerOptions,
+    cancel: CancellationToken,
+) -> Result<(), RpcError> {
+    let lost = |error: &dyn fmt::Display| RpcError::unavailable(format!("the connection was lost: {error}"));
+    wire::accept(&mut io, &options.identity).await.map_err(|error| lost(&error))?;
+    match (role, &peer) {
+        (Role::Reversed, PeerIdentity::Client { node_id, .. }) => {
+            let connection = Connection::handshake(io, options.keep_alive).await?;
+            let closed = connection.closed();
+            let channel = Channel::over(connection, peer.clone());
+            let _entry = options.registry.register(node_id.clone(), channel);
+            tokio::select! {
+                () = closed => {}
+                () = cancel.cancelled() => {}
+            }
+            Ok(())
+        }
+        _ => {
+            let router = Arc::clone(&options.router);
+            let ended = h2::serve(io, router, peer, options.keep_alive, cancel).await;
+            ended.map_err(|error| lost(&error))
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The first bytes of a connection, before HTTP/2.
+//!
+//! The side that connected sends one byte for the role and a frame with its [`Hello`]; the other
+//! answers with a frame with a [`Welcome`]. A frame is its length (4 bytes, big-endian) and a
+//! MessagePack map. These shapes may only grow: they are what tells versions apart.
+
+use std::io;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::error::innermost;
+use crate::io::BoxIo;
+use crate::{Code, PeerIdentity, RpcError};
+
+/// Version of the transport that this build speaks.
+pub const VERSION: u16 = 1;
+/// Largest request or answer, encoded.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
+/// Largest frame of the preamble.
+const MAX_FRAME: usize = 64 * 1024;
+/// How long each side may take for its part of the preamble.
+pub(crate) const PREAMBLE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a connection is for: its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// The side that connected calls.
+    Rpc = 0x01,
+    /// The side that connected is called: a client that offers a way back to itself.
+    Reversed = 0x02,
+    /// Reserved for servers replicating the log to each other.
+    Raft = 0x03,
+}
+
+impl Role {
+    fn parse(byte: u8) -> Option<Self> {
+        [Self::Rpc, Self::Reversed, Self::Raft].into_iter().find(|role| *role as u8 == byte)
+    }
+}
+
+/// Who connects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`VERSION`] of the side that connected.
+    pub version: u16,
+    /// Its region.
+    pub region: String,
+    /// Who it says it is.
+    pub identity: PeerIdentity,
+}
+
+/// The answer to a [`Hello`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Welcome {
+    Accepted { version: u16, identity: PeerIdentity },
+    Refused(RpcError),
+}
+
+async fn write_frame<T: Serialize>(io: &mut BoxIo, first: Option<u8>, value: &T) -> io::Result<()> {
+    let body = rmp_serde::to_vec_named(value).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    let mut bytes: Vec<u8> = first.into_iter().collect();
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(&body);
+    io.write_all(&bytes).await?;
+    io.flush().await
+}
+
+async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo) -> io::Result<T> {
+    let length = usize::try_from(io.read_u32().await?).map_err(io::Error::other)?;
+    if length > MAX_FRAME {
+        let reason = format!("a preamble of {length} bytes was announced, {MAX_FRAME} are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    }
+    let mut body = vec![0; length];
+    io.read_exact(&mut body).await?;
+    rmp_serde::from_slice(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// The connecting side's part. Answers who the other side is.
+pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<PeerIdentity, RpcError> {
+    let talk = async {
+        write_frame(io, Some(role as u8), hello).await?;
+        read_frame::<Welcome>(io).await
+    };
+    match tokio::time::timeout(PREAMBLE_PATIENCE, talk).await {
+        Ok(Ok(Welcome::Accepted { identity, .. })) => Ok(identity),
+        Ok(Ok(Welcome::Refused(error))) => Err(error),
+        Ok(Err(error)) => {
+            Err(RpcError::unavailable(format!("the connection ended in the greeting: {}", innermost(&error))))
+        }
+        Err(_) => Err(RpcError::unavailable("the greeting was not answered in time")),
+    }
+}
+
+/// Reads what the connecting side sends. An error is what to refuse it with.
+pub(crate) async fn read_hello(io: &mut BoxIo) -> Result<(Role, Hello), RpcError> {
+    let read = async {
+        let byte = io.read_u8().await?;
+        let Some(role) = Role::parse(byte) else {
+            let reason = format!("the first byte is {byte:#04x}, which is no role of this protocol");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        };
+        let hello: Hello = read_frame(io).await?;
+        Ok((role, hello))
+    };
+    let (role, hello) = match tokio::time::timeout(PREAMBLE_PATIENCE, read).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(error)) => return Err(RpcError::new(Code::Invalid, innermost(&error))),
+        Err(_) => return Err(RpcError::new(Code::Deadline, "no greeting came in time")),
+    };
+    if hello.version != VERSION {
+        let reason = format!("protocol version {} is not spoken here, only {VERSION}", hello.version);
+        return Err(RpcError::new(Code::Invalid, reason));
+    }
+    Ok((role, hello))
+}
+
+pub(crate) async fn accept(io: &mut BoxIo, identity: &PeerIdentity) -> io::Result<()> {
+    let welcome = Welcome::Accepted { version: VERSION, identity: identity.clone() };
+    write_frame(io, None, &welcome).await
+}
+
+/// Says why, and closes in a way that lets the other side read it: closing while its bytes are
+/// unread would discard ours.
+pub(crate) async fn refuse(mut io: BoxIo, error: RpcError) {
+    let talk = async {
+        write_frame(&mut io, None, &Welcome::Refused(error)).await?;
+        io.shutdown().await?;
+        let mut rest = [0; 1024];
+        while io.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // The other side may be gone already, which changes nothing.
+    let _ = tokio::time::timeout(Duration::from_secs(1), talk).await;
+}

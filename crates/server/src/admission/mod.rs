@@ -1,0 +1,259 @@
+//! Admission of jobs: what is refused before anything is stored, every problem in one answer.
+//!
+//! Rules: `jobspec` section 6, `storage` sections 1.1, 4.1 and 4.2. Pure.
+
+mod group;
+mod task;
+mod volume;
+
+use caravan_types::job::{Constraint, Job, JobType};
+use std::collections::HashSet;
+
+/// Highest priority of a job.
+const MAX_PRIORITY: i64 = 100;
+/// Most allocations of one job.
+const MAX_COUNT: u64 = 50_000;
+
+/// The verdict on a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why it is refused; empty if it is not.
+    pub errors: Vec<String>,
+    /// What works but should be looked at.
+    pub warnings: Vec<String>,
+}
+
+/// Checks a job with all defaults filled in.
+pub fn check(job: &Job) -> Verdict {
+    let mut verdict = Verdict::default();
+    let errors = &mut verdict.errors;
+    if job.id.is_empty() {
+        errors.push("Missing job ID".into());
+    }
+    if job.id.as_str().contains(' ') {
+        errors.push("Job ID contains a space".into());
+    }
+    if job.id.as_str().contains('\0') {
+        errors.push("Job ID contains a null character".into());
+    }
+    if job.name.is_empty() {
+        errors.push("Missing job name".into());
+    }
+    if job.region.is_empty() {
+        errors.push("Missing job region".into());
+    }
+    if job.namespace.is_empty() {
+        errors.push("Job must be in a namespace".into());
+    } else if job.namespace != "default" {
+        errors.push(format!("job \"{}\" is in nonexistent namespace \"{}\"", job.id, job.namespace));
+    }
+    if job.node_pool != "default" && job.node_pool != "all" {
+        errors.push(format!("job \"{}\" is in nonexistent node pool \"{}\"", job.id, job.node_pool));
+    }
+    if job.priority < 1 || job.priority > MAX_PRIORITY {
+        errors.push(format!("Job priority must be between [1, {MAX_PRIORITY}]"));
+    }
+    if job.datacenters.is_empty() {
+        errors.push("Missing job datacenters".into());
+    } else if job.datacenters.iter().any(String::is_empty) {
+        errors.push("Job datacenter must be non-empty string".into());
+    }
+    constraints(&job.constraints, true, errors);
+    if job.kind == JobType::System && (!job.affinities.is_empty() || !job.spreads.is_empty()) {
+        errors.push("System jobs may not have affinities or spreads".into());
+    }
+    for (block, present) in [("periodic", job.periodic.is_some()), ("parameterized", job.parameterized_job.is_some())] {
+        if present {
+            errors.push(format!("{block} jobs are not supported yet"));
+        }
+    }
+    if job.multiregion.is_some() {
+        errors.push("Multiregion jobs are unlicensed.".into());
+    }
+    if job.task_groups.is_empty() {
+        errors.push("Missing job task groups".into());
+    }
+    let total: u64 = job.task_groups.iter().map(|g| u64::from(g.count)).sum();
+    if total > MAX_COUNT {
+        errors.push(format!("total count was greater than configured job_max_count: {total} > {MAX_COUNT}"));
+    }
+    let mut names = HashSet::new();
+    for (index, group) in job.task_groups.iter().enumerate() {
+        if group.name.is_empty() {
+            errors.push(format!("Job task group {} missing name", index + 1));
+        } else if !names.insert(&group.name) {
+            errors.push(format!("Job task group {} redefines '{}' from an earlier group", index + 1, group.name));
+        }
+        let (found, warnings) = group::check(job, group);
+        if !found.is_empty() {
+            errors.push(format!("Task group {} validation failed: {}", group.name, joined(&found)));
+        }
+        verdict.warnings.extend(warnings);
+    }
+    verdict
+}
+
+/// Several errors as one text, in the shape that clients of the reference know.
+pub fn joined(errors: &[String]) -> String {
+    let noun = if errors.len() == 1 { "error" } else { "errors" };
+    let lines: String = errors.iter().map(|e| format!("\t* {e}\n")).collect();
+    format!("{} {noun} occurred:\n{lines}\n", errors.len())
+}
+
+/// Several warnings as one text (`http-api` section 3.1).
+pub fn joined_warnings(warnings: &[String]) -> String {
+    match warnings {
+        [] => String::new(),
+        [one] => format!("1 warning:\n\n* {one}"),
+        many => {
+            let lines: Vec<_> = many.iter().map(|w| format!("* {w}")).collect();
+            format!("{} warnings:\n\n{}", many.len(), lines.join("\n"))
+        }
+    }
+}
+
+fn constraints(list: &[Constraint], distinct_allowed: bool, errors: &mut Vec<String>) {
+    for (index, constraint) in list.iter().enumerate() {
+        let mut complain = |text: String| errors.push(format!("Constraint {} validation failed: {text}", index + 1));
+        let operand = constraint.operand.as_str();
+        match operand {
+            "" => complain("Missing constraint operand".into()),
+            "=" | "==" | "is" | "!=" | "not" | "<" | "<=" | ">" | ">=" | "regexp" | "version" | "semver"
+            | "set_contains" | "set_contains_all" | "set_contains_any" | "is_set" | "is_not_set" => {}
+            "distinct_hosts" | "distinct_property" if distinct_allowed => {}
+            "distinct_hosts" | "distinct_property" => {
+                complain(format!("{operand} is not allowed on tasks"));
+            }
+            other => complain(format!("Unknown constraint type \"{other}\"")),
+        }
+        let needs_right =
+            !matches!(operand, "" | "is_set" | "is_not_set" | "distinct_hosts" | "distinct_property");
+        if needs_right && constraint.r_target.is_empty() {
+            complain(format!("Operator \"{operand}\" requires an RTarget"));
+        }
+        if constraint.l_target.is_empty() && operand != "distinct_hosts" {
+            complain("No LTarget provided but is required by constraint".into());
+        }
+        if operand == "regexp" && caravan_lang_regex(&constraint.r_target).is_err() {
+            complain(format!("Regular expression failed to compile: \"{}\"", constraint.r_target));
+        }
+        if operand == "distinct_property"
+            && !constraint.r_target.is_empty()
+            && constraint.r_target.parse::<u64>().map_or(true, |n| n == 0)
+        {
+            complain(format!("Distinct property has invalid count: \"{}\"", constraint.r_target));
+        }
+    }
+}
+
+fn caravan_lang_regex(pattern: &str) -> Result<(), regex::Error> {
+    regex::Regex::new(pattern).map(drop)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use caravan_types::job::{
+        EphemeralDisk, Resources, RestartPolicy, Task, TaskGroup, VolumeMount, VolumeRequest,
+    };
+    use caravan_types::volume::{AccessMode, AttachmentMode};
+    use caravan_types::{Nanos, job};
+
+    pub(crate) fn minimal() -> Job {
+        Job {
+            id: "web".into(),
+            name: "web".into(),
+            region: "global".into(),
+            namespace: "default".into(),
+            node_pool: "default".into(),
+            priority: 50,
+            datacenters: vec!["*".into()],
+            task_groups: vec![TaskGroup {
+                name: "g".into(),
+                count: 1,
+                restart_policy: Some(RestartPolicy {
+                    attempts: 2,
+                    interval: Nanos::from_secs(1800),
+                    delay: Nanos::from_secs(15),
+                    ..Default::default()
+                }),
+                ephemeral_disk: Some(EphemeralDisk::default()),
+                tasks: vec![Task {
+                    name: "t".into(),
+                    driver: "raw_exec".into(),
+                    resources: Resources { cpu: 100, memory_mb: 300, ..Default::default() },
+                    kill_timeout: Nanos::from_secs(5),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        }
+    }
+
+    fn errors_of(change: impl FnOnce(&mut Job)) -> String {
+        let mut job = minimal();
+        change(&mut job);
+        joined(&check(&job).errors)
+    }
+
+    #[test]
+    fn a_minimal_job_passes() {
+        assert_eq!(check(&minimal()), Verdict::default());
+    }
+
+    #[test]
+    fn errors_nest_like_the_references() {
+        let mut job = minimal();
+        job.id = "a b".into();
+        job.task_groups[0].tasks[0].driver = String::new();
+        assert_eq!(
+            joined(&check(&job).errors),
+            "2 errors occurred:\n\t* Job ID contains a space\n\t* Task group g validation failed: 1 error occurred:\n\t* Task t validation failed: 1 error occurred:\n\t* Missing task driver\n\n\n\n\n\n"
+        );
+    }
+
+    #[test]
+    fn a_second_writer_by_count_is_refused() {
+        let text = errors_of(|job| {
+            job.task_groups[0].count = 2;
+            job.task_groups[0].volumes.insert("data".into(), csi_request());
+        });
+        assert!(text.contains("volume with single-node-writer access mode allows only one reader or writer"), "{text}");
+    }
+
+    #[test]
+    fn bidirectional_needs_write_access() {
+        let text = errors_of(|job| {
+            let group = &mut job.task_groups[0];
+            group.volumes.insert("data".into(), VolumeRequest { read_only: true, ..csi_request() });
+            group.tasks[0].volume_mounts.push(VolumeMount {
+                volume: "data".into(),
+                destination: "/data".into(),
+                propagation_mode: job::PropagationMode::Bidirectional,
+                ..Default::default()
+            });
+        });
+        assert!(text.contains("bidirectional"), "{text}");
+    }
+
+    #[test]
+    fn undefined_volumes_are_named() {
+        let text = errors_of(|job| {
+            job.task_groups[0].tasks[0]
+                .volume_mounts
+                .push(VolumeMount { volume: "nope".into(), destination: "/x".into(), ..Default::default() });
+        });
+        assert!(text.contains("Volume Mount (0) references undefined volume nope"), "{text}");
+    }
+
+    fn csi_request() -> VolumeRequest {
+        VolumeRequest {
+            name: "data".into(),
+            source: "data".into(),
+            access_mode: AccessMode::SingleNodeWriter,
+            attachment_mode: AttachmentMode::FileSystem,
+            ..Default::default()
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Rules for tasks.
+
+use super::{constraints, group, volume};
+use caravan_types::job::{CsiPluginConfig, Job, Task, TaskGroup};
+
+pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, Vec<String>) {
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    if task.name.contains(['/', '\\']) {
+        errors.push("Task name cannot include slashes".into());
+    }
+    if task.name.contains('\0') {
+        errors.push("Task name cannot include null characters".into());
+    }
+    if matches!(task.name.as_str(), "alloc" | "." | "..") {
+        errors.push(format!("Task name \"{}\" is reserved", task.name));
+    }
+    if task.driver.is_empty() {
+        errors.push("Missing task driver".into());
+    }
+    if task.kill_timeout.0 < 0 {
+        errors.push("KillTimeout must be a positive value".into());
+    }
+    if task.shutdown_delay.0 < 0 {
+        errors.push("ShutdownDelay must be a positive value".into());
+    }
+    if let Some(policy) = &task.restart_policy {
+        group::restart(policy, &mut errors);
+    }
+    resources(task, &mut errors);
+    let logs = i64::from(task.log_config.max_files) * i64::from(task.log_config.max_file_size_mb);
+    if !task.log_config.disabled {
+        if task.log_config.max_files < 1 {
+            errors.push("minimum number of files is 1; got 0".into());
+        }
+        if task.log_config.max_file_size_mb < 1 {
+            errors.push("minimum file size is 1MB; got 0".into());
+        }
+        if group.ephemeral_disk.is_some() && logs > group.disk_mb() {
+            errors.push(format!(
+                "log storage ({logs} MB) must be less than requested disk capacity ({} MB)",
+                group.disk_mb()
+            ));
+        }
+    }
+    constraints(&task.constraints, false, &mut errors);
+    if let Some(lifecycle) = &task.lifecycle {
+        match lifecycle.hook.as_str() {
+            "prestart" | "poststart" => {}
+            "poststop" if lifecycle.sidecar => {
+                errors.push("poststop tasks cannot be sidecars".into());
+            }
+            "poststop" => {}
+            other => errors.push(format!("invalid hook: \"{other}\" (use prestart, poststart or poststop)")),
+        }
+    }
+    volume::mounts(group, task, &mut errors);
+    if let Some(plugin) = &task.csi_plugin_config {
+        csi_plugin(plugin, &mut errors);
+    }
+    for (block, present) in [
+        ("template", !task.templates.is_empty()),
+        ("artifact", !task.artifacts.is_empty()),
+        ("vault", task.vault.is_some()),
+        ("secret", !task.secrets.is_empty()),
+        ("device", !task.resources.devices.is_empty()),
+        ("numa", task.resources.numa.is_some()),
+        ("schedule", task.schedule.is_some()),
+        ("dispatch_payload", task.dispatch_payload.is_some()),
+    ] {
+        if present {
+            // Running the task without what it relies on would be worse than not running it.
+            errors.push(format!("{block} blocks are not supported yet"));
+        }
+    }
+    if !task.services.is_empty() {
+        warnings.push(format!(
+            "task \"{}\" of job \"{}\": services are kept with the job but not registered yet",
+            task.name, job.id
+        ));
+    }
+    (errors, warnings)
+}
+
+fn resources(task: &Task, errors: &mut Vec<String>) {
+    let resources = &task.resources;
+    if resources.cores > 0 {
+        errors.push("cores are not supported yet: use cpu".into());
+    } else if resources.cpu < 1 {
+        errors.push(format!("minimum CPU value is 1; got {}", resources.cpu));
+    }
+    if resources.memory_mb < 10 {
+        errors.push(format!("minimum MemoryMB value is 10; got {}", resources.memory_mb));
+    }
+    if resources.memory_max_mb > 0 && resources.memory_max_mb < resources.memory_mb {
+        errors.push(format!(
+            "MemoryMaxMB value ({}) should be larger than MemoryMB value ({})",
+            resources.memory_max_mb, resources.memory_mb
+        ));
+    }
+    if resources.secrets_mb > resources.memory_mb {
+        errors.push(format!(
+            "secrets ({} MB) must not be larger than memory ({} MB)",
+            resources.secrets_mb, resources.memory_mb
+        ));
+    }
+    if resources.disk_mb > 0 {
+        errors.push("Task can't ask for disk resources, they have to be specified at the task group level.".into());
+    }
+    if !resources.networks.is_empty() {
+        errors.push("networks of a task are not supported: use a network block in the group".into());
+    }
+}
+
+fn csi_plugin(plugin: &CsiPluginConfig, errors: &mut Vec<String>) {
+    if plugin.id.is_empty() {
+        errors.push("CSIPluginConfig must have a non-empty PluginID".into());
+    } else if plugin.id.as_str().contains(['/', '\0']) || plugin.id == "." || plugin.id == ".." {
+        errors.push(format!("CSIPluginConfig PluginID \"{}\" cannot be the name of a directory", plugin.id));
+    }
+    let (base, dir) = (&plugin.stage_publish_base_dir, &plugin.mount_dir);
+    if !base.is_empty() && !dir.is_empty() {
+        let parent = dir.trim_end_matches('/');
+        let inside = base.trim_end_matches('/') == parent || base.starts_with(&format!("{parent}/"));
+        if inside {
+            errors.push(format!(
+                "CSIPluginConfig StagePublishBaseDir must not be a subdirectory of MountDir, got: StagePublishBaseDir=\"{base}\" MountDir=\"{dir}\""
+            ));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The broker: which evaluation is worked on next, which wait, and what wakes them.
+//!
+//! [`Queue`] and [`BlockedSet`] decide; this module feeds them with changes of the state.
+
+mod blocked;
+mod queue;
+
+use crate::core::Core;
+use crate::error::ServerError;
+use blocked::{Blocked, BlockedSet, Wake};
+use caravan_state::{ChangeSet, Changed, Root};
+use caravan_types::command::Change;
+use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
+use caravan_types::volume::{ClaimPhase, VolumePhase};
+use caravan_types::{EvalId, UnixNanos};
+use queue::Queue;
+pub(crate) use queue::{Receipt, Returned};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug, Default)]
+struct Sets {
+    queue: Queue,
+    blocked: BlockedSet,
+}
+
+/// Shared by the broker's service and the workers.
+#[derive(Clone, Debug)]
+pub(crate) struct Broker {
+    core: Core,
+    sets: Arc<Mutex<Sets>>,
+    ready: Arc<Notify>,
+    delays: Arc<Notify>,
+}
+
+/// Depths for metrics and the agent's page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrokerDepth {
+    /// Wait for a worker.
+    pub ready: usize,
+    /// With a worker.
+    pub in_flight: usize,
+    /// Wait for their time.
+    pub delayed: usize,
+    /// Wait for the cluster to change.
+    pub blocked: usize,
+}
+
+impl Broker {
+    pub(crate) fn new(core: Core) -> Self {
+        Self { core, sets: Arc::default(), ready: Arc::default(), delays: Arc::default() }
+    }
+
+    fn sets(&self) -> MutexGuard<'_, Sets> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn depth(&self) -> BrokerDepth {
+        let sets = self.sets();
+        let (ready, in_flight, delayed) = sets.queue.depth();
+        BrokerDepth { ready, in_flight, delayed, blocked: sets.blocked.len() }
+    }
+
+    /// The next evaluation to work on; waits for one.
+    pub(crate) async fn dequeue(&self) -> (Arc<Evaluation>, Receipt) {
+        loop {
+            let notified = self.ready.notified();
+            if let Some(found) = self.sets().queue.dequeue() {
+                // Others may be ready too: a notification wakes one worker only.
+                self.ready.notify_one();
+                return found;
+            }
+            notified.await;
+        }
+    }
+
+    pub(crate) fn ack(&self, id: &EvalId, receipt: Receipt) {
+        self.sets().queue.ack(id, receipt);
+        self.ready.notify_one();
+    }
+
+    pub(crate) fn nack(&self, id: &EvalId, receipt: Receipt) -> Returned {
+        let returned = self.sets().queue.nack(id, receipt, self.core.now());
+        self.delays.notify_one();
+        self.ready.notify_one();
+        returned
+    }
+
+    /// Follows the state until cancelled.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut changes = self.core.store.subscribe();
+        self.resync().await;
+        loop {
+            let next = self.sets().queue.tick(self.core.now());
+            self.ready.notify_one();
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = until(next, self.core.now()) => {}
+                () = self.delays.notified() => {}
+                change = changes.recv() => match change {
+                    Ok(set) => self.follow(&set).await,
+                    Err(RecvError::Lagged(_)) => self.resync().await,
+                    Err(RecvError::Closed) => return,
+                },
+            }
+        }
+    }
+
+    /// Looks at every evaluation: at start, and when changes were missed.
+    async fn resync(&self) {
+        let root = self.core.snapshot();
+        let mut duplicates = Vec::new();
+        for eval in root.evals() {
+            self.take_in(eval, &mut duplicates);
+        }
+        let woken = self.sets().blocked.wake(&Wake::Capacity, root.index());
+        self.unblock(woken).await;
+        self.cancel(duplicates).await;
+    }
+
+    async fn follow(&self, set: &ChangeSet) {
+        let root = self.core.snapshot();
+        let (mut wakes, mut duplicates, mut woken) = (Vec::new(), Vec::new(), Vec::new());
+        for changed in &set.changes {
+            if let Changed::Eval(id) = changed
+                && let Some(eval) = root.eval(id)
+                && let Some(at_once) = self.take_in(eval, &mut duplicates)
+            {
+                woken.push(at_once);
+            }
+            wakes.extend(wake_of(&root, changed));
+        }
+        wakes.dedup();
+        for wake in &wakes {
+            woken.extend(self.sets().blocked.wake(wake, set.index));
+        }
+        self.unblock(woken).await;
+        self.cancel(duplicates).await;
+    }
+
+    fn take_in(&self, eval: &Arc<Evaluation>, duplicates: &mut Vec<Arc<Evaluation>>) -> Option<Arc<Evaluation>> {
+        let mut sets = self.sets();
+        match eval.status {
+            EvalStatus::Pending => {
+                sets.blocked.remove(&eval.id);
+                sets.queue.enqueue(eval.clone(), self.core.now());
+                self.ready.notify_one();
+                None
+            }
+            EvalStatus::Blocked => {
+                let (state, duplicate) = sets.blocked.block(eval.clone());
+                duplicates.extend(duplicate);
+                match state {
+                    Blocked::WakeNow(eval) => Some(eval),
+                    Blocked::Waits => None,
+                }
+            }
+            EvalStatus::Complete | EvalStatus::Failed | EvalStatus::Canceled => {
+                sets.blocked.remove(&eval.id);
+                sets.queue.forget(&eval.id);
+                None
+            }
+        }
+    }
+
+    async fn unblock(&self, woken: Vec<Arc<Evaluation>>) {
+        if woken.is_empty() {
+            return;
+        }
+        let evals = woken
+            .iter()
+            .map(|eval| Evaluation { status: EvalStatus::Pending, ..(**eval).clone() })
+            .collect();
+        self.write(evals, "woken evaluations could not be queued").await;
+    }
+
+    async fn cancel(&self, duplicates: Vec<Arc<Evaluation>>) {
+        if duplicates.is_empty() {
+            return;
+        }
+        let evals = duplicates
+            .iter()
+            .map(|eval| Evaluation {
+                status: EvalStatus::Canceled,
+                status_description: format!("existing blocked evaluation exists for job \"{}\"", eval.job_id),
+                ..(**eval).clone()
+            })
+            .collect();
+        self.write(evals, "duplicate evaluations could not be cancelled").await;
+    }
+
+    async fn write(&self, evals: Vec<Evaluation>, complaint: &'static str) {
+        let result: Result<u64, ServerError> = self.core.commit(Change::Evals { evals }).await;
+        if let Err(error) = result {
+            tracing::warn!(%error, "{complaint}");
+        }
+    }
+}
+
+/// What a change may help.
+fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
+    match changed {
+        Changed::Node(id) => root.node(id)?.is_schedulable().then_some(Wake::Capacity),
+        Changed::Alloc(id) => root.alloc(id)?.client_terminal().then_some(Wake::Capacity),
+        Changed::AllocRemoved(_) => Some(Wake::Capacity),
+        Changed::Plugin(id) => Some(Wake::Named(WaitsFor::Plugin(id.clone()).to_string())),
+        Changed::Volume(key) => (root.volume(key)?.phase == VolumePhase::Ready)
+            .then(|| Wake::Named(WaitsFor::Volume(key.clone()).to_string())),
+        Changed::ClaimRemoved(id) => Some(Wake::Named(WaitsFor::Claim(id.volume.clone()).to_string())),
+        Changed::Claim(id) => {
+            let over = root.claim(id).is_none_or(|c| c.phase == ClaimPhase::Gone);
+            over.then(|| Wake::Named(WaitsFor::Claim(id.volume.clone()).to_string()))
+        }
+        _ => None,
+    }
+}
+
+/// Sleeps until a time, for ever if there is none.
+pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
+    match at {
+        Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
+        None => std::future::pending().await,
+    }
+}

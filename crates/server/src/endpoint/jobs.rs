@@ -1,0 +1,239 @@
+//! Registering, planning, stopping and evaluating jobs.
+
+use crate::admission;
+use crate::core::{Core, new_id};
+use crate::error::{Kind, ServerError};
+use crate::node_evals::evaluation;
+use caravan_scheduler::Params;
+use caravan_types::command::{Change, JobSource};
+use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger};
+use caravan_types::job::Job;
+use caravan_types::plan::PlanAnnotations;
+use caravan_types::{EvalId, JobKey};
+use std::collections::BTreeMap;
+
+/// A job to register.
+#[derive(Clone, Debug, Default)]
+pub struct JobSubmission {
+    /// The job, defaults filled in.
+    pub job: Job,
+    /// Refuse unless the job's `JobModifyIndex` is this; 0: unless it is new.
+    pub enforce_index: Option<u64>,
+    /// Keep the counts of groups that exist already.
+    pub preserve_counts: bool,
+    /// Priority of the evaluation, where it is not the job's.
+    pub eval_priority: Option<i64>,
+    /// The submitted text.
+    pub source: Option<JobSource>,
+}
+
+/// What came of a registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobRegistered {
+    /// The evaluation.
+    pub eval_id: EvalId,
+    /// Its index.
+    pub eval_create_index: u64,
+    /// The job's.
+    pub job_modify_index: u64,
+    /// Warnings, one text.
+    pub warnings: String,
+    /// Index of the change.
+    pub index: u64,
+}
+
+/// What a job would do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobPlanned {
+    /// Counts by group.
+    pub annotations: Option<PlanAnnotations>,
+    /// What could not be placed.
+    pub failed: BTreeMap<String, AllocMetric>,
+    /// The job's index now; 0 if it is new.
+    pub job_modify_index: u64,
+    /// Evaluations that would be made.
+    pub created_evals: Vec<Evaluation>,
+    /// Warnings, one text.
+    pub warnings: String,
+    /// The job as it is now, for the difference.
+    pub current: Option<std::sync::Arc<Job>>,
+    /// Index of the state that was used.
+    pub index: u64,
+}
+
+/// Serves everything about jobs.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobs {
+    pub(crate) core: Core,
+    pub(crate) region: String,
+}
+
+impl Jobs {
+    pub(crate) async fn register(&self, submission: JobSubmission) -> Result<JobRegistered, ServerError> {
+        let JobSubmission { mut job, enforce_index, preserve_counts, eval_priority, source } = submission;
+        self.localise(&mut job)?;
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let key = job.key();
+        let current = root.job(&key).cloned();
+        if let Some(current) = &current {
+            if current.kind != job.kind {
+                return Err(ServerError::refused(format!(
+                    "cannot update job from type \"{}\" to \"{}\"",
+                    current.kind, job.kind
+                )));
+            }
+            if preserve_counts {
+                for group in &mut job.task_groups {
+                    if let Some(before) = current.group(&group.name) {
+                        group.count = before.count;
+                    }
+                }
+            }
+        }
+        let verdict = admission::check(&job);
+        if !verdict.errors.is_empty() {
+            return Err(ServerError::refused(admission::joined(&verdict.errors)));
+        }
+        job.stop = false;
+        job.submit_time = now;
+        let mut eval = evaluation(&job, Trigger::JobRegister, now);
+        if let Some(priority) = eval_priority.filter(|p| *p > 0) {
+            eval.priority = priority;
+        }
+        let eval_id = eval.id.clone();
+        let index = self
+            .core
+            .commit(Change::JobRegister {
+                job: Box::new(job),
+                expect_modify_index: enforce_index,
+                eval: Some(eval),
+                source,
+            })
+            .await?;
+        let root = self.core.snapshot();
+        let job_modify_index = root.job(&key).map_or(index, |job| job.job_modify_index);
+        Ok(JobRegistered {
+            eval_id,
+            eval_create_index: index,
+            job_modify_index,
+            warnings: admission::joined_warnings(&verdict.warnings),
+            index,
+        })
+    }
+
+    /// The region `global` means the one that is asked.
+    fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
+        if job.region.is_empty() || job.region == "global" {
+            job.region.clone_from(&self.region);
+        }
+        if job.region != self.region {
+            return Err(ServerError::refused("No path to region"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn validate(&self, job: &Job) -> admission::Verdict {
+        let mut job = job.clone();
+        match self.localise(&mut job) {
+            Ok(()) => admission::check(&job),
+            Err(error) => admission::Verdict { errors: vec![error.message], warnings: Vec::new() },
+        }
+    }
+
+    /// What would happen if the job were registered. Nothing is stored.
+    pub(crate) fn plan(&self, mut job: Job) -> Result<JobPlanned, ServerError> {
+        self.localise(&mut job)?;
+        let verdict = admission::check(&job);
+        if !verdict.errors.is_empty() {
+            return Err(ServerError::refused(admission::joined(&verdict.errors)));
+        }
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let current = root.job(&job.key()).cloned();
+        if let Some(current) = &current
+            && current.kind != job.kind
+        {
+            return Err(ServerError::refused(format!(
+                "cannot update job from type \"{}\" to \"{}\"",
+                current.kind, job.kind
+            )));
+        }
+        job.stop = false;
+        job.submit_time = now;
+        let mut eval = evaluation(&job, Trigger::JobRegister, now);
+        eval.annotate_plan = true;
+        let imagined = caravan_types::command::Command {
+            now,
+            change: Change::JobRegister {
+                job: Box::new(job),
+                expect_modify_index: None,
+                eval: Some(eval.clone()),
+                source: None,
+            },
+        };
+        let (imagined, _, _) = root.apply(root.index() + 1, &imagined);
+        let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
+        let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
+        let mut created_evals = vec![decision.eval.clone()];
+        created_evals.extend(decision.follow_ups);
+        Ok(JobPlanned {
+            annotations: decision.plan.annotations,
+            failed: decision.eval.failed_tg_allocs,
+            job_modify_index: current.as_ref().map_or(0, |job| job.job_modify_index),
+            created_evals,
+            warnings: admission::joined_warnings(&verdict.warnings),
+            current,
+            index: root.index(),
+        })
+    }
+
+    pub(crate) async fn deregister(
+        &self,
+        key: JobKey,
+        purge: bool,
+        eval_priority: Option<i64>,
+    ) -> Result<JobRegistered, ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let Some(job) = root.job(&key) else {
+            // Stopping what does not exist is no error (`http-api` section 3.1).
+            return Ok(JobRegistered { index: root.index(), ..JobRegistered::default() });
+        };
+        let mut eval = evaluation(job, Trigger::JobDeregister, now);
+        if let Some(priority) = eval_priority.filter(|p| *p > 0) {
+            eval.priority = priority;
+        }
+        let eval_id = eval.id.clone();
+        let index = self.core.commit(Change::JobDeregister { key, purge, eval: Some(eval) }).await?;
+        Ok(JobRegistered { eval_id, eval_create_index: index, job_modify_index: index, warnings: String::new(), index })
+    }
+
+    pub(crate) async fn evaluate(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let job = root.job(&key).ok_or_else(|| ServerError::not_found("job not found"))?;
+        let eval = Evaluation {
+            id: new_id().into(),
+            status: EvalStatus::Pending,
+            ..evaluation(job, Trigger::JobRegister, now)
+        };
+        let eval_id = eval.id.clone();
+        let job_modify_index = job.modify_index;
+        let index = self.core.commit(Change::Evals { evals: vec![eval] }).await?;
+        Ok(JobRegistered { eval_id, eval_create_index: index, job_modify_index, warnings: String::new(), index })
+    }
+
+    /// Asks that an allocation be stopped and replaced.
+    pub(crate) async fn stop_alloc(&self, id: caravan_types::AllocId) -> Result<(EvalId, u64), ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let alloc = root.alloc(&id).ok_or_else(|| ServerError::not_found("alloc not found"))?;
+        let job = root
+            .job(&alloc.job_key())
+            .cloned()
+            .or_else(|| alloc.job.clone())
+            .ok_or_else(|| ServerError::new(Kind::NotFound, "job not found"))?;
+        let eval = evaluation(&job, Trigger::AllocStop, now);
+        let eval_id = eval.id.clone();
+        let transition = caravan_types::alloc::DesiredTransition { migrate: Some(true), ..Default::default() };
+        let change = Change::AllocTransitions { transitions: BTreeMap::from([(id, transition)]), evals: vec![eval] };
+        let index = self.core.commit(change).await?;
+        Ok((eval_id, index))
+    }
+}

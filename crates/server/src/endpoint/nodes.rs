@@ -1,0 +1,254 @@
+//! What clients call about themselves and their allocations.
+
+use crate::core::Core;
+use crate::error::{Kind, ServerError};
+use crate::heartbeat::{Heartbeats, event, nanos};
+use crate::node_evals;
+use caravan_rpc::RpcError;
+use caravan_state::{Changed, FeedItem, Root};
+use caravan_types::alloc::Allocation;
+use caravan_types::command::Change;
+use caravan_types::eval::Trigger;
+use caravan_types::node::{Node, NodeEvent, NodeSecret, NodeStatus};
+use caravan_types::wire::{self, AllocDelta, Done, NodeContact};
+use caravan_types::{AllocId, NodeId};
+use futures::Stream;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Serves the calls of clients about nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Nodes {
+    pub(crate) core: Core,
+    pub(crate) heartbeats: Heartbeats,
+    pub(crate) addresses: Arc<Vec<String>>,
+}
+
+impl Nodes {
+    /// The node's row, if the secret is its own.
+    pub(crate) fn authentic(&self, id: &NodeId, secret: &NodeSecret) -> Result<Arc<Node>, ServerError> {
+        let root = self.core.snapshot();
+        let node = root.node(id).ok_or_else(|| unknown(id))?;
+        if node.secret_id == *secret {
+            Ok(node.clone())
+        } else {
+            Err(ServerError::new(Kind::Forbidden, format!("node {id} did not prove who it is: wrong secret")))
+        }
+    }
+
+    pub(crate) async fn register(&self, request: wire::NodeRegister) -> Result<NodeContact, ServerError> {
+        let mut node = request.node;
+        for (field, empty) in [
+            ("ID", node.id.is_empty()),
+            ("SecretID", node.secret_id.expose().is_empty()),
+            ("Name", node.name.is_empty()),
+            ("Datacenter", node.datacenter.is_empty()),
+        ] {
+            if empty {
+                return Err(ServerError::new(Kind::BadRequest, format!("missing node {field} for client registration")));
+            }
+        }
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let before = root.node(&node.id).cloned();
+        if let Some(before) = &before
+            && before.secret_id != node.secret_id
+        {
+            return Err(ServerError::new(
+                Kind::Forbidden,
+                format!("node secret ID does not match. Not registering node {}", node.id),
+            ));
+        }
+        node.status = NodeStatus::Ready;
+        if let Some(before) = &before
+            && unchanged(before, &node)
+        {
+            return Ok(self.contact(before));
+        }
+        let evals = if concerns_jobs(before.as_deref(), &node) {
+            // The rows that the evaluations look at are written by the same command.
+            node_evals::for_node(&root, &node.id, Trigger::NodeUpdate, now)
+        } else {
+            Vec::new()
+        };
+        let message = match &before {
+            None => Some("Node registered"),
+            Some(b) if b.status != NodeStatus::Ready => Some("Node re-registered"),
+            Some(_) => None,
+        };
+        let id = node.id.clone();
+        let index = self.core.commit(Change::NodeRegister { node: Box::new(node), evals }).await?;
+        if let Some(message) = message {
+            let events = BTreeMap::from([(id.clone(), vec![event("Cluster", message, now)])]);
+            self.core.commit(Change::NodeEvents { events }).await?;
+        }
+        self.core.store.wait_for_index(index).await;
+        let root = self.core.snapshot();
+        Ok(self.contact(root.node(&id).ok_or_else(|| unknown(&id))?))
+    }
+
+    fn contact(&self, node: &Node) -> NodeContact {
+        NodeContact {
+            heartbeat_ttl: nanos(self.heartbeats.beat(&node.id)),
+            index: node.modify_index,
+            status: node.status,
+            servers: self.addresses.to_vec(),
+            unknown: false,
+        }
+    }
+
+    pub(crate) async fn heartbeat(&self, request: wire::NodeHeartbeat) -> Result<NodeContact, ServerError> {
+        let node = match self.authentic(&request.node_id, &request.secret) {
+            Err(error) if error.kind == Kind::NotFound => {
+                return Ok(NodeContact { unknown: true, ..NodeContact::default() });
+            }
+            other => other?,
+        };
+        let contact = self.contact(&node);
+        if node.status == NodeStatus::Ready {
+            return Ok(contact);
+        }
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let evals = node_evals::for_node(&root, &node.id, Trigger::NodeUpdate, now);
+        let event = Some(event("Cluster", "Node reregistered by heartbeat", now));
+        let change = Change::NodeStatus { node: node.id.clone(), status: NodeStatus::Ready, event, evals };
+        let index = self.core.commit(change).await?;
+        Ok(NodeContact { status: NodeStatus::Ready, index, ..contact })
+    }
+
+    pub(crate) async fn events(&self, request: wire::NodeEvents) -> Result<Done, ServerError> {
+        self.authentic(&request.node_id, &request.secret)?;
+        let events: BTreeMap<NodeId, Vec<NodeEvent>> = BTreeMap::from([(request.node_id, request.events)]);
+        Ok(Done { index: self.core.commit(Change::NodeEvents { events }).await? })
+    }
+
+    pub(crate) async fn alloc_status(&self, request: wire::AllocStatus) -> Result<Done, ServerError> {
+        self.authentic(&request.node_id, &request.secret)?;
+        let root = self.core.snapshot();
+        // A node speaks for its own allocations only; those that are gone concern nobody.
+        let updates: Vec<_> = request
+            .updates
+            .into_iter()
+            .filter(|u| root.alloc(&u.alloc_id).is_some_and(|a| a.node_id == request.node_id))
+            .collect();
+        if updates.is_empty() {
+            return Ok(Done { index: root.index() });
+        }
+        let evals = node_evals::for_updates(&root, &updates, self.core.now());
+        Ok(Done { index: self.core.commit(Change::AllocUpdates { updates, evals }).await? })
+    }
+
+    /// The stream of a node's allocations: everything first, then what changes.
+    pub(crate) fn watch(
+        &self,
+        request: wire::WatchAllocs,
+    ) -> Result<impl Stream<Item = Result<AllocDelta, RpcError>> + Send + 'static, ServerError> {
+        self.authentic(&request.node_id, &request.secret)?;
+        let feed = self.core.store.subscribe();
+        let watch = AllocWatch { core: self.core.clone(), node: request.node_id, feed, sent: None };
+        Ok(futures::stream::unfold(watch, |mut watch| async move {
+            let delta = watch.next().await?;
+            Some((Ok(delta), watch))
+        }))
+    }
+}
+
+struct AllocWatch {
+    core: Core,
+    node: NodeId,
+    feed: caravan_state::Feed,
+    /// Newest `AllocModifyIndex` sent, by allocation.
+    sent: Option<BTreeMap<AllocId, u64>>,
+}
+
+impl AllocWatch {
+    async fn next(&mut self) -> Option<AllocDelta> {
+        loop {
+            let Some(sent) = &mut self.sent else {
+                let root = self.core.snapshot();
+                let allocs: Vec<Arc<Allocation>> = root.allocs_by_node(&self.node).cloned().collect();
+                self.sent = Some(allocs.iter().map(|a| (a.id.clone(), a.alloc_modify_index)).collect());
+                return Some(AllocDelta { index: root.index(), full: true, allocs, removed: Vec::new() });
+            };
+            let set = match self.feed.recv().await? {
+                FeedItem::Changes(set) if !set.is_restore() => set,
+                _ => {
+                    self.sent = None;
+                    continue;
+                }
+            };
+            let root = self.core.snapshot();
+            let delta = delta(&root, &self.node, set.changes.iter(), sent);
+            if !delta.allocs.is_empty() || !delta.removed.is_empty() {
+                return Some(delta);
+            }
+        }
+    }
+}
+
+fn delta<'a>(
+    root: &Root,
+    node: &NodeId,
+    changes: impl Iterator<Item = &'a Changed>,
+    sent: &mut BTreeMap<AllocId, u64>,
+) -> AllocDelta {
+    let mut delta = AllocDelta { index: root.index(), ..AllocDelta::default() };
+    for changed in changes {
+        match changed {
+            Changed::Alloc(id) => {
+                let Some(alloc) = root.alloc(id).filter(|a| a.node_id == *node) else { continue };
+                if sent.get(id) != Some(&alloc.alloc_modify_index) {
+                    sent.insert(id.clone(), alloc.alloc_modify_index);
+                    delta.allocs.push(alloc.clone());
+                }
+            }
+            Changed::AllocRemoved(id) => {
+                if sent.remove(id).is_some() {
+                    delta.removed.push(id.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    delta
+}
+
+fn unknown(id: &NodeId) -> ServerError {
+    ServerError::not_found(format!("node {id} not found"))
+}
+
+/// Whether a report says nothing new.
+fn unchanged(before: &Node, report: &Node) -> bool {
+    let kept = Node {
+        status: before.status,
+        status_description: before.status_description.clone(),
+        status_updated_at: before.status_updated_at,
+        scheduling_eligibility: before.scheduling_eligibility,
+        drain_strategy: before.drain_strategy.clone(),
+        last_drain: before.last_drain.clone(),
+        events: before.events.clone(),
+        computed_class: before.computed_class.clone(),
+        last_missed_heartbeat_index: before.last_missed_heartbeat_index,
+        last_alloc_update_index: before.last_alloc_update_index,
+        create_index: before.create_index,
+        modify_index: before.modify_index,
+        ..report.clone()
+    };
+    before.status == NodeStatus::Ready && kept == *before
+}
+
+/// Whether jobs must be looked at again: system jobs may fit now, or not any more.
+fn concerns_jobs(before: Option<&Node>, report: &Node) -> bool {
+    let Some(before) = before else { return true };
+    let healthy = |node: &Node| -> Vec<String> {
+        node.drivers.iter().filter(|(_, d)| d.detected && d.healthy).map(|(name, _)| name.clone()).collect()
+    };
+    before.status != NodeStatus::Ready
+        || before.attributes != report.attributes
+        || before.meta != report.meta
+        || before.datacenter != report.datacenter
+        || before.node_pool != report.node_pool
+        || before.node_class != report.node_class
+        || healthy(before) != healthy(report)
+        || before.node_resources != report.node_resources
+        || before.host_volumes != report.host_volumes
+}

@@ -1,0 +1,100 @@
+//! Errors of the servers, as they reach users.
+
+use caravan_rpc::{Code, RpcError};
+use caravan_types::command::Refusal;
+
+/// What kind of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The object does not exist: HTTP 404.
+    NotFound,
+    /// The request makes no sense: HTTP 400.
+    BadRequest,
+    /// The caller may not: HTTP 403.
+    Forbidden,
+    /// Refused by the state of things: HTTP 500, as the reference answers.
+    Refused,
+    /// No leader, no node, no plugin at the moment: HTTP 500.
+    Unavailable,
+    /// Another agent failed, or this one has a defect: HTTP 500.
+    Internal,
+}
+
+/// A failure with one readable sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ServerError {
+    /// Kind.
+    pub kind: Kind,
+    /// Sentence, without secrets.
+    pub message: String,
+}
+
+impl ServerError {
+    /// A failure of a kind.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, message)
+    }
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::new(Kind::Refused, message)
+    }
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Kind::Unavailable, message)
+    }
+    /// The status of the HTTP answer.
+    pub fn http_status(&self) -> u16 {
+        match self.kind {
+            Kind::NotFound => 404,
+            Kind::BadRequest => 400,
+            Kind::Forbidden => 403,
+            Kind::Refused | Kind::Unavailable | Kind::Internal => 500,
+        }
+    }
+}
+
+impl From<Refusal> for ServerError {
+    fn from(refusal: Refusal) -> Self {
+        let kind = match &refusal {
+            Refusal::NotFound { .. } => Kind::NotFound,
+            _ => Kind::Refused,
+        };
+        Self::new(kind, refusal.to_string())
+    }
+}
+
+impl From<caravan_consensus::Error> for ServerError {
+    fn from(error: caravan_consensus::Error) -> Self {
+        Self::unavailable(format!("the change could not be made durable: {error}"))
+    }
+}
+
+impl From<RpcError> for ServerError {
+    fn from(error: RpcError) -> Self {
+        let kind = match error.code {
+            Code::NotFound | Code::NoPath => Kind::NotFound,
+            Code::Invalid => Kind::BadRequest,
+            Code::Permission => Kind::Forbidden,
+            Code::Conflict => Kind::Refused,
+            Code::Unavailable | Code::Retryable | Code::Deadline | Code::Cancelled => Kind::Unavailable,
+            _ => Kind::Internal,
+        };
+        Self::new(kind, error.message)
+    }
+}
+
+impl From<ServerError> for RpcError {
+    fn from(error: ServerError) -> Self {
+        let code = match error.kind {
+            Kind::NotFound => Code::NotFound,
+            Kind::BadRequest => Code::Invalid,
+            Kind::Forbidden => Code::Permission,
+            Kind::Refused => Code::Conflict,
+            Kind::Unavailable => Code::Unavailable,
+            Kind::Internal => Code::Internal,
+        };
+        Self::new(code, error.message).with_http_status(error.http_status())
+    }
+}

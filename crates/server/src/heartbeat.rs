@@ -1,0 +1,140 @@
+//! Heartbeats: which node must be heard from by when.
+
+use crate::core::Core;
+use crate::node_evals;
+use caravan_types::command::Change;
+use caravan_types::eval::Trigger;
+use caravan_types::node::{NodeEvent, NodeStatus};
+use caravan_types::{Nanos, NodeId, UnixNanos};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Timing of heartbeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeartbeatConfig {
+    /// Least time between heartbeats.
+    pub min_ttl: Duration,
+    /// Added before a node counts as down.
+    pub grace: Duration,
+    /// Given to every node when a server starts or takes over.
+    pub failover: Duration,
+}
+
+impl Default for HeartbeatConfig {
+    fn default() -> Self {
+        Self { min_ttl: Duration::from_secs(10), grace: Duration::from_secs(10), failover: Duration::from_secs(30) }
+    }
+}
+
+/// Deadlines of the nodes, on the monotonic clock of this server.
+#[derive(Clone, Debug)]
+pub(crate) struct Heartbeats {
+    core: Core,
+    config: HeartbeatConfig,
+    deadlines: Arc<Mutex<HashMap<NodeId, Instant>>>,
+    changed: Arc<Notify>,
+}
+
+impl Heartbeats {
+    pub(crate) fn new(core: Core, config: HeartbeatConfig) -> Self {
+        Self { core, config, deadlines: Arc::default(), changed: Arc::default() }
+    }
+
+    fn deadlines(&self) -> MutexGuard<'_, HashMap<NodeId, Instant>> {
+        self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node was heard from: answers within what time it must be heard from again.
+    pub(crate) fn beat(&self, node: &NodeId) -> Duration {
+        // Spread, so that nodes that started together do not beat together.
+        let ttl = self.config.min_ttl.mul_f64(1.0 + rand::random::<f64>());
+        self.expect(node.clone(), ttl + self.config.grace);
+        ttl
+    }
+
+    fn expect(&self, node: NodeId, within: Duration) {
+        let fresh = self.deadlines().insert(node, Instant::now() + within).is_none();
+        if fresh {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Watches the deadlines until cancelled.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let nodes: Vec<NodeId> = self
+            .core
+            .snapshot()
+            .nodes()
+            .filter(|n| matches!(n.status, NodeStatus::Ready | NodeStatus::Initializing))
+            .map(|n| n.id.clone())
+            .collect();
+        for node in nodes {
+            self.expect(node, self.config.failover);
+        }
+        loop {
+            let next = self.deadlines().values().min().copied();
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = self.changed.notified() => {}
+                () = sleep_until(next) => self.expire().await,
+            }
+        }
+    }
+
+    async fn expire(&self) {
+        let now = Instant::now();
+        let late: Vec<NodeId> = {
+            let mut deadlines = self.deadlines();
+            let late: Vec<NodeId> =
+                deadlines.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
+            for id in &late {
+                deadlines.remove(id);
+            }
+            late
+        };
+        for node in late {
+            self.mark_down(node).await;
+        }
+    }
+
+    async fn mark_down(&self, node: NodeId) {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        if root.node(&node).is_none_or(|n| n.status == NodeStatus::Down) {
+            return;
+        }
+        tracing::warn!(%node, "heartbeat missed: the node counts as down");
+        let evals = node_evals::for_node(&root, &node, Trigger::NodeUpdate, now);
+        let event = event("Cluster", "Node heartbeat missed", now);
+        let change = Change::NodeStatus { node: node.clone(), status: NodeStatus::Down, event: Some(event), evals };
+        if let Err(error) = self.core.commit(change).await {
+            tracing::error!(%node, %error, "a node that is down could not be recorded; trying again");
+            self.expect(node, self.config.grace);
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A node event of a subsystem.
+pub(crate) fn event(subsystem: &str, message: &str, now: UnixNanos) -> NodeEvent {
+    NodeEvent {
+        message: message.to_owned(),
+        subsystem: subsystem.to_owned(),
+        timestamp: now.to_time(),
+        ..Default::default()
+    }
+}
+
+/// A duration as the wire has it.
+pub(crate) fn nanos(duration: Duration) -> Nanos {
+    Nanos::from_std(duration)
+}

@@ -1,0 +1,104 @@
+//! The planner: plans are checked one after the other against the newest state, and what fits is
+//! written in one step, claims included.
+
+mod check;
+
+use crate::core::Core;
+use crate::error::ServerError;
+use caravan_types::command::{Change, PlanCommit};
+use caravan_types::eval::Evaluation;
+use caravan_types::plan::Plan;
+pub(crate) use check::check;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// What became of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    /// All of it is written, the verdict on the evaluation too.
+    Whole,
+    /// Some of it did not fit any more; the rest is written at this index. Look again.
+    Partly {
+        /// State that the next attempt must have seen.
+        index: u64,
+    },
+}
+
+struct Submission {
+    plan: Plan,
+    evals: Vec<Evaluation>,
+    answer: oneshot::Sender<Result<Submitted, ServerError>>,
+}
+
+/// Submits plans; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Planner {
+    submissions: mpsc::Sender<Submission>,
+}
+
+/// Writes plans, one at a time.
+pub(crate) struct PlannerService {
+    core: Core,
+    submissions: mpsc::Receiver<Submission>,
+}
+
+impl Planner {
+    pub(crate) fn new(core: Core) -> (Self, PlannerService) {
+        let (submissions, receiver) = mpsc::channel(64);
+        (Self { submissions }, PlannerService { core, submissions: receiver })
+    }
+
+    /// Submits a plan; `evals` are written with it if all of it fits.
+    pub(crate) async fn submit(&self, plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
+        let (answer, result) = oneshot::channel();
+        let stopped = || ServerError::unavailable("the planner has stopped");
+        self.submissions.send(Submission { plan, evals, answer }).await.map_err(|_| stopped())?;
+        result.await.map_err(|_| stopped())?
+    }
+}
+
+impl PlannerService {
+    /// Runs until cancelled.
+    pub(crate) async fn run(mut self, cancel: CancellationToken) {
+        loop {
+            let submission = tokio::select! {
+                () = cancel.cancelled() => return,
+                next = self.submissions.recv() => match next {
+                    Some(submission) => submission,
+                    None => return,
+                },
+            };
+            let result = self.write(submission.plan, submission.evals).await;
+            // The worker may be gone, with the server stopping.
+            let _ = submission.answer.send(result);
+        }
+    }
+
+    async fn write(&self, plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
+        let root = self.core.snapshot();
+        let accepted = check(&root, &plan);
+        for (alloc, reason) in &accepted.refused {
+            tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement does not fit any more");
+        }
+        let whole = accepted.refused.is_empty();
+        if accepted.placements.is_empty() && accepted.stops.is_empty() && !whole {
+            return Ok(Submitted::Partly { index: root.index() });
+        }
+        let commit = PlanCommit {
+            eval_id: plan.eval_id,
+            job: plan.job,
+            placements: accepted.placements,
+            stops: accepted.stops,
+            claims: accepted.claims,
+            evals: if whole { evals } else { Vec::new() },
+        };
+        let index = self.core.commit(Change::Plan(Box::new(commit))).await?;
+        Ok(if whole { Submitted::Whole } else { Submitted::Partly { index } })
+    }
+}
+
+impl std::fmt::Debug for PlannerService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlannerService").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,381 @@
+//! The server as a whole: its parts, their start and stop, and the handle that others hold.
+
+use crate::admission::Verdict;
+use crate::broker::{Broker, BrokerDepth};
+use crate::core::{Core, Machine};
+use crate::endpoint::{JobPlanned, JobRegistered, JobSubmission, Jobs, Nodes};
+use crate::error::ServerError;
+use crate::gc;
+use crate::heartbeat::{HeartbeatConfig, Heartbeats};
+use crate::plan::{Planner, PlannerService};
+use crate::volume::{Claims, Controllers, Reconciler, Volumes};
+use crate::worker::Worker;
+use caravan_consensus::{Config as LogConfig, Consensus};
+use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
+use caravan_state::Store;
+use caravan_types::command::Change;
+use caravan_types::job::Job;
+use caravan_types::ser::Secrets;
+use caravan_types::volume::{ClaimId, Volume, VolumeExternalStub, VolumeRequestBody};
+use caravan_types::{AllocId, EvalId, JobKey, Namespace, NodeId, PluginId, VolumeKey};
+use caravan_volumes::lease::Lease;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Region.
+    pub region: String,
+    /// The replicated log.
+    pub log: LogConfig,
+    /// RPC addresses told to clients, `host:port`.
+    pub addresses: Vec<String>,
+    /// Workers that schedule.
+    pub workers: usize,
+    /// Heartbeats.
+    pub heartbeat: HeartbeatConfig,
+    /// The fence.
+    pub lease: Lease,
+}
+
+/// What others hold of a server; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    core: Core,
+    jobs: Jobs,
+    nodes: Nodes,
+    volumes: Volumes,
+    claims: Claims,
+    broker: Broker,
+    registry: ReverseRegistry,
+    addresses: Arc<Vec<String>>,
+}
+
+/// The server's long-lived parts.
+#[derive(Debug)]
+pub struct Service {
+    handle: Handle,
+    log: caravan_consensus::Service,
+    planner: Planner,
+    planner_service: PlannerService,
+    heartbeats: Heartbeats,
+    workers: usize,
+}
+
+impl Service {
+    /// Opens the log, brings the state up to date and makes the parts. `registry` holds the ways to
+    /// the clients.
+    ///
+    /// # Errors
+    /// If the log cannot be opened.
+    pub async fn start(config: ServerConfig, registry: ReverseRegistry) -> Result<(Handle, Self), ServerError> {
+        let store = Arc::new(Store::default());
+        let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
+            .await
+            .map_err(|e| ServerError::unavailable(chain(&e)))?;
+        let core = Core { store, log };
+        // Everything committed before the restart is applied before anybody asks.
+        let applied = core.log.barrier().await?;
+        core.store.settle(applied);
+        let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
+        let broker = Broker::new(core.clone());
+        let (planner, planner_service) = Planner::new(core.clone());
+        let controllers = Controllers { nodes: registry.clone() };
+        let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
+        let addresses = Arc::new(config.addresses);
+        let handle = Handle {
+            jobs: Jobs { core: core.clone(), region: config.region },
+            nodes: Nodes { core: core.clone(), heartbeats: heartbeats.clone(), addresses: addresses.clone() },
+            claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
+            volumes: Volumes { core: core.clone(), reconciler },
+            broker,
+            registry,
+            addresses,
+            core,
+        };
+        let service = Self {
+            handle: handle.clone(),
+            log: log_service,
+            planner,
+            planner_service,
+            heartbeats,
+            workers: config.workers.max(1),
+        };
+        Ok((handle, service))
+    }
+
+    /// Runs until cancelled, or until the log fails, which is final for this process.
+    ///
+    /// # Errors
+    /// If the log failed: what the disk holds is not certain any more.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), ServerError> {
+        let stop = cancel.child_token();
+        let tracker = TaskTracker::new();
+        tracker.spawn(self.planner_service.run(stop.clone()));
+        tracker.spawn(self.heartbeats.run(stop.clone()));
+        tracker.spawn(self.handle.broker.clone().run(stop.clone()));
+        tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));
+        for _ in 0..self.workers {
+            let worker = Worker {
+                core: self.handle.core.clone(),
+                broker: self.handle.broker.clone(),
+                planner: self.planner.clone(),
+            };
+            tracker.spawn(worker.run(stop.clone()));
+        }
+        tracker.close();
+        // The log outlives the parts that write to it.
+        let end_of_log = CancellationToken::new();
+        let log = self.log.run(end_of_log.clone());
+        tokio::pin!(log);
+        let result = tokio::select! {
+            result = &mut log => {
+                stop.cancel();
+                tracker.wait().await;
+                result
+            }
+            () = cancel.cancelled() => {
+                tracker.wait().await;
+                end_of_log.cancel();
+                log.await
+            }
+        };
+        result.map_err(|e| ServerError::unavailable(chain(&e)))
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+impl Handle {
+    /// The state.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.core.store
+    }
+
+    /// RPC addresses of the servers.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Whether this server leads.
+    pub fn is_leader(&self) -> bool {
+        self.core.log.is_leader()
+    }
+
+    /// Facts about the log.
+    pub fn log_metrics(&self) -> caravan_consensus::Metrics {
+        self.core.log.metrics()
+    }
+
+    /// Depths of the queues.
+    pub fn broker_depth(&self) -> BrokerDepth {
+        self.broker.depth()
+    }
+
+    /// A way to a node.
+    ///
+    /// # Errors
+    /// If the node is not connected.
+    pub fn node_channel(&self, node: &NodeId) -> Result<Channel, RpcError> {
+        self.registry.get(node.as_str())
+    }
+
+    /// The calls of clients, to be served over RPC.
+    pub fn rpc(&self) -> RouterBuilder {
+        let builder = caravan_rpc::Router::builder();
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::NodeRegister, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.register(request).await.map_err(RpcError::from) }
+        });
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::NodeHeartbeat, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.heartbeat(request).await.map_err(RpcError::from) }
+        });
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::NodeEvents, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.events(request).await.map_err(RpcError::from) }
+        });
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::AllocStatus, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.alloc_status(request).await.map_err(RpcError::from) }
+        });
+        let nodes = self.nodes.clone();
+        let builder = builder.stream::<methods::WatchAllocs, _, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.watch(request).map_err(RpcError::from) }
+        });
+        let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
+        let builder = builder.stream::<methods::ClaimVolume, _, _, _>(move |_, request| {
+            let (nodes, claims) = (nodes.clone(), claims.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                Ok(claims.claim(request))
+            }
+        });
+        let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
+        builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
+            let (nodes, claims) = (nodes.clone(), claims.clone());
+            async move {
+                nodes.authentic(&report.node_id, &report.secret)?;
+                claims.report(report).await.map_err(RpcError::from)
+            }
+        })
+    }
+
+    /// Whether the secret is the node's: none if the node is not known (yet).
+    pub fn is_node(&self, node: &NodeId, secret: &str) -> Option<bool> {
+        let root = self.core.snapshot();
+        root.node(node).map(|n| n.secret_id == caravan_types::node::NodeSecret::new(secret))
+    }
+
+    /// Registers a job.
+    ///
+    /// # Errors
+    /// With all problems of the job in one text.
+    pub async fn register_job(&self, submission: JobSubmission) -> Result<JobRegistered, ServerError> {
+        self.jobs.register(submission).await
+    }
+
+    /// Checks a job without storing it.
+    pub fn validate_job(&self, job: &Job) -> Verdict {
+        self.jobs.validate(job)
+    }
+
+    /// What a job would do.
+    ///
+    /// # Errors
+    /// With all problems of the job in one text.
+    pub fn plan_job(&self, job: Job) -> Result<JobPlanned, ServerError> {
+        self.jobs.plan(job)
+    }
+
+    /// Stops a job, or removes it. A job that does not exist is no error.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn deregister_job(
+        &self,
+        key: JobKey,
+        purge: bool,
+        eval_priority: Option<i64>,
+    ) -> Result<JobRegistered, ServerError> {
+        self.jobs.deregister(key, purge, eval_priority).await
+    }
+
+    /// Has a job looked at again.
+    ///
+    /// # Errors
+    /// If there is no such job.
+    pub async fn evaluate_job(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
+        self.jobs.evaluate(key).await
+    }
+
+    /// Has an allocation stopped and replaced. Answers the evaluation and its index.
+    ///
+    /// # Errors
+    /// If there is no such allocation.
+    pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
+        self.jobs.stop_alloc(id).await
+    }
+
+    /// Records volumes that exist already; `namespace` is for those that name none.
+    ///
+    /// # Errors
+    /// With the problems of each volume.
+    pub async fn register_volumes(
+        &self,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        self.volumes.register(namespace, volumes).await
+    }
+
+    /// Makes volumes by their plugins and records them.
+    ///
+    /// # Errors
+    /// With the problems of each volume.
+    pub async fn create_volumes(
+        &self,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        self.volumes.create(namespace, volumes).await
+    }
+
+    /// Forgets a volume without asking its plugin.
+    ///
+    /// # Errors
+    /// If it does not exist or is in use.
+    pub async fn deregister_volume(&self, key: &VolumeKey, force: bool) -> Result<u64, ServerError> {
+        self.volumes.deregister(key, force).await
+    }
+
+    /// Has the plugin destroy a volume, then forgets it. `secrets` go on top of the volume's own.
+    ///
+    /// # Errors
+    /// If it does not exist, is in use, or the plugin refuses.
+    pub async fn delete_volume(&self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
+        self.volumes.delete(key, secrets).await
+    }
+
+    /// Ends a volume's claims on a node whose allocations are over.
+    ///
+    /// # Errors
+    /// If there is nothing to detach or an allocation still runs with it.
+    pub async fn detach_volume(&self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
+        self.volumes.detach(key, node).await
+    }
+
+    /// Volumes as a plugin lists them, and the token of the next page.
+    ///
+    /// # Errors
+    /// If the plugin is not known or cannot list.
+    pub async fn list_external_volumes(
+        &self,
+        plugin: &PluginId,
+        max_entries: i32,
+        starting_token: String,
+    ) -> Result<(Vec<VolumeExternalStub>, String), ServerError> {
+        self.volumes.list_external(plugin, max_entries, starting_token).await
+    }
+
+    /// Why a claim waits, if it does.
+    pub fn claim_wait(&self, claim: &ClaimId) -> Option<String> {
+        self.claims.waits.reason(claim)
+    }
+
+    /// Collects what is over: evaluations, their allocations, stopped jobs.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn collect_garbage(&self) -> Result<(), ServerError> {
+        let root = self.core.snapshot();
+        for change in gc::collectable(&root) {
+            self.core.commit(change).await?;
+        }
+        Ok(())
+    }
+
+    /// An index that includes everything committed before the call.
+    ///
+    /// # Errors
+    /// If there is no leader.
+    pub async fn barrier(&self) -> Result<u64, ServerError> {
+        self.core.commit(Change::Noop).await
+    }
+}

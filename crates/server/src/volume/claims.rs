@@ -1,0 +1,179 @@
+//! What clients ask and report about claims.
+
+use crate::core::Core;
+use crate::error::{Kind, ServerError};
+use crate::volume::reconciler::Waits;
+use caravan_rpc::RpcError;
+use caravan_state::Topic;
+use caravan_types::command::{Change, ClaimStep};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
+use caravan_types::wire::{self, ClaimGrant, ClaimProgress, ClaimReportStep, Done};
+use futures::Stream;
+
+/// Serves clients' calls about claims.
+#[derive(Clone, Debug)]
+pub(crate) struct Claims {
+    pub(crate) core: Core,
+    pub(crate) waits: Waits,
+}
+
+impl Claims {
+    /// Progress of a claim until it is attached, or never will be. Every change of the reason is sent.
+    pub(crate) fn claim(
+        &self,
+        request: wire::ClaimVolume,
+    ) -> impl Stream<Item = Result<ClaimProgress, RpcError>> + Send + 'static {
+        let state = Progress { claims: self.clone(), request, said: None, over: false };
+        futures::stream::unfold(state, |mut state| async move {
+            let progress = state.next().await?;
+            Some((Ok(progress), state))
+        })
+    }
+
+    /// Records what a client proved.
+    pub(crate) async fn report(&self, report: wire::ClaimReport) -> Result<Done, ServerError> {
+        let mut done = None;
+        // A report may prove several steps at once, and a lost race with the reconciler is tried again.
+        for _ in 0..16 {
+            let root = self.core.snapshot();
+            let Some(claim) = root.claim(&report.claim) else {
+                return Ok(done.unwrap_or(Done { index: root.index() }));
+            };
+            if claim.node_id != report.node_id {
+                return Err(ServerError::new(
+                    Kind::Forbidden,
+                    format!("the claim of allocation {} is not on node {}", report.claim.alloc, report.node_id),
+                ));
+            }
+            if claim.generation != report.generation {
+                return Ok(Done { index: root.index() });
+            }
+            let Some(step) = step_of(claim, &report.step, self.core.now()) else {
+                return Ok(done.unwrap_or(Done { index: root.index() }));
+            };
+            let change = Change::ClaimStep {
+                id: report.claim.clone(),
+                expect_modify_index: claim.modify_index,
+                step,
+            };
+            let outcome = self.core.propose(change).await?;
+            match outcome.refused {
+                None => done = Some(Done { index: outcome.index }),
+                Some(caravan_types::command::Refusal::Changed { .. }) => {}
+                Some(refusal) => return Err(refusal.into()),
+            }
+        }
+        Err(ServerError::unavailable(format!("the claim of allocation {} keeps changing", report.claim.alloc)))
+    }
+}
+
+/// The step that a report amounts to; none if it is known already.
+fn step_of(claim: &Claim, report: &ClaimReportStep, now: caravan_types::UnixNanos) -> Option<ClaimStep> {
+    use ClaimPhase as P;
+    match report {
+        ClaimReportStep::Mounted { proof } => match claim.phase {
+            // A release that overtook the mount: the client is about to undo it.
+            P::Attached => Some(ClaimStep::Mounted { proof: proof.clone() }),
+            _ => None,
+        },
+        ClaimReportStep::Unpublished => match claim.phase {
+            P::Attached | P::Mounted => Some(ClaimStep::Release),
+            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
+            _ => None,
+        },
+        ClaimReportStep::Unstaged => match claim.phase {
+            P::Attached | P::Mounted => Some(ClaimStep::Release),
+            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
+            P::Unpublished => Some(ClaimStep::Unstaged),
+            _ => None,
+        },
+        ClaimReportStep::Failed { error, tries } => {
+            let changed = claim.last_error != *error;
+            let on_node = matches!(claim.phase, P::Attached | P::Mounted | P::Releasing | P::Unpublished);
+            (changed && on_node).then(|| ClaimStep::Failed {
+                error: error.clone(),
+                next_try: now.plus(caravan_volumes::retry::delay(*tries)),
+            })
+        }
+    }
+}
+
+struct Progress {
+    claims: Claims,
+    request: wire::ClaimVolume,
+    said: Option<String>,
+    over: bool,
+}
+
+impl Progress {
+    async fn next(&mut self) -> Option<ClaimProgress> {
+        if self.over {
+            return None;
+        }
+        let (core, id) = (self.claims.core.clone(), self.request.claim.clone());
+        loop {
+            let watch = core.store.watch().topic(Topic::claim(&id)).topic(Topic::volume(&id.volume)).build();
+            let waits = self.claims.waits.changed();
+            let progress = self.look(&id);
+            match progress {
+                ClaimProgress::Waiting { reason } => {
+                    if self.said.as_ref() != Some(&reason) {
+                        self.said = Some(reason.clone());
+                        return Some(ClaimProgress::Waiting { reason });
+                    }
+                }
+                end => {
+                    self.over = true;
+                    return Some(end);
+                }
+            }
+            tokio::select! {
+                () = watch.changed() => {}
+                () = waits => {}
+            }
+        }
+    }
+
+    fn look(&self, id: &ClaimId) -> ClaimProgress {
+        let root = self.claims.core.snapshot();
+        let denied = |reason: String| ClaimProgress::Denied { reason };
+        let Some(claim) = root.claim(id) else {
+            return denied(format!("allocation {} has no claim on volume {}", id.alloc, id.volume.id));
+        };
+        if claim.node_id != self.request.node_id {
+            return denied(format!("the claim of allocation {} is for another node", id.alloc));
+        }
+        match claim.phase {
+            ClaimPhase::Attached | ClaimPhase::Mounted => match root.volume(&id.volume) {
+                Some(volume) => ClaimProgress::Attached(Box::new(grant(claim, volume))),
+                None => denied(format!("volume not found: {}", id.volume.id)),
+            },
+            ClaimPhase::Reserved | ClaimPhase::Attaching => {
+                let reason = self.claims.waits.reason(id).unwrap_or_else(|| {
+                    if claim.last_error.is_empty() {
+                        format!("waiting for volume \"{}\" to be attached", id.volume.id)
+                    } else {
+                        format!("attaching volume \"{}\" failed and is tried again: {}", id.volume.id, claim.last_error)
+                    }
+                });
+                ClaimProgress::Waiting { reason }
+            }
+            _ => denied(format!("the claim on volume {} is being released", id.volume.id)),
+        }
+    }
+}
+
+fn grant(claim: &Claim, volume: &Volume) -> ClaimGrant {
+    let mount_options = match (&volume.mount_options, &claim.mount_options) {
+        (Some(base), Some(top)) => Some(base.merged(top)),
+        (Some(one), None) | (None, Some(one)) => Some(one.clone()),
+        (None, None) => None,
+    };
+    ClaimGrant {
+        claim: claim.clone(),
+        external_volume_id: volume.remote_id().to_owned(),
+        volume_context: volume.context.clone(),
+        mount_options,
+        secrets: volume.secrets.clone(),
+    }
+}

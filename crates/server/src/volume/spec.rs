@@ -1,0 +1,201 @@
+//! Volume specifications: what is refused, and how an update merges with the row. Pure.
+//!
+//! Rules and texts: `storage` section 5.3.
+
+use crate::error::{Kind, ServerError};
+use caravan_types::plugin::Plugin;
+use caravan_types::volume::{Capacity, Claim, Volume, VolumePhase, VolumeRequestBody};
+use caravan_types::{Namespace, UnixNanos};
+
+/// Refuses a specification that makes no sense, naming all of its problems.
+pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
+    let mut problems: Vec<String> = Vec::new();
+    if body.id.is_empty() {
+        problems.push("missing volume id".into());
+    } else if body.id.as_str().contains(['/', '\0']) || body.id == "." || body.id == ".." {
+        problems.push(format!("volume id \"{}\" cannot be the name of a directory", body.id));
+    }
+    if body.plugin_id.is_empty() {
+        problems.push("missing plugin id".into());
+    }
+    if body.namespace.is_empty() {
+        problems.push("missing namespace".into());
+    }
+    if !body.clone_id.is_empty() && !body.snapshot_id.is_empty() {
+        problems.push("only one of snapshot_id and clone_id is allowed".into());
+    }
+    if body.requested_capabilities.is_empty() {
+        problems.push("must include at least one capability block".into());
+    }
+    for capability in &body.requested_capabilities {
+        if capability.access_mode.as_str().is_empty() {
+            problems.push("a capability block has no access_mode".into());
+        }
+        if capability.attachment_mode.as_str().is_empty() {
+            problems.push("a capability block has no attachment_mode".into());
+        }
+    }
+    let topologies = body.requested_topologies.as_ref();
+    if topologies.is_some_and(|t| t.required.iter().any(|t| t.segments.is_empty())) {
+        problems.push("required topology is missing segments field".into());
+    }
+    if topologies.is_some_and(|t| t.preferred.iter().any(|t| t.segments.is_empty())) {
+        problems.push("preferred topology is missing segments field".into());
+    }
+    let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
+    if min < 0 || max < 0 {
+        problems.push("requested capacity cannot be negative".into());
+    } else if max > 0 && max < min {
+        problems.push(format!("max requested capacity ({max} bytes) less than min ({min} bytes)"));
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(ServerError::new(Kind::Refused, format!("validation: {}", problems.join(", "))))
+    }
+}
+
+/// The row of a new volume.
+pub(super) fn fresh(body: &VolumeRequestBody, plugin: &Plugin, phase: VolumePhase, now: UnixNanos) -> Volume {
+    let topologies = if body.topologies.is_empty() && phase == VolumePhase::Ready {
+        body.requested_topologies.as_ref().map(|t| t.required.clone()).unwrap_or_default()
+    } else {
+        body.topologies.clone()
+    };
+    Volume {
+        namespace: body.namespace.clone(),
+        id: body.id.clone(),
+        name: if body.name.is_empty() { body.id.to_string() } else { body.name.clone() },
+        external_id: body.external_id.clone(),
+        plugin_id: body.plugin_id.clone(),
+        provider: plugin.provider.clone(),
+        provider_version: plugin.version.clone(),
+        capacity: Capacity {
+            wanted_min: body.requested_capacity_min,
+            wanted_max: body.requested_capacity_max,
+            ..Capacity::default()
+        },
+        context: body.context.clone(),
+        parameters: body.parameters.clone(),
+        secrets: body.secrets.clone(),
+        topologies,
+        requested_topologies: body.requested_topologies.clone(),
+        requested_capabilities: body.requested_capabilities.clone(),
+        mount_options: body.mount_options.clone(),
+        clone_id: body.clone_id.clone(),
+        snapshot_id: body.snapshot_id.clone(),
+        phase,
+        create_time: now,
+        modify_time: now,
+        ..Volume::default()
+    }
+}
+
+/// The row after an update by a specification, or why it cannot be.
+pub(super) fn merge(current: &Volume, body: &VolumeRequestBody, claims: &[&Claim]) -> Result<Volume, ServerError> {
+    let fail = |text: &str| Err(ServerError::refused(format!("unable to update volume: {text}")));
+    for (label, given, have) in [
+        ("name", body.name.as_str(), current.name.as_str()),
+        ("external ID", &body.external_id, &current.external_id),
+        ("clone ID", &body.clone_id, &current.clone_id),
+        ("snapshot ID", &body.snapshot_id, &current.snapshot_id),
+    ] {
+        if !given.is_empty() && given != have {
+            return fail(&format!("volume {label} cannot be updated"));
+        }
+    }
+    if body.plugin_id != current.plugin_id {
+        return fail("volume plugin ID cannot be updated");
+    }
+    if !body.parameters.is_empty() && body.parameters != current.parameters {
+        return fail("volume parameters cannot be updated");
+    }
+    let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
+    let same_capacity = (min == 0 && max == 0)
+        || (min == current.capacity.wanted_min && max == current.capacity.wanted_max)
+        || (min <= current.capacity.accepted && (max == 0 || max >= current.capacity.accepted));
+    if !same_capacity {
+        return fail("changing the capacity of a volume is not supported yet");
+    }
+    let in_use = claims.iter().find(|c| c.phase.holds());
+    if let Some(claim) = in_use {
+        let kept = body
+            .requested_capabilities
+            .iter()
+            .any(|c| c.access_mode == claim.access_mode && c.attachment_mode == claim.attachment_mode);
+        if !kept {
+            return fail("volume requested capabilities update was not compatible with existing capability in use");
+        }
+        if body.mount_options.is_some() && body.mount_options != current.mount_options {
+            return fail("can not update mount options while volume is in use");
+        }
+    }
+    if !current.topologies.is_empty()
+        && body.requested_topologies.is_some()
+        && body.requested_topologies != current.requested_topologies
+    {
+        return fail("volume topology request update was not compatible with existing topology");
+    }
+    let mut merged = current.clone();
+    merged.requested_capabilities.clone_from(&body.requested_capabilities);
+    if body.mount_options.is_some() {
+        merged.mount_options.clone_from(&body.mount_options);
+    }
+    merged.secrets = body.secrets.clone();
+    if !body.context.is_empty() {
+        merged.context.clone_from(&body.context);
+    }
+    Ok(merged)
+}
+
+/// Fills the namespace of the request where the specification names none.
+pub(super) fn localise(body: &mut VolumeRequestBody, namespace: &Namespace) {
+    if body.namespace.is_empty() {
+        body.namespace = namespace.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
+
+    fn body() -> VolumeRequestBody {
+        VolumeRequestBody {
+            id: "data".into(),
+            namespace: "default".into(),
+            plugin_id: "hostpath".into(),
+            requested_capabilities: vec![Capability {
+                access_mode: AccessMode::SingleNodeWriter,
+                attachment_mode: AttachmentMode::FileSystem,
+            }],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn all_problems_are_named_at_once() {
+        let error = validate(&VolumeRequestBody::default()).unwrap_err();
+        assert_eq!(
+            error.message,
+            "validation: missing volume id, missing plugin id, missing namespace, must include at least one capability block"
+        );
+    }
+
+    #[test]
+    fn identity_cannot_be_updated() {
+        let current = fresh(&body(), &Plugin::default(), VolumePhase::Ready, UnixNanos(1));
+        let other = VolumeRequestBody { plugin_id: "else".into(), ..body() };
+        assert_eq!(
+            merge(&current, &other, &[]).unwrap_err().message,
+            "unable to update volume: volume plugin ID cannot be updated"
+        );
+        assert_eq!(merge(&current, &body(), &[]).unwrap(), current);
+    }
+
+    #[test]
+    fn ids_that_leave_their_directory_are_refused() {
+        let bad = VolumeRequestBody { id: "../x".into(), ..body() };
+        assert!(validate(&bad).unwrap_err().message.contains("cannot be the name of a directory"));
+    }
+}

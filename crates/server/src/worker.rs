@@ -1,0 +1,160 @@
+//! Workers: take an evaluation, let the scheduler decide, submit the plan, write the verdict.
+
+use crate::broker::{Broker, Receipt, Returned};
+use crate::core::{Core, new_id};
+use crate::error::ServerError;
+use crate::plan::{Planner, Submitted};
+use caravan_scheduler::Params;
+use caravan_types::command::Change;
+use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
+use caravan_types::job::JobType;
+use caravan_types::plan::Decision;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Plans per evaluation before it counts as failed (`http-api` section 6.2).
+fn attempts_for(kind: &str) -> u32 {
+    match kind.parse::<JobType>() {
+        Ok(kind) if kind.is_batch() => 2,
+        _ => 5,
+    }
+}
+
+/// One worker; several may run.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) core: Core,
+    pub(crate) broker: Broker,
+    pub(crate) planner: Planner,
+}
+
+impl Worker {
+    /// Works until cancelled. The evaluation in hand is finished first.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        loop {
+            let (eval, receipt) = tokio::select! {
+                () = cancel.cancelled() => return,
+                next = self.broker.dequeue() => next,
+            };
+            self.process(&eval, receipt).await;
+        }
+    }
+
+    async fn process(&self, eval: &Arc<Evaluation>, receipt: Receipt) {
+        match self.evaluate(eval).await {
+            Ok(()) => self.broker.ack(&eval.id, receipt),
+            Err(error) => {
+                tracing::warn!(eval = %eval.id, job = %eval.job_id, %error, "evaluation failed");
+                if self.broker.nack(&eval.id, receipt) == Returned::GivenUp {
+                    let failed = Evaluation {
+                        status: EvalStatus::Failed,
+                        status_description: "evaluation reached delivery limit (3)".into(),
+                        ..(**eval).clone()
+                    };
+                    if let Err(error) = self.core.commit(Change::Evals { evals: vec![failed] }).await {
+                        tracing::error!(eval = %eval.id, %error, "a failed evaluation could not be recorded");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn evaluate(&self, eval: &Arc<Evaluation>) -> Result<(), ServerError> {
+        // Whoever wrote the evaluation wrote it with what it is about.
+        self.core.store.wait_for_index(eval.modify_index).await;
+        let attempts = attempts_for(&eval.kind);
+        for _ in 0..attempts {
+            let root = self.core.snapshot();
+            if root.eval(&eval.id).is_none_or(|current| current.status != EvalStatus::Pending) {
+                return Ok(());
+            }
+            let params = Params { now: self.core.now(), seed: rand::random() };
+            let mut decision = caravan_scheduler::schedule(&*root, eval, &params);
+            decision.eval.snapshot_index = root.index();
+            let decision = keep_blocked(decision);
+            let mut evals = vec![decision.eval];
+            evals.extend(decision.follow_ups);
+            if decision.plan.is_empty() {
+                self.core.commit(Change::Evals { evals }).await?;
+                return Ok(());
+            }
+            match self.planner.submit(decision.plan, evals).await? {
+                Submitted::Whole => return Ok(()),
+                Submitted::Partly { index } => self.core.store.wait_for_index(index).await,
+            }
+        }
+        let failed = Evaluation {
+            status: EvalStatus::Failed,
+            status_description: format!("maximum attempts reached ({attempts})"),
+            ..(**eval).clone()
+        };
+        let again = Evaluation {
+            id: new_id().into(),
+            status: EvalStatus::Blocked,
+            status_description: "created due to placement conflicts".into(),
+            triggered_by: Trigger::MaxPlanAttempts,
+            previous_eval: eval.id.clone(),
+            snapshot_index: self.core.snapshot().index(),
+            create_index: 0,
+            ..(**eval).clone()
+        };
+        self.core.commit(Change::Evals { evals: vec![failed, again] }).await?;
+        Ok(())
+    }
+}
+
+/// A woken evaluation that could not place everything stays the blocked one, instead of ending and
+/// leaving yet another row behind at every wake.
+fn keep_blocked(mut decision: Decision) -> Decision {
+    for follow_up in &mut decision.follow_ups {
+        follow_up.snapshot_index = decision.eval.snapshot_index;
+    }
+    if decision.eval.triggered_by != Trigger::QueuedAllocs {
+        return decision;
+    }
+    let Some(at) = decision.follow_ups.iter().position(|e| e.status == EvalStatus::Blocked) else {
+        return decision;
+    };
+    let blocked = decision.follow_ups.remove(at);
+    decision.eval = Evaluation {
+        status: EvalStatus::Blocked,
+        status_description: blocked.status_description,
+        class_eligibility: blocked.class_eligibility,
+        escaped_computed_class: blocked.escaped_computed_class,
+        missing_non_node_resources: blocked.missing_non_node_resources,
+        blocked_eval: caravan_types::EvalId::default(),
+        ..decision.eval
+    };
+    decision
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_woken_evaluation_that_still_waits_keeps_its_row() {
+        let decision = Decision {
+            eval: Evaluation {
+                id: "e".into(),
+                triggered_by: Trigger::QueuedAllocs,
+                status: EvalStatus::Complete,
+                snapshot_index: 7,
+                ..Default::default()
+            },
+            follow_ups: vec![Evaluation {
+                id: "new".into(),
+                status: EvalStatus::Blocked,
+                missing_non_node_resources: vec!["csi-volume:default:v".into()],
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let kept = keep_blocked(decision);
+        assert!(kept.follow_ups.is_empty());
+        assert_eq!(kept.eval.id, "e");
+        assert_eq!(kept.eval.status, EvalStatus::Blocked);
+        assert_eq!(kept.eval.missing_non_node_resources, ["csi-volume:default:v"]);
+        assert_eq!(kept.eval.snapshot_index, 7);
+    }
+}

@@ -1,0 +1,96 @@
+//! The exit record: what is left of a shim when its task has ended.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::ProcessRef;
+use crate::{Error, Result};
+
+/// Name of the record in the shim's directory.
+pub const RECORD_FILE: &str = "exit";
+
+/// Name of the control socket in the shim's directory.
+pub const SOCKET_FILE: &str = "control.sock";
+
+/// How a task ended. Written (synced, renamed) when nothing of the task is left and its logs are complete.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// Version of this shape.
+    pub version: u32,
+    /// The task's id.
+    pub task_id: String,
+    /// The shim that ran it: tells this run from another of the same task.
+    pub shim: ProcessRef,
+    /// The task's first process.
+    pub task: ProcessRef,
+    /// Its exit code; 0 when a signal ended it.
+    pub exit_code: i32,
+    /// The signal that ended it; 0 when it exited.
+    pub signal: i32,
+    /// Whether one of its processes was killed for want of memory.
+    pub oom_killed: bool,
+    /// Why the shim itself ended it, when it did.
+    pub reason: Option<String>,
+    /// When its first process ended, in nanoseconds since 1970.
+    pub finished_unix_ns: u64,
+    /// Bytes of output that could not be written to the log files.
+    pub lost_log_bytes: u64,
+}
+
+impl ExitRecord {
+    /// Reads the record in a shim's directory; `None` when there is none (the shim was killed, or still runs).
+    pub fn read(state_dir: &Path) -> Result<Option<Self>> {
+        let path = state_dir.join(RECORD_FILE);
+        match std::fs::read(&path) {
+            Ok(bytes) => rmp_serde::from_slice(&bytes).map(Some).map_err(|e| Error::Message(e.to_string())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::File { doing: "read", path, source }),
+        }
+    }
+
+    pub(crate) fn write(&self, state_dir: &Path) -> Result<()> {
+        let bytes = rmp_serde::to_vec_named(self).map_err(|e| Error::Message(e.to_string()))?;
+        Ok(caravan_sys::files::atomic_write(&state_dir.join(RECORD_FILE), &bytes, 0o600)?)
+    }
+
+    /// Removes a record of an earlier run.
+    pub(crate) fn clear(state_dir: &Path) -> Result<()> {
+        let path = state_dir.join(RECORD_FILE);
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::File { doing: "remove", path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(ExitRecord::read(dir.path()).unwrap(), None);
+        let process = ProcessRef { pid: 1, start_time: 2 };
+        let record = ExitRecord {
+            version: 1,
+            task_id: "a/b".into(),
+            shim: process,
+            task: process,
+            exit_code: 3,
+            signal: 0,
+            oom_killed: true,
+            reason: Some("why".into()),
+            finished_unix_ns: 4,
+            lost_log_bytes: 5,
+        };
+        record.write(dir.path()).unwrap();
+        assert_eq!(ExitRecord::read(dir.path()).unwrap(), Some(record));
+        ExitRecord::clear(dir.path()).unwrap();
+        ExitRecord::clear(dir.path()).unwrap();
+        assert_eq!(ExitRecord::read(dir.path()).unwrap(), None);
+    }
+}

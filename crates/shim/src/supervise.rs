@@ -1,0 +1,162 @@
+//! What surrounds a task's processes, and how to be sure that none is left.
+
+use std::time::Duration;
+
+use caravan_sys::cgroup::{Cgroup, Hierarchy, Limits};
+use caravan_sys::process::{self, Exit, PidFd, Reaped};
+
+use crate::spec::{CgroupSpec, TaskSpec};
+use crate::{Result, sandbox};
+
+/// The signal that nothing survives.
+const SIGKILL: i32 = nix::libc::SIGKILL;
+
+/// Control group and namespaces of a task.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    cgroup: Option<Cgroup>,
+    sandbox: Option<PidFd>,
+    private_ipc: bool,
+    oom_kills_before: u64,
+}
+
+impl Surroundings {
+    /// Makes them. What the machine does not offer is left out and added to `degraded`; what a task's confinement
+    /// rests on is an error.
+    pub(crate) fn make(spec: &TaskSpec, degraded: &mut Vec<String>) -> Result<Self> {
+        let cgroup = match &spec.cgroup {
+            None => None,
+            Some(wanted) => make_cgroup(wanted, spec, degraded),
+        };
+        let oom_kills_before = cgroup.as_ref().and_then(|c| c.oom_kills().ok()).unwrap_or(0);
+        let mut made = Self { cgroup, sandbox: None, private_ipc: false, oom_kills_before };
+        if let Some(isolation) = &spec.isolation {
+            made.private_ipc = isolation.private_ipc;
+            match sandbox::build(isolation, || made.join_cgroup(spec)) {
+                Ok(holder) => made.sandbox = Some(holder),
+                Err(error) => {
+                    made.end();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// The process that holds the namespaces.
+    pub(crate) fn sandbox(&self) -> Option<&PidFd> {
+        self.sandbox.as_ref()
+    }
+
+    pub(crate) fn private_ipc(&self) -> bool {
+        self.private_ipc
+    }
+
+    pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref()
+    }
+
+    /// Moves the calling process into the control group.
+    pub(crate) fn join_cgroup(&self, spec: &TaskSpec) -> Result<()> {
+        if let (Some(cgroup), Some(wanted)) = (&self.cgroup, &spec.cgroup) {
+            // The caller is inside of a pid namespace perhaps; zero means itself in any.
+            cgroup.add(0, &wanted.elsewhere)?;
+        }
+        Ok(())
+    }
+
+    /// Kills every process of the task: its control group, the holder of its namespaces, and whatever else is a
+    /// child of ours (an orphan that joined another control group came to us, being the reaper).
+    pub(crate) fn kill(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            let _retried_by_caller = cgroup.kill();
+        }
+        if let Some(holder) = &self.sandbox {
+            let _gone = holder.send_signal(SIGKILL);
+        }
+        for pid in process::children().unwrap_or_default() {
+            // Our child, not reaped yet: the id is its own.
+            if let Ok(Some(child)) = PidFd::open(pid) {
+                let _gone = child.send_signal(SIGKILL);
+            }
+        }
+    }
+
+    /// Takes all children that ended. Answers whether nothing of the task is left.
+    pub(crate) fn reap(&self, mut ended: impl FnMut(u32, Exit)) -> Result<bool> {
+        loop {
+            match process::reap()? {
+                Reaped::Ended(pid, exit) => ended(pid, exit),
+                Reaped::NoneEnded => return Ok(false),
+                Reaped::NoChildren => {
+                    return Ok(match &self.cgroup {
+                        Some(cgroup) => cgroup.is_empty()?,
+                        None => true,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether a process of the task was killed for want of memory.
+    pub(crate) fn oom_killed(&self) -> bool {
+        self.cgroup
+            .as_ref()
+            .and_then(|c| c.oom_kills().ok())
+            .is_some_and(|kills| kills > self.oom_kills_before)
+    }
+
+    /// Kills what is left, waits until it is gone, and removes the control group. For a start that failed.
+    pub(crate) fn end(&self) {
+        for _ in 0..1000 {
+            self.kill();
+            if self.reap(|_, _| {}).unwrap_or(true) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.remove();
+    }
+
+    /// Removes the control group.
+    pub(crate) fn remove(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            // One that is not empty stays visible, which is what an operator wants to see.
+            let _not_empty = cgroup.remove();
+        }
+    }
+}
+
+fn make_cgroup(wanted: &CgroupSpec, spec: &TaskSpec, degraded: &mut Vec<String>) -> Option<Cgroup> {
+    let mut create = || -> caravan_sys::Result<Option<Cgroup>> {
+        let Some(hierarchy) = Hierarchy::detect()? else {
+            degraded.push("the host has no control groups: limits are not enforced".into());
+            return Ok(None);
+        };
+        let cgroup = Cgroup::at(&hierarchy, &wanted.path)?;
+        if cgroup.exists() {
+            // Of an earlier run whose shim was killed: nothing of it may live beside the new one.
+            cgroup.kill_until_empty(1000, Duration::from_millis(2))?;
+            cgroup.remove()?;
+        }
+        let cgroup = Cgroup::create(&hierarchy, &wanted.path)?;
+        let limits = Limits {
+            cpu_shares: wanted.cpu_shares,
+            memory_max: wanted.memory_max,
+            memory_reserved: wanted.memory_reserved,
+            pids_max: wanted.pids_max,
+            only_basic_devices: spec.isolation.as_ref().is_some_and(|i| !i.privileged),
+        };
+        for error in cgroup.set_limits(&limits) {
+            degraded.push(format!("a limit is not enforced: {}", caravan_sys::describe(&error)));
+        }
+        Ok(Some(cgroup))
+    };
+    match create() {
+        Ok(cgroup) => cgroup,
+        Err(error) => {
+            degraded.push(format!("limits are not enforced: {}", caravan_sys::describe(&error)));
+            None
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Commands about allocations that exist (`http-api` section 6.1).
+
+use crate::tx::{By, Tx};
+use caravan_types::AllocId;
+use caravan_types::alloc::{AllocDeploymentStatus, AllocUpdate, Allocation, ClientStatus, DesiredTransition};
+use caravan_types::node::Node;
+use std::collections::BTreeMap;
+
+/// The status after a report. An end is final: a report that overtook another on its way must not bring
+/// an allocation back to life whose claims are already being released. An allocation declared lost is
+/// over as well, but its client may still tell how it ended.
+fn status_after(old: ClientStatus, reported: ClientStatus) -> ClientStatus {
+    match (old, reported) {
+        (ClientStatus::Lost, end) if end.is_terminal() => end,
+        (old, _) if old.is_terminal() => old,
+        (_, reported) => reported,
+    }
+}
+
+/// The client's view of its health, with the index at which it last turned.
+fn health(
+    old: Option<&AllocDeploymentStatus>,
+    reported: Option<&AllocDeploymentStatus>,
+    index: u64,
+) -> Option<AllocDeploymentStatus> {
+    let Some(reported) = reported else { return old.cloned() };
+    let same = old.filter(|old| old.healthy == reported.healthy);
+    Some(AllocDeploymentStatus {
+        modify_index: same.map_or(index, |old| old.modify_index),
+        ..reported.clone()
+    })
+}
+
+fn merged(old: &Allocation, update: &AllocUpdate, index: u64) -> Allocation {
+    let status = status_after(old.client_status, update.client_status);
+    let description = if status == update.client_status {
+        update.client_description.clone()
+    } else {
+        old.client_description.clone()
+    };
+    let network = update.network_status.clone().or_else(|| old.network_status.clone());
+    let states = if update.task_states.is_empty() { &old.task_states } else { &update.task_states };
+    Allocation {
+        client_status: status,
+        client_description: description,
+        task_states: states.clone(),
+        deployment_status: health(old.deployment_status.as_ref(), update.deployment_status.as_ref(), index),
+        network_status: network,
+        ..old.clone()
+    }
+}
+
+fn set(slot: &mut Option<bool>, asked: Option<bool>) {
+    if asked.is_some() {
+        *slot = asked;
+    }
+}
+
+impl Tx {
+    pub(super) fn alloc_updates(&mut self, updates: &[AllocUpdate]) {
+        for update in updates {
+            let Some(old) = self.root.alloc(&update.alloc_id).cloned() else { continue };
+            let alloc = merged(&old, update, self.index);
+            if alloc == *old {
+                continue;
+            }
+            let node = alloc.node_id.clone();
+            self.put_alloc(alloc, By::Client);
+            // The first report after missed heartbeats: from now on the node's allocations are in step.
+            let stale = |n: &Node| n.last_missed_heartbeat_index > n.last_alloc_update_index;
+            if let Some(node) = self.root.node(&node).filter(|n| stale(n)).cloned() {
+                self.put_node(Node { last_alloc_update_index: self.index, ..(*node).clone() });
+            }
+        }
+    }
+
+    pub(super) fn alloc_transitions(&mut self, transitions: &BTreeMap<AllocId, DesiredTransition>) {
+        for (id, asked) in transitions {
+            let Some(old) = self.root.alloc(id).cloned() else { continue };
+            let mut alloc = (*old).clone();
+            let wanted = &mut alloc.desired_transition;
+            set(&mut wanted.migrate, asked.migrate);
+            set(&mut wanted.reschedule, asked.reschedule);
+            set(&mut wanted.force_reschedule, asked.force_reschedule);
+            set(&mut wanted.no_shutdown_delay, asked.no_shutdown_delay);
+            set(&mut wanted.migrate_disable_placement, asked.migrate_disable_placement);
+            self.put_alloc(alloc, By::Servers);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Applying a command: a pure function from a root to the next.
+
+mod alloc;
+mod job;
+mod node;
+mod plan;
+mod volume;
+
+use crate::changes::ChangeSet;
+use crate::root::Root;
+use crate::tx::Tx;
+use crate::{plugins, status};
+use caravan_types::command::{Change, Command, Outcome, Refusal};
+use caravan_types::eval::{EvalStatus, Evaluation};
+use caravan_types::{AllocId, EvalId};
+
+/// What a part of a command comes to.
+type Done = Result<(), Refusal>;
+
+impl Root {
+    /// Applies a command: the next root, the answer to the proposer and what changed.
+    ///
+    /// Depends on nothing but its arguments. A refused command changes nothing but the root's index.
+    pub fn apply(&self, index: u64, command: &Command) -> (Self, Outcome, ChangeSet) {
+        let mut tx = Tx::new(self, index, command.now);
+        let refused = match tx.change(&command.change) {
+            Ok(()) => {
+                status::refresh(&mut tx);
+                plugins::refresh(&mut tx);
+                None
+            }
+            Err(refusal) => {
+                tx = Tx::new(self, index, command.now);
+                Some(refusal)
+            }
+        };
+        let changes = ChangeSet {
+            index,
+            now: command.now,
+            kind: command.change.kind(),
+            changes: tx.changes.into_iter().collect(),
+        };
+        (tx.root, Outcome { index, refused }, changes)
+    }
+}
+
+impl Tx {
+    fn change(&mut self, change: &Change) -> Done {
+        match change {
+            Change::NodeRegister { node, evals } => {
+                self.node_register(node);
+                self.node_evals(&node.id, evals);
+            }
+            Change::NodeStatus { node, status, event, evals } => {
+                self.node_status(node, *status, event.as_ref())?;
+                self.node_evals(node, evals);
+            }
+            Change::NodeEvents { events } => self.node_events(events),
+            Change::NodeEligibility { node, eligibility, evals } => {
+                self.node_eligibility(node, *eligibility)?;
+                self.node_evals(node, evals);
+            }
+            Change::NodeDrain { node, drain, mark_eligible, evals } => {
+                self.node_drain(node, drain.as_ref(), *mark_eligible)?;
+                self.node_evals(node, evals);
+            }
+            Change::NodeDelete { node, evals } => {
+                self.node_delete(node)?;
+                self.evals(evals);
+            }
+            Change::JobRegister { job, expect_modify_index, eval, source } => {
+                self.job_register(job, *expect_modify_index, eval.as_ref(), source.as_ref())?;
+            }
+            Change::JobDeregister { key, purge, eval } => self.job_deregister(key, *purge, eval.as_ref())?,
+            Change::Evals { evals } => self.evals(evals),
+            Change::Collect { evals, allocs } => self.collect(evals, allocs),
+            Change::Plan(commit) => self.plan(commit)?,
+            Change::AllocUpdates { updates, evals } => {
+                self.alloc_updates(updates);
+                self.evals(evals);
+            }
+            Change::AllocTransitions { transitions, evals } => {
+                self.alloc_transitions(transitions);
+                self.evals(evals);
+            }
+            Change::Deployments { deployments } => {
+                deployments.iter().for_each(|row| self.put_deployment(row.clone()));
+            }
+            Change::VolumeWrite { volume, expect_modify_index } => {
+                self.volume_write(volume, *expect_modify_index)?;
+            }
+            Change::VolumeDelete { key, force } => self.volume_delete(key, *force)?,
+            Change::ClaimStep { id, expect_modify_index, step } => {
+                self.claim_step(id, *expect_modify_index, step)?;
+            }
+            Change::Noop => {}
+        }
+        Ok(())
+    }
+
+    /// Writes evaluations. One that ends having placed everything makes older blocked ones of its job
+    /// pointless: they are canceled with it.
+    pub(crate) fn evals(&mut self, evals: &[Evaluation]) {
+        for eval in evals {
+            self.put_eval(eval.clone());
+        }
+        for eval in evals {
+            if eval.status == EvalStatus::Complete && eval.failed_tg_allocs.is_empty() {
+                let moot: Vec<Evaluation> = self
+                    .root
+                    .evals_by_job(&eval.job_key())
+                    .filter(|e| e.status == EvalStatus::Blocked && !evals.iter().any(|new| new.id == e.id))
+                    .map(|e| Evaluation::clone(e))
+                    .collect();
+                for mut old in moot {
+                    old.status = EvalStatus::Canceled;
+                    old.status_description = format!("evaluation \"{}\" successful", eval.id);
+                    self.put_eval(old);
+                }
+            }
+        }
+    }
+
+    /// Removes evaluations that are over, and allocations of which nothing can run any more.
+    fn collect(&mut self, evals: &[EvalId], allocs: &[AllocId]) {
+        for id in evals {
+            if self.root.eval(id).is_some_and(|eval| eval.status.is_terminal()) {
+                self.remove_eval(id);
+            }
+        }
+        for id in allocs {
+            let over = self.root.alloc(id).is_some_and(|alloc| {
+                let forsaken = alloc.server_terminal() && !self.root.nodes.contains_key(&alloc.node_id);
+                alloc.client_terminal() || forsaken
+            });
+            if over {
+                self.remove_alloc(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Commands about nodes (`http-api` section 6.5).
+
+use super::Done;
+use crate::tx::Tx;
+use caravan_types::NodeId;
+use caravan_types::command::Refusal;
+use caravan_types::eval::Evaluation;
+use caravan_types::node::{DrainStrategy, Eligibility, LastDrain, Node, NodeEvent, NodeStatus};
+use std::collections::BTreeMap;
+
+impl Tx {
+    fn node(&self, id: &NodeId) -> Result<Node, Refusal> {
+        let found = self.root.node(id).map(|node| Node::clone(node));
+        found.ok_or_else(|| Refusal::NotFound { what: format!("node {id}") })
+    }
+
+    fn event(&self, subsystem: &str, message: &str) -> NodeEvent {
+        NodeEvent {
+            message: message.to_owned(),
+            subsystem: subsystem.to_owned(),
+            timestamp: self.now.to_time(),
+            ..Default::default()
+        }
+    }
+
+    fn push(&self, node: &mut Node, event: NodeEvent) {
+        let mut event = NodeEvent { create_index: self.index, ..event };
+        if event.timestamp.is_zero() {
+            event.timestamp = self.now.to_time();
+        }
+        node.push_event(event);
+    }
+
+    /// Evaluations that follow from a node: they remember which state of it made them.
+    pub(super) fn node_evals(&mut self, node: &NodeId, evals: &[Evaluation]) {
+        let stamped: Vec<Evaluation> = evals
+            .iter()
+            .map(|eval| {
+                let mut eval = eval.clone();
+                if eval.node_id == *node && eval.node_modify_index == 0 {
+                    eval.node_modify_index = self.index;
+                }
+                eval
+            })
+            .collect();
+        self.evals(&stamped);
+    }
+
+    pub(super) fn node_register(&mut self, reported: &Node) {
+        let mut node = reported.clone();
+        let events = std::mem::take(&mut node.events);
+        let told = !events.is_empty();
+        let old = self.root.node(&node.id).cloned();
+        match &old {
+            Some(old) => {
+                node.events = old.events.clone();
+                node.scheduling_eligibility = old.scheduling_eligibility;
+                node.drain_strategy = old.drain_strategy.clone();
+                node.last_drain = old.last_drain.clone();
+                node.status_updated_at = old.status_updated_at;
+                node.last_missed_heartbeat_index = old.last_missed_heartbeat_index;
+                node.last_alloc_update_index = old.last_alloc_update_index;
+                (node.create_index, node.modify_index) = (old.create_index, old.modify_index);
+                if node.status != old.status {
+                    self.status_moved(&mut node);
+                }
+                if old.status == NodeStatus::Down && !told {
+                    let event = self.event("Cluster", "Node re-registered");
+                    self.push(&mut node, event);
+                }
+            }
+            None => {
+                node.status_updated_at = self.now.as_secs();
+                if !told {
+                    let event = self.event("Cluster", "Node registered");
+                    self.push(&mut node, event);
+                }
+            }
+        }
+        for event in events {
+            self.push(&mut node, event);
+        }
+        // A report that says nothing new must not wake those who watch the node.
+        if old.is_none_or(|old| *old != node) {
+            self.put_node(node);
+        }
+    }
+
+    fn status_moved(&self, node: &mut Node) {
+        node.status_updated_at = self.now.as_secs();
+        if matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected) {
+            node.last_missed_heartbeat_index = self.index;
+        }
+    }
+
+    pub(super) fn node_status(&mut self, id: &NodeId, status: NodeStatus, event: Option<&NodeEvent>) -> Done {
+        let mut node = self.node(id)?;
+        if node.status == status && event.is_none() {
+            return Ok(());
+        }
+        if node.status != status {
+            node.status = status;
+            node.status_description = String::new();
+            self.status_moved(&mut node);
+        }
+        if let Some(event) = event {
+            self.push(&mut node, event.clone());
+        }
+        self.put_node(node);
+        Ok(())
+    }
+
+    pub(super) fn node_events(&mut self, events: &BTreeMap<NodeId, Vec<NodeEvent>>) {
+        for (id, events) in events {
+            let Ok(mut node) = self.node(id) else { continue };
+            for event in events {
+                self.push(&mut node, event.clone());
+            }
+            self.put_node(node);
+        }
+    }
+
+    pub(super) fn node_eligibility(&mut self, id: &NodeId, eligibility: Eligibility) -> Done {
+        let mut node = self.node(id)?;
+        if node.drain_strategy.is_some() && eligibility == Eligibility::Eligible {
+            return Err(Refusal::Invalid(format!("node {id} cannot be made eligible while it is draining")));
+        }
+        if node.scheduling_eligibility == eligibility {
+            return Ok(());
+        }
+        node.scheduling_eligibility = eligibility;
+        let message = match eligibility {
+            Eligibility::Eligible => "Node marked as eligible for scheduling",
+            Eligibility::Ineligible => "Node marked as ineligible for scheduling",
+        };
+        let event = self.event("Cluster", message);
+        self.push(&mut node, event);
+        self.put_node(node);
+        Ok(())
+    }
+
+    pub(super) fn node_drain(&mut self, id: &NodeId, drain: Option<&DrainStrategy>, eligible: bool) -> Done {
+        let mut node = self.node(id)?;
+        let was_draining = node.drain_strategy.is_some();
+        let now = self.now.to_time();
+        let message = match (drain, was_draining) {
+            (Some(drain), _) => {
+                node.scheduling_eligibility = Eligibility::Ineligible;
+                let since = node.last_drain.take().filter(|_| was_draining);
+                node.last_drain = Some(LastDrain {
+                    started_at: since.as_ref().map_or(now, |last| last.started_at),
+                    updated_at: now,
+                    status: "draining".to_owned(),
+                    ..since.unwrap_or_default()
+                });
+                node.drain_strategy = Some(drain.clone());
+                if was_draining { "Node drain strategy updated" } else { "Node drain strategy set" }
+            }
+            (None, true) => {
+                node.drain_strategy = None;
+                let (status, message) = if eligible {
+                    ("canceled", "Node drain disabled")
+                } else {
+                    ("complete", "Node drain complete")
+                };
+                if let Some(last) = &mut node.last_drain {
+                    last.updated_at = now;
+                    last.status = status.to_owned();
+                }
+                message
+            }
+            (None, false) if eligible && node.scheduling_eligibility != Eligibility::Eligible => {
+                "Node drain disabled"
+            }
+            (None, false) => return Ok(()),
+        };
+        if drain.is_none() && eligible {
+            node.scheduling_eligibility = Eligibility::Eligible;
+        }
+        let event = self.event("Drain", message);
+        self.push(&mut node, event);
+        self.put_node(node);
+        Ok(())
+    }
+
+    pub(super) fn node_delete(&mut self, id: &NodeId) -> Done {
+        self.node(id)?;
+        self.remove_node(id);
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Commands about volumes and claims.
+
+use super::Done;
+use crate::claim;
+use crate::tx::Tx;
+use caravan_types::VolumeKey;
+use caravan_types::command::{ClaimStep, Refusal};
+use caravan_types::volume::{Claim, ClaimId, Volume};
+use std::sync::Arc;
+
+impl Tx {
+    pub(super) fn volume_write(&mut self, volume: &Volume, expect: u64) -> Done {
+        let key = volume.key();
+        let actual = self.root.volume(&key).map_or(0, |row| row.modify_index);
+        match (expect, actual) {
+            (expect, actual) if expect == actual => {
+                self.put_volume(volume.clone());
+                Ok(())
+            }
+            (_, 0) => Err(Refusal::NotFound { what: format!("volume {key}") }),
+            _ => Err(Refusal::Changed { what: format!("volume {key}") }),
+        }
+    }
+
+    pub(super) fn volume_delete(&mut self, key: &VolumeKey, force: bool) -> Done {
+        if self.root.volume(key).is_none() {
+            return Err(Refusal::NotFound { what: format!("volume {key}") });
+        }
+        let claims: Vec<Arc<Claim>> = self.root.claims_of(key).cloned().collect();
+        let over =
+            |claim: &Claim| self.root.alloc(&claim.id.alloc).is_none_or(|alloc| alloc.client_terminal());
+        let in_use = claims.iter().any(|claim| claim.phase.holds() && !(force && over(claim)));
+        if in_use {
+            return Err(Refusal::VolumeInUse { volume: key.id.to_string() });
+        }
+        for claim in &claims {
+            self.remove_claim(&claim.id);
+        }
+        self.remove_volume(key);
+        Ok(())
+    }
+
+    pub(super) fn claim_step(&mut self, id: &ClaimId, expect: u64, step: &ClaimStep) -> Done {
+        let what = || format!("claim of allocation {} on volume {}", id.alloc, id.volume);
+        let Some(old) = self.root.claim(id).cloned() else {
+            return Err(Refusal::NotFound { what: what() });
+        };
+        if old.modify_index != expect {
+            return Err(Refusal::Changed { what: what() });
+        }
+        self.put_claim(claim::step(&old, step, self.now)?);
+        Ok(())
+    }
+}

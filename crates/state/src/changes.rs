@@ -1,0 +1,84 @@
+//! What a command changed: the feed for brokers, streams and reconcilers.
+
+use crate::root::Table;
+use caravan_types::volume::ClaimId;
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
+
+/// A row that a command wrote or removed. Its content is looked up in the newest snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Changed {
+    /// Written.
+    Node(NodeId),
+    /// Removed.
+    NodeRemoved(NodeId),
+    /// Written.
+    Job(JobKey),
+    /// Removed.
+    JobRemoved(JobKey),
+    /// The counts derived from the job's allocations, evaluations and children may differ.
+    JobSummary(JobKey),
+    /// Written.
+    Deployment(DeploymentId),
+    /// Removed.
+    DeploymentRemoved(DeploymentId),
+    /// Written.
+    Eval(EvalId),
+    /// Removed.
+    EvalRemoved(EvalId),
+    /// Written.
+    Alloc(AllocId),
+    /// Removed.
+    AllocRemoved(AllocId),
+    /// Written.
+    Volume(VolumeKey),
+    /// Removed.
+    VolumeRemoved(VolumeKey),
+    /// Written.
+    Claim(ClaimId),
+    /// Removed.
+    ClaimRemoved(ClaimId),
+    /// Written.
+    Plugin(PluginId),
+    /// Removed.
+    PluginRemoved(PluginId),
+}
+
+impl Changed {
+    /// The table of the row.
+    pub fn table(&self) -> Table {
+        match self {
+            Self::Node(_) | Self::NodeRemoved(_) => Table::Nodes,
+            Self::Job(_) | Self::JobRemoved(_) => Table::Jobs,
+            Self::JobSummary(_) => Table::JobSummaries,
+            Self::Deployment(_) | Self::DeploymentRemoved(_) => Table::Deployments,
+            Self::Eval(_) | Self::EvalRemoved(_) => Table::Evals,
+            Self::Alloc(_) | Self::AllocRemoved(_) => Table::Allocs,
+            Self::Volume(_) | Self::VolumeRemoved(_) => Table::Volumes,
+            Self::Claim(_) | Self::ClaimRemoved(_) => Table::Claims,
+            Self::Plugin(_) | Self::PluginRemoved(_) => Table::Plugins,
+        }
+    }
+}
+
+/// Everything that one command changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangeSet {
+    /// Index of the command.
+    pub index: u64,
+    /// When its proposer decided; 0 after a restore.
+    pub now: UnixNanos,
+    /// Kind of the command ([`caravan_types::command::Change::kind`]), or [`ChangeSet::RESTORE`].
+    pub kind: &'static str,
+    /// Rows, each once, in a fixed order. Empty when the command was refused or changed nothing.
+    pub changes: Vec<Changed>,
+}
+
+impl ChangeSet {
+    /// The kind of the set sent when the whole state was replaced: forget everything and read anew.
+    pub const RESTORE: &'static str = "Restore";
+
+    /// Whether the whole state was replaced.
+    pub fn is_restore(&self) -> bool {
+        self.kind == Self::RESTORE
+    }
+}

@@ -1,0 +1,25 @@
+//! The rules of claims as this crate calls them. They are made in `caravan-volumes`.
+
+use caravan_types::UnixNanos;
+use caravan_types::command::{ClaimStep, Refusal};
+use caravan_types::volume::{Claim, Volume};
+
+/// The claim after a step; a refusal when the step is not legal in its phase.
+pub(crate) fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Refusal> {
+    Ok(caravan_volumes::claim::step(claim, step, now)?)
+}
+
+/// The claim as granted to an allocation: anew, or once more after an earlier one that is over. Refused
+/// when it does not fit beside those that hold.
+pub(crate) fn grant(
+    volume: &Volume,
+    holding: &[&Claim],
+    previous: Option<&Claim>,
+    wanted: Claim,
+    now: UnixNanos,
+) -> Result<Claim, Refusal> {
+    let claim = caravan_volumes::claim::reserve(previous, wanted, now)?;
+    caravan_volumes::modes::admit(volume, holding, &claim)
+        .map_err(|reason| Refusal::ClaimRefused(reason.to_string()))?;
+    Ok(claim)
+}

@@ -1,0 +1,92 @@
+//! Secondary indexes: sets of (index key, primary key), kept in step with the primaries.
+
+use crate::root::Root;
+use caravan_types::alloc::Allocation;
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
+use imbl::OrdSet;
+use std::collections::BTreeSet;
+
+/// All secondary indexes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Indexes {
+    pub(crate) nodes_by_plugin: OrdSet<(PluginId, NodeId)>,
+    pub(crate) jobs_by_plugin: OrdSet<(PluginId, JobKey)>,
+    pub(crate) evals_by_job: OrdSet<(JobKey, EvalId)>,
+    pub(crate) allocs_by_job: OrdSet<(JobKey, AllocId)>,
+    pub(crate) allocs_by_node: OrdSet<(NodeId, AllocId)>,
+    pub(crate) allocs_by_eval: OrdSet<(EvalId, AllocId)>,
+    pub(crate) deployments_by_job: OrdSet<(JobKey, DeploymentId)>,
+    pub(crate) volumes_by_plugin: OrdSet<(PluginId, VolumeKey)>,
+    pub(crate) claims_by_alloc: OrdSet<(AllocId, ClaimId)>,
+    pub(crate) claims_by_node: OrdSet<(NodeId, ClaimId)>,
+}
+
+/// Puts an entry in or takes it out.
+fn set<A: Ord + Clone>(index: &mut OrdSet<A>, entry: A, present: bool) {
+    if present {
+        index.insert(entry);
+    } else {
+        index.remove(&entry);
+    }
+}
+
+/// Plugins that a node reports, as either service.
+pub(crate) fn plugins_of_node(node: &Node) -> BTreeSet<&PluginId> {
+    node.csi_controller_plugins.keys().chain(node.csi_node_plugins.keys()).collect()
+}
+
+/// Plugins that a job's tasks run.
+pub(crate) fn plugins_of_job(job: &Job) -> BTreeSet<&PluginId> {
+    let tasks = job.task_groups.iter().flat_map(|g| &g.tasks);
+    tasks.filter_map(|t| t.csi_plugin_config.as_ref().map(|c| &c.id)).collect()
+}
+
+impl Indexes {
+    pub(crate) fn node(&mut self, node: &Node, present: bool) {
+        for plugin in plugins_of_node(node) {
+            set(&mut self.nodes_by_plugin, (plugin.clone(), node.id.clone()), present);
+        }
+    }
+    pub(crate) fn job(&mut self, job: &Job, present: bool) {
+        for plugin in plugins_of_job(job) {
+            set(&mut self.jobs_by_plugin, (plugin.clone(), job.key()), present);
+        }
+    }
+    pub(crate) fn eval(&mut self, eval: &Evaluation, present: bool) {
+        set(&mut self.evals_by_job, (eval.job_key(), eval.id.clone()), present);
+    }
+    pub(crate) fn alloc(&mut self, alloc: &Allocation, present: bool) {
+        set(&mut self.allocs_by_job, (alloc.job_key(), alloc.id.clone()), present);
+        set(&mut self.allocs_by_node, (alloc.node_id.clone(), alloc.id.clone()), present);
+        set(&mut self.allocs_by_eval, (alloc.eval_id.clone(), alloc.id.clone()), present);
+    }
+    pub(crate) fn deployment(&mut self, row: &Deployment, present: bool) {
+        let job = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };
+        set(&mut self.deployments_by_job, (job, row.id.clone()), present);
+    }
+    pub(crate) fn volume(&mut self, volume: &Volume, present: bool) {
+        set(&mut self.volumes_by_plugin, (volume.plugin_id.clone(), volume.key()), present);
+    }
+    pub(crate) fn claim(&mut self, claim: &Claim, present: bool) {
+        set(&mut self.claims_by_alloc, (claim.id.alloc.clone(), claim.id.clone()), present);
+        set(&mut self.claims_by_node, (claim.node_id.clone(), claim.id.clone()), present);
+    }
+
+    /// Builds all of them from the primaries.
+    pub(crate) fn rebuilt(root: &Root) -> Self {
+        let mut all = Self::default();
+        root.nodes.values().for_each(|row| all.node(row, true));
+        root.jobs.values().for_each(|row| all.job(row, true));
+        root.evals.values().for_each(|row| all.eval(row, true));
+        root.allocs.values().for_each(|row| all.alloc(row, true));
+        root.deployments.values().for_each(|row| all.deployment(row, true));
+        root.volumes.values().for_each(|row| all.volume(row, true));
+        root.claims.values().for_each(|row| all.claim(row, true));
+        all
+    }
+}

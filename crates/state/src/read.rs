@@ -1,0 +1,265 @@
+//! Reading: lookups, lists in key order, and lists by secondary index.
+
+use crate::root::Root;
+use caravan_types::alloc::Allocation;
+use caravan_types::command::JobSource;
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::plugin::Plugin;
+use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId, VolumeKey,
+};
+use imbl::{OrdMap, OrdSet};
+use std::borrow::Borrow;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows of an index entry, in the order of their primary keys.
+fn indexed<'a, I, K, V>(
+    index: &'a OrdSet<(I, K)>,
+    rows: &'a OrdMap<K, Arc<V>>,
+    of: &I,
+) -> impl Iterator<Item = &'a Arc<V>> + use<'a, I, K, V>
+where
+    I: Ord + Clone,
+    K: Ord + Clone + Default,
+{
+    let of = of.clone();
+    index
+        .range((of.clone(), K::default())..)
+        .take_while(move |(key, _)| *key == of)
+        .filter_map(|(_, primary)| rows.get(primary))
+}
+
+/// Rows whose id begins with a text.
+fn prefixed<'a, K, V>(
+    rows: &'a OrdMap<K, Arc<V>>,
+    prefix: &str,
+) -> impl Iterator<Item = &'a Arc<V>> + use<'a, K, V>
+where
+    K: Ord + Clone + Borrow<str>,
+{
+    let prefix = prefix.to_owned();
+    rows.range::<_, str>((Bound::Included(prefix.as_str()), Bound::Unbounded))
+        .take_while(move |(key, _)| (*key).borrow().starts_with(prefix.as_str()))
+        .map(|(_, row)| row)
+}
+
+impl Root {
+    /// A node.
+    pub fn node(&self, id: &NodeId) -> Option<&Arc<Node>> {
+        self.nodes.get(id)
+    }
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+    /// Nodes whose id begins with a text.
+    pub fn nodes_with_prefix<'a>(&'a self, prefix: &str) -> impl Iterator<Item = &'a Arc<Node>> + use<'a> {
+        prefixed(&self.nodes, prefix)
+    }
+    /// Nodes that report a plugin, as either service.
+    pub fn nodes_by_plugin<'a>(&'a self, id: &PluginId) -> impl Iterator<Item = &'a Arc<Node>> + use<'a> {
+        indexed(&self.secondary.nodes_by_plugin, &self.nodes, id)
+    }
+
+    /// A job, newest version.
+    pub fn job(&self, key: &JobKey) -> Option<&Arc<Job>> {
+        self.jobs.get(key)
+    }
+    /// All jobs, by namespace and id.
+    pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.jobs.values()
+    }
+    /// Jobs of a namespace (`None`: of all) whose id begins with a text.
+    pub fn jobs_with_prefix<'a>(
+        &'a self,
+        namespace: Option<&Namespace>,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Job>> + use<'a> {
+        let from = match namespace {
+            Some(ns) => JobKey { namespace: ns.clone(), id: JobId::new(prefix) },
+            None => JobKey::default(),
+        };
+        // Within one namespace the matches are neighbours, so the scan ends at the first mismatch.
+        let (namespace, prefix, stop) = (namespace.cloned(), prefix.to_owned(), prefix.to_owned());
+        self.jobs
+            .range(from..)
+            .take_while(move |(key, _)| {
+                namespace.as_ref().is_none_or(|ns| key.namespace == *ns && key.id.as_str().starts_with(&stop))
+            })
+            .filter(move |(key, _)| key.id.as_str().starts_with(&prefix))
+            .map(|(_, row)| row)
+    }
+    /// Jobs that run a plugin, stopped ones too.
+    pub fn jobs_by_plugin<'a>(&'a self, id: &PluginId) -> impl Iterator<Item = &'a Arc<Job>> + use<'a> {
+        indexed(&self.secondary.jobs_by_plugin, &self.jobs, id)
+    }
+    /// Jobs made by a periodic or parameterized job.
+    pub fn children<'a>(&'a self, parent: &JobKey) -> impl Iterator<Item = &'a Arc<Job>> + use<'a> {
+        let id: JobId = parent.id.clone();
+        self.jobs_with_prefix(Some(&parent.namespace), &format!("{id}/"))
+            .filter(move |job| job.parent_id == id)
+    }
+    /// One of the kept versions of a job.
+    pub fn job_version(&self, key: &JobKey, version: u64) -> Option<&Arc<Job>> {
+        self.versions.get(&(key.clone(), version))
+    }
+    /// The kept versions of a job, newest first.
+    pub fn job_versions<'a>(
+        &'a self,
+        key: &JobKey,
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<Job>> + use<'a> {
+        self.versions.range((key.clone(), 0)..=(key.clone(), u64::MAX)).map(|(_, row)| row).rev()
+    }
+    /// The text with which a version was submitted.
+    pub fn submission(&self, key: &JobKey, version: u64) -> Option<&Arc<JobSource>> {
+        self.submissions.get(&(key.clone(), version))
+    }
+
+    /// An evaluation.
+    pub fn eval(&self, id: &EvalId) -> Option<&Arc<Evaluation>> {
+        self.evals.get(id)
+    }
+    /// All evaluations.
+    pub fn evals(&self) -> impl Iterator<Item = &Arc<Evaluation>> {
+        self.evals.values()
+    }
+    /// Evaluations whose id begins with a text.
+    pub fn evals_with_prefix<'a>(
+        &'a self,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Evaluation>> + use<'a> {
+        prefixed(&self.evals, prefix)
+    }
+    /// Evaluations of a job.
+    pub fn evals_by_job<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a Arc<Evaluation>> + use<'a> {
+        indexed(&self.secondary.evals_by_job, &self.evals, key)
+    }
+
+    /// An allocation.
+    pub fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>> {
+        self.allocs.get(id)
+    }
+    /// All allocations.
+    pub fn allocs(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.allocs.values()
+    }
+    /// Allocations whose id begins with a text.
+    pub fn allocs_with_prefix<'a>(
+        &'a self,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
+        prefixed(&self.allocs, prefix)
+    }
+    /// Allocations of a job, those of an earlier job of the same id too.
+    pub fn allocs_by_job<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
+        indexed(&self.secondary.allocs_by_job, &self.allocs, key)
+    }
+    /// Allocations on a node.
+    pub fn allocs_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
+        indexed(&self.secondary.allocs_by_node, &self.allocs, id)
+    }
+    /// Allocations made or last changed by an evaluation.
+    pub fn allocs_by_eval<'a>(&'a self, id: &EvalId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
+        indexed(&self.secondary.allocs_by_eval, &self.allocs, id)
+    }
+
+    /// A deployment.
+    pub fn deployment(&self, id: &DeploymentId) -> Option<&Arc<Deployment>> {
+        self.deployments.get(id)
+    }
+    /// All deployments.
+    pub fn deployments(&self) -> impl Iterator<Item = &Arc<Deployment>> {
+        self.deployments.values()
+    }
+    /// Deployments whose id begins with a text.
+    pub fn deployments_with_prefix<'a>(
+        &'a self,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Deployment>> + use<'a> {
+        prefixed(&self.deployments, prefix)
+    }
+    /// Deployments of a job.
+    pub fn deployments_by_job<'a>(
+        &'a self,
+        key: &JobKey,
+    ) -> impl Iterator<Item = &'a Arc<Deployment>> + use<'a> {
+        indexed(&self.secondary.deployments_by_job, &self.deployments, key)
+    }
+
+    /// A volume.
+    pub fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>> {
+        self.volumes.get(key)
+    }
+    /// All volumes, by namespace and id.
+    pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.volumes.values()
+    }
+    /// Volumes of a namespace (`None`: of all) whose id begins with a text.
+    pub fn volumes_with_prefix<'a>(
+        &'a self,
+        namespace: Option<&Namespace>,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+        let from = match namespace {
+            Some(ns) => VolumeKey { namespace: ns.clone(), id: VolumeId::new(prefix) },
+            None => VolumeKey::default(),
+        };
+        // Within one namespace the matches are neighbours, so the scan ends at the first mismatch.
+        let (namespace, prefix, stop) = (namespace.cloned(), prefix.to_owned(), prefix.to_owned());
+        self.volumes
+            .range(from..)
+            .take_while(move |(key, _)| {
+                namespace.as_ref().is_none_or(|ns| key.namespace == *ns && key.id.as_str().starts_with(&stop))
+            })
+            .filter(move |(key, _)| key.id.as_str().starts_with(&prefix))
+            .map(|(_, row)| row)
+    }
+    /// Volumes of a plugin.
+    pub fn volumes_by_plugin<'a>(&'a self, id: &PluginId) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+        indexed(&self.secondary.volumes_by_plugin, &self.volumes, id)
+    }
+
+    /// A claim.
+    pub fn claim(&self, id: &ClaimId) -> Option<&Arc<Claim>> {
+        self.claims.get(id)
+    }
+    /// All claims, those that are over too.
+    pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
+        self.claims.values()
+    }
+    /// Claims on a volume, those that are over too.
+    pub fn claims_of<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
+        let from = ClaimId { volume: key.clone(), alloc: AllocId::default() };
+        let key = key.clone();
+        self.claims.range(from..).take_while(move |(id, _)| id.volume == key).map(|(_, row)| row)
+    }
+    /// Claims of allocations on a node.
+    pub fn claims_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
+        indexed(&self.secondary.claims_by_node, &self.claims, id)
+    }
+    /// Claims of an allocation.
+    pub fn claims_by_alloc<'a>(&'a self, id: &AllocId) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
+        indexed(&self.secondary.claims_by_alloc, &self.claims, id)
+    }
+
+    /// A plugin.
+    pub fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
+        self.plugins.get(id)
+    }
+    /// All plugins.
+    pub fn plugins(&self) -> impl Iterator<Item = &Arc<Plugin>> {
+        self.plugins.values()
+    }
+    /// Plugins whose id begins with a text.
+    pub fn plugins_with_prefix<'a>(
+        &'a self,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
+        prefixed(&self.plugins, prefix)
+    }
+}

@@ -1,0 +1,118 @@
+//! The state as one immutable value.
+
+use crate::index::Indexes;
+use caravan_types::alloc::Allocation;
+use caravan_types::command::JobSource;
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::plugin::Plugin;
+use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
+use imbl::OrdMap;
+use std::sync::Arc;
+
+/// A root that a reader holds as long as it likes.
+pub type Snapshot = Arc<Root>;
+
+/// The tables, each with the index of its last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// Client agents.
+    Nodes,
+    /// Jobs, newest version.
+    Jobs,
+    /// Versions of jobs.
+    JobVersions,
+    /// Submitted texts of jobs.
+    Submissions,
+    /// Derived counts of jobs; only its index is kept.
+    JobSummaries,
+    /// Evaluations.
+    Evals,
+    /// Allocations.
+    Allocs,
+    /// Deployments.
+    Deployments,
+    /// Volumes.
+    Volumes,
+    /// Claims on volumes.
+    Claims,
+    /// Plugins.
+    Plugins,
+}
+
+impl Table {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 11] = [
+        Self::Nodes,
+        Self::Jobs,
+        Self::JobVersions,
+        Self::Submissions,
+        Self::JobSummaries,
+        Self::Evals,
+        Self::Allocs,
+        Self::Deployments,
+        Self::Volumes,
+        Self::Claims,
+        Self::Plugins,
+    ];
+
+    /// The table's name in snapshots and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Jobs => "jobs",
+            Self::JobVersions => "job_versions",
+            Self::Submissions => "job_submissions",
+            Self::JobSummaries => "job_summaries",
+            Self::Evals => "evals",
+            Self::Allocs => "allocs",
+            Self::Deployments => "deployments",
+            Self::Volumes => "volumes",
+            Self::Claims => "claims",
+            Self::Plugins => "plugins",
+        }
+    }
+}
+
+/// The whole state after the command of some index. Cloning is cheap: the maps share their nodes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Root {
+    pub(crate) index: u64,
+    pub(crate) nodes: OrdMap<NodeId, Arc<Node>>,
+    pub(crate) jobs: OrdMap<JobKey, Arc<Job>>,
+    pub(crate) versions: OrdMap<(JobKey, u64), Arc<Job>>,
+    pub(crate) submissions: OrdMap<(JobKey, u64), Arc<JobSource>>,
+    pub(crate) evals: OrdMap<EvalId, Arc<Evaluation>>,
+    pub(crate) allocs: OrdMap<AllocId, Arc<Allocation>>,
+    pub(crate) deployments: OrdMap<DeploymentId, Arc<Deployment>>,
+    pub(crate) volumes: OrdMap<VolumeKey, Arc<Volume>>,
+    pub(crate) claims: OrdMap<ClaimId, Arc<Claim>>,
+    pub(crate) plugins: OrdMap<PluginId, Arc<Plugin>>,
+    pub(crate) secondary: Indexes,
+    pub(crate) table_index: [u64; Table::ALL.len()],
+}
+
+impl Root {
+    /// Versions of a job that are kept; tagged ones do not count (`http-api` section 6.4).
+    pub const KEPT_VERSIONS: usize = 6;
+
+    /// Index of the last applied command; 0 before the first.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Index of the last change of a table, 1 if it was never written.
+    ///
+    /// Never 0: clients pass the number back to wait for the next change, and 0 means "do not wait".
+    pub fn table_index(&self, table: Table) -> u64 {
+        self.table_index[table as usize].max(1)
+    }
+
+    /// The newest of several tables' indexes.
+    pub fn tables_index(&self, tables: &[Table]) -> u64 {
+        tables.iter().map(|t| self.table_index(*t)).max().unwrap_or(1)
+    }
+}

@@ -1,0 +1,249 @@
+//! Snapshots: a root as bytes.
+//!
+//! Eight bytes of magic, format version (u32), CRC-32 of the body (u32) and its length (u64), all little
+//! endian, then the body: a sequence of MessagePack values. First the head (index, index of each table),
+//! then each table as its name, its number of rows and its rows. Secondary indexes are not written but
+//! rebuilt. The job that an allocation runs is written once for all that share it.
+
+use crate::index::Indexes;
+use crate::root::{Root, Table};
+use caravan_types::JobKey;
+use caravan_types::alloc::Allocation;
+use caravan_types::command::JobSource;
+use caravan_types::job::Job;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+const MAGIC: &[u8; 8] = b"CRVNSTAT";
+const VERSION: u32 = 1;
+const HEADER: usize = 8 + 4 + 4 + 8;
+
+/// Why bytes are not a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// Something else altogether.
+    #[error("the data is not a state snapshot")]
+    NotASnapshot,
+    /// Written by a later program.
+    #[error("the snapshot has format version {found}, and this program reads version {VERSION} at most")]
+    Version {
+        /// Its version.
+        found: u32,
+    },
+    /// Cut off.
+    #[error("the snapshot should have {expected} bytes but has {found}")]
+    Length {
+        /// By its header.
+        expected: u64,
+        /// In fact.
+        found: u64,
+    },
+    /// Damaged.
+    #[error("the snapshot is damaged: its checksum does not match")]
+    Checksum,
+    /// A row cannot be read.
+    #[error("table {table} of the snapshot cannot be read")]
+    Row {
+        /// Which table.
+        table: &'static str,
+        /// Why.
+        #[source]
+        source: rmp_serde::decode::Error,
+    },
+    /// The tables are not those expected.
+    #[error("the snapshot has table \"{found}\" where {expected} belongs")]
+    Table {
+        /// Wanted.
+        expected: &'static str,
+        /// There.
+        found: String,
+    },
+    /// An allocation names a job that the snapshot does not hold.
+    #[error("allocation {alloc} in the snapshot runs a job that is not in it")]
+    MissingJob {
+        /// Which.
+        alloc: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    index: u64,
+    tables: BTreeMap<String, u64>,
+}
+
+/// A row of a table whose key is not part of the row.
+#[derive(Serialize, Deserialize)]
+struct Keyed<T> {
+    key: JobKey,
+    version: u64,
+    row: T,
+}
+
+/// An allocation, its job replaced by the job's place in the table of run jobs.
+#[derive(Serialize, Deserialize)]
+struct PackedAlloc {
+    alloc: Allocation,
+    job: Option<u32>,
+}
+
+const RUN_JOBS: &str = "run_jobs";
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
+        // Writing to memory cannot fail, and every row type has string keys only.
+        rmp_serde::encode::write_named(&mut self.0, value).expect("rows always encode to memory");
+    }
+    fn table<T: Serialize>(&mut self, name: &str, rows: impl ExactSizeIterator<Item = T>) {
+        self.value(name);
+        self.value(&(rows.len() as u64));
+        rows.for_each(|row| self.value(&row));
+    }
+}
+
+/// Encodes a root.
+pub fn encode(root: &Root) -> Vec<u8> {
+    let mut out = Writer(vec![0; HEADER]);
+    let tables = Table::ALL.iter().map(|t| (t.as_str().to_owned(), root.table_index[*t as usize]));
+    out.value(&Head { index: root.index, tables: tables.collect() });
+    out.table(Table::Nodes.as_str(), root.nodes.values());
+    out.table(Table::Jobs.as_str(), root.jobs.values());
+    out.table(Table::JobVersions.as_str(), root.versions.iter().map(|(at, row)| keyed(at, row)));
+    out.table(Table::Submissions.as_str(), root.submissions.iter().map(|(at, row)| keyed(at, row)));
+    out.table(Table::Evals.as_str(), root.evals.values());
+    let (jobs, allocs) = pack(root);
+    out.table(RUN_JOBS, jobs.iter());
+    out.table(Table::Allocs.as_str(), allocs.iter());
+    out.table(Table::Deployments.as_str(), root.deployments.values());
+    out.table(Table::Volumes.as_str(), root.volumes.values());
+    out.table(Table::Claims.as_str(), root.claims.values());
+    out.table(Table::Plugins.as_str(), root.plugins.values());
+    let mut bytes = out.0;
+    let body = &bytes[HEADER..];
+    let (crc, length) = (crc32fast::hash(body), body.len() as u64);
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes[16..24].copy_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+fn keyed<'r, T>((key, version): &(JobKey, u64), row: &'r Arc<T>) -> Keyed<&'r T> {
+    Keyed { key: key.clone(), version: *version, row: &**row }
+}
+
+/// The distinct jobs that allocations run, in order of first use, and the allocations without them.
+fn pack(root: &Root) -> (Vec<Arc<Job>>, Vec<PackedAlloc>) {
+    let mut jobs: Vec<Arc<Job>> = Vec::new();
+    let mut known: HashMap<(JobKey, u64, u64), Vec<u32>> = HashMap::new();
+    let mut place = |job: &Arc<Job>| {
+        let alike = known.entry((job.key(), job.version, job.modify_index)).or_default();
+        let same = |at: &&u32| {
+            let known = &jobs[**at as usize];
+            Arc::ptr_eq(known, job) || known == job
+        };
+        if let Some(at) = alike.iter().find(same) {
+            return *at;
+        }
+        let at = u32::try_from(jobs.len()).expect("fewer jobs than fit into memory");
+        jobs.push(job.clone());
+        alike.push(at);
+        at
+    };
+    let allocs = root.allocs.values().map(|alloc| PackedAlloc {
+        job: alloc.job.as_ref().map(&mut place),
+        alloc: Allocation { job: None, ..(**alloc).clone() },
+    });
+    let allocs = allocs.collect();
+    (jobs, allocs)
+}
+
+struct Reader<'b>(&'b [u8]);
+
+impl Reader<'_> {
+    fn value<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<T, SnapshotError> {
+        rmp_serde::from_read(&mut self.0).map_err(|source| SnapshotError::Row { table, source })
+    }
+    fn table<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
+        let found: String = self.value(table)?;
+        if found != table {
+            return Err(SnapshotError::Table { expected: table, found });
+        }
+        let rows: u64 = self.value(table)?;
+        (0..rows).map(|_| self.value(table)).collect()
+    }
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], SnapshotError> {
+    let slice = bytes.get(at..at + N).ok_or(SnapshotError::NotASnapshot)?;
+    slice.try_into().map_err(|_| SnapshotError::NotASnapshot)
+}
+
+/// The body of a snapshot whose header and checksum are right.
+fn body(bytes: &[u8]) -> Result<&[u8], SnapshotError> {
+    if word::<8>(bytes, 0)? != *MAGIC {
+        return Err(SnapshotError::NotASnapshot);
+    }
+    let found = u32::from_le_bytes(word(bytes, 8)?);
+    if found != VERSION {
+        return Err(SnapshotError::Version { found });
+    }
+    let crc = u32::from_le_bytes(word(bytes, 12)?);
+    let expected = u64::from_le_bytes(word(bytes, 16)?);
+    let body = &bytes[HEADER..];
+    if body.len() as u64 != expected {
+        return Err(SnapshotError::Length { expected, found: body.len() as u64 });
+    }
+    if crc32fast::hash(body) != crc {
+        return Err(SnapshotError::Checksum);
+    }
+    Ok(body)
+}
+
+/// Decodes a root.
+pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
+    let mut from = Reader(body(bytes)?);
+    let head: Head = from.value("head")?;
+    let mut root = Root { index: head.index, ..Root::default() };
+    for table in Table::ALL {
+        root.table_index[table as usize] = head.tables.get(table.as_str()).copied().unwrap_or(0);
+    }
+    let rows: Vec<caravan_types::node::Node> = from.table(Table::Nodes.as_str())?;
+    root.nodes = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<Job> = from.table(Table::Jobs.as_str())?;
+    root.jobs = rows.into_iter().map(|row| (row.key(), Arc::new(row))).collect();
+    let rows: Vec<Keyed<Job>> = from.table(Table::JobVersions.as_str())?;
+    for Keyed { key, version, row } in rows {
+        // The newest version is the job's own row: share it again.
+        let newest = root.jobs.get(&key).filter(|job| ***job == row).cloned();
+        root.versions.insert((key, version), newest.unwrap_or_else(|| Arc::new(row)));
+    }
+    let rows: Vec<Keyed<JobSource>> = from.table(Table::Submissions.as_str())?;
+    root.submissions = rows.into_iter().map(|k| ((k.key, k.version), Arc::new(k.row))).collect();
+    let rows: Vec<caravan_types::eval::Evaluation> = from.table(Table::Evals.as_str())?;
+    root.evals = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let jobs: Vec<Arc<Job>> = from.table(RUN_JOBS)?;
+    let rows: Vec<PackedAlloc> = from.table(Table::Allocs.as_str())?;
+    for PackedAlloc { mut alloc, job } in rows {
+        if let Some(at) = job {
+            let found = jobs.get(at as usize).cloned();
+            let missing = || SnapshotError::MissingJob { alloc: alloc.id.to_string() };
+            alloc.job = Some(found.ok_or_else(missing)?);
+        }
+        root.allocs.insert(alloc.id.clone(), Arc::new(alloc));
+    }
+    let rows: Vec<caravan_types::deployment::Deployment> = from.table(Table::Deployments.as_str())?;
+    root.deployments = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::volume::Volume> = from.table(Table::Volumes.as_str())?;
+    root.volumes = rows.into_iter().map(|row| (row.key(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::volume::Claim> = from.table(Table::Claims.as_str())?;
+    root.claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::plugin::Plugin> = from.table(Table::Plugins.as_str())?;
+    root.plugins = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    root.secondary = Indexes::rebuilt(&root);
+    Ok(root)
+}

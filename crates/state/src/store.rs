@@ -1,0 +1,146 @@
+//! The place where the newest root is published.
+
+use crate::changes::ChangeSet;
+use crate::root::{Root, Snapshot};
+use crate::snapshot::{self, SnapshotError};
+use crate::watch::{Registry, WatchBuilder};
+use arc_swap::ArcSwap;
+use caravan_types::UnixNanos;
+use caravan_types::command::{Command, Outcome};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{broadcast, watch};
+
+/// Change sets that a subscriber may lag behind before it is told to read anew.
+const FEED_CAPACITY: usize = 1024;
+
+/// Holds the newest root; one writer, any number of readers that never wait.
+pub struct Store {
+    root: ArcSwap<Root>,
+    writer: Mutex<()>,
+    registry: Arc<Registry>,
+    index: watch::Sender<u64>,
+    feed: broadcast::Sender<Arc<ChangeSet>>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("index", &self.root.load().index()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::new(Root::default())
+    }
+}
+
+impl Store {
+    /// A store that begins with this root.
+    pub fn new(root: Root) -> Self {
+        Self {
+            index: watch::Sender::new(root.index()),
+            root: ArcSwap::from_pointee(root),
+            writer: Mutex::new(()),
+            registry: Arc::default(),
+            feed: broadcast::Sender::new(FEED_CAPACITY),
+        }
+    }
+
+    /// The newest root.
+    pub fn snapshot(&self) -> Snapshot {
+        self.root.load_full()
+    }
+
+    /// A writer that panicked published nothing, so the mark that it left is void.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies the command of an index and publishes the result, then tells those who wait.
+    ///
+    /// The log is the only caller and calls in order.
+    pub fn apply(&self, index: u64, command: &Command) -> Outcome {
+        let _writer = self.lock();
+        let before = self.root.load_full();
+        let (root, outcome, changes) = before.apply(index, command);
+        let after = Arc::new(root);
+        self.root.store(after.clone());
+        self.registry.wake(&changes, &before, &after);
+        self.index.send_replace(index);
+        // An error only says that nobody listens.
+        let _ = self.feed.send(Arc::new(changes));
+        outcome
+    }
+
+    /// Replaces the whole state by an encoded snapshot and wakes everybody. The index may go back.
+    pub fn restore(&self, bytes: &[u8]) -> Result<(), SnapshotError> {
+        self.replace(snapshot::decode(bytes)?);
+        Ok(())
+    }
+
+    /// Replaces the whole state and wakes everybody.
+    pub fn replace(&self, root: Root) {
+        let _writer = self.lock();
+        let index = root.index();
+        self.root.store(Arc::new(root));
+        self.registry.wake_all();
+        self.index.send_replace(index);
+        let set = ChangeSet { index, now: UnixNanos(0), kind: ChangeSet::RESTORE, changes: Vec::new() };
+        let _ = self.feed.send(Arc::new(set));
+    }
+
+    /// Begins a watch: name the topics, start it, then read.
+    pub fn watch(&self) -> WatchBuilder {
+        WatchBuilder::new(self.registry.clone())
+    }
+
+    /// Waits until the state contains the command of an index, and returns such a state. Cancel safe.
+    pub async fn wait_for_index(&self, index: u64) -> Snapshot {
+        let mut seen = self.index.subscribe();
+        // The sender lives in self, so that the wait can only end by success.
+        let _ = seen.wait_for(|now| *now >= index).await;
+        self.snapshot()
+    }
+
+    /// All changes from now on. A receiver that lags gets [`broadcast::error::RecvError::Lagged`] and a
+    /// restore sends a set of kind [`ChangeSet::RESTORE`]; both mean: read everything anew.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<ChangeSet>> {
+        self.feed.subscribe()
+    }
+
+    /// As [`Store::subscribe`], with both reasons to read anew as one signal.
+    pub fn feed(&self) -> Feed {
+        Feed(self.feed.subscribe())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn nobody_watches(&self) -> bool {
+        self.registry.is_empty()
+    }
+}
+
+/// What a [`Feed`] delivers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FeedItem {
+    /// A command was applied.
+    Changes(Arc<ChangeSet>),
+    /// Changes were missed or the whole state was replaced: read everything anew from a snapshot.
+    Resync,
+}
+
+/// A subscription to all changes.
+#[derive(Debug)]
+pub struct Feed(broadcast::Receiver<Arc<ChangeSet>>);
+
+impl Feed {
+    /// The next item; `None` once the store is gone. Cancel safe.
+    pub async fn next(&mut self) -> Option<FeedItem> {
+        match self.0.recv().await {
+            Ok(set) if set.is_restore() => Some(FeedItem::Resync),
+            Ok(set) => Some(FeedItem::Changes(set)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(FeedItem::Resync),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! One command being applied: the root as it becomes, and what was touched.
+//!
+//! Every write goes through here, so that indexes of rows, tables and secondaries cannot be forgotten.
+
+use crate::changes::Changed;
+use crate::claim;
+use crate::index::{plugins_of_job, plugins_of_node};
+use crate::root::{Root, Table};
+use caravan_types::alloc::Allocation;
+use caravan_types::command::{ClaimStep, JobSource};
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Who changed an allocation: clients only look again when the servers did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Servers,
+    Client,
+}
+
+/// A command being applied.
+pub(crate) struct Tx {
+    pub(crate) root: Root,
+    pub(crate) index: u64,
+    pub(crate) now: UnixNanos,
+    pub(crate) changes: BTreeSet<Changed>,
+    /// Jobs whose status may move.
+    pub(crate) jobs: BTreeSet<JobKey>,
+    /// Jobs that lost evaluations to collection in this command.
+    pub(crate) collected: BTreeSet<JobKey>,
+    /// Jobs whose specification was written in this command.
+    pub(crate) registered: BTreeSet<JobKey>,
+    /// Plugins whose row may move.
+    pub(crate) plugins: BTreeSet<PluginId>,
+}
+
+impl Tx {
+    pub(crate) fn new(root: &Root, index: u64, now: UnixNanos) -> Self {
+        let mut root = root.clone();
+        root.index = index;
+        Self {
+            root,
+            index,
+            now,
+            changes: BTreeSet::new(),
+            jobs: BTreeSet::new(),
+            collected: BTreeSet::new(),
+            registered: BTreeSet::new(),
+            plugins: BTreeSet::new(),
+        }
+    }
+
+    fn touch(&mut self, table: Table) {
+        self.root.table_index[table as usize] = self.index;
+    }
+
+    pub(crate) fn changed(&mut self, changed: Changed) {
+        self.touch(changed.table());
+        self.changes.insert(changed);
+    }
+
+    fn touch_plugins<'p>(&mut self, ids: impl IntoIterator<Item = &'p PluginId>) {
+        self.plugins.extend(ids.into_iter().cloned());
+    }
+
+    /// Plugins that jobs run: how many of them are expected may depend on the nodes within reach.
+    fn touch_job_plugins(&mut self) {
+        let run = self.root.secondary.jobs_by_plugin.iter().map(|(plugin, _)| plugin.clone());
+        self.plugins.extend(run);
+    }
+
+    /// Writes a node as it should be.
+    pub(crate) fn put_node(&mut self, mut node: Node) {
+        node.modify_index = self.index;
+        let old = self.root.nodes.get(&node.id).cloned();
+        node.create_index = old.as_ref().map_or(self.index, |o| o.create_index);
+        self.touch_plugins(plugins_of_node(&node));
+        let reach = |n: &Node| (n.is_schedulable(), n.datacenter.clone(), n.node_pool.clone());
+        if old.as_ref().is_none_or(|old| reach(old) != reach(&node)) {
+            self.touch_job_plugins();
+        }
+        if let Some(old) = &old {
+            self.touch_plugins(plugins_of_node(old));
+            self.root.secondary.node(old, false);
+        }
+        self.root.secondary.node(&node, true);
+        let id = node.id.clone();
+        self.root.nodes.insert(id.clone(), Arc::new(node));
+        self.changed(Changed::Node(id));
+    }
+
+    pub(crate) fn remove_node(&mut self, id: &NodeId) {
+        if let Some(old) = self.root.nodes.remove(id) {
+            self.touch_plugins(plugins_of_node(&old));
+            self.touch_job_plugins();
+            self.root.secondary.node(&old, false);
+            self.changed(Changed::NodeRemoved(id.clone()));
+        }
+    }
+
+    /// Writes the newest version of a job; all of its indexes but the modify index are the caller's.
+    pub(crate) fn put_job(&mut self, mut job: Job) {
+        job.modify_index = self.index;
+        let key = job.key();
+        self.touch_plugins(plugins_of_job(&job));
+        if let Some(old) = self.root.jobs.get(&key).cloned() {
+            self.touch_plugins(plugins_of_job(&old));
+            self.root.secondary.job(&old, false);
+        }
+        self.root.secondary.job(&job, true);
+        if !job.parent_id.is_empty() {
+            let parent = JobKey { namespace: key.namespace.clone(), id: job.parent_id.clone() };
+            self.changed(Changed::JobSummary(parent));
+        }
+        let job = Arc::new(job);
+        self.root.versions.insert((key.clone(), job.version), job.clone());
+        self.touch(Table::JobVersions);
+        self.root.jobs.insert(key.clone(), job);
+        self.trim_versions(&key);
+        self.changed(Changed::Job(key.clone()));
+        self.changed(Changed::JobSummary(key.clone()));
+        self.jobs.insert(key);
+    }
+
+    /// Drops the oldest versions beyond those kept; the newest one and tagged ones always stay.
+    fn trim_versions(&mut self, key: &JobKey) {
+        let surplus: Vec<u64> = self
+            .root
+            .job_versions(key)
+            .filter(|job| job.version_tag.is_none())
+            .skip(Root::KEPT_VERSIONS)
+            .map(|job| job.version)
+            .collect();
+        for version in surplus {
+            self.remove_version(key, version);
+        }
+    }
+
+    fn remove_version(&mut self, key: &JobKey, version: u64) {
+        let at = (key.clone(), version);
+        if self.root.versions.remove(&at).is_some() {
+            self.touch(Table::JobVersions);
+        }
+        if self.root.submissions.remove(&at).is_some() {
+            self.touch(Table::Submissions);
+        }
+    }
+
+    pub(crate) fn put_submission(&mut self, key: JobKey, version: u64, source: JobSource) {
+        self.root.submissions.insert((key, version), Arc::new(source));
+        self.touch(Table::Submissions);
+    }
+
+    /// Removes a job with its versions, submissions and deployments.
+    pub(crate) fn remove_job(&mut self, key: &JobKey) {
+        let Some(old) = self.root.jobs.remove(key) else { return };
+        self.touch_plugins(plugins_of_job(&old));
+        self.root.secondary.job(&old, false);
+        let versions: Vec<u64> = self.root.job_versions(key).map(|job| job.version).collect();
+        for version in versions {
+            self.remove_version(key, version);
+        }
+        let deployments: Vec<DeploymentId> =
+            self.root.deployments_by_job(key).map(|row| row.id.clone()).collect();
+        for id in deployments {
+            if let Some(row) = self.root.deployments.remove(&id) {
+                self.root.secondary.deployment(&row, false);
+                self.changed(Changed::DeploymentRemoved(id));
+            }
+        }
+        if !old.parent_id.is_empty() {
+            let parent = JobKey { namespace: key.namespace.clone(), id: old.parent_id.clone() };
+            self.changed(Changed::JobSummary(parent));
+        }
+        self.changed(Changed::JobSummary(key.clone()));
+        self.changed(Changed::JobRemoved(key.clone()));
+    }
+
+    pub(crate) fn put_eval(&mut self, mut eval: Evaluation) {
+        eval.modify_index = self.index;
+        eval.modify_time = self.now;
+        let old = self.root.evals.get(&eval.id).cloned();
+        match &old {
+            Some(old) => {
+                eval.create_index = old.create_index;
+                eval.create_time = old.create_time;
+                self.root.secondary.eval(old, false);
+            }
+            None => {
+                eval.create_index = self.index;
+                if eval.create_time.is_zero() {
+                    eval.create_time = self.now;
+                }
+            }
+        }
+        let key = eval.job_key();
+        self.counts_moved(&key);
+        self.root.secondary.eval(&eval, true);
+        let id = eval.id.clone();
+        self.root.evals.insert(id.clone(), Arc::new(eval));
+        self.changed(Changed::Eval(id));
+    }
+
+    pub(crate) fn remove_eval(&mut self, id: &EvalId) {
+        if let Some(old) = self.root.evals.remove(id) {
+            let key = old.job_key();
+            self.root.secondary.eval(&old, false);
+            self.counts_moved(&key);
+            self.collected.insert(key);
+            self.changed(Changed::EvalRemoved(id.clone()));
+        }
+    }
+
+    /// Writes an allocation. When its client says that nothing of it runs any more, its claims begin
+    /// their release in the same step: nobody else could know later that they are left over.
+    pub(crate) fn put_alloc(&mut self, mut alloc: Allocation, by: By) {
+        alloc.modify_index = self.index;
+        alloc.modify_time = self.now;
+        if by == By::Servers {
+            alloc.alloc_modify_index = self.index;
+        }
+        let old = self.root.allocs.get(&alloc.id).cloned();
+        match &old {
+            Some(old) => {
+                alloc.create_index = old.create_index;
+                alloc.create_time = old.create_time;
+                self.root.secondary.alloc(old, false);
+            }
+            None => {
+                alloc.create_index = self.index;
+                alloc.create_time = self.now;
+            }
+        }
+        let key = alloc.job_key();
+        let moved = old.as_ref().is_none_or(|old| {
+            old.client_status != alloc.client_status || old.desired_status != alloc.desired_status
+        });
+        if moved {
+            self.counts_moved(&key);
+        }
+        self.root.secondary.alloc(&alloc, true);
+        let (id, over) = (alloc.id.clone(), alloc.client_terminal());
+        self.root.allocs.insert(id.clone(), Arc::new(alloc));
+        self.changed(Changed::Alloc(id.clone()));
+        if over {
+            self.release_claims(&id);
+        }
+    }
+
+    /// What is counted of a job moved: its summary, perhaps its status, perhaps its plugins' rows.
+    fn counts_moved(&mut self, key: &JobKey) {
+        if let Some(job) = self.root.jobs.get(key).cloned() {
+            self.touch_plugins(plugins_of_job(&job));
+            self.changed(Changed::JobSummary(key.clone()));
+            self.jobs.insert(key.clone());
+        }
+    }
+
+    pub(crate) fn remove_alloc(&mut self, id: &AllocId) {
+        let Some(old) = self.root.allocs.remove(id) else { return };
+        self.root.secondary.alloc(&old, false);
+        self.counts_moved(&old.job_key());
+        self.changed(Changed::AllocRemoved(id.clone()));
+        self.release_claims(id);
+        let gone: Vec<ClaimId> =
+            self.root.claims_by_alloc(id).filter(|c| !c.phase.holds()).map(|c| c.id.clone()).collect();
+        for claim in gone {
+            self.remove_claim(&claim);
+        }
+    }
+
+    fn release_claims(&mut self, alloc: &AllocId) {
+        let live: Vec<Arc<Claim>> =
+            self.root.claims_by_alloc(alloc).filter(|c| c.phase.is_live()).cloned().collect();
+        for claim in live {
+            let released = claim::step(&claim, &ClaimStep::Release, self.now);
+            debug_assert!(released.is_ok(), "a live claim can always be released: {released:?}");
+            if let Ok(released) = released {
+                self.put_claim(released);
+            }
+        }
+    }
+
+    pub(crate) fn put_deployment(&mut self, mut row: Deployment) {
+        row.modify_index = self.index;
+        row.modify_time = self.now;
+        match self.root.deployments.get(&row.id).cloned() {
+            Some(old) => {
+                row.create_index = old.create_index;
+                row.create_time = old.create_time;
+                self.root.secondary.deployment(&old, false);
+            }
+            None => {
+                row.create_index = self.index;
+                row.create_time = self.now;
+            }
+        }
+        self.root.secondary.deployment(&row, true);
+        self.jobs.insert(JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() });
+        let id = row.id.clone();
+        self.root.deployments.insert(id.clone(), Arc::new(row));
+        self.changed(Changed::Deployment(id));
+    }
+
+    pub(crate) fn put_volume(&mut self, mut volume: Volume) {
+        volume.modify_index = self.index;
+        volume.modify_time = self.now;
+        let key = volume.key();
+        match self.root.volumes.get(&key).cloned() {
+            Some(old) => {
+                volume.create_index = old.create_index;
+                volume.create_time = old.create_time;
+                self.root.secondary.volume(&old, false);
+            }
+            None => {
+                volume.create_index = self.index;
+                volume.create_time = self.now;
+            }
+        }
+        self.root.secondary.volume(&volume, true);
+        self.root.volumes.insert(key.clone(), Arc::new(volume));
+        self.changed(Changed::Volume(key));
+    }
+
+    pub(crate) fn remove_volume(&mut self, key: &VolumeKey) {
+        if let Some(old) = self.root.volumes.remove(key) {
+            self.root.secondary.volume(&old, false);
+            self.changed(Changed::VolumeRemoved(key.clone()));
+        }
+    }
+
+    pub(crate) fn put_claim(&mut self, mut claim: Claim) {
+        claim.modify_index = self.index;
+        claim.modify_time = self.now;
+        if let Some(old) = self.root.claims.get(&claim.id).cloned() {
+            self.root.secondary.claim(&old, false);
+        }
+        self.root.secondary.claim(&claim, true);
+        let id = claim.id.clone();
+        self.root.claims.insert(id.clone(), Arc::new(claim));
+        self.changed(Changed::Claim(id));
+    }
+
+    pub(crate) fn remove_claim(&mut self, id: &ClaimId) {
+        if let Some(old) = self.root.claims.remove(id) {
+            self.root.secondary.claim(&old, false);
+            self.changed(Changed::ClaimRemoved(id.clone()));
+        }
+    }
+}

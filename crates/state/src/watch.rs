@@ -1,0 +1,228 @@
+//! Watches: register first, then read, then wait.
+//!
+//! A watch wakes only for the topics that it named. Each change is expanded into its topics once, and only
+//! those who wait for one of them are looked at.
+
+use crate::changes::{ChangeSet, Changed};
+use crate::root::{Root, Table};
+use caravan_types::alloc::Allocation;
+use caravan_types::volume::ClaimId;
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Something that a watch waits for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// Any row of a table.
+    Table(Table),
+    /// A node.
+    Node(NodeId),
+    /// A job, its versions and its summary.
+    Job(JobKey),
+    /// An evaluation.
+    Eval(EvalId),
+    /// An allocation.
+    Alloc(AllocId),
+    /// A deployment.
+    Deployment(DeploymentId),
+    /// A volume.
+    Volume(VolumeKey),
+    /// A claim.
+    Claim(ClaimId),
+    /// A plugin.
+    Plugin(PluginId),
+    /// Evaluations of a job.
+    EvalsOfJob(JobKey),
+    /// Allocations of a job.
+    AllocsOfJob(JobKey),
+    /// Allocations on a node.
+    AllocsOfNode(NodeId),
+    /// Allocations of an evaluation.
+    AllocsOfEval(EvalId),
+    /// Deployments of a job.
+    DeploymentsOfJob(JobKey),
+    /// Claims on a volume.
+    ClaimsOfVolume(VolumeKey),
+    /// Claims on a node.
+    ClaimsOfNode(NodeId),
+    /// Claims of an allocation.
+    ClaimsOfAlloc(AllocId),
+}
+
+fn alloc_topics(alloc: &Allocation, topics: &mut BTreeSet<Topic>) {
+    topics.insert(Topic::AllocsOfJob(alloc.job_key()));
+    topics.insert(Topic::AllocsOfNode(alloc.node_id.clone()));
+    topics.insert(Topic::AllocsOfEval(alloc.eval_id.clone()));
+}
+
+/// The topics of a change. Rows are looked up before and after it, because a row that moves from one owner
+/// to another concerns both.
+fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeSet<Topic>) {
+    topics.insert(Topic::Table(changed.table()));
+    match changed {
+        Changed::Node(id) | Changed::NodeRemoved(id) => {
+            topics.insert(Topic::Node(id.clone()));
+        }
+        Changed::Job(key) | Changed::JobRemoved(key) | Changed::JobSummary(key) => {
+            topics.insert(Topic::Job(key.clone()));
+        }
+        Changed::Eval(id) | Changed::EvalRemoved(id) => {
+            topics.insert(Topic::Eval(id.clone()));
+            for row in [before, after].into_iter().filter_map(|root| root.eval(id)) {
+                topics.insert(Topic::EvalsOfJob(row.job_key()));
+            }
+        }
+        Changed::Alloc(id) | Changed::AllocRemoved(id) => {
+            topics.insert(Topic::Alloc(id.clone()));
+            for row in [before, after].into_iter().filter_map(|root| root.alloc(id)) {
+                alloc_topics(row, topics);
+            }
+        }
+        Changed::Deployment(id) | Changed::DeploymentRemoved(id) => {
+            topics.insert(Topic::Deployment(id.clone()));
+            for row in [before, after].into_iter().filter_map(|root| root.deployment(id)) {
+                let key = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };
+                topics.insert(Topic::DeploymentsOfJob(key));
+            }
+        }
+        Changed::Volume(key) | Changed::VolumeRemoved(key) => {
+            topics.insert(Topic::Volume(key.clone()));
+        }
+        Changed::Claim(id) | Changed::ClaimRemoved(id) => {
+            topics.insert(Topic::Claim(id.clone()));
+            topics.insert(Topic::ClaimsOfVolume(id.volume.clone()));
+            topics.insert(Topic::ClaimsOfAlloc(id.alloc.clone()));
+            for row in [before, after].into_iter().filter_map(|root| root.claim(id)) {
+                topics.insert(Topic::ClaimsOfNode(row.node_id.clone()));
+            }
+        }
+        Changed::Plugin(id) | Changed::PluginRemoved(id) => {
+            topics.insert(Topic::Plugin(id.clone()));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    by_topic: HashMap<Topic, HashMap<u64, Arc<Notify>>>,
+}
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    waiting: Mutex<Waiting>,
+}
+
+impl Registry {
+    /// A thread that panicked while it held the lock left complete entries only, so its mark is void.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those who wait for something that the set changed.
+    pub(crate) fn wake(&self, set: &ChangeSet, before: &Root, after: &Root) {
+        if set.changes.is_empty() {
+            return;
+        }
+        let waiting = self.lock();
+        if waiting.by_topic.is_empty() {
+            return;
+        }
+        let mut topics = BTreeSet::new();
+        for changed in &set.changes {
+            topics_of(changed, before, after, &mut topics);
+        }
+        for watchers in topics.iter().filter_map(|topic| waiting.by_topic.get(topic)) {
+            watchers.values().for_each(|notify| notify.notify_one());
+        }
+    }
+
+    /// Wakes everybody: the whole state was replaced.
+    pub(crate) fn wake_all(&self) {
+        let waiting = self.lock();
+        waiting.by_topic.values().flat_map(HashMap::values).for_each(|notify| notify.notify_one());
+    }
+
+    fn register(&self, topics: &[Topic], notify: &Arc<Notify>) -> u64 {
+        let mut waiting = self.lock();
+        waiting.next += 1;
+        let id = waiting.next;
+        for topic in topics {
+            waiting.by_topic.entry(topic.clone()).or_default().insert(id, notify.clone());
+        }
+        id
+    }
+
+    fn unregister(&self, id: u64, topics: &[Topic]) {
+        let mut waiting = self.lock();
+        for topic in topics {
+            if let Some(watchers) = waiting.by_topic.get_mut(topic) {
+                watchers.remove(&id);
+                if watchers.is_empty() {
+                    waiting.by_topic.remove(topic);
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().by_topic.is_empty()
+    }
+}
+
+/// Collects what a watch waits for.
+#[derive(Debug)]
+pub struct WatchBuilder {
+    registry: Arc<Registry>,
+    topics: Vec<Topic>,
+}
+
+impl WatchBuilder {
+    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, topics: Vec::new() }
+    }
+    /// Waits for one more topic.
+    #[must_use]
+    pub fn on(mut self, topic: Topic) -> Self {
+        self.topics.push(topic);
+        self
+    }
+    /// Waits for any row of a table.
+    #[must_use]
+    pub fn table(self, table: Table) -> Self {
+        self.on(Topic::Table(table))
+    }
+    /// Registers the interest. Read only after this, so that no change falls between.
+    pub fn start(self) -> Watch {
+        let notify = Arc::new(Notify::new());
+        let id = self.registry.register(&self.topics, &notify);
+        Watch { registry: self.registry, topics: self.topics, id, notify }
+    }
+}
+
+/// A registered interest; ends when dropped.
+#[derive(Debug)]
+pub struct Watch {
+    registry: Arc<Registry>,
+    topics: Vec<Topic>,
+    id: u64,
+    notify: Arc<Notify>,
+}
+
+impl Watch {
+    /// Waits until something watched changed since the registration or since the last call; returns at
+    /// once if it did already. Several changes between two calls count as one. Cancel safe.
+    pub async fn changed(&mut self) {
+        self.notify.notified().await;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.registry.unregister(self.id, &self.topics);
+    }
+}

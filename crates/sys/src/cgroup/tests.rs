@@ -1,0 +1,107 @@
+use super::*;
+use std::process::{Child, Command};
+use std::time::Instant;
+
+const HYBRID: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+
+#[test]
+fn a_hybrid_is_version_one() {
+    let Some(Hierarchy::V1(controllers)) = Hierarchy::from_mounts(&MountTable::parse(HYBRID).unwrap()) else {
+        panic!("not version 1")
+    };
+    let names: Vec<&str> = controllers.keys().map(String::as_str).collect();
+    assert_eq!(names, ["cpu", "cpuacct", "memory"]);
+    assert_eq!(controllers["cpu"], controllers["cpuacct"]);
+    let group = Cgroup::at(&Hierarchy::V1(controllers), Path::new("a/b")).unwrap();
+    let Kind::V1(group) = &group.kind else { panic!("not version 1") };
+    assert_eq!(group.dirs().count(), 2);
+}
+
+#[test]
+fn a_lone_unified_mount_is_version_two() {
+    let table = MountTable::parse("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
+    assert_eq!(Hierarchy::from_mounts(&table).unwrap().version(), "v2");
+    assert_eq!(Hierarchy::from_mounts(&MountTable::default()), None);
+}
+
+#[test]
+fn paths_cannot_leave_the_hierarchy() {
+    let hierarchy = Hierarchy::V2("/sys/fs/cgroup".into());
+    for path in ["", "/abs", "a/../../b"] {
+        assert!(Cgroup::at(&hierarchy, Path::new(path)).is_err(), "{path:?}");
+    }
+}
+
+struct Kills(Child);
+
+impl Drop for Kills {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn real(name: &str) -> Option<(Cgroup, PathBuf)> {
+    let hierarchy = Hierarchy::detect().unwrap()?;
+    let path = PathBuf::from(format!("caravan-test-{}-{name}", std::process::id()));
+    Some((Cgroup::create(&hierarchy, &path).unwrap(), path))
+}
+
+#[test]
+fn holds_limits_counts_and_kills_a_tree_of_processes() {
+    let Some((group, _)) = real("kill") else { return };
+    let limits = Limits {
+        cpu_shares: Some(500),
+        memory_max: Some(64 << 20),
+        memory_reserved: Some(32 << 20),
+        pids_max: Some(100),
+        only_basic_devices: true,
+    };
+    let refused = group.set_limits(&limits);
+    assert!(refused.is_empty(), "{refused:?}");
+    let child = Kills(Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap());
+    group.add(child.0.id(), &BTreeMap::new()).unwrap();
+    assert!(group.pids().unwrap().contains(&child.0.id()));
+    assert!(group.usage().unwrap().pids >= 1);
+    assert_eq!(group.oom_kills().unwrap(), 0);
+    group.kill().unwrap();
+    let mut child = child;
+    child.0.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !group.is_empty().unwrap() {
+        assert!(Instant::now() < deadline, "processes survive: {:?}", group.pids());
+        std::thread::yield_now();
+    }
+    group.remove().unwrap();
+    group.remove().unwrap();
+    assert!(!group.exists());
+    assert!(group.is_empty().unwrap());
+    group.kill().unwrap();
+}
+
+#[test]
+fn a_process_out_of_memory_is_counted() {
+    let Some((group, _)) = real("oom") else { return };
+    let refused = group.set_limits(&Limits { memory_max: Some(16 << 20), ..Limits::default() });
+    assert!(refused.is_empty(), "{refused:?}");
+    // Waits for a line, so that it is in the group before it grows.
+    let mut child = Command::new("sh")
+        .args(["-c", "read go; x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    group.add(child.id(), &BTreeMap::new()).unwrap();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(group.kill_until_empty(1000, Duration::from_millis(5)).unwrap());
+    assert!(group.oom_kills().unwrap() >= 1);
+    group.remove().unwrap();
+}

@@ -1,0 +1,148 @@
+//! Version 1: a directory per controller.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Limits, Usage, read_keyed, read_number, write};
+use crate::{Error, Result};
+
+/// The controllers that we use.
+pub(super) const CONTROLLERS: [&str; 6] = ["cpu", "cpuacct", "devices", "freezer", "memory", "pids"];
+
+/// Character devices that every program may need: null, zero, full, random, urandom, tty, ptmx, and pseudo
+/// terminals.
+const BASIC_DEVICES: [&str; 8] = [
+    "c 1:3 rwm",
+    "c 1:5 rwm",
+    "c 1:7 rwm",
+    "c 1:8 rwm",
+    "c 1:9 rwm",
+    "c 5:0 rwm",
+    "c 5:2 rwm",
+    "c 136:* rwm",
+];
+
+/// `USER_HZ`, the unit of `cpuacct.stat`: 100 on every Linux that we run on (time(7)).
+const TICKS_PER_SECOND: u64 = 100;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    /// Controller to directory of the group; several controllers may share one.
+    dirs: BTreeMap<String, PathBuf>,
+    /// Controller to its mount.
+    mounts: BTreeMap<String, PathBuf>,
+}
+
+impl Group {
+    pub(super) fn at(mounts: &BTreeMap<String, PathBuf>, relative: &Path) -> Self {
+        let dirs = mounts.iter().map(|(name, mount)| (name.clone(), mount.join(relative))).collect();
+        Self { dirs, mounts: mounts.clone() }
+    }
+
+    pub(super) fn create(&self) -> Result<()> {
+        for dir in self.dirs() {
+            std::fs::create_dir_all(dir).map_err(Error::path("create cgroup", dir))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.dirs().any(Path::exists)
+    }
+
+    pub(super) fn dirs(&self) -> impl Iterator<Item = &Path> {
+        let mut seen = std::collections::BTreeSet::new();
+        self.dirs.values().map(PathBuf::as_path).filter(move |dir| seen.insert(*dir))
+    }
+
+    /// The list of the controller that is least likely to be overridden by the user.
+    pub(super) fn procs_file(&self) -> PathBuf {
+        ["freezer", "pids", "memory"]
+            .iter()
+            .find_map(|name| self.dirs.get(*name))
+            .or_else(|| self.dirs.values().next())
+            .map(|dir| dir.join("cgroup.procs"))
+            .unwrap_or_default()
+    }
+
+    pub(super) fn set_limits(&self, limits: &Limits) -> Vec<Error> {
+        let mut failed = Vec::new();
+        let mut set = |controller: &str, file: &str, value: Option<u64>| {
+            if let (Some(dir), Some(value)) = (self.dirs.get(controller), value) {
+                failed.extend(write(&dir.join(file), &value.to_string()).err());
+            }
+        };
+        set("cpu", "cpu.shares", limits.cpu_shares.map(|s| s.clamp(2, 262_144)));
+        set("memory", "memory.limit_in_bytes", limits.memory_max);
+        set("memory", "memory.soft_limit_in_bytes", limits.memory_reserved);
+        set("pids", "pids.max", limits.pids_max);
+        if let (true, Some(dir)) = (limits.only_basic_devices, self.dirs.get("devices")) {
+            let rules = std::iter::once(("devices.deny", "a"))
+                .chain(BASIC_DEVICES.iter().map(|rule| ("devices.allow", *rule)));
+            for (file, rule) in rules {
+                failed.extend(write(&dir.join(file), rule).err());
+            }
+        }
+        failed
+    }
+
+    pub(super) fn add(&self, pid: u32, elsewhere: &BTreeMap<String, PathBuf>) -> Result<()> {
+        for (controller, dir) in &self.dirs {
+            let own = || dir.clone();
+            let target = elsewhere.get(controller).map_or_else(own, |path| {
+                let mount = self.mounts.get(controller).cloned().unwrap_or_default();
+                mount.join(path.strip_prefix("/").unwrap_or(path))
+            });
+            if elsewhere.contains_key(controller) {
+                std::fs::create_dir_all(&target).map_err(Error::path("create cgroup", &target))?;
+            }
+            write(&target.join("cgroup.procs"), &pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn freeze(&self, on: bool) -> Result<()> {
+        match self.dirs.get("freezer") {
+            Some(dir) if dir.exists() => {
+                write(&dir.join("freezer.state"), if on { "FROZEN" } else { "THAWED" })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn usage(&self) -> Result<Usage> {
+        let mut usage = Usage::default();
+        if let Some(dir) = self.dirs.get("cpuacct") {
+            usage.cpu_total = Duration::from_nanos(read_number(&dir.join("cpuacct.usage"))?.unwrap_or(0));
+            let stat = read_keyed(&dir.join("cpuacct.stat"))?;
+            let ticks =
+                |key| Duration::from_millis(stat.get(key).copied().unwrap_or(0) * 1000 / TICKS_PER_SECOND);
+            usage.cpu_user = ticks("user");
+            usage.cpu_system = ticks("system");
+        }
+        if let Some(dir) = self.dirs.get("cpu") {
+            let stat = read_keyed(&dir.join("cpu.stat"))?;
+            usage.throttled_periods = stat.get("nr_throttled").copied().unwrap_or(0);
+            usage.throttled = Duration::from_nanos(stat.get("throttled_time").copied().unwrap_or(0));
+        }
+        if let Some(dir) = self.dirs.get("memory") {
+            usage.memory = read_number(&dir.join("memory.usage_in_bytes"))?.unwrap_or(0);
+            usage.memory_peak = read_number(&dir.join("memory.max_usage_in_bytes"))?.unwrap_or(0);
+            let stat = read_keyed(&dir.join("memory.stat"))?;
+            let bytes = |key| stat.get(key).copied().unwrap_or(0);
+            usage.rss = bytes("rss");
+            usage.cache = bytes("cache");
+            usage.swap = bytes("swap");
+        }
+        if let Some(dir) = self.dirs.get("pids") {
+            usage.pids = read_number(&dir.join("pids.current"))?.unwrap_or(0);
+        }
+        Ok(usage)
+    }
+
+    pub(super) fn oom_kills(&self) -> Result<u64> {
+        let Some(dir) = self.dirs.get("memory") else { return Ok(0) };
+        Ok(read_keyed(&dir.join("memory.oom_control"))?.get("oom_kill").copied().unwrap_or(0))
+    }
+}

@@ -1,0 +1,242 @@
+//! The mount table, parsed from `/proc/<pid>/mountinfo` (proc_pid_mountinfo(5)).
+
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// One line of the mount table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Id of the mount, reused by the kernel after an unmount; see [`crate::mount::MountIdentity`] for one that is not.
+    pub id: u32,
+    /// Id of the parent mount.
+    pub parent: u32,
+    /// Device of the file system.
+    pub device: Device,
+    /// The directory of the file system that is the root of this mount (`/` unless it is a bind mount).
+    pub root: PathBuf,
+    /// Where it is mounted, relative to the process's root.
+    pub target: PathBuf,
+    /// Per-mount options (`rw`, `nodev`, ...).
+    pub options: Vec<String>,
+    /// Peer group, when the mount is shared.
+    pub shared: Option<u32>,
+    /// Peer group that it receives events from, when it is a slave.
+    pub master: Option<u32>,
+    /// File system type.
+    pub fs_type: String,
+    /// Source as given to mount(2).
+    pub source: String,
+    /// Options of the file system itself.
+    pub super_options: Vec<String>,
+}
+
+/// A device number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl MountEntry {
+    /// Whether the mount itself is read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.options.iter().any(|o| o == "ro")
+    }
+}
+
+/// The whole mount table, in the kernel's order (a later mount on the same target covers an earlier one).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MountTable {
+    entries: Vec<MountEntry>,
+}
+
+impl MountTable {
+    /// Reads the table of the calling process.
+    pub fn read() -> Result<Self> {
+        let path = "/proc/self/mountinfo";
+        let text = std::fs::read(path).map_err(Error::path("read", path))?;
+        Self::parse(&String::from_utf8_lossy(&text))
+    }
+
+    /// Parses the text of a mountinfo file.
+    pub fn parse(text: &str) -> Result<Self> {
+        let entries = text.lines().filter(|l| !l.is_empty()).map(parse_line).collect::<Result<_>>()?;
+        Ok(Self { entries })
+    }
+
+    /// All entries.
+    pub fn entries(&self) -> &[MountEntry] {
+        &self.entries
+    }
+
+    /// The mount that is visible at exactly this target: the last one there.
+    pub fn at(&self, target: &Path) -> Option<&MountEntry> {
+        self.entries.iter().rev().find(|e| e.target == target)
+    }
+
+    /// The mounts at or below a directory, in mount order (unmount them in reverse).
+    pub fn under<'a>(&'a self, dir: &'a Path) -> impl DoubleEndedIterator<Item = &'a MountEntry> {
+        self.entries.iter().filter(move |e| e.target.starts_with(dir))
+    }
+
+    /// The mount that a path without symbolic links lies on: the longest target above it, the last one of these.
+    pub fn containing(&self, path: &Path) -> Option<&MountEntry> {
+        let mut best: Option<&MountEntry> = None;
+        for entry in self.entries.iter().filter(|e| path.starts_with(&e.target)) {
+            let depth = entry.target.components().count();
+            if best.is_none_or(|b| depth >= b.target.components().count()) {
+                best = Some(entry);
+            }
+        }
+        best
+    }
+}
+
+fn parse_line(line: &str) -> Result<MountEntry> {
+    let bad =
+        |detail: &str| Error::Malformed { what: "mountinfo".into(), detail: format!("{detail} in {line:?}") };
+    let (left, right) = line.split_once(" - ").ok_or_else(|| bad("no separator"))?;
+    let mut fields = left.split(' ');
+    let mut next = |name: &str| fields.next().ok_or_else(|| bad(&format!("no {name}")));
+    let id = next("id")?.parse().map_err(|_| bad("bad id"))?;
+    let parent = next("parent")?.parse().map_err(|_| bad("bad parent"))?;
+    let (major, minor) = next("device")?.split_once(':').ok_or_else(|| bad("bad device"))?;
+    let device = Device {
+        major: major.parse().map_err(|_| bad("bad device"))?,
+        minor: minor.parse().map_err(|_| bad("bad device"))?,
+    };
+    let root = PathBuf::from(unescape(next("root")?));
+    let target = PathBuf::from(unescape(next("target")?));
+    let options = split_options(next("options")?);
+    let (mut shared, mut master) = (None, None);
+    for tag in fields {
+        match tag.split_once(':') {
+            Some(("shared", n)) => shared = Some(n.parse().map_err(|_| bad("bad peer group"))?),
+            Some(("master", n)) => master = Some(n.parse().map_err(|_| bad("bad peer group"))?),
+            // propagate_from and unbindable say nothing that a caller acts on; later kernels may add tags.
+            _ => {}
+        }
+    }
+    let mut fields = right.split(' ');
+    let fs_type = fields.next().ok_or_else(|| bad("no type"))?.to_owned();
+    let source = unescape(fields.next().unwrap_or(""));
+    let super_options = split_options(fields.next().unwrap_or(""));
+    Ok(MountEntry {
+        id,
+        parent,
+        device,
+        root,
+        target,
+        options,
+        shared,
+        master,
+        fs_type,
+        source,
+        super_options,
+    })
+}
+
+fn split_options(text: &str) -> Vec<String> {
+    text.split(',').filter(|o| !o.is_empty()).map(str::to_owned).collect()
+}
+
+/// Undoes the kernel's octal escapes (`\040` is a space).
+fn unescape(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'\\')
+            .then(|| text.get(at + 1..at + 4))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        if let Some(byte) = escaped {
+            out.push(byte);
+            at += 4;
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SAMPLE: &str = "\
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+40 27 0:41 / /data rw,nodev shared:7 - tmpfs tmpfs rw,size=4k
+41 40 0:41 /a\\040b /data/x\\011y ro master:7 propagate_from:3 - tmpfs tmp\\134fs rw
+42 40 8:1 / /data/x\\011y rw shared:9 master:2 - ext4 /dev/sda1 rw
+";
+
+    #[test]
+    fn parses_escapes_and_peer_groups() {
+        let table = MountTable::parse(SAMPLE).unwrap();
+        assert_eq!(table.entries().len(), 4);
+        let entry = &table.entries()[2];
+        assert_eq!(entry.root, Path::new("/a b"));
+        assert_eq!(entry.target, Path::new("/data/x\ty"));
+        assert_eq!(entry.source, "tmp\\fs");
+        assert_eq!((entry.shared, entry.master), (None, Some(7)));
+        assert!(entry.is_read_only());
+    }
+
+    #[test]
+    fn the_last_mount_on_a_target_is_the_visible_one() {
+        let table = MountTable::parse(SAMPLE).unwrap();
+        let target = Path::new("/data/x\ty");
+        assert_eq!(table.at(target).unwrap().id, 42);
+        assert_eq!(table.containing(&target.join("file")).unwrap().id, 42);
+        assert_eq!(table.containing(Path::new("/data/other")).unwrap().id, 40);
+        assert_eq!(table.containing(Path::new("/etc")).unwrap().id, 27);
+        let ids: Vec<u32> = table.under(Path::new("/data")).rev().map(|e| e.id).collect();
+        assert_eq!(ids, [42, 41, 40]);
+        assert!(table.under(Path::new("/dat")).next().is_none());
+    }
+
+    #[test]
+    fn reads_the_real_table() {
+        assert!(MountTable::read().unwrap().at(Path::new("/")).is_some());
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        let error = MountTable::parse("1 2 nonsense").unwrap_err().to_string();
+        assert!(error.contains("mountinfo is malformed: no separator"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in ".*") {
+            let _ = MountTable::parse(&text);
+        }
+
+        #[test]
+        fn escaping_is_undone(name in "[ -~]{1,20}") {
+            let escaped: String = name
+                .bytes()
+                .map(|b| match b {
+                    b' ' | b'\\' => format!("\\{b:03o}"),
+                    _ => char::from(b).to_string(),
+                })
+                .collect();
+            prop_assert_eq!(unescape(&escaped), name);
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! Processes: identity, pidfd, fork and exec, reaping, signals, namespaces.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::libc;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+pub use rustix::process::Pid;
+use rustix::process::{PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
+use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
+
+use crate::{Error, Result};
+
+/// A process id as a plain number.
+pub fn pid_number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
+}
+
+fn pid_from_number(pid: u32) -> Result<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::Process {
+        operation: "address",
+        pid,
+        source: Errno::SRCH.into(),
+    })
+}
+
+/// When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); `None` when there is none.
+pub fn start_time(pid: u32) -> Result<Option<u64>> {
+    Ok(read_stat(pid)?.map(|stat| stat.start_time))
+}
+
+/// What tells a process from a later one with the same id (within one boot).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProcessIdentity {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub start_time: u64,
+}
+
+impl ProcessIdentity {
+    /// The identity of a process that runs (or is a zombie) now.
+    pub fn of(pid: u32) -> Result<Option<Self>> {
+        Ok(start_time(pid)?.map(|start_time| Self { pid, start_time }))
+    }
+}
+
+struct Stat {
+    state: char,
+    threads: u64,
+    start_time: u64,
+}
+
+fn read_stat(pid: u32) -> Result<Option<Stat>> {
+    let path = format!("/proc/{pid}/stat");
+    match std::fs::read(&path) {
+        Ok(text) => parse_stat(&String::from_utf8_lossy(&text)).map(Some),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH) => {
+            Ok(None)
+        }
+        Err(e) => Err(Error::path("read", path)(e)),
+    }
+}
+
+fn parse_stat(text: &str) -> Result<Stat> {
+    let bad = |detail: &str| Error::Malformed { what: "process status".into(), detail: detail.into() };
+    // The name is in parentheses and may hold anything, parentheses too; the last one ends it.
+    let (_, rest) = text.rsplit_once(')').ok_or_else(|| bad("no name"))?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let state = fields.first().and_then(|s| s.chars().next()).ok_or_else(|| bad("no state"))?;
+    let number = |index: usize, name: &str| {
+        fields.get(index).and_then(|f| f.parse().ok()).ok_or_else(|| bad(&format!("no {name}")))
+    };
+    // The state is field 3 of the manual page's count.
+    Ok(Stat { state, threads: number(17, "thread count")?, start_time: number(19, "start time")? })
+}
+
+/// A handle that stays with one process, whatever becomes of its id (pidfd_open(2)).
+#[derive(Debug)]
+pub struct PidFd {
+    fd: OwnedFd,
+    pid: u32,
+}
+
+impl PidFd {
+    /// Opens whichever process has this id now; `None` when there is none. Only for a child that was not reaped.
+    pub fn open(pid: u32) -> Result<Option<Self>> {
+        match pidfd_open(pid_from_number(pid)?, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Some(Self { fd, pid })),
+            Err(Errno::SRCH) => Ok(None),
+            Err(errno) => Err(Error::process("open", pid)(errno)),
+        }
+    }
+
+    /// Opens the process of this identity; `None` when it is gone (its id may belong to another by now).
+    pub fn open_identity(identity: ProcessIdentity) -> Result<Option<Self>> {
+        let Some(handle) = Self::open(identity.pid)? else { return Ok(None) };
+        // Read after the handle exists: if the id was given to another before, its start time differs; if it is
+        // given to another after, the handle still means the one that is gone.
+        match read_stat(identity.pid)? {
+            Some(stat) if stat.start_time == identity.start_time && !matches!(stat.state, 'Z' | 'X') => {
+                Ok(Some(handle))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends a signal by number. Answers whether the process was there.
+    pub fn send_signal(&self, signal: i32) -> Result<bool> {
+        let signal = Signal::from_named_raw(signal)
+            .ok_or_else(|| Error::UnknownName { kind: "signal", name: signal.to_string() })?;
+        match pidfd_send_signal(&self.fd, signal) {
+            Ok(()) => Ok(true),
+            Err(Errno::SRCH) => Ok(false),
+            Err(errno) => Err(Error::process("signal", self.pid)(errno)),
+        }
+    }
+
+    /// Waits until the process ended, at most this long (`None`: forever). Answers whether it did.
+    pub fn wait_exit(&self, timeout: Option<Duration>) -> Result<bool> {
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        loop {
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::process("wait for", self.pid)(errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Starts a copy of the calling process that runs `child` and then exits with its answer, without running
+/// destructors or exit handlers.
+///
+/// Refused in a process with more than one thread: only the calling one would live on in the copy, with whatever
+/// locks the others held.
+pub fn fork(child: impl FnOnce() -> i32) -> Result<u32> {
+    let threads = read_stat(std::process::id())?.map_or(1, |stat| stat.threads);
+    if threads != 1 {
+        return Err(Error::Malformed {
+            what: "the forking process".into(),
+            detail: format!("it has {threads} threads instead of one"),
+        });
+    }
+    // SAFETY: the process has one thread (checked just above, and only this thread could start another), so that no
+    // lock can be held by a thread that does not exist in the child; any code may run there.
+    match unsafe { nix::unistd::fork() } {
+        Ok(nix::unistd::ForkResult::Parent { child }) => Ok(child.as_raw().unsigned_abs()),
+        Ok(nix::unistd::ForkResult::Child) => {
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
+            // SAFETY: _exit ends the process and returns to no one.
+            unsafe { libc::_exit(code) }
+        }
+        Err(errno) => Err(Error::Call { operation: "fork", source: errno.into() }),
+    }
+}
+
+/// Replaces the calling process by a program. Returns only with an error.
+pub fn exec(program: &Path, args: &[CString], env: &[CString]) -> Result<Infallible> {
+    let path = CString::new(program.as_os_str().as_bytes())
+        .map_err(|e| Error::path("execute", program)(e.into()))?;
+    nix::unistd::execve(&path, args, env).map_err(|errno| Error::path("execute", program)(errno.into()))
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code; 0 when a signal ended it.
+    pub code: i32,
+    /// Signal that ended it; 0 when it exited.
+    pub signal: i32,
+}
+
+/// Takes one child (or adopted process) that ended, without waiting.
+pub fn reap() -> Result<Reaped> {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                let exit = Exit {
+                    code: status.exit_status().unwrap_or(0),
+                    signal: status.terminating_signal().unwrap_or(0),
+                };
+                return Ok(Reaped::Ended(pid_number(pid), exit));
+            }
+            Ok(None) => return Ok(Reaped::NoneEnded),
+            Err(Errno::CHILD) => return Ok(Reaped::NoChildren),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::call("wait for children")(errno)),
+        }
+    }
+}
+
+/// Answer of [`reap`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaped {
+    /// This child ended.
+    Ended(u32, Exit),
+    /// There are children; none has ended.
+    NoneEnded,
+    /// There are no children.
+    NoChildren,
+}
+
+/// The children of the calling process that run, from `/proc/self/task/<tid>/children` of all threads.
+pub fn children() -> Result<Vec<u32>> {
+    let mut all = Vec::new();
+    let tasks = "/proc/self/task";
+    for task in std::fs::read_dir(tasks).map_err(Error::path("read", tasks))? {
+        let path = task.map_err(Error::path("read", tasks))?.path().join("children");
+        let text = std::fs::read_to_string(&path).map_err(Error::path("read", &path))?;
+        all.extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(all)
+}
+
+/// Signals by name, for the numbers that are the same on every architecture we run on.
+const SIGNALS: [(&str, i32); 31] = [
+    ("SIGHUP", libc::SIGHUP),
+    ("SIGINT", libc::SIGINT),
+    ("SIGQUIT", libc::SIGQUIT),
+    ("SIGILL", libc::SIGILL),
+    ("SIGTRAP", libc::SIGTRAP),
+    ("SIGABRT", libc::SIGABRT),
+    ("SIGBUS", libc::SIGBUS),
+    ("SIGFPE", libc::SIGFPE),
+    ("SIGKILL", libc::SIGKILL),
+    ("SIGUSR1", libc::SIGUSR1),
+    ("SIGSEGV", libc::SIGSEGV),
+    ("SIGUSR2", libc::SIGUSR2),
+    ("SIGPIPE", libc::SIGPIPE),
+    ("SIGALRM", libc::SIGALRM),
+    ("SIGTERM", libc::SIGTERM),
+    ("SIGSTKFLT", libc::SIGSTKFLT),
+    ("SIGCHLD", libc::SIGCHLD),
+    ("SIGCONT", libc::SIGCONT),
+    ("SIGSTOP", libc::SIGSTOP),
+    ("SIGTSTP", libc::SIGTSTP),
+    ("SIGTTIN", libc::SIGTTIN),
+    ("SIGTTOU", libc::SIGTTOU),
+    ("SIGURG", libc::SIGURG),
+    ("SIGXCPU", libc::SIGXCPU),
+    ("SIGXFSZ", libc::SIGXFSZ),
+    ("SIGVTALRM", libc::SIGVTALRM),
+    ("SIGPROF", libc::SIGPROF),
+    ("SIGWINCH", libc::SIGWINCH),
+    ("SIGIO", libc::SIGIO),
+    ("SIGPWR", libc::SIGPWR),
+    ("SIGSYS", libc::SIGSYS),
+];
+
+/// The number of a signal given as `SIGTERM`, `term` or `15`.
+pub fn signal_number(text: &str) -> Result<i32> {
+    let unknown = || Error::UnknownName { kind: "signal", name: text.to_owned() };
+    if let Ok(number) = text.parse::<i32>() {
+        return SIGNALS.iter().find(|(_, n)| *n == number).map(|(_, n)| *n).ok_or_else(unknown);
+    }
+    let upper = text.to_ascii_uppercase();
+    let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
+    SIGNALS.iter().find(|(name, _)| name[3..] == *bare).map(|(_, n)| *n).ok_or_else(unknown)
+}
+
+/// The name of a signal (`SIGTERM`), where it has one.
+pub fn signal_name(number: i32) -> Option<&'static str> {
+    SIGNALS.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
+}
+
+/// Gives every signal its default action and blocks none: what a program expects at its start. (Rust's runtime
+/// ignores `SIGPIPE`, and both an ignored signal and the mask survive execve(2).)
+pub fn reset_signals() -> Result<()> {
+    for (_, number) in SIGNALS {
+        if number != libc::SIGKILL && number != libc::SIGSTOP {
+            // SAFETY: SIG_DFL installs no handler; nothing of ours relies on one.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+    }
+    nix::sys::signal::SigSet::empty()
+        .thread_set_mask()
+        .map_err(|errno| Error::Call { operation: "unblock signals", source: errno.into() })
+}
+
+/// Lets the kernel reap the caller's children by itself.
+pub fn ignore_children() {
+    // SAFETY: SIG_IGN installs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Closes descriptors from `first` on, now or at the next exec.
+pub fn close_from(first: u32, at_exec: bool) -> Result<()> {
+    let flags = if at_exec { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
+    // SAFETY: takes numbers only. With `at_exec` nothing is closed yet; without, the callers are forked children
+    // that end without touching a descriptor they hold again.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Error::Call { operation: "close descriptors", source: std::io::Error::last_os_error() })
+    }
+}
+
+/// Makes the caller the parent of orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
+pub fn become_subreaper() -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(Error::call("become the reaper of orphans"))
+}
+
+/// Has the kernel kill the caller when its parent dies. A parent that died before is not noticed: compare
+/// [`parent`] with the expected one after.
+pub fn die_with_parent() -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(Error::call("tie the process to its parent"))
+}
+
+/// The parent's process id; 0 when it is in another pid namespace.
+pub fn parent() -> u32 {
+    rustix::process::getppid().map_or(0, pid_number)
+}
+
+/// Hides the caller's memory and `/proc` entries from others of its user (`PR_SET_DUMPABLE`).
+pub fn hide() -> Result<()> {
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(Error::call("hide the process"))
+}
+
+/// Sets the caller's name as tools show it (15 bytes at most).
+pub fn set_name(name: &std::ffi::CStr) -> Result<()> {
+    rustix::thread::set_name(name).map_err(Error::call("set the process name"))
+}
+
+/// Namespaces to enter or leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Namespaces {
+    /// Mounts.
+    pub mount: bool,
+    /// System V IPC and POSIX queues.
+    pub ipc: bool,
+    /// Process ids (of later children).
+    pub pid: bool,
+}
+
+/// Moves the caller into new namespaces.
+pub fn unshare(namespaces: Namespaces) -> Result<()> {
+    let mut flags = UnshareFlags::empty();
+    flags.set(UnshareFlags::NEWNS, namespaces.mount);
+    flags.set(UnshareFlags::NEWIPC, namespaces.ipc);
+    flags.set(UnshareFlags::NEWPID, namespaces.pid);
+    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function asks for.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Error::call("make new namespaces"))
+}
+
+/// Moves the caller into the namespaces of another process; its root becomes the root of the mount namespace.
+pub fn enter(process: &PidFd, namespaces: Namespaces) -> Result<()> {
+    let mut flags = ThreadNameSpaceType::empty();
+    flags.set(ThreadNameSpaceType::MOUNT, namespaces.mount);
+    flags.set(ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION, namespaces.ipc);
+    flags.set(ThreadNameSpaceType::PROCESS_ID, namespaces.pid);
+    if flags.is_empty() {
+        return Ok(());
+    }
+    rustix::thread::move_into_thread_name_spaces(process.as_fd(), flags)
+        .map_err(Error::process("enter the namespaces of", process.pid))
+}
+
+/// Changes the caller's groups, then its group, then its user.
+pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<()> {
+    use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+    let call = |operation| move |errno: nix::Error| Error::Call { operation, source: errno.into() };
+    let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+    setgroups(&groups).map_err(call("set supplementary groups"))?;
+    setgid(Gid::from_raw(gid)).map_err(call("set the group"))?;
+    setuid(Uid::from_raw(uid)).map_err(call("set the user"))
+}
+
+/// Keeps permitted capabilities over the next change of user.
+pub fn keep_capabilities() -> Result<()> {
+    rustix::thread::set_keep_capabilities(true).map_err(Error::call("keep capabilities"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn identity_outlives_the_id() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap().unwrap();
+        let other = ProcessIdentity { start_time: identity.start_time + 1, ..identity };
+        assert!(PidFd::open_identity(other).unwrap().is_none());
+        let handle = PidFd::open_identity(identity).unwrap().unwrap();
+        assert!(!handle.wait_exit(Some(Duration::ZERO)).unwrap());
+        assert!(handle.send_signal(libc::SIGTERM).unwrap());
+        assert!(handle.wait_exit(Some(Duration::from_secs(10))).unwrap());
+        // Ended, and not reaped yet: no longer the process that someone may want to signal.
+        assert!(PidFd::open_identity(identity).unwrap().is_none());
+        child.wait().unwrap();
+        assert!(!handle.send_signal(libc::SIGTERM).unwrap());
+        assert!(PidFd::open_identity(identity).unwrap().is_none());
+    }
+
+    #[test]
+    fn status_lines_with_odd_names_are_read() {
+        let tail = "S 1 2 3 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 9 9";
+        let stat = parse_stat(&format!("42 (a) b (c)) {tail}")).unwrap();
+        assert_eq!((stat.state, stat.threads, stat.start_time), ('S', 1, 777));
+        assert!(parse_stat("42 (sh) S 1").is_err());
+    }
+
+    #[test]
+    fn a_process_with_threads_does_not_fork() {
+        // The test harness runs each test on its own thread.
+        let error = fork(|| 0).unwrap_err().to_string();
+        assert!(error.contains("threads instead of one"), "{error}");
+    }
+
+    #[test]
+    fn signals_have_names() {
+        for text in ["SIGTERM", "sigterm", "term", "15"] {
+            assert_eq!(signal_number(text).unwrap(), 15);
+        }
+        assert_eq!(signal_name(2), Some("SIGINT"));
+        assert_eq!(signal_number("SIGFOO").unwrap_err().to_string(), "unknown signal \"SIGFOO\"");
+        assert!(signal_number("99").is_err());
+    }
+
+    #[test]
+    fn there_is_no_process_zero() {
+        assert!(PidFd::open(0).is_err());
+        assert!(start_time(u32::MAX).unwrap().is_none());
+    }
+}

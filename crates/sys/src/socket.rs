@@ -1,0 +1,84 @@
+//! Unix sockets in directories with long names.
+//!
+//! An address holds 107 bytes at most (unix(7)); allocation directories are longer. The directory is opened and
+//! the address goes through `/proc/self/fd`, so that only the last name counts.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// A path of a socket that fits an address as long as this value lives.
+#[derive(Debug)]
+pub struct ShortPath {
+    _dir: File,
+    path: PathBuf,
+}
+
+impl ShortPath {
+    /// Opens the socket's directory.
+    pub fn of(socket: &Path) -> Result<Self> {
+        let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "the path has no directory");
+            return Err(Error::path("open", socket)(source));
+        };
+        let handle = File::open(dir).map_err(Error::path("open", dir))?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd())).join(name);
+        Ok(Self { _dir: handle, path })
+    }
+
+    /// The path to bind or connect to.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Listens on a socket that only its owner may use (0600), replacing one that an earlier process left. The
+/// directory should be 0700: the mode is set after the socket exists.
+pub fn listen(socket: &Path) -> Result<UnixListener> {
+    let short = ShortPath::of(socket)?;
+    match std::fs::remove_file(short.path()) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::path("remove", socket)(e)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(short.path()).map_err(Error::path("listen on", socket))?;
+    std::fs::set_permissions(short.path(), Permissions::from_mode(0o600))
+        .map_err(Error::path("set mode of", socket))?;
+    Ok(listener)
+}
+
+/// Connects to a socket.
+pub fn connect(socket: &Path) -> Result<UnixStream> {
+    let short = ShortPath::of(socket)?;
+    UnixStream::connect(short.path()).map_err(Error::path("connect to", socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn long_directories_are_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(100)).join("e".repeat(100));
+        std::fs::create_dir_all(&deep).unwrap();
+        let socket = deep.join("control.sock");
+        std::fs::write(&socket, b"left over").unwrap();
+        let listener = listen(&socket).unwrap();
+        assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut client = connect(&socket).unwrap();
+        client.write_all(b"hello").unwrap();
+        drop(client);
+        let mut text = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+        drop(listener);
+        let error = connect(&socket).unwrap_err().to_string();
+        assert!(error.contains("cannot connect to") && error.contains("control.sock"), "{error}");
+    }
+}

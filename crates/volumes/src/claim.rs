@@ -1,0 +1,235 @@
+//! The life of a claim (design section 4.1): which step is legal in which phase, and what it changes.
+//!
+//! ```text
+//! reserved -> attaching -> attached -> mounted -> releasing -> unpublished -> unstaged -> detaching -> gone
+//!     |           |          |  \________________^   |             |           ^  |  \___________________^
+//!     |           |          +----- fencing <--------+-------------+           |  (no attach, or another
+//!     |           |                  |  \-> unpublished (the node came back)   |   claim owes the detach)
+//!     |           |                  +------> detaching or gone (time is up)   |
+//!     |           +------------------------------------------------------------+
+//!     +-> gone (nothing was ever intended)
+//! ```
+//!
+//! Every arrow towards `gone` is a proof: the client's word for its mounts, the plugin's answer for the
+//! attachment, or the certainty that the node's lease ran out. A release from `attaching` goes through
+//! `unstaged` because the outcome of the controller's call is not known: it must be undone.
+
+use caravan_types::UnixNanos;
+use caravan_types::command::{ClaimStep, Refusal};
+use caravan_types::volume::{Claim, ClaimPhase};
+
+/// A step that the phase of the claim does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("claim of allocation {alloc} on volume {volume} cannot take step {step} in phase {}: {why}", .phase.as_str())]
+pub struct IllegalStep {
+    /// Volume, with its namespace.
+    pub volume: String,
+    /// Allocation.
+    pub alloc: String,
+    /// The step.
+    pub step: &'static str,
+    /// The claim's phase.
+    pub phase: ClaimPhase,
+    /// What forbids it.
+    pub why: &'static str,
+}
+
+impl From<IllegalStep> for Refusal {
+    fn from(e: IllegalStep) -> Self {
+        Self::IllegalStep {
+            volume: e.volume,
+            alloc: e.alloc,
+            step: e.step.to_owned(),
+            phase: e.phase.as_str().to_owned(),
+        }
+    }
+}
+
+/// The word for a step, for messages.
+pub fn step_name(step: &ClaimStep) -> &'static str {
+    match step {
+        ClaimStep::IntendAttach { .. } => "intend-attach",
+        ClaimStep::Attached { .. } => "attached",
+        ClaimStep::Mounted { .. } => "mounted",
+        ClaimStep::Release => "release",
+        ClaimStep::Unpublished => "unpublished",
+        ClaimStep::Unstaged => "unstaged",
+        ClaimStep::IntendDetach => "intend-detach",
+        ClaimStep::LeftAttached => "left-attached",
+        ClaimStep::Freed => "freed",
+        ClaimStep::Fence { .. } => "fence",
+        ClaimStep::Failed { .. } => "failed",
+    }
+}
+
+/// Whether another claim on the same node in phase `other` will itself come to the point where the
+/// attachment is taken away, so that a claim in phase `this` may leave that to it.
+///
+/// Debts only go to claims that are strictly earlier in their release: two claims can never leave the
+/// same attachment to each other.
+pub fn owes_detach(this: ClaimPhase, other: ClaimPhase) -> bool {
+    match other {
+        ClaimPhase::Attaching
+        | ClaimPhase::Attached
+        | ClaimPhase::Mounted
+        | ClaimPhase::Releasing
+        | ClaimPhase::Unpublished => true,
+        ClaimPhase::Fencing => this == ClaimPhase::Unstaged,
+        ClaimPhase::Reserved | ClaimPhase::Unstaged | ClaimPhase::Detaching | ClaimPhase::Gone => false,
+    }
+}
+
+/// The claim that a new grant makes: a claim of the same allocation that is over is started anew with
+/// the next generation, so that late reports about the old one do not count.
+///
+/// Fails when the earlier claim still holds.
+pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<Claim, IllegalStep> {
+    let generation = match previous {
+        None => 0,
+        Some(old) if old.phase == ClaimPhase::Gone => old.generation.saturating_add(1),
+        Some(old) => return Err(illegal(old, "reserve", "the allocation's earlier claim still holds")),
+    };
+    Ok(Claim {
+        generation,
+        phase: ClaimPhase::Reserved,
+        tries: 0,
+        last_error: String::new(),
+        next_try: UnixNanos(0),
+        fence_until: UnixNanos(0),
+        publish_context: Default::default(),
+        create_time: now,
+        modify_time: now,
+        ..new
+    })
+}
+
+/// The claim after a step that happened at `now`.
+///
+/// A step that moves the claim on clears what is left of earlier failures; a repeated intention keeps
+/// them, because its tries are still being counted.
+pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, IllegalStep> {
+    let refuse = |why| Err(illegal(claim, step_name(step), why));
+    let mut next = claim.clone();
+    let phase = claim.phase;
+    if phase == ClaimPhase::Gone {
+        return refuse("the claim is over");
+    }
+    let target = match (phase, step) {
+        (_, ClaimStep::Failed { error, next_try }) => {
+            next.tries = claim.tries.saturating_add(1);
+            next.last_error.clone_from(error);
+            next.next_try = *next_try;
+            phase
+        }
+
+        (ClaimPhase::Reserved, ClaimStep::IntendAttach { external_node_id }) => {
+            if external_node_id.is_empty() {
+                return refuse("the plugin's id of the node is not known");
+            }
+            next.external_node_id.clone_from(external_node_id);
+            next.needs_attach = Some(true);
+            ClaimPhase::Attaching
+        }
+        (ClaimPhase::Attaching, ClaimStep::IntendAttach { external_node_id }) => {
+            if *external_node_id != claim.external_node_id {
+                return refuse("the attachment to the node's earlier id has to be undone first");
+            }
+            ClaimPhase::Attaching
+        }
+
+        (
+            ClaimPhase::Reserved | ClaimPhase::Attaching,
+            ClaimStep::Attached { publish_context, needs_attach, external_node_id },
+        ) => {
+            match (phase, needs_attach) {
+                (ClaimPhase::Reserved, true) => return refuse("attaching was not intended first"),
+                (ClaimPhase::Attaching, false) => return refuse("a controller call is under way"),
+                (ClaimPhase::Attaching, true)
+                    if !external_node_id.is_empty() && *external_node_id != claim.external_node_id =>
+                {
+                    return refuse("it is attached to another node id than intended");
+                }
+                _ => {}
+            }
+            next.publish_context.clone_from(publish_context);
+            next.needs_attach = Some(*needs_attach);
+            if !external_node_id.is_empty() {
+                next.external_node_id.clone_from(external_node_id);
+            }
+            ClaimPhase::Attached
+        }
+
+        (ClaimPhase::Attached | ClaimPhase::Mounted, ClaimStep::Mounted { .. }) => ClaimPhase::Mounted,
+
+        // Nothing was intended, so nothing can be left anywhere.
+        (ClaimPhase::Reserved, ClaimStep::Release) => ClaimPhase::Gone,
+        // The client was never told to mount, but the controller may have attached.
+        (ClaimPhase::Attaching, ClaimStep::Release) => ClaimPhase::Unstaged,
+        (ClaimPhase::Attached | ClaimPhase::Mounted, ClaimStep::Release) => ClaimPhase::Releasing,
+
+        // A node that comes back during its fence proves its state itself.
+        (ClaimPhase::Releasing | ClaimPhase::Fencing, ClaimStep::Unpublished) => ClaimPhase::Unpublished,
+        (ClaimPhase::Unpublished, ClaimStep::Unstaged) => ClaimPhase::Unstaged,
+
+        (_, ClaimStep::Fence { until }) if phase.may_be_on_node() => {
+            if phase == ClaimPhase::Fencing && *until < claim.fence_until {
+                return refuse("a fence is never shortened");
+            }
+            next.fence_until = *until;
+            ClaimPhase::Fencing
+        }
+        (_, ClaimStep::Fence { .. }) => return refuse("nothing of it can be on the node"),
+
+        (ClaimPhase::Fencing, ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached)
+            if now < claim.fence_until =>
+        {
+            return refuse("the node's lease may not have run out yet");
+        }
+
+        (ClaimPhase::Unstaged | ClaimPhase::Fencing, ClaimStep::IntendDetach) => {
+            if claim.needs_attach == Some(false) {
+                return refuse("the plugin does not attach");
+            }
+            ClaimPhase::Detaching
+        }
+        (ClaimPhase::Detaching, ClaimStep::IntendDetach) => ClaimPhase::Detaching,
+
+        (ClaimPhase::Unstaged | ClaimPhase::Fencing, ClaimStep::LeftAttached) => {
+            if claim.needs_attach == Some(false) {
+                return refuse("the plugin does not attach");
+            }
+            ClaimPhase::Gone
+        }
+        (ClaimPhase::Unstaged | ClaimPhase::Fencing, ClaimStep::Freed) => {
+            if claim.needs_attach != Some(false) {
+                return refuse("the volume may still be attached to the node");
+            }
+            ClaimPhase::Gone
+        }
+        (ClaimPhase::Detaching, ClaimStep::Freed) => ClaimPhase::Gone,
+
+        _ => return refuse("it is not the next step of this phase"),
+    };
+    if target != phase || matches!(step, ClaimStep::Mounted { .. }) {
+        next.tries = 0;
+        next.last_error.clear();
+        next.next_try = UnixNanos(0);
+    }
+    next.phase = target;
+    next.modify_time = now;
+    Ok(next)
+}
+
+fn illegal(claim: &Claim, step: &'static str, why: &'static str) -> IllegalStep {
+    IllegalStep {
+        volume: claim.id.volume.to_string(),
+        alloc: claim.id.alloc.to_string(),
+        step,
+        phase: claim.phase,
+        why,
+    }
+}
+
+#[cfg(test)]
+#[path = "claim_tests.rs"]
+mod tests;

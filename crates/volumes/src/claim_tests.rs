@@ -1,0 +1,222 @@
+use super::*;
+use caravan_types::volume::MountProof;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const NOW: UnixNanos = UnixNanos(1_000);
+const PHASES: [ClaimPhase; 10] = [
+    ClaimPhase::Reserved,
+    ClaimPhase::Attaching,
+    ClaimPhase::Attached,
+    ClaimPhase::Mounted,
+    ClaimPhase::Releasing,
+    ClaimPhase::Unpublished,
+    ClaimPhase::Unstaged,
+    ClaimPhase::Detaching,
+    ClaimPhase::Fencing,
+    ClaimPhase::Gone,
+];
+
+fn claim(phase: ClaimPhase, needs_attach: Option<bool>) -> Claim {
+    Claim {
+        phase,
+        needs_attach,
+        external_node_id: if phase == ClaimPhase::Reserved { String::new() } else { "n".into() },
+        tries: 3,
+        last_error: "boom".into(),
+        next_try: UnixNanos(7),
+        ..Claim::default()
+    }
+}
+
+fn attached(needs_attach: bool) -> ClaimStep {
+    ClaimStep::Attached { publish_context: BTreeMap::new(), needs_attach, external_node_id: "n".into() }
+}
+
+fn steps() -> Vec<ClaimStep> {
+    vec![
+        ClaimStep::IntendAttach { external_node_id: "n".into() },
+        attached(true),
+        attached(false),
+        ClaimStep::Mounted { proof: MountProof::default() },
+        ClaimStep::Release,
+        ClaimStep::Unpublished,
+        ClaimStep::Unstaged,
+        ClaimStep::IntendDetach,
+        ClaimStep::LeftAttached,
+        ClaimStep::Freed,
+        ClaimStep::Fence { until: UnixNanos(2_000) },
+        ClaimStep::Failed { error: "no".into(), next_try: UnixNanos(9) },
+    ]
+}
+
+/// The whole table: phase, step, whether the plugin attaches, and the phase after it. What is not
+/// listed must be refused.
+fn legal(phase: ClaimPhase, step: &ClaimStep, needs: bool) -> Option<ClaimPhase> {
+    use ClaimPhase as P;
+    use ClaimStep as S;
+    Some(match (phase, step) {
+        (P::Gone, _) => return None,
+        (phase, S::Failed { .. }) => phase,
+        (P::Reserved | P::Attaching, S::IntendAttach { .. }) => P::Attaching,
+        (P::Reserved, S::Attached { needs_attach: false, .. }) => P::Attached,
+        (P::Attaching, S::Attached { needs_attach: true, .. }) => P::Attached,
+        (P::Attached | P::Mounted, S::Mounted { .. }) => P::Mounted,
+        (P::Reserved, S::Release) => P::Gone,
+        (P::Attaching, S::Release) => P::Unstaged,
+        (P::Attached | P::Mounted, S::Release) => P::Releasing,
+        (P::Releasing | P::Fencing, S::Unpublished) => P::Unpublished,
+        (P::Unpublished, S::Unstaged) => P::Unstaged,
+        (P::Unstaged | P::Fencing, S::IntendDetach) if needs => P::Detaching,
+        (P::Detaching, S::IntendDetach) => P::Detaching,
+        (P::Unstaged | P::Fencing, S::LeftAttached) if needs => P::Gone,
+        (P::Unstaged | P::Fencing, S::Freed) if !needs => P::Gone,
+        (P::Detaching, S::Freed) => P::Gone,
+        (P::Attached | P::Mounted | P::Releasing | P::Unpublished | P::Fencing, S::Fence { .. }) => {
+            P::Fencing
+        }
+        _ => return None,
+    })
+}
+
+#[test]
+fn every_pair_of_phase_and_step_is_as_in_the_table() {
+    for phase in PHASES {
+        for needs in [true, false] {
+            for s in steps() {
+                let before = claim(phase, Some(needs));
+                let after = step(&before, &s, NOW);
+                assert_eq!(
+                    after.as_ref().ok().map(|c| c.phase),
+                    legal(phase, &s, needs),
+                    "{phase:?} {s:?} attaches: {needs}"
+                );
+                if let Ok(after) = after {
+                    assert_eq!(after.modify_time, NOW);
+                    if after.phase != phase {
+                        assert_eq!((after.tries, after.last_error.as_str(), after.next_try.0), (0, "", 0));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn failures_are_counted_and_repeated_intentions_do_not_forget_them() {
+    let s = ClaimStep::Failed { error: "disk on fire".into(), next_try: UnixNanos(99) };
+    let failed = step(&claim(ClaimPhase::Attaching, Some(true)), &s, NOW).unwrap();
+    assert_eq!(
+        (failed.tries, failed.last_error.as_str(), failed.next_try),
+        (4, "disk on fire", UnixNanos(99))
+    );
+    let again = step(&failed, &ClaimStep::IntendAttach { external_node_id: "n".into() }, NOW).unwrap();
+    assert_eq!(again.tries, 4);
+    assert_eq!(step(&again, &attached(true), NOW).unwrap().tries, 0);
+}
+
+#[test]
+fn an_attachment_to_another_node_id_is_refused() {
+    let attaching = claim(ClaimPhase::Attaching, Some(true));
+    assert!(step(&attaching, &ClaimStep::IntendAttach { external_node_id: "other".into() }, NOW).is_err());
+    let reserved = claim(ClaimPhase::Reserved, None);
+    assert!(step(&reserved, &ClaimStep::IntendAttach { external_node_id: String::new() }, NOW).is_err());
+}
+
+#[test]
+fn an_unknown_capability_counts_as_attached_when_freeing() {
+    let unknown = claim(ClaimPhase::Unstaged, None);
+    assert!(step(&unknown, &ClaimStep::Freed, NOW).is_err());
+    assert!(step(&unknown, &ClaimStep::IntendDetach, NOW).is_ok());
+}
+
+#[test]
+fn a_fence_ends_when_its_time_is_up_and_is_never_shortened() {
+    let mounted = claim(ClaimPhase::Mounted, Some(false));
+    let fenced = step(&mounted, &ClaimStep::Fence { until: UnixNanos(2_000) }, NOW).unwrap();
+    let early = step(&fenced, &ClaimStep::Freed, UnixNanos(1_999)).unwrap_err();
+    assert_eq!(early.why, "the node's lease may not have run out yet");
+    assert_eq!(step(&fenced, &ClaimStep::Freed, UnixNanos(2_000)).unwrap().phase, ClaimPhase::Gone);
+    assert!(step(&fenced, &ClaimStep::Fence { until: UnixNanos(1_500) }, NOW).is_err());
+    assert!(step(&fenced, &ClaimStep::Fence { until: UnixNanos(2_500) }, NOW).is_ok());
+}
+
+#[test]
+fn a_new_grant_counts_generations_and_waits_for_the_old_one() {
+    let old = Claim { generation: 4, ..claim(ClaimPhase::Gone, Some(true)) };
+    let new = reserve(Some(&old), claim(ClaimPhase::Mounted, None), NOW).unwrap();
+    assert_eq!((new.generation, new.phase, new.tries), (5, ClaimPhase::Reserved, 0));
+    assert_eq!(reserve(None, Claim::default(), NOW).unwrap().generation, 0);
+    let held = claim(ClaimPhase::Detaching, Some(true));
+    assert!(reserve(Some(&held), Claim::default(), NOW).is_err());
+}
+
+#[test]
+fn refusals_name_volume_allocation_step_and_phase() {
+    let mut c = claim(ClaimPhase::Mounted, Some(true));
+    c.id.volume = caravan_types::VolumeKey::new("default", "data");
+    c.id.alloc = "a1".into();
+    let e = step(&c, &ClaimStep::Freed, NOW).unwrap_err();
+    assert!(e.to_string().starts_with(
+        "claim of allocation a1 on volume default/data cannot take step freed in phase mounted"
+    ));
+}
+
+#[test]
+fn no_two_phases_leave_an_attachment_to_each_other() {
+    for a in [ClaimPhase::Unstaged, ClaimPhase::Fencing] {
+        for b in [ClaimPhase::Unstaged, ClaimPhase::Fencing] {
+            assert!(!(owes_detach(a, b) && owes_detach(b, a)), "{a:?} {b:?}");
+        }
+    }
+}
+
+proptest! {
+    /// Whatever happens in whatever order: a claim that was on a node is gone only after the client's
+    /// proofs or a whole fence, and one that may be attached only after the plugin's answer (or after
+    /// it was left to another claim).
+    #[test]
+    fn no_path_skips_a_proof(walk in prop::collection::vec((0_usize..12, 0_i64..400), 1..60)) {
+        let all = steps();
+        let mut now = 1_000_i64;
+        let mut c = Claim::default();
+        let (mut on_node, mut attached_maybe) = (false, false);
+        for (index, pause) in walk {
+            now += pause;
+            let mut s = all[index].clone();
+            if let ClaimStep::Fence { until } = &mut s {
+                *until = UnixNanos(now + 300);
+            }
+            let before = c.clone();
+            let Ok(after) = step(&before, &s, UnixNanos(now)) else { continue };
+            match &s {
+                ClaimStep::IntendAttach { .. } => attached_maybe = true,
+                ClaimStep::Attached { .. } => on_node = true,
+                ClaimStep::Unstaged => {
+                    prop_assert_eq!(before.phase, ClaimPhase::Unpublished);
+                    on_node = false;
+                }
+                ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached
+                    if before.phase == ClaimPhase::Fencing =>
+                {
+                    prop_assert!(now >= before.fence_until.0);
+                    on_node = false;
+                }
+                _ => {}
+            }
+            match &s {
+                ClaimStep::LeftAttached => attached_maybe = false,
+                ClaimStep::Freed if before.phase == ClaimPhase::Detaching => attached_maybe = false,
+                _ => {}
+            }
+            if after.phase == ClaimPhase::Gone || after.phase == ClaimPhase::Detaching {
+                prop_assert!(!on_node, "{:?} -> {:?} by {:?}", before.phase, after.phase, s);
+            }
+            if after.phase == ClaimPhase::Gone {
+                prop_assert!(!attached_maybe, "{:?} by {:?}", before.phase, s);
+                break;
+            }
+            c = after;
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Who may use a volume at the same time: the one place where a claim is granted or refused.
+//!
+//! The rules are those of the access modes (CSI specification, `VolumeCapability.AccessMode`) with the
+//! limits that clients of the reference know (`storage` section 5.4), and in addition what the
+//! reference leaves out: the wanted modes must be ones that the volume was registered with, and modes
+//! for a single node hold claims together on that node.
+
+use caravan_types::eval::WaitsFor;
+use caravan_types::volume::{
+    AccessMode, AttachmentMode, Capability, Claim, ClaimMode, ClaimPhase, Volume, VolumePhase,
+};
+use caravan_types::{AllocId, NodeId, VolumeKey};
+
+/// Why a claim is not granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdmitError {
+    /// The volume is being created or deleted.
+    #[error("volume is currently unschedulable: volume {:?} is being {}", volume.id.as_str(), phase_word(*phase))]
+    NotReady {
+        /// Which.
+        volume: VolumeKey,
+        /// Its phase.
+        phase: VolumePhase,
+    },
+    /// The modes were not registered.
+    #[error("volume {:?} cannot be used as {wanted}: it was registered for {registered}", volume.id.as_str())]
+    NotCapable {
+        /// Which.
+        volume: VolumeKey,
+        /// What was asked for.
+        wanted: String,
+        /// What the volume can.
+        registered: String,
+    },
+    /// Writing with a mode that only reads.
+    #[error("volume {:?} cannot be written with access mode {mode}", volume.id.as_str())]
+    ReadOnlyMode {
+        /// Which.
+        volume: VolumeKey,
+        /// The mode.
+        mode: AccessMode,
+    },
+    /// Used with another attachment mode now.
+    #[error(
+        "cannot change attachment mode of claimed volume: volume {:?} is used as {} by allocation {}",
+        volume.id.as_str(), held_as, holder.short()
+    )]
+    AttachmentMode {
+        /// Which.
+        volume: VolumeKey,
+        /// How it is used.
+        held_as: AttachmentMode,
+        /// By whom.
+        holder: AllocId,
+    },
+    /// As many users as the modes allow.
+    #[error(
+        "volume max claims reached: volume {:?} is held by allocation {} ({}, access mode {mode})",
+        volume.id.as_str(), holder.short(), phase.as_str()
+    )]
+    MaxClaims {
+        /// Which.
+        volume: VolumeKey,
+        /// By whom it is held.
+        holder: AllocId,
+        /// How far that claim is.
+        phase: ClaimPhase,
+        /// The mode that sets the limit.
+        mode: AccessMode,
+    },
+    /// In use on another node, and the modes allow only one.
+    #[error(
+        "volume max claims reached: volume {:?} is held on node {} by allocation {} ({}, access mode {mode})",
+        volume.id.as_str(), node.short(), holder.short(), phase.as_str()
+    )]
+    OtherNode {
+        /// Which.
+        volume: VolumeKey,
+        /// Where it is held.
+        node: NodeId,
+        /// By whom.
+        holder: AllocId,
+        /// How far that claim is.
+        phase: ClaimPhase,
+        /// The mode that sets the limit.
+        mode: AccessMode,
+    },
+}
+
+fn phase_word(phase: VolumePhase) -> &'static str {
+    match phase {
+        VolumePhase::Creating => "created",
+        VolumePhase::Ready => "used",
+        VolumePhase::Deleting => "deleted",
+    }
+}
+
+impl AdmitError {
+    /// What waiting would help with: another claim's end or the volume's creation. `None` when the
+    /// claim can never be granted as it is.
+    pub fn waits_for(&self) -> Option<WaitsFor> {
+        match self {
+            Self::NotReady { volume, .. } => Some(WaitsFor::Volume(volume.clone())),
+            Self::AttachmentMode { volume, .. }
+            | Self::MaxClaims { volume, .. }
+            | Self::OtherNode { volume, .. } => Some(WaitsFor::Claim(volume.clone())),
+            Self::NotCapable { .. } | Self::ReadOnlyMode { .. } => None,
+        }
+    }
+
+    /// The allocation whose claim is in the way, if one is.
+    pub fn holder(&self) -> Option<&AllocId> {
+        match self {
+            Self::AttachmentMode { holder, .. }
+            | Self::MaxClaims { holder, .. }
+            | Self::OtherNode { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+}
+
+/// The modes as a person reads them.
+fn words(attachment: AttachmentMode, access: AccessMode) -> String {
+    let or_none = |text: &'static str| if text.is_empty() { "(none)" } else { text };
+    format!("{} with access mode {}", or_none(attachment.as_str()), or_none(access.as_str()))
+}
+
+/// Whether the volume can be used in these modes at all: it is ready, the pair was registered, and
+/// writing is not asked of a mode that only reads. A volume without registered capabilities takes any.
+pub fn capable(
+    volume: &Volume,
+    mode: ClaimMode,
+    access: AccessMode,
+    attachment: AttachmentMode,
+) -> Result<(), AdmitError> {
+    if volume.phase != VolumePhase::Ready {
+        return Err(AdmitError::NotReady { volume: volume.key(), phase: volume.phase });
+    }
+    let wanted = Capability { attachment_mode: attachment, access_mode: access };
+    if !volume.requested_capabilities.is_empty() && !volume.requested_capabilities.contains(&wanted) {
+        let registered: Vec<_> =
+            volume.requested_capabilities.iter().map(|c| words(c.attachment_mode, c.access_mode)).collect();
+        return Err(AdmitError::NotCapable {
+            volume: volume.key(),
+            wanted: words(attachment, access),
+            registered: registered.join(", "),
+        });
+    }
+    if mode == ClaimMode::Write && !access.can_write() {
+        return Err(AdmitError::ReadOnlyMode { volume: volume.key(), mode: access });
+    }
+    Ok(())
+}
+
+/// Whether a claim fits beside the existing ones. Claims that are gone and the allocation's own do not
+/// count.
+pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), AdmitError> {
+    capable(volume, new.mode, new.access_mode, new.attachment_mode)?;
+    let others = existing.iter().filter(|c| c.phase.holds() && c.id != new.id);
+    for other in others.clone() {
+        if other.attachment_mode != new.attachment_mode {
+            return Err(AdmitError::AttachmentMode {
+                volume: volume.key(),
+                held_as: other.attachment_mode,
+                holder: other.id.alloc.clone(),
+            });
+        }
+        let modes = [other.access_mode, new.access_mode];
+        if other.node_id != new.node_id
+            && let Some(mode) = modes.into_iter().find(|mode| mode.single_node())
+        {
+            return Err(AdmitError::OtherNode {
+                volume: volume.key(),
+                node: other.node_id.clone(),
+                holder: other.id.alloc.clone(),
+                phase: other.phase,
+                mode,
+            });
+        }
+        if let Some(mode) = modes.into_iter().find(|mode| excludes(*mode, new.mode, other.mode)) {
+            return Err(AdmitError::MaxClaims {
+                volume: volume.key(),
+                holder: other.id.alloc.clone(),
+                phase: other.phase,
+                mode,
+            });
+        }
+    }
+    // Claims of different modes: what one of them promises about writers binds the others too.
+    let strict = others.clone().map(|c| c.access_mode).chain([new.access_mode]).find(|m| m.single_writer());
+    let writing = usize::from(new.mode == ClaimMode::Write);
+    let mut writers = others.filter(|c| c.mode == ClaimMode::Write);
+    if let (Some(mode), Some(holder)) = (strict, writers.next())
+        && writing + 1 + writers.count() > 1
+    {
+        return Err(AdmitError::MaxClaims {
+            volume: volume.key(),
+            holder: holder.id.alloc.clone(),
+            phase: holder.phase,
+            mode,
+        });
+    }
+    Ok(())
+}
+
+/// Whether an access mode keeps a new claim away from a volume that has another one.
+fn excludes(mode: AccessMode, new: ClaimMode, other: ClaimMode) -> bool {
+    match (mode, new) {
+        (AccessMode::SingleNodeReaderOnly, _) => true,
+        // One reader or one writer; a writer may join readers that are there already.
+        (AccessMode::SingleNodeWriter, ClaimMode::Read) => true,
+        (AccessMode::SingleNodeWriter | AccessMode::MultiNodeSingleWriter, ClaimMode::Write) => {
+            other == ClaimMode::Write
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::volume::ClaimId;
+    use proptest::prelude::*;
+
+    const MODES: [AccessMode; 5] = [
+        AccessMode::SingleNodeReaderOnly,
+        AccessMode::SingleNodeWriter,
+        AccessMode::MultiNodeReaderOnly,
+        AccessMode::MultiNodeSingleWriter,
+        AccessMode::MultiNodeMultiWriter,
+    ];
+
+    fn volume(modes: &[AccessMode]) -> Volume {
+        Volume {
+            namespace: "default".into(),
+            id: "data".into(),
+            requested_capabilities: modes
+                .iter()
+                .map(|mode| Capability { attachment_mode: AttachmentMode::FileSystem, access_mode: *mode })
+                .collect(),
+            ..Volume::default()
+        }
+    }
+
+    fn claim(alloc: &str, node: &str, access_mode: AccessMode, mode: ClaimMode) -> Claim {
+        Claim {
+            id: ClaimId { volume: VolumeKey::new("default", "data"), alloc: alloc.into() },
+            node_id: node.into(),
+            access_mode,
+            mode,
+            attachment_mode: AttachmentMode::FileSystem,
+            phase: ClaimPhase::Mounted,
+            ..Claim::default()
+        }
+    }
+
+    fn second(access: AccessMode, first: ClaimMode, new: ClaimMode, node: &str) -> bool {
+        let held = claim("a", "n1", access, first);
+        admit(&volume(&[access]), &[&held], &claim("b", node, access, new)).is_ok()
+    }
+
+    #[test]
+    fn limits_of_each_mode() {
+        use AccessMode as M;
+        use ClaimMode::{Read, Write};
+        for (mode, first, new, same_node, other_node) in [
+            (M::SingleNodeReaderOnly, Read, Read, false, false),
+            (M::SingleNodeWriter, Write, Write, false, false),
+            (M::SingleNodeWriter, Write, Read, false, false),
+            (M::SingleNodeWriter, Read, Read, false, false),
+            (M::SingleNodeWriter, Read, Write, true, false),
+            (M::MultiNodeReaderOnly, Read, Read, true, true),
+            (M::MultiNodeReaderOnly, Read, Write, false, false),
+            (M::MultiNodeSingleWriter, Write, Write, false, false),
+            (M::MultiNodeSingleWriter, Write, Read, true, true),
+            (M::MultiNodeSingleWriter, Read, Write, true, true),
+            (M::MultiNodeMultiWriter, Write, Write, true, true),
+        ] {
+            assert_eq!(second(mode, first, new, "n1"), same_node, "{mode} {first:?} {new:?} same node");
+            assert_eq!(second(mode, first, new, "n2"), other_node, "{mode} {first:?} {new:?} other node");
+        }
+    }
+
+    #[test]
+    fn a_second_writer_hears_who_holds_the_volume_and_that_waiting_helps() {
+        let mode = AccessMode::SingleNodeWriter;
+        let held = claim("0123456789", "n1", mode, ClaimMode::Write);
+        let new = claim("b", "n1", mode, ClaimMode::Write);
+        let error = admit(&volume(&[mode]), &[&held], &new).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "volume max claims reached: volume \"data\" is held by allocation 01234567 (mounted, access \
+             mode single-node-writer)"
+        );
+        assert_eq!(error.waits_for(), Some(WaitsFor::Claim(VolumeKey::new("default", "data"))));
+        assert_eq!(error.holder().map(AllocId::as_str), Some("0123456789"));
+        let gone = Claim { phase: ClaimPhase::Gone, ..held };
+        assert_eq!(admit(&volume(&[mode]), &[&gone], &new), Ok(()));
+    }
+
+    #[test]
+    fn modes_that_were_not_registered_never_help_by_waiting() {
+        let error = admit(
+            &volume(&[AccessMode::SingleNodeWriter]),
+            &[],
+            &claim("b", "n", AccessMode::MultiNodeMultiWriter, ClaimMode::Write),
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "volume \"data\" cannot be used as file-system with access mode multi-node-multi-writer: it \
+             was registered for file-system with access mode single-node-writer"
+        );
+        assert_eq!(error.waits_for(), None);
+        let block = Claim {
+            attachment_mode: AttachmentMode::BlockDevice,
+            ..claim("b", "n", AccessMode::SingleNodeWriter, ClaimMode::Write)
+        };
+        assert!(admit(&volume(&[AccessMode::SingleNodeWriter]), &[], &block).is_err());
+    }
+
+    #[test]
+    fn attachment_mode_does_not_change_while_claimed() {
+        let mode = AccessMode::MultiNodeMultiWriter;
+        let held = claim("a", "n", mode, ClaimMode::Write);
+        let new =
+            Claim { attachment_mode: AttachmentMode::BlockDevice, ..claim("b", "n", mode, ClaimMode::Write) };
+        let error = admit(&volume(&[]), &[&held], &new).unwrap_err();
+        assert!(error.to_string().starts_with("cannot change attachment mode of claimed volume"));
+    }
+
+    #[test]
+    fn volumes_that_are_not_ready_are_not_claimed() {
+        let creating = Volume { phase: VolumePhase::Creating, ..volume(&[]) };
+        let new = claim("b", "n", AccessMode::SingleNodeWriter, ClaimMode::Write);
+        let error = admit(&creating, &[], &new).unwrap_err();
+        assert_eq!(error.to_string(), "volume is currently unschedulable: volume \"data\" is being created");
+        assert!(matches!(error.waits_for(), Some(WaitsFor::Volume(_))));
+    }
+
+    proptest! {
+        /// Granting claims one after the other never yields two writers where one is allowed, nor two
+        /// nodes where one is allowed, whatever the modes of the single claims are.
+        #[test]
+        fn granted_claims_respect_every_mode(
+            wishes in prop::collection::vec((0_usize..5, 0_usize..3, any::<bool>()), 1..12)
+        ) {
+            let volume = volume(&MODES);
+            let mut granted: Vec<Claim> = Vec::new();
+            for (n, (mode, node, write)) in wishes.into_iter().enumerate() {
+                let kind = if write { ClaimMode::Write } else { ClaimMode::Read };
+                let new = claim(&format!("a{n}"), &format!("n{node}"), MODES[mode], kind);
+                let existing: Vec<&Claim> = granted.iter().collect();
+                if admit(&volume, &existing, &new).is_ok() {
+                    granted.push(new);
+                }
+            }
+            for claim in &granted {
+                if claim.access_mode.single_node() {
+                    prop_assert!(granted.iter().all(|c| c.node_id == claim.node_id));
+                }
+                if claim.access_mode.single_writer() {
+                    prop_assert!(granted.iter().filter(|c| c.mode == ClaimMode::Write).count() <= 1);
+                }
+                prop_assert!(claim.mode == ClaimMode::Read || claim.access_mode.can_write());
+            }
+        }
+    }
+}

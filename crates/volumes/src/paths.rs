@@ -1,0 +1,163 @@
+//! Where volumes are staged and published below a plugin's root (`storage` section 3.5).
+//!
+//! The same function serves the host's view and the plugin's own: only the root differs.
+
+use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
+use caravan_types::{AllocId, VolumeKey};
+use std::path::{Path, PathBuf};
+
+/// Folder of the stages.
+pub const STAGING: &str = "staging";
+/// Folder of what is published to allocations.
+pub const PER_ALLOC: &str = "per-alloc";
+
+/// Longest name of a file on Linux (`NAME_MAX`).
+const NAME_MAX: usize = 255;
+
+/// The places of one use of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePaths {
+    /// Where the volume is staged, shared by all allocations that use it in the same way.
+    pub staging: PathBuf,
+    /// The allocation's own folder for the volume: parent of the publish target.
+    pub alloc_dir: PathBuf,
+    /// The target of the publish call. The plugin makes it, we make its parent.
+    pub publish: PathBuf,
+}
+
+/// Why an id cannot be part of a path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {id:?} cannot name a directory: {problem}")]
+pub struct PathError {
+    /// What kind of id.
+    pub what: &'static str,
+    /// The id.
+    pub id: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+/// Checks that an id is one component of a path and nothing else.
+pub fn check_component(what: &'static str, id: &str) -> Result<(), PathError> {
+    let problem = if id.is_empty() {
+        "it is empty"
+    } else if id == "." || id == ".." {
+        "it has a meaning of its own in paths"
+    } else if id.contains('/') {
+        "it contains a slash"
+    } else if id.contains('\0') {
+        "it contains a NUL character"
+    } else if id.len() > NAME_MAX {
+        "it is longer than 255 bytes"
+    } else {
+        return Ok(());
+    };
+    Err(PathError { what, id: id.to_owned(), problem })
+}
+
+/// The folder name of a way of use, for example `rw-file-system-single-node-writer`.
+pub fn usage_dir(usage: &Usage) -> String {
+    let access = if usage.read_only { "ro" } else { "rw" };
+    format!("{access}-{}-{}", usage.attachment_mode, usage.access_mode)
+}
+
+/// The reverse of [`usage_dir`]: none when the name was not made by it.
+pub fn parse_usage_dir(name: &str) -> Option<Usage> {
+    let (access, rest) = name.split_once('-')?;
+    let read_only = match access {
+        "ro" => true,
+        "rw" => false,
+        _ => return None,
+    };
+    let attachment = [AttachmentMode::FileSystem, AttachmentMode::BlockDevice, AttachmentMode::Unknown]
+        .into_iter()
+        .find_map(|mode| Some((mode, rest.strip_prefix(mode.as_str())?.strip_prefix('-')?)));
+    let (attachment_mode, access_text) = attachment?;
+    let access_mode: AccessMode = access_text.parse().ok()?;
+    Some(Usage { read_only, attachment_mode, access_mode })
+}
+
+/// The places of a volume below `root`, for one way of use and one allocation.
+///
+/// Fails when the namespace, the volume's id or the allocation's id is not a plain name: ids come from
+/// users, and `..` must not lead out of the root.
+pub fn for_use(
+    root: &Path,
+    volume: &VolumeKey,
+    usage: &Usage,
+    alloc: &AllocId,
+) -> Result<VolumePaths, PathError> {
+    check_component("namespace", volume.namespace.as_str())?;
+    check_component("volume id", volume.id.as_str())?;
+    check_component("allocation id", alloc.as_str())?;
+    let usage = usage_dir(usage);
+    let staging = root.join(STAGING).join(volume.namespace.as_str()).join(volume.id.as_str()).join(&usage);
+    let alloc_dir = root.join(PER_ALLOC).join(alloc.as_str()).join(volume.id.as_str());
+    let publish = alloc_dir.join(&usage);
+    Ok(VolumePaths { staging, alloc_dir, publish })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn usage() -> Usage {
+        Usage {
+            read_only: false,
+            attachment_mode: AttachmentMode::FileSystem,
+            access_mode: AccessMode::SingleNodeWriter,
+        }
+    }
+
+    #[test]
+    fn paths_follow_the_documented_template() {
+        let key = VolumeKey::new("default", "data[0]");
+        let paths = for_use(Path::new("/csi"), &key, &usage(), &AllocId::new("a1")).unwrap();
+        let text = |p: &Path| p.to_str().unwrap().to_owned();
+        assert_eq!(text(&paths.staging), "/csi/staging/default/data[0]/rw-file-system-single-node-writer");
+        assert_eq!(text(&paths.alloc_dir), "/csi/per-alloc/a1/data[0]");
+        assert_eq!(text(&paths.publish), "/csi/per-alloc/a1/data[0]/rw-file-system-single-node-writer");
+    }
+
+    #[test]
+    fn ids_that_lead_elsewhere_are_refused_by_name() {
+        for id in ["", ".", "..", "a/b", "/etc", "nul\0"] {
+            let key = VolumeKey::new("default", id);
+            let error = for_use(Path::new("/csi"), &key, &usage(), &AllocId::new("a")).unwrap_err();
+            assert_eq!(error.what, "volume id", "{id:?}");
+        }
+        let key = VolumeKey::new("..", "a");
+        let error = for_use(Path::new("/csi"), &key, &usage(), &AllocId::new("a")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "namespace \"..\" cannot name a directory: it has a meaning of its own in paths"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_id_leads_out_of_the_root(namespace in ".*", id in ".*", alloc in ".*") {
+            let key = VolumeKey::new(namespace, id);
+            if let Ok(paths) = for_use(Path::new("/r"), &key, &usage(), &AllocId::new(alloc)) {
+                for path in [paths.staging, paths.publish] {
+                    prop_assert!(path.starts_with("/r"));
+                    prop_assert!(!path.components().any(|c| c == std::path::Component::ParentDir));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_usages_read_back() {
+        for read_only in [false, true] {
+            for attachment_mode in [AttachmentMode::FileSystem, AttachmentMode::BlockDevice] {
+                for access_mode in [AccessMode::SingleNodeWriter, AccessMode::MultiNodeMultiWriter] {
+                    let usage = Usage { read_only, attachment_mode, access_mode };
+                    assert_eq!(parse_usage_dir(&usage_dir(&usage)), Some(usage));
+                }
+            }
+        }
+        assert_eq!(parse_usage_dir("lost+found"), None);
+    }
+}

@@ -1,0 +1,322 @@
+//! What the servers do next about a claim.
+//!
+//! [`next`] compares the record with what is known of the plugin, the node and the volume's other
+//! claims. It is asked again after every change and at every time that it named; asking twice is
+//! harmless. Whatever waits, waits with a reason that a user can be told.
+
+use crate::claim::owes_detach;
+use crate::lease::Lease;
+use caravan_types::UnixNanos;
+use caravan_types::node::{Node, NodeStatus};
+use caravan_types::plugin::Plugin;
+use caravan_types::volume::{Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
+
+/// Whether a node can act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is in contact.
+    Here,
+    /// Its heartbeats stopped; `since` is when the servers said so.
+    Silent {
+        /// When.
+        since: UnixNanos,
+    },
+    /// There is no such node any more.
+    Unknown,
+}
+
+impl Presence {
+    /// The presence of a node by its record.
+    pub fn of(node: Option<&Node>) -> Self {
+        match node {
+            None => Self::Unknown,
+            Some(node) => match node.status {
+                NodeStatus::Ready | NodeStatus::Initializing => Self::Here,
+                NodeStatus::Down | NodeStatus::Disconnected => {
+                    Self::Silent { since: UnixNanos(node.status_updated_at.saturating_mul(1_000_000_000)) }
+                }
+            },
+        }
+    }
+}
+
+/// Everything that the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The volume; none when its record was removed by force.
+    pub volume: Option<&'a Volume>,
+    /// The claim in question.
+    pub claim: &'a Claim,
+    /// The volume's other claims; those that are gone may be among them.
+    pub others: &'a [&'a Claim],
+    /// The claim's plugin.
+    pub plugin: Option<&'a Plugin>,
+    /// The claim's node.
+    pub node: Presence,
+    /// Spans of the fence.
+    pub lease: Lease,
+    /// Now.
+    pub now: UnixNanos,
+}
+
+/// What to do next about a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Record the intention (`IntendAttach`), call ControllerPublish, record the outcome.
+    Attach {
+        /// The plugin's id of the node.
+        external_node_id: String,
+    },
+    /// The plugin does not attach: record `Attached` without a call.
+    MarkAttached {
+        /// The plugin's id of the node.
+        external_node_id: String,
+    },
+    /// Record the intention (`IntendDetach`), call ControllerUnpublish, record the outcome.
+    Detach,
+    /// Another claim on the node still uses the attachment: record `LeftAttached` without a call.
+    LeaveAttached,
+    /// Nothing is left: record `Freed`.
+    Free,
+    /// The node vanished: record `Fence`.
+    Fence {
+        /// When the volume may be handed on.
+        until: UnixNanos,
+    },
+    /// Only the client or another claim can bring it on.
+    WaitForClient {
+        /// One sentence.
+        reason: String,
+    },
+    /// The plugin must become healthy or tell what it can.
+    WaitForPlugin {
+        /// One sentence.
+        reason: String,
+    },
+    /// Look again at this time.
+    WaitUntil {
+        /// When.
+        time: UnixNanos,
+        /// One sentence.
+        reason: String,
+    },
+    /// Nothing: in use, or over.
+    Nothing,
+}
+
+impl Action {
+    /// The sentence of a wait.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::WaitForClient { reason }
+            | Self::WaitForPlugin { reason }
+            | Self::WaitUntil { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// What to do next.
+pub fn next(facts: &Facts<'_>) -> Action {
+    match facts.claim.phase {
+        ClaimPhase::Reserved | ClaimPhase::Attaching => attach(facts),
+        ClaimPhase::Attached => {
+            client(facts, &format!("waits for node {} to mount the volume", facts.claim.node_id.short()))
+        }
+        ClaimPhase::Mounted | ClaimPhase::Gone => Action::Nothing,
+        ClaimPhase::Releasing => release(facts, "unpublish"),
+        ClaimPhase::Unpublished => release(facts, "unstage"),
+        ClaimPhase::Unstaged | ClaimPhase::Detaching => detach(facts),
+        ClaimPhase::Fencing => fence(facts),
+    }
+}
+
+fn client(facts: &Facts<'_>, reason: &str) -> Action {
+    let claim = facts.claim;
+    let reason = if claim.last_error.is_empty() {
+        reason.to_owned()
+    } else {
+        format!("{reason} (try {} failed: {})", claim.tries, claim.last_error)
+    };
+    Action::WaitForClient { reason }
+}
+
+/// The wait that an earlier failure asks for.
+fn backoff(facts: &Facts<'_>) -> Option<Action> {
+    let claim = facts.claim;
+    (claim.next_try > facts.now).then(|| Action::WaitUntil {
+        time: claim.next_try,
+        reason: if claim.last_error.is_empty() {
+            "waits for its next try".to_owned()
+        } else {
+            format!("try {} failed: {}", claim.tries, claim.last_error)
+        },
+    })
+}
+
+/// A healthy controller must be there for a call.
+fn need_controller(facts: &Facts<'_>, what: &str) -> Result<(), Action> {
+    let id = &facts.claim.plugin_id;
+    let reason = match facts.plugin {
+        None => format!("plugin {:?} is not known: nothing can {what} the volume", id.as_str()),
+        Some(plugin) if plugin.controllers.values().any(|c| c.healthy) => return Ok(()),
+        Some(_) => format!("plugin {:?} has no healthy controller to {what} the volume", id.as_str()),
+    };
+    Err(Action::WaitForPlugin { reason })
+}
+
+fn attach(facts: &Facts<'_>) -> Action {
+    try_attach(facts).unwrap_or_else(|wait| wait)
+}
+
+fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
+    let claim = facts.claim;
+    if facts.node != Presence::Here {
+        return Err(client(facts, &format!("node {} is not in contact", claim.node_id.short())));
+    }
+    match facts.volume.map(|v| v.phase) {
+        Some(VolumePhase::Ready) => {}
+        Some(VolumePhase::Creating) => return Err(client(facts, "waits for the volume to be created")),
+        Some(VolumePhase::Deleting) => return Err(client(facts, "the volume is being deleted")),
+        None => return Err(client(facts, "the volume does not exist any more")),
+    }
+    if let Some(other) = in_the_way(facts) {
+        let reason = format!(
+            "waits for the claim of allocation {} on node {} to end ({})",
+            other.id.alloc.short(),
+            other.node_id.short(),
+            other.phase.as_str()
+        );
+        return Err(client(facts, &reason));
+    }
+    if let Some(wait) = backoff(facts) {
+        return Err(wait);
+    }
+    // The intention is durable: the outcome of an earlier call is not known, so it is made again.
+    if claim.phase == ClaimPhase::Attaching {
+        need_controller(facts, "attach")?;
+        return Ok(Action::Attach { external_node_id: claim.external_node_id.clone() });
+    }
+    let id = claim.plugin_id.as_str();
+    let Some(plugin) = facts.plugin else {
+        return Err(Action::WaitForPlugin { reason: format!("plugin {id:?} is not known") });
+    };
+    let Some(attaches) = plugin.attaches() else {
+        let reason = format!(
+            "it is not known yet whether plugin {id:?} attaches volumes: no healthy controller has told"
+        );
+        return Err(Action::WaitForPlugin { reason });
+    };
+    let external_node_id = external_node_id(plugin, claim);
+    if !attaches {
+        return Ok(Action::MarkAttached { external_node_id: external_node_id.unwrap_or_default() });
+    }
+    let Some(external_node_id) = external_node_id else {
+        let node = claim.node_id.short();
+        let reason = format!("plugin {id:?} has not told its id of node {node} yet");
+        return Err(Action::WaitForPlugin { reason });
+    };
+    need_controller(facts, "attach")?;
+    Ok(Action::Attach { external_node_id })
+}
+
+fn external_node_id(plugin: &Plugin, claim: &Claim) -> Option<String> {
+    if !claim.external_node_id.is_empty() {
+        return Some(claim.external_node_id.clone());
+    }
+    let info = plugin.nodes.get(&claim.node_id)?.node_info.as_ref()?;
+    (!info.id.is_empty()).then(|| info.id.clone())
+}
+
+/// A claim that must end before this one may be attached: one on another node when either allows only
+/// one node or both write and only one may, or a detach under way from this very node.
+fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
+    let claim = facts.claim;
+    facts.others.iter().copied().filter(|c| c.phase.holds() && c.id != claim.id).find(|other| {
+        if other.node_id == claim.node_id {
+            return other.phase == ClaimPhase::Detaching;
+        }
+        // Of two that are only reserved, the later one waits; otherwise they would wait for each other.
+        let later = (other.create_index, &other.id) > (claim.create_index, &claim.id);
+        if other.phase == ClaimPhase::Reserved && later {
+            return false;
+        }
+        let single_node = other.access_mode.single_node() || claim.access_mode.single_node();
+        let single_writer = other.access_mode.single_writer() || claim.access_mode.single_writer();
+        let both_write = other.mode == ClaimMode::Write && claim.mode == ClaimMode::Write;
+        single_node || (single_writer && both_write)
+    })
+}
+
+fn release(facts: &Facts<'_>, what: &str) -> Action {
+    match facts.node {
+        Presence::Here => {
+            let node = facts.claim.node_id.short();
+            client(facts, &format!("waits for node {node} to {what} the volume"))
+        }
+        Presence::Silent { since } => {
+            Action::Fence { until: facts.lease.hand_over_at(since.max(UnixNanos(0))) }
+        }
+        Presence::Unknown => Action::Fence { until: facts.lease.hand_over_at(facts.now) },
+    }
+}
+
+fn fence(facts: &Facts<'_>) -> Action {
+    let claim = facts.claim;
+    match facts.node {
+        // It renews its lease, so time proves nothing any more: its own word is needed.
+        Presence::Here => {
+            return client(
+                facts,
+                &format!("node {} is back: waits for it to unpublish the volume", claim.node_id.short()),
+            );
+        }
+        // It was back and went silent again.
+        Presence::Silent { since } if facts.lease.hand_over_at(since) > claim.fence_until => {
+            return Action::Fence { until: facts.lease.hand_over_at(since) };
+        }
+        Presence::Silent { .. } | Presence::Unknown => {}
+    }
+    if facts.now < claim.fence_until {
+        let node = claim.node_id.short();
+        return Action::WaitUntil {
+            time: claim.fence_until,
+            reason: format!("node {node} is not in contact: waits until its tasks have certainly ended"),
+        };
+    }
+    detach(facts)
+}
+
+fn detach(facts: &Facts<'_>) -> Action {
+    let claim = facts.claim;
+    if claim.needs_attach == Some(false) && claim.phase != ClaimPhase::Detaching {
+        return Action::Free;
+    }
+    let heir = facts.others.iter().find(|other| {
+        other.phase.holds()
+            && other.id != claim.id
+            && other.node_id == claim.node_id
+            && owes_detach(claim.phase, other.phase)
+    });
+    match heir {
+        // A call may already have been made; repeating it would take the volume away from the other.
+        Some(other) if claim.phase == ClaimPhase::Detaching => {
+            let reason =
+                format!("allocation {} uses the attachment on the same node", other.id.alloc.short());
+            return client(facts, &reason);
+        }
+        Some(_) => return Action::LeaveAttached,
+        None => {}
+    }
+    if let Some(wait) = backoff(facts) {
+        return wait;
+    }
+    match need_controller(facts, "detach") {
+        Ok(()) => Action::Detach,
+        Err(wait) => wait,
+    }
+}
+
+#[cfg(test)]
+#[path = "reconcile_tests.rs"]
+mod tests;

@@ -1,0 +1,279 @@
+use super::*;
+use crate::claim;
+use caravan_types::command::ClaimStep;
+use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
+use caravan_types::volume::{AccessMode, AttachmentMode, ClaimId, MountProof};
+use caravan_types::{NodeId, VolumeKey};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const NOW: UnixNanos = UnixNanos(1_000_000_000_000);
+
+fn plugin(attaches: Option<bool>) -> Plugin {
+    let node = CsiInfo {
+        healthy: true,
+        node_info: Some(CsiNodeInfo { id: "ext-n1".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let other = CsiInfo {
+        healthy: true,
+        node_info: Some(CsiNodeInfo { id: "ext-n2".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let mut plugin = Plugin {
+        id: "p".into(),
+        controller_required: true,
+        nodes: BTreeMap::from([("n1".into(), node), ("n2".into(), other)]),
+        ..Default::default()
+    };
+    if let Some(supports_attach_detach) = attaches {
+        let info = CsiControllerInfo { supports_attach_detach, ..Default::default() };
+        let report = CsiInfo { healthy: true, controller_info: Some(info), ..Default::default() };
+        plugin.controllers.insert("n1".into(), report);
+    }
+    plugin
+}
+
+fn held(alloc: &str, node: &str, phase: ClaimPhase) -> Claim {
+    Claim {
+        id: ClaimId { volume: VolumeKey::new("default", "data"), alloc: alloc.into() },
+        node_id: node.into(),
+        plugin_id: "p".into(),
+        mode: ClaimMode::Write,
+        access_mode: AccessMode::SingleNodeWriter,
+        attachment_mode: AttachmentMode::FileSystem,
+        needs_attach: if phase == ClaimPhase::Reserved { None } else { Some(true) },
+        external_node_id: if phase == ClaimPhase::Reserved { String::new() } else { "ext-n1".into() },
+        phase,
+        ..Claim::default()
+    }
+}
+
+fn decide(claim: &Claim, others: &[&Claim], plugin: Option<&Plugin>, node: Presence) -> Action {
+    let volume = Volume::default();
+    next(&Facts { volume: Some(&volume), claim, others, plugin, node, lease: Lease::default(), now: NOW })
+}
+
+#[test]
+fn a_reserved_claim_is_attached_marked_or_waits_but_never_skips() {
+    let claim = held("a", "n1", ClaimPhase::Reserved);
+    let attach = decide(&claim, &[], Some(&plugin(Some(true))), Presence::Here);
+    assert_eq!(attach, Action::Attach { external_node_id: "ext-n1".into() });
+    let mark = decide(&claim, &[], Some(&plugin(Some(false))), Presence::Here);
+    assert_eq!(mark, Action::MarkAttached { external_node_id: "ext-n1".into() });
+    let unknown = decide(&claim, &[], Some(&plugin(None)), Presence::Here);
+    assert_eq!(
+        unknown.reason(),
+        Some("it is not known yet whether plugin \"p\" attaches volumes: no healthy controller has told")
+    );
+    assert!(matches!(decide(&claim, &[], None, Presence::Here), Action::WaitForPlugin { .. }));
+    let silent = decide(&claim, &[], Some(&plugin(Some(true))), Presence::Silent { since: NOW });
+    assert!(matches!(silent, Action::WaitForClient { .. }));
+}
+
+#[test]
+fn attaching_waits_for_the_plugins_id_of_the_node() {
+    let claim = held("a", "n9", ClaimPhase::Reserved);
+    let action = decide(&claim, &[], Some(&plugin(Some(true))), Presence::Here);
+    assert_eq!(action.reason(), Some("plugin \"p\" has not told its id of node n9 yet"));
+}
+
+#[test]
+fn failed_tries_wait_with_the_plugins_words() {
+    let mut claim = held("a", "n1", ClaimPhase::Attaching);
+    claim.tries = 2;
+    claim.last_error = "out of targets".into();
+    claim.next_try = NOW.plus(crate::retry::delay(2));
+    assert_eq!(
+        decide(&claim, &[], Some(&plugin(Some(true))), Presence::Here),
+        Action::WaitUntil { time: claim.next_try, reason: "try 2 failed: out of targets".into() }
+    );
+    claim.next_try = NOW;
+    assert!(matches!(decide(&claim, &[], Some(&plugin(Some(true))), Presence::Here), Action::Attach { .. }));
+}
+
+#[test]
+fn a_single_node_volume_waits_for_its_claims_on_other_nodes() {
+    let claim = held("b", "n2", ClaimPhase::Reserved);
+    for attaches in [true, false] {
+        let plugin = plugin(Some(attaches));
+        for phase in [ClaimPhase::Mounted, ClaimPhase::Unstaged, ClaimPhase::Detaching, ClaimPhase::Fencing] {
+            let old = held("a", "n1", phase);
+            let action = decide(&claim, &[&old], Some(&plugin), Presence::Here);
+            assert!(
+                action.reason().is_some_and(|r| r.contains("waits for the claim of allocation a on node n1")),
+                "{phase:?}: {action:?}"
+            );
+        }
+        let gone = held("a", "n1", ClaimPhase::Gone);
+        assert_eq!(decide(&claim, &[&gone], Some(&plugin), Presence::Here).reason(), None);
+    }
+}
+
+#[test]
+fn of_two_reserved_claims_only_the_later_waits() {
+    let first = Claim { create_index: 1, ..held("a", "n1", ClaimPhase::Reserved) };
+    let second = Claim { create_index: 2, ..held("b", "n2", ClaimPhase::Reserved) };
+    let plugin = plugin(Some(true));
+    assert!(matches!(decide(&first, &[&second], Some(&plugin), Presence::Here), Action::Attach { .. }));
+    assert!(decide(&second, &[&first], Some(&plugin), Presence::Here).reason().is_some());
+}
+
+#[test]
+fn the_attachment_is_left_to_a_claim_that_still_uses_it() {
+    let claim = held("a", "n1", ClaimPhase::Unstaged);
+    let plugin = plugin(Some(true));
+    let user = held("b", "n1", ClaimPhase::Mounted);
+    assert_eq!(decide(&claim, &[&user], Some(&plugin), Presence::Here), Action::LeaveAttached);
+    let reserved = held("b", "n1", ClaimPhase::Reserved);
+    assert_eq!(decide(&claim, &[&reserved], Some(&plugin), Presence::Here), Action::Detach);
+    let elsewhere = held("b", "n2", ClaimPhase::Mounted);
+    assert_eq!(decide(&claim, &[&elsewhere], Some(&plugin), Presence::Here), Action::Detach);
+    let twin = held("b", "n1", ClaimPhase::Unstaged);
+    assert_eq!(decide(&claim, &[&twin], Some(&plugin), Presence::Here), Action::Detach);
+}
+
+#[test]
+fn a_new_claim_waits_for_a_detach_under_way_on_its_node() {
+    let detaching = held("a", "n1", ClaimPhase::Detaching);
+    let claim = held("b", "n1", ClaimPhase::Reserved);
+    let action = decide(&claim, &[&detaching], Some(&plugin(Some(true))), Presence::Here);
+    assert!(matches!(action, Action::WaitForClient { .. }));
+}
+
+#[test]
+fn detaching_needs_a_healthy_controller_and_says_so() {
+    let claim = held("a", "n1", ClaimPhase::Detaching);
+    let mut plugin = plugin(Some(true));
+    assert_eq!(decide(&claim, &[], Some(&plugin), Presence::Here), Action::Detach);
+    for report in plugin.controllers.values_mut() {
+        report.healthy = false;
+    }
+    let action = decide(&claim, &[], Some(&plugin), Presence::Here);
+    assert_eq!(action.reason(), Some("plugin \"p\" has no healthy controller to detach the volume"));
+    let free = Claim { needs_attach: Some(false), phase: ClaimPhase::Unstaged, ..claim };
+    assert_eq!(decide(&free, &[], None, Presence::Here), Action::Free);
+}
+
+#[test]
+fn a_vanished_node_is_fenced_and_then_let_go() {
+    let lease = Lease::default();
+    let releasing = held("a", "n1", ClaimPhase::Releasing);
+    let plugin = plugin(Some(true));
+    let since = UnixNanos(NOW.0 - 1_000_000_000);
+    let until = lease.hand_over_at(since);
+    assert_eq!(decide(&releasing, &[], Some(&plugin), Presence::Silent { since }), Action::Fence { until });
+    assert!(matches!(decide(&releasing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
+
+    let mut fencing = Claim { fence_until: until, ..held("a", "n1", ClaimPhase::Fencing) };
+    let waits = decide(&fencing, &[], Some(&plugin), Presence::Silent { since });
+    assert!(matches!(waits, Action::WaitUntil { time, .. } if time == until));
+    // Back in contact: time proves nothing, the client must.
+    assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
+    // Silent anew: the fence grows.
+    let anew = decide(&fencing, &[], Some(&plugin), Presence::Silent { since: NOW });
+    assert_eq!(anew, Action::Fence { until: lease.hand_over_at(NOW) });
+    fencing.fence_until = NOW;
+    assert_eq!(decide(&fencing, &[], Some(&plugin), Presence::Unknown), Action::Detach);
+    fencing.needs_attach = Some(false);
+    assert_eq!(decide(&fencing, &[], None, Presence::Unknown), Action::Free);
+}
+
+/// Carries an action out the way a server does: intention, call that works, outcome.
+fn carry_out(c: &Claim, action: &Action, now: UnixNanos) -> Option<Claim> {
+    let steps = match action {
+        Action::Attach { external_node_id } => vec![
+            ClaimStep::IntendAttach { external_node_id: external_node_id.clone() },
+            ClaimStep::Attached {
+                publish_context: BTreeMap::new(),
+                needs_attach: true,
+                external_node_id: external_node_id.clone(),
+            },
+        ],
+        Action::MarkAttached { external_node_id } => vec![ClaimStep::Attached {
+            publish_context: BTreeMap::new(),
+            needs_attach: false,
+            external_node_id: external_node_id.clone(),
+        }],
+        Action::Detach => vec![ClaimStep::IntendDetach, ClaimStep::Freed],
+        Action::LeaveAttached => vec![ClaimStep::LeftAttached],
+        Action::Free => vec![ClaimStep::Freed],
+        Action::Fence { until } => vec![ClaimStep::Fence { until: *until }],
+        _ => return None,
+    };
+    Some(steps.iter().fold(c.clone(), |c, s| claim::step(&c, s, now).expect("actions are legal steps")))
+}
+
+proptest! {
+    /// Several claims of one volume with random ends and node losses: every action is a legal step,
+    /// an attachment is never taken from a node where another claim is attached or mounted, and in the
+    /// end, with all released, every claim is gone and every attachment undone.
+    #[test]
+    fn all_claims_end_and_no_attachment_is_lost(
+        nodes in prop::collection::vec(0_usize..2, 1..5),
+        events in prop::collection::vec((0_usize..5, 0_usize..5), 0..60),
+        attaches in any::<bool>(),
+    ) {
+        let plugin = plugin(Some(attaches));
+        let volume = Volume::default();
+        let mut now = NOW;
+        let mut silent: BTreeMap<NodeId, UnixNanos> = BTreeMap::new();
+        let mut attached: std::collections::BTreeSet<NodeId> = Default::default();
+        let mut claims: Vec<Claim> = nodes
+            .iter()
+            .enumerate()
+            .map(|(n, node)| Claim {
+                access_mode: AccessMode::MultiNodeMultiWriter,
+                create_index: n as u64,
+                ..held(&format!("a{n}"), &format!("n{}", node + 1), ClaimPhase::Reserved)
+            })
+            .collect();
+        let drain = (0..200).map(|n| (n % 5, 4)).chain((0..200).map(|n| (n % 5, [0, 1, 2][n / 5 % 3])));
+        for (who, what) in events.into_iter().chain(drain) {
+            let Some(c) = claims.get(who).cloned() else { continue };
+            let here = !silent.contains_key(&c.node_id);
+            now = now.plus(caravan_types::Nanos::from_secs(1));
+            let proof = ClaimStep::Mounted { proof: MountProof::default() };
+            let mut changed = None;
+            match what {
+                // The servers act.
+                0 => {
+                    let others: Vec<&Claim> = claims.iter().filter(|o| o.id != c.id).collect();
+                    let node = match silent.get(&c.node_id) {
+                        Some(since) => Presence::Silent { since: *since },
+                        None => Presence::Here,
+                    };
+                    let lease = Lease::default();
+                    let facts =
+                        Facts { volume: Some(&volume), claim: &c, others: &others, plugin: Some(&plugin), node, lease, now };
+                    let action = next(&facts);
+                    match &action {
+                        Action::Attach { .. } => { attached.insert(c.node_id.clone()); }
+                        Action::Detach => {
+                            let robbed = others.iter().any(|o| {
+                                o.node_id == c.node_id
+                                    && matches!(o.phase, ClaimPhase::Attached | ClaimPhase::Mounted)
+                            });
+                            prop_assert!(!robbed);
+                            attached.remove(&c.node_id);
+                        }
+                        _ => {}
+                    }
+                    changed = carry_out(&c, &action, now);
+                }
+                // The client acts.
+                1 if here => changed = [proof, ClaimStep::Unpublished, ClaimStep::Unstaged]
+                    .iter()
+                    .find_map(|s| claim::step(&c, s, now).ok()),
+                2 => changed = claim::step(&c, &ClaimStep::Release, now).ok(),
+                3 => { silent.insert(c.node_id.clone(), now); }
+                _ => { silent.remove(&c.node_id); }
+            }
+            if let Some(changed) = changed {
+                claims[who] = changed;
+            }
+        }
+        prop_assert!(claims.iter().all(|c| c.phase == ClaimPhase::Gone), "{:?}", claims.iter().map(|c| c.phase).collect::<Vec<_>>());
+        prop_assert!(attached.is_empty());
+    }
+}

@@ -1,0 +1,28 @@
+//! How long to wait after failures.
+
+use caravan_types::Nanos;
+
+const FIRST: i64 = 500_000_000;
+const CEILING: i64 = 60_000_000_000;
+
+/// The wait before the next try after `tries` failures in a row: half a second, doubled each time, at
+/// most one minute. No wait when nothing has failed yet.
+pub fn delay(tries: u32) -> Nanos {
+    let Some(doublings) = tries.checked_sub(1) else { return Nanos::ZERO };
+    // Seven doublings already exceed the ceiling.
+    Nanos((FIRST << doublings.min(7)).min(CEILING))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_minute() {
+        let seconds: Vec<f64> = [0, 1, 2, 3, 7, 8, 9, u32::MAX]
+            .iter()
+            .map(|tries| delay(*tries).to_std().as_secs_f64())
+            .collect();
+        assert_eq!(seconds, [0.0, 0.5, 1.0, 2.0, 32.0, 60.0, 60.0, 60.0]);
+    }
+}

@@ -1,0 +1,36 @@
+//! From where a volume can be reached (CSI specification, `Topology` and `NodeGetInfo`).
+
+use caravan_types::volume::Topology;
+
+/// Whether a node reaches a volume: one of the volume's topologies must be a subset of the segments
+/// that the plugin names for the node. A volume without topologies is reached from everywhere; one
+/// with topologies is never reached from a node whose plugin named none.
+pub fn accessible(volume: &[Topology], node: Option<&Topology>) -> bool {
+    if volume.is_empty() {
+        return true;
+    }
+    let Some(node) = node else { return false };
+    volume
+        .iter()
+        .any(|topology| topology.segments.iter().all(|(key, value)| node.segments.get(key) == Some(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology(pairs: &[(&str, &str)]) -> Topology {
+        Topology { segments: pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect() }
+    }
+
+    #[test]
+    fn one_topology_must_be_a_subset_of_the_nodes() {
+        let node = topology(&[("zone", "z1"), ("rack", "r1")]);
+        assert!(accessible(&[], None));
+        assert!(accessible(&[topology(&[("zone", "z1")])], Some(&node)));
+        assert!(accessible(&[topology(&[("zone", "z2")]), topology(&[("rack", "r1")])], Some(&node)));
+        assert!(!accessible(&[topology(&[("zone", "z1"), ("rack", "r2")])], Some(&node)));
+        assert!(!accessible(&[topology(&[("shelf", "1")])], Some(&node)));
+        assert!(!accessible(&[topology(&[("zone", "z1")])], None));
+    }
+}
