@@ -65,7 +65,7 @@ pub enum ClientError {
     TaskNotRunning(String),
     /// A driver refused.
     #[error("{0}")]
-    Driver(#[from] crate::driver::DriverFault),
+    Driver(#[from] caravan_drivers::Error),
     /// A CSI plugin refused or cannot be reached.
     #[error("{0}")]
     Csi(#[from] crate::csi::CsiFault),

@@ -5,16 +5,19 @@
 
 use caravan_types::PluginId;
 use caravan_types::volume::{AttachmentMode, ClaimId, MountProof, Usage};
+use caravan_volumes::paths::{PathError, VolumePaths, for_use};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
-/// How far a claim got on this node. The order is the order of life; each of the first two is an intent whose
-/// outcome is not known.
+/// How far a claim got on this node. The order is the order of life; `Staging`, `Publishing` and
+/// `Unpublishing` are intents whose outcome is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum MountPhase {
-    /// Staging is about to begin or under way.
+    /// The servers granted it; the plugin was not called yet.
     #[default]
+    Granted,
+    /// Staging is about to begin or under way.
     Staging,
     /// Staged (or no stage is needed); publishing is about to begin or under way.
     Publishing,
@@ -67,49 +70,20 @@ impl ClaimEntry {
     }
     /// Whether it keeps its stage from being ended.
     pub(crate) fn holds_stage(&self) -> bool {
-        self.stages && self.phase < MountPhase::Unstaged
+        self.stages && self.phase > MountPhase::Granted && self.phase < MountPhase::Unstaged
     }
     /// Whether the stage is known to have been made for it.
     pub(crate) fn is_staged(&self) -> bool {
         self.stages && matches!(self.phase, MountPhase::Publishing | MountPhase::Mounted)
     }
-    /// Staging directory below a root (`storage` section 3.5).
-    pub(crate) fn staging_path(&self, root: &Path) -> PathBuf {
-        let volume = &self.claim.volume;
-        root.join("staging")
-            .join(volume.namespace.as_str())
-            .join(volume.id.as_str())
-            .join(usage_name(self.usage))
+    /// The places on the host. Fails for ids that would lead out of the plugin root.
+    pub(crate) fn on_host(&self) -> Result<VolumePaths, PathError> {
+        for_use(&self.host_root, &self.claim.volume, &self.usage, &self.claim.alloc)
     }
-    /// Publish target below a root.
-    pub(crate) fn target_path(&self, root: &Path) -> PathBuf {
-        root.join("per-alloc")
-            .join(self.claim.alloc.as_str())
-            .join(self.claim.volume.id.as_str())
-            .join(usage_name(self.usage))
+    /// The same places as the plugin sees them.
+    pub(crate) fn in_plugin(&self) -> Result<VolumePaths, PathError> {
+        for_use(&self.plugin_root, &self.claim.volume, &self.usage, &self.claim.alloc)
     }
-    /// Refuses ids that would leave the plugin root.
-    pub(crate) fn check_paths(&self) -> Result<(), String> {
-        let volume = &self.claim.volume;
-        for (what, id) in [
-            ("volume id", volume.id.as_str()),
-            ("namespace", volume.namespace.as_str()),
-            ("allocation id", self.claim.alloc.as_str()),
-        ] {
-            let mut parts = Path::new(id).components();
-            let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(one)), None) if one == id);
-            if !plain || id.contains('\0') {
-                return Err(format!("the {what} {id:?} cannot be part of a path"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// `rw-file-system-single-node-writer` and the like.
-pub(crate) fn usage_name(usage: Usage) -> String {
-    let mode = if usage.read_only { "ro" } else { "rw" };
-    format!("{mode}-{}-{}", usage.attachment_mode, usage.access_mode)
 }
 
 /// Whether what is published is a device.
@@ -185,27 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_of_the_reference() {
-        let e = entry("a1", MountPhase::Mounted);
-        let root = Path::new("/local/csi");
-        let usage = "rw-file-system-multi-node-multi-writer";
-        assert_eq!(e.staging_path(root), Path::new("/local/csi/staging/default/data").join(usage));
-        assert_eq!(e.target_path(root), Path::new("/local/csi/per-alloc/a1/data").join(usage));
-    }
-
-    #[test]
-    fn ids_that_leave_the_root_are_refused() {
-        for id in ["..", ".", "a/b", "", "/etc"] {
-            let mut e = entry("a1", MountPhase::Staging);
-            e.claim.volume.id = id.into();
-            assert!(e.check_paths().is_err(), "{id:?}");
-        }
-        let mut e = entry("a1", MountPhase::Staging);
-        e.claim.volume.id = "data[0]".into();
-        e.check_paths().unwrap();
-    }
-
-    #[test]
     fn equal_uses_share_a_stage_and_other_uses_do_not() {
         let a = entry("a", MountPhase::Mounted);
         let mut b = entry("b", MountPhase::Mounted);
@@ -216,7 +169,8 @@ mod tests {
         assert!(ledger.is_last_user(&a) && !ledger.staged_by_another(&a));
     }
 
-    const PHASES: [MountPhase; 6] = [
+    const PHASES: [MountPhase; 7] = [
+        MountPhase::Granted,
         MountPhase::Staging,
         MountPhase::Publishing,
         MountPhase::Mounted,
@@ -228,7 +182,7 @@ mod tests {
     proptest! {
         /// However claims come and go, a stage is ended by exactly the last one that holds it.
         #[test]
-        fn only_the_last_user_ends_the_stage(phases in prop::collection::vec(0usize..6, 1..6)) {
+        fn only_the_last_user_ends_the_stage(phases in prop::collection::vec(0usize..7, 1..6)) {
             let entries: Vec<_> =
                 phases.iter().enumerate().map(|(n, p)| entry(&n.to_string(), PHASES[*p])).collect();
             let mut ledger = Ledger::new(entries);

@@ -66,6 +66,9 @@ pub enum CsiFault {
     /// A path would leave its root.
     #[error("{0}")]
     Path(String),
+    /// An id cannot be part of a path.
+    #[error(transparent)]
+    Id(#[from] caravan_volumes::paths::PathError),
     /// The plugin reported success, and the mount is not there.
     #[error("the plugin reported success, but nothing is mounted at {}", .0.display())]
     NotMounted(PathBuf),

@@ -61,13 +61,13 @@ impl VolumeManager {
                 phase: MountPhase::Unstaged,
                 ..Default::default()
             };
-            entry.check_paths().map_err(CsiFault::Path)?;
+            entry.on_host()?;
             if let Ok(lent) = known {
                 entry.host_root.clone_from(&lent.instance.registration.host_root);
                 entry.plugin_root.clone_from(&lent.instance.registration.plugin_root);
                 entry.stages = lent.info.node_info.is_some_and(|n| n.requires_node_stage_volume);
-                let traces = [entry.target_path(&entry.host_root), entry.staging_path(&entry.host_root)];
-                if traces.iter().any(|t| t.symlink_metadata().is_ok()) {
+                let host = entry.on_host()?;
+                if [host.publish, host.staging].iter().any(|t| t.symlink_metadata().is_ok()) {
                     entry.phase = MountPhase::Unpublishing;
                 }
             }
@@ -85,11 +85,9 @@ impl VolumeManager {
             tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "ending a left-over claim");
             self.release(entry.claim.clone());
         }
-        let known = |path: &Path| {
-            entries.iter().any(|e| {
-                path.starts_with(e.target_path(&e.host_root)) || path.starts_with(e.staging_path(&e.host_root))
-            })
-        };
+        let places: Vec<_> = entries.iter().filter_map(|e| e.on_host().ok()).collect();
+        let known =
+            |path: &Path| places.iter().any(|p| path.starts_with(&p.publish) || path.starts_with(&p.staging));
         let table = match MountTable::read() {
             Ok(table) => table,
             Err(error) => {
@@ -146,6 +144,11 @@ impl VolumeManager {
         if entry.phase == MountPhase::Unstaged {
             return Ok(());
         }
+        if entry.phase == MountPhase::Granted {
+            entry.phase = MountPhase::Unstaged;
+            return self.write(entry).await;
+        }
+        let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
         let lent = self.inner.plugins.plugin(PluginRole::Node, &entry.plugin, PLUGIN_PATIENCE).await?;
         let client = &lent.instance.client;
         if entry.phase < MountPhase::Unpublished {
@@ -153,31 +156,30 @@ impl VolumeManager {
             self.write(entry.clone()).await?;
             let request = NodeUnpublishRequest {
                 volume_id: entry.external_id.clone(),
-                target_path: entry.target_path(&entry.plugin_root),
+                target_path: inside.publish,
             };
             match client.node_unpublish(request).await {
                 // The volume is gone: what may still be mounted is looked at below.
                 Err(error) if error.is_not_found() => {}
                 other => other?,
             }
-            let target = entry.target_path(&entry.host_root);
-            if is_published(&target, is_device(entry.usage)) {
-                return Err(CsiFault::StillMounted(target));
+            if is_published(&host.publish, is_device(entry.usage)) {
+                return Err(CsiFault::StillMounted(host.publish));
             }
-            clear(&target, &entry.host_root)?;
+            clear(&host.publish, &entry.host_root)?;
             entry.phase = MountPhase::Unpublished;
             self.write(entry.clone()).await?;
         }
         if entry.stages && self.lock().is_last_user(&entry) {
             let request = NodeUnstageRequest {
                 volume_id: entry.external_id.clone(),
-                staging_target_path: entry.staging_path(&entry.plugin_root),
+                staging_target_path: inside.staging,
             };
             match client.node_unstage(request).await {
                 Err(error) if error.is_not_found() => {}
                 other => other?,
             }
-            let staging = entry.staging_path(&entry.host_root);
+            let staging = host.staging;
             if is_mount_point(&staging).unwrap_or_else(|e| !e.is_not_found()) {
                 return Err(CsiFault::StillMounted(staging));
             }

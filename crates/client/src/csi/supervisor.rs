@@ -5,10 +5,10 @@ use super::probe;
 use super::registry::{Registration, Registry};
 use super::CsiFault;
 use crate::clock;
-use crate::driver::{Isolation, TaskMount};
 use caravan_csi::{CsiClient, Deadlines};
+use caravan_drivers::{FsIsolation as Isolation, Mount, Propagation};
 use caravan_types::alloc::{TaskEvent, event};
-use caravan_types::job::{CsiPluginConfig, CsiPluginType, PropagationMode};
+use caravan_types::job::{CsiPluginConfig, CsiPluginType};
 use caravan_types::plugin::PluginRole;
 use caravan_types::{AllocId, Nanos};
 use std::collections::BTreeMap;
@@ -108,21 +108,21 @@ impl PluginTask {
     }
 
     /// What the task must see of the host.
-    pub(crate) fn mounts(&self) -> Vec<TaskMount> {
+    pub(crate) fn mounts(&self) -> Vec<Mount> {
         if self.isolation == Isolation::None {
             return Vec::new();
         }
-        let shared = |host: &Path, task: &str| TaskMount {
-            host: host.to_owned(),
-            task: task.to_owned(),
+        let shared = |host: &Path, task: &str| Mount {
+            host_path: host.to_owned(),
+            task_path: task.into(),
             read_only: false,
-            propagation: PropagationMode::Bidirectional,
+            propagation: Propagation::Bidirectional,
         };
-        let devices = TaskMount {
-            host: "/dev".into(),
-            task: "/dev".to_owned(),
+        let devices = Mount {
+            host_path: "/dev".into(),
+            task_path: "/dev".into(),
             read_only: false,
-            propagation: PropagationMode::Private,
+            propagation: Propagation::Private,
         };
         vec![
             shared(&self.socket_dir, &self.config.mount_dir),
@@ -256,7 +256,7 @@ mod tests {
     fn an_isolated_plugin_gets_its_directories_mounted() {
         let plugin = plan(CsiPluginType::Node, Isolation::Chroot);
         let mounts = plugin.mounts();
-        let pairs: Vec<_> = mounts.iter().map(|m| (m.host.to_str().unwrap(), m.task.as_str())).collect();
+        let pairs: Vec<_> = mounts.iter().map(|m| (m.host_path.to_str().unwrap(), m.task_path.to_str().unwrap())).collect();
         assert_eq!(
             pairs,
             [("/state/csi/plugins/a1", "/csi"), ("/state/csi/node/disk", "/local/csi"), ("/dev", "/dev")]

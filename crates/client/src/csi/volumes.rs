@@ -83,6 +83,19 @@ impl VolumeManager {
     /// is idempotent).
     pub(crate) async fn mount(&self, grant: &ClaimGrant) -> Result<MountProof, CsiFault> {
         let claim = &grant.claim;
+        if self.entry(&claim.id).is_none_or(|e| e.generation != claim.generation) {
+            // Known before anything else: whatever becomes of this, the claim is handed back.
+            let entry = ClaimEntry {
+                claim: claim.id.clone(),
+                generation: claim.generation,
+                alias: claim.alias.clone(),
+                plugin: claim.plugin_id.clone(),
+                external_id: grant.external_volume_id.clone(),
+                usage: claim.usage(),
+                ..Default::default()
+            };
+            self.write(entry).await?;
+        }
         let _turn = self.turn(&claim.id.volume).await;
         let lent = self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE).await?;
         let registration = &lent.instance.registration;
@@ -101,7 +114,7 @@ impl VolumeManager {
             phase: MountPhase::Staging,
             proof: None,
         };
-        entry.check_paths().map_err(CsiFault::Path)?;
+        entry.on_host()?;
         if let Some(known) = known
             && known.phase == MountPhase::Mounted
             && known.generation == entry.generation
@@ -130,17 +143,17 @@ impl VolumeManager {
     ) -> Result<MountProof, CsiFault> {
         let capability = capability(entry.usage, grant.mount_options.as_ref())?;
         let client = &lent.instance.client;
-        let staging = entry.staging_path(&entry.host_root);
+        let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
         if entry.stages {
-            make_dir(&entry.host_root, &staging, "create staging directory")?;
+            make_dir(&entry.host_root, &host.staging, "create staging directory")?;
             let there = self.lock().staged_by_another(&entry)
-                && (is_device(entry.usage) || is_mount_point(&staging).map_err(kernel("look at the stage"))?);
+                && (is_device(entry.usage) || is_mount_point(&host.staging).map_err(kernel("look at the stage"))?);
             if !there {
                 client
                     .node_stage(NodeStageRequest {
                         volume_id: entry.external_id.clone(),
                         publish_context: grant.claim.publish_context.clone(),
-                        staging_target_path: entry.staging_path(&entry.plugin_root),
+                        staging_target_path: inside.staging.clone(),
                         capability: capability.clone(),
                         secrets: grant.secrets.expose().clone().into(),
                         context: grant.volume_context.clone(),
@@ -150,16 +163,14 @@ impl VolumeManager {
         }
         entry.phase = MountPhase::Publishing;
         self.write(entry.clone()).await?;
-        let target = entry.target_path(&entry.host_root);
-        if let Some(parent) = target.parent() {
-            make_dir(&entry.host_root, parent, "create allocation directory")?;
-        }
+        make_dir(&entry.host_root, &host.alloc_dir, "create allocation directory")?;
+        let target = host.publish;
         client
             .node_publish(NodePublishRequest {
                 volume_id: entry.external_id.clone(),
                 publish_context: grant.claim.publish_context.clone(),
-                staging_target_path: entry.stages.then(|| entry.staging_path(&entry.plugin_root)),
-                target_path: entry.target_path(&entry.plugin_root),
+                staging_target_path: entry.stages.then(|| inside.staging.clone()),
+                target_path: inside.publish,
                 capability,
                 readonly: entry.usage.read_only,
                 secrets: grant.secrets.expose().clone().into(),
@@ -188,12 +199,13 @@ impl VolumeManager {
         let entry = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted);
         let entry = entry.ok_or_else(|| CsiFault::Unknown(alias.to_owned()))?;
         check(&entry)?;
-        Ok(entry.target_path(&entry.host_root))
+        Ok(entry.on_host()?.publish)
     }
 
     /// Whether a plugin root still holds a volume for a live or ending allocation.
     pub(crate) fn uses_plugin(&self, plugin: &PluginId) -> usize {
-        self.lock().entries().filter(|e| e.plugin == *plugin && e.phase < MountPhase::Unstaged).count()
+        let called = |e: &&ClaimEntry| e.phase > MountPhase::Granted && e.phase < MountPhase::Unstaged;
+        self.lock().entries().filter(|e| e.plugin == *plugin).filter(called).count()
     }
 
     /// Watches the ledger.
@@ -292,7 +304,7 @@ fn proof(target: &Path) -> Result<MountProof, CsiFault> {
 fn check(entry: &ClaimEntry) -> Result<(), CsiFault> {
     let changed = |what: String| CsiFault::Changed { volume: entry.claim.volume.id.to_string(), what };
     let Some(made) = &entry.proof else { return Err(changed("there is no proof of its mount".to_owned())) };
-    let target = entry.target_path(&entry.host_root);
+    let target = entry.on_host()?.publish;
     if !is_published(&target, is_device(entry.usage)) {
         return Err(changed(format!("nothing is mounted at {}", target.display())));
     }

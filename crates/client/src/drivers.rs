@@ -1,9 +1,9 @@
 //! All drivers of the client: fingerprinted at once and again and again, changes written into the node.
 
-use super::{DriverFingerprint, TaskDriver};
 use crate::clock;
 use crate::config::ClientConfig;
 use crate::node::NodeState;
+use caravan_drivers::{Driver, Fingerprint, Health};
 use caravan_types::Time;
 use caravan_types::node::DriverInfo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,16 +17,16 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// The drivers. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct DriverManager {
-    drivers: Arc<BTreeMap<String, Arc<dyn TaskDriver>>>,
+    drivers: Arc<BTreeMap<String, Arc<dyn Driver>>>,
     node: NodeState,
     /// Drivers that have not told anything yet.
     silent: Arc<watch::Sender<BTreeSet<String>>>,
-    logged: Arc<Mutex<BTreeMap<String, DriverFingerprint>>>,
+    logged: Arc<Mutex<BTreeMap<String, Fingerprint>>>,
 }
 
 impl DriverManager {
     /// The drivers that the options let through (`driver.allowlist`, `driver.denylist`).
-    pub(crate) fn new(drivers: Vec<Arc<dyn TaskDriver>>, config: &ClientConfig, node: NodeState) -> Self {
+    pub(crate) fn new(drivers: Vec<Arc<dyn Driver>>, config: &ClientConfig, node: NodeState) -> Self {
         let allowed = config.option_list("driver.allowlist").filter(|l| !l.is_empty());
         let denied = config.option_list("driver.denylist").unwrap_or_default();
         let lets = |name: &str| {
@@ -39,7 +39,7 @@ impl DriverManager {
     }
 
     /// The driver of a name.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<dyn TaskDriver>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<dyn Driver>> {
         self.drivers.get(name).cloned()
     }
 
@@ -71,15 +71,10 @@ impl DriverManager {
         }
     }
 
-    fn told(&self, name: &str, found: DriverFingerprint) {
+    fn told(&self, name: &str, found: Fingerprint) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.get(name) != Some(&found) {
-            let state = match (found.detected, found.healthy) {
-                (false, _) => "undetected",
-                (true, false) => "unhealthy",
-                (true, true) => "healthy",
-            };
-            tracing::info!(driver = name, state, description = found.description, "driver");
+            tracing::info!(driver = name, state = %found.state, description = found.description, "driver");
             logged.insert(name.to_owned(), found.clone());
         }
         drop(logged);
@@ -87,8 +82,8 @@ impl DriverManager {
             name,
             DriverInfo {
                 attributes: found.attributes,
-                detected: found.detected,
-                healthy: found.healthy,
+                detected: found.state != Health::Undetected,
+                healthy: found.state == Health::Healthy,
                 health_description: found.description,
                 update_time: Time(clock::now().0),
             },
