@@ -85,7 +85,17 @@ impl Consensus {
         config.validate()?;
         let closed = CancellationToken::new();
         let (log, snapshots) = open(&config, closed.clone()).await?;
+        let on_disk = matches!(config.storage, Storage::Dir(_));
         let machine = Machine::new(Box::new(state_machine), snapshots);
+        Self::launch(config, log, machine, on_disk.then_some(closed)).await
+    }
+
+    async fn launch(
+        config: Config,
+        log: LogStore,
+        machine: Machine,
+        closed: Option<CancellationToken>,
+    ) -> Result<(Handle, Service), Error> {
         let raft = openraft_config(&config)?;
         let raft = Raft::new(config.node_id.0, raft, Network(Alone), log, machine).await.map_err(fatal)?;
         if let Err(error) = lead(&raft, &config).await {
@@ -94,8 +104,7 @@ impl Consensus {
             return Err(error);
         }
         let (publish, leadership) = watch::channel(current_leadership(&raft));
-        let on_disk = matches!(config.storage, Storage::Dir(_));
-        let service = Service { raft: raft.clone(), publish, closed: on_disk.then_some(closed) };
+        let service = Service { raft: raft.clone(), publish, closed };
         Ok((Handle { raft, leadership }, service))
     }
 }
@@ -345,5 +354,30 @@ impl Service {
             tracing::warn!("the replicated log is still open although it was shut down");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::storage_tests::Counter;
+
+    #[tokio::test]
+    async fn a_failed_flush_fails_the_proposal_and_ends_the_service() {
+        let broken = Arc::new(AtomicBool::new(false));
+        let machine = Machine::new(Box::<Counter>::default(), SnapshotStore::memory());
+        let log = LogStore::breakable(&broken);
+        let (handle, service) =
+            Consensus::launch(Config::memory(ServerId(1)), log, machine, None).await.unwrap();
+        let service = tokio::spawn(service.run(CancellationToken::new()));
+        handle.propose(b"kept".to_vec()).await.unwrap();
+
+        broken.store(true, Ordering::SeqCst);
+        let error = handle.propose(b"lost".to_vec()).await.unwrap_err();
+        assert!(matches!(error, Error::Fatal { .. }), "{error}");
+        let Err(Error::Fatal { source }) = service.await.unwrap() else { panic!("it went on") };
+        assert!(source.to_string().contains("no space left"), "{source}");
     }
 }

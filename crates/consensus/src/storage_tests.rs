@@ -19,7 +19,7 @@ use crate::{BoxError, Error, ServerId, StateMachine};
 
 /// Remembers how many commands it saw.
 #[derive(Debug, Default)]
-struct Counter(u64);
+pub(crate) struct Counter(u64);
 
 impl StateMachine for Counter {
     fn apply(&mut self, _index: u64, _command: &[u8]) -> Vec<u8> {
@@ -131,4 +131,75 @@ async fn a_command_is_never_shown_in_debug_output() {
     let shown = format!("{:?}", entry(0, "topsecret"));
     assert!(!shown.contains("topsecret"), "{shown}");
     assert!(!shown.contains(&format!("{:?}", b"topsecret")), "{shown}");
+}
+
+mod model {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Append(u64),
+        /// Keep all but this many at the end.
+        Truncate(u64),
+        /// Drop this many at the front.
+        Purge(u64),
+        Reopen,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1..150u64).prop_map(Step::Append),
+            1 => (0..20u64).prop_map(Step::Truncate),
+            1 => (1..200u64).prop_map(Step::Purge),
+            1 => Just(Step::Reopen),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever happens to the log, it holds the indexes after `purged` up to `last`.
+        #[test]
+        fn the_log_is_what_was_done_to_it(steps in proptest::collection::vec(step(), 1..25)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let dir = tempfile::tempdir().unwrap();
+                let (mut log, mut closed) = open(dir.path()).unwrap();
+                let (mut first, mut next) = (0, 0);
+                let id = |index| log_id::<TypeConfig>(1, 1, index);
+                for step in steps {
+                    match step {
+                        Step::Append(count) => {
+                            log.blocking_append((next..next + count).map(|index| entry(index, "x"))).await.unwrap();
+                            next += count;
+                        }
+                        Step::Truncate(count) => {
+                            // openraft never removes what is applied, purged entries least of all.
+                            let keep = next.saturating_sub(count).max(first);
+                            log.truncate_after(keep.checked_sub(1).map(id)).await.unwrap();
+                            next = keep;
+                        }
+                        Step::Purge(count) => {
+                            let upto = (first + count).min(next);
+                            if let Some(last) = upto.checked_sub(1) {
+                                log.purge(id(last)).await.unwrap();
+                                first = upto;
+                            }
+                        }
+                        Step::Reopen => {
+                            drop(log);
+                            closed.cancelled().await;
+                            (log, closed) = open(dir.path()).unwrap();
+                        }
+                    }
+                    let state = log.get_log_state().await.unwrap();
+                    assert_eq!(state.last_purged_log_id, first.checked_sub(1).map(id));
+                    assert_eq!(state.last_log_id, next.checked_sub(1).map(id));
+                    assert_eq!(indexes(&mut log).await, (first..next).collect::<Vec<_>>());
+                }
+            });
+        }
+    }
 }

@@ -1,1 +1,28 @@
-//! The Driver trait with its conformance suite; raw_exec, exec and mock.
+//! The [`Driver`] trait with its conformance suite; raw_exec, exec and mock.
+//!
+//! A driver starts tasks and answers about them. It keeps nothing on disk: what it needs to find a task again is
+//! in the [`TaskHandle`] that the client stores. [`RawExecDriver`] and [`ExecDriver`] run each task under a shim
+//! (`docs/design/shim.md`), which is why tasks outlive the agent; [`MockDriver`] runs nothing at all.
+
+mod config;
+pub mod conformance;
+mod driver;
+mod error;
+mod exec;
+mod ids;
+mod mock;
+mod raw_exec;
+mod supervised;
+mod task;
+
+pub use driver::{Capabilities, Driver, Fingerprint, FsIsolation, Health};
+pub use error::{Error, Result};
+pub use exec::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, ExecDriver, ExecOptions, NamespaceMode};
+pub use ids::IdRanges;
+pub use mock::MockDriver;
+pub use raw_exec::{RawExecDriver, RawExecOptions};
+pub use supervised::ShimCommand;
+pub use task::{
+    ExecOutput, ExitResult, LogConfig, Mount, Propagation, Resources, TaskConfig, TaskDirs, TaskHandle,
+    TaskId, TaskState, TaskStatus, Usage,
+};

@@ -76,9 +76,15 @@ impl Plugin {
             )));
         }
         self.store.save(&record)?;
-        match record.backing {
-            Backing::Directory => store::make_directory(&data)?,
-            Backing::Image { fs } => mounts::make_image(&data, fs, record.capacity)?,
+        let made = match record.backing {
+            Backing::Directory => store::make_directory(&data),
+            Backing::Image { fs } => mounts::make_image(&data, fs, record.capacity),
+        };
+        if let Err(error) = made {
+            // Nobody knows the id yet, so nobody would ever delete it. What cannot be undone now, the next
+            // creation of the name removes; the error of the making is the one to tell.
+            let _ = store::remove_data(&data, record.backing).and_then(|()| self.store.forget(&record.id));
+            return Err(error);
         }
         data.parent().map_or(Ok(()), store::sync_directory)?;
         record.phase = Phase::Ready;

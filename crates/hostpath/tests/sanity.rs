@@ -6,10 +6,11 @@ mod support;
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
-use support::Plugin;
+use rustix::process::Signal;
+use support::{Plugin, is_asleep, until};
 
 const INSTALL: &str =
     "GOBIN=$PWD/.tools/bin go install github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0";
@@ -30,14 +31,22 @@ fn csi_sanity() -> PathBuf {
 
 fn sanity(flags: &[&str], suite_flags: &[&str]) {
     let plugin = Plugin::start(flags);
-    let output = Command::new(csi_sanity())
+    // While it connects, csi-sanity 5.4.0 looks at the state of its connection twice in a row, and when
+    // the connection gets ready between the two looks, waits a minute and fails. So the connection gets
+    // ready only once csi-sanity waits for it.
+    plugin.signal(Signal::STOP);
+    let suite = Command::new(csi_sanity())
         .arg(format!("--csi.endpoint={}", plugin.socket().display()))
         .arg(format!("--csi.mountdir={}", plugin.path("mount").display()))
         .arg(format!("--csi.stagingdir={}", plugin.path("staging").display()))
         .arg("--ginkgo.no-color")
         .args(suite_flags)
-        .output()
-        .expect("csi-sanity runs");
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("csi-sanity starts");
+    until("csi-sanity waits for its connection", || plugin.is_connected_to() && is_asleep(suite.id()));
+    plugin.signal(Signal::CONT);
+    let output = suite.wait_with_output().expect("csi-sanity ends");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "csi-sanity failed with {flags:?}:\n{text}\n{}", plugin.log());
     assert!(text.contains("0 Failed"), "{text}");

@@ -139,3 +139,57 @@ pub(crate) async fn refuse(mut io: BoxIo, error: RpcError) {
     // The other side may be gone already, which changes nothing.
     let _ = tokio::time::timeout(Duration::from_secs(1), talk).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Secret;
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+    }
+
+    async fn after(bytes: &[u8]) -> Result<(Role, Hello), RpcError> {
+        let (mut near, far) = tokio::io::duplex(bytes.len().max(1));
+        near.write_all(bytes).await.unwrap();
+        drop(near);
+        let mut io: BoxIo = Box::new(far);
+        read_hello(&mut io).await
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_bytes_do_more_than_be_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            run(async { assert!(after(&bytes).await.is_err()) });
+        }
+
+        #[test]
+        fn a_greeting_arrives_whole_or_not_at_all(
+            region in ".{0,40}",
+            node_id in ".{0,40}",
+            reversed in any::<bool>(),
+            cut in 0..400usize,
+        ) {
+            run(async {
+                let identity = PeerIdentity::Client { node_id, secret: Secret::new("s") };
+                let hello = Hello { version: VERSION, region, identity };
+                let role = if reversed { Role::Reversed } else { Role::Rpc };
+                let (near, mut far) = tokio::io::duplex(4096);
+                let mut near: BoxIo = Box::new(near);
+                write_frame(&mut near, Some(role as u8), &hello).await.unwrap();
+                drop(near);
+                let mut bytes = Vec::new();
+                far.read_to_end(&mut bytes).await.unwrap();
+
+                assert_eq!(after(&bytes).await, Ok((role, hello)));
+                if cut < bytes.len() {
+                    assert!(after(&bytes[..cut]).await.is_err());
+                }
+            });
+        }
+    }
+}

@@ -35,7 +35,10 @@ impl Core {
         })?;
         let applied = self.log.propose(bytes).await?;
         let mut outcome: Outcome = rmp_serde::from_slice(&applied.response).map_err(|e| {
-            ServerError::new(crate::Kind::Internal, format!("the outcome of command {kind} cannot be read: {e}"))
+            ServerError::new(
+                crate::Kind::Internal,
+                format!("the outcome of command {kind} cannot be read: {e}"),
+            )
         })?;
         outcome.index = applied.index;
         Ok(outcome)
@@ -87,7 +90,7 @@ impl StateMachine for Machine {
 
     fn snapshot(&self) -> Capture {
         let root = self.0.snapshot();
-        Box::new(move || Ok(caravan_state::encode(&root)?))
+        Box::new(move || Ok(caravan_state::encode(&root)))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError> {

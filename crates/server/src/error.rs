@@ -95,6 +95,7 @@ impl From<ServerError> for RpcError {
             Kind::Unavailable => Code::Unavailable,
             Kind::Internal => Code::Internal,
         };
-        Self::new(code, error.message).with_http_status(error.http_status())
+        let status = error.http_status();
+        Self::new(code, error.message).with_http_status(status)
     }
 }

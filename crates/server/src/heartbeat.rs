@@ -26,7 +26,11 @@ pub struct HeartbeatConfig {
 
 impl Default for HeartbeatConfig {
     fn default() -> Self {
-        Self { min_ttl: Duration::from_secs(10), grace: Duration::from_secs(10), failover: Duration::from_secs(30) }
+        Self {
+            min_ttl: Duration::from_secs(10),
+            grace: Duration::from_secs(10),
+            failover: Duration::from_secs(30),
+        }
     }
 }
 
@@ -109,7 +113,8 @@ impl Heartbeats {
         tracing::warn!(%node, "heartbeat missed: the node counts as down");
         let evals = node_evals::for_node(&root, &node, Trigger::NodeUpdate, now);
         let event = event("Cluster", "Node heartbeat missed", now);
-        let change = Change::NodeStatus { node: node.clone(), status: NodeStatus::Down, event: Some(event), evals };
+        let change =
+            Change::NodeStatus { node: node.clone(), status: NodeStatus::Down, event: Some(event), evals };
         if let Err(error) = self.core.commit(change).await {
             tracing::error!(%node, %error, "a node that is down could not be recorded; trying again");
             self.expect(node, self.config.grace);

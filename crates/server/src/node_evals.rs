@@ -28,10 +28,8 @@ pub(crate) fn evaluation(job: &Job, trigger: Trigger, now: UnixNanos) -> Evaluat
 /// Evaluations of the jobs with live allocations on the node, and of all system jobs.
 pub(crate) fn for_node(root: &Root, node: &NodeId, trigger: Trigger, now: UnixNanos) -> Vec<Evaluation> {
     let with_allocs = root.allocs_by_node(node).filter(|a| !a.terminal()).map(|a| a.job_key());
-    let system = root
-        .jobs()
-        .filter(|job| job.kind == JobType::System && !job.is_stopped())
-        .map(|job| job.key());
+    let system =
+        root.jobs().filter(|job| job.kind == JobType::System && !job.is_stopped()).map(|job| job.key());
     let keys: BTreeSet<JobKey> = with_allocs.chain(system).collect();
     keys.iter()
         .filter_map(|key| root.job(key))

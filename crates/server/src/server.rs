@@ -70,15 +70,17 @@ impl Service {
     ///
     /// # Errors
     /// If the log cannot be opened.
-    pub async fn start(config: ServerConfig, registry: ReverseRegistry) -> Result<(Handle, Self), ServerError> {
+    pub async fn start(
+        config: ServerConfig,
+        registry: ReverseRegistry,
+    ) -> Result<(Handle, Self), ServerError> {
         let store = Arc::new(Store::default());
         let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
             .await
             .map_err(|e| ServerError::unavailable(chain(&e)))?;
         let core = Core { store, log };
         // Everything committed before the restart is applied before anybody asks.
-        let applied = core.log.barrier().await?;
-        core.store.settle(applied);
+        core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
         let (planner, planner_service) = Planner::new(core.clone());

@@ -69,7 +69,7 @@ impl Worker {
                 return Ok(());
             }
             let params = Params { now: self.core.now(), seed: rand::random() };
-            let mut decision = caravan_scheduler::schedule(&*root, eval, &params);
+            let mut decision = caravan_scheduler::schedule(&root, eval, &params);
             decision.eval.snapshot_index = root.index();
             let decision = keep_blocked(decision);
             let mut evals = vec![decision.eval];
@@ -80,7 +80,9 @@ impl Worker {
             }
             match self.planner.submit(decision.plan, evals).await? {
                 Submitted::Whole => return Ok(()),
-                Submitted::Partly { index } => self.core.store.wait_for_index(index).await,
+                Submitted::Partly { index } => {
+                    self.core.store.wait_for_index(index).await;
+                }
             }
         }
         let failed = Evaluation {

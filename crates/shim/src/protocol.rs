@@ -53,6 +53,8 @@ pub struct Started {
     pub shim: ProcessRef,
     /// The task's first process, by its id on the host.
     pub task: ProcessRef,
+    /// When it was started, in nanoseconds since 1970.
+    pub started_unix_ns: u64,
     /// What could not be had and is done without, a sentence each.
     pub degraded: Vec<String>,
 }

@@ -109,13 +109,14 @@ impl Server {
                 }
                 None => Stdio { input: null.as_fd(), output: null.as_fd(), error: null.as_fd() },
             };
+            let started_unix_ns = unix_now();
             let launched = launch(&spec, &around, &spec.command, &stdio)?;
             let lost = || Error::Launch("the task's process vanished".into());
             let task = PidFd::open(launched.pid)?.ok_or_else(lost)?;
             let identity = identity(launched.pid)?;
-            Ok((launched.notes, task, identity, outputs))
+            Ok((launched.notes, task, identity, outputs, started_unix_ns))
         })();
-        let (notes, task, identity, outputs) = match launched {
+        let (notes, task, identity, outputs, started_unix_ns) = match launched {
             Ok(parts) => parts,
             Err(error) => {
                 around.end();
@@ -124,7 +125,8 @@ impl Server {
             }
         };
         degraded.extend(notes);
-        let started = Started { shim: self::identity(std::process::id())?, task: identity, degraded };
+        let started =
+            Started { shim: self::identity(std::process::id())?, task: identity, started_unix_ns, degraded };
         Ok(Self {
             spec,
             started,

@@ -36,6 +36,11 @@ pub fn lookup(spec: &str) -> Result<Account> {
     Ok(account)
 }
 
+/// The user that the calling process acts as.
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 fn find_user(user: &str) -> Result<Account> {
     let failed =
         |errno: nix::Error| Error::Call { operation: "read the users of the host", source: errno.into() };

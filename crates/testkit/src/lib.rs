@@ -1,1 +1,23 @@
-//! What whole-system tests share: agents as real processes, waiting with deadlines, mount and claim checks.
+//! What whole-system tests share: agents as real processes, a small HTTP client, waiting with deadlines,
+//! and looks at the mount table.
+//!
+//! Everything is synchronous: a test is a story about processes, told from outside.
+
+mod agent;
+mod cli;
+mod http;
+mod job;
+mod mounts;
+mod wait;
+
+pub use agent::{Agent, AgentOptions};
+pub use cli::{Output, program};
+pub use http::{Reply, request};
+pub use job::{Plugin, Writer, plugin_job, volume_spec, writer_job};
+pub use mounts::{children, mounts_below, process_alive, start_time};
+pub use wait::{eventually, eventually_within};
+
+/// A directory of the workspace.
+pub fn workspace(path: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}

@@ -311,7 +311,7 @@ fn commit(db: &Database, batch: &[Job]) -> Result<(), BoxError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use openraft::entry::EntryPayload;
@@ -322,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk whose flushes fail from a moment on.
+    /// A disk whose flushes fail while it is told so.
     #[derive(Debug)]
     struct Failing {
         inner: InMemoryBackend,
@@ -354,14 +354,18 @@ mod tests {
         }
     }
 
+    /// An empty log on a disk that breaks when the flag is set.
+    pub(in crate::log) fn breakable(broken: &Arc<AtomicBool>) -> Opened {
+        let backend = Failing { inner: InMemoryBackend::new(), broken: Arc::clone(broken) };
+        let db = Database::builder().create_with_backend(backend).unwrap();
+        init(&db, ServerId(1)).unwrap();
+        Opened { db, lock: tempfile::tempfile().unwrap() }
+    }
+
     #[tokio::test]
     async fn after_a_failed_flush_nothing_succeeds_any_more() {
         let broken = Arc::new(AtomicBool::new(false));
-        let backend = Failing { inner: InMemoryBackend::new(), broken: Arc::clone(&broken) };
-        let db = Database::builder().create_with_backend(backend).unwrap();
-        init(&db, ServerId(1)).unwrap();
-        let lock = tempfile::tempfile().unwrap();
-        let disk = Disk::start(Opened { db, lock }, Arc::default(), CancellationToken::new()).unwrap();
+        let disk = Disk::start(breakable(&broken), Arc::default(), CancellationToken::new()).unwrap();
 
         disk.save_vote(Vote::new(1, 1)).await.unwrap();
         broken.store(true, Ordering::SeqCst);

@@ -64,6 +64,15 @@ impl LogStore {
         Ok(Self { cache, disk: Some(Arc::new(disk)) })
     }
 
+    /// An empty log on a disk whose flushes fail once the flag is set.
+    #[cfg(test)]
+    pub(crate) fn breakable(broken: &Arc<std::sync::atomic::AtomicBool>) -> Self {
+        let cache = Arc::<Mutex<Cache>>::default();
+        let opened = disk::tests::breakable(broken);
+        let disk = Disk::start(opened, Arc::clone(&cache), CancellationToken::new()).unwrap();
+        Self { cache, disk: Some(Arc::new(disk)) }
+    }
+
     /// Last entry that is no longer in the log.
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.cache().purged

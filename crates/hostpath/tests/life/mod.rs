@@ -313,3 +313,21 @@ async fn a_creation_that_was_cut_off_is_made_anew() {
     assert!(error.to_string().contains("is there without a record; it is kept"), "{error}");
     assert!(image.exists());
 }
+
+#[tokio::test]
+async fn a_missing_program_is_named_and_nothing_is_left_of_the_attempt() {
+    let mut plugin = Plugin::prepare(&[]);
+    let mut command = plugin.command();
+    command.env("PATH", plugin.path("no-programs"));
+    plugin.start_command(command);
+    let client = plugin.client();
+    let error = client.create_volume(create("data", 8 << 20, &[("fs", "ext4")])).await.expect_err("no mkfs");
+    assert_eq!(
+        error.to_string(),
+        "CreateVolume failed with INTERNAL: mkfs.ext4 failed: it is not installed here (package e2fsprogs)"
+    );
+    for directory in ["state/records", "state/data", "state/locks"] {
+        assert_eq!(fs::read_dir(plugin.path(directory)).expect("it is there").count(), 0, "{directory}");
+    }
+    client.create_volume(create("data", 0, &[])).await.expect("a directory needs no program");
+}

@@ -7,6 +7,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use caravan_csi::{CsiClient, Deadlines};
@@ -76,10 +77,24 @@ impl Plugin {
         command
     }
 
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let child = self.process.as_ref().expect("it runs");
+        rustix::process::kill_process(Pid::from_child(child), signal).expect("it can be signalled");
+    }
+
+    /// Whether there is a connection to the socket, accepted or not.
+    pub fn is_connected_to(&self) -> bool {
+        let socket = self.socket().display().to_string();
+        let sockets = fs::read_to_string("/proc/net/unix").expect("there is a list of sockets");
+        // One line is the listener's own.
+        sockets.lines().filter(|line| line.ends_with(&socket)).count() > 1
+    }
+
     /// Sends a signal and waits for the end.
     pub fn end(&mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
         let mut child = self.process.take().expect("it runs");
-        rustix::process::kill_process(Pid::from_child(&child), signal).expect("it can be signalled");
         let status = child.wait().expect("it ends");
         self.reader.take().expect("it runs").join().expect("nobody panicked");
         status
@@ -135,6 +150,29 @@ pub fn outcome(mut command: Command) -> (Option<i32>, String) {
     let mut text = String::new();
     child.stderr.take().expect("it is piped").read_to_string(&mut text).expect("it is text");
     (child.wait().expect("it ends").code(), text)
+}
+
+/// Polls until it is so, for a minute at most.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether all threads of a process wait for something, at every one of many looks.
+pub fn is_asleep(process: u32) -> bool {
+    let sleeps = |thread: &Path| {
+        // The state follows the name, which is in parentheses: proc_pid_stat(5).
+        let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    };
+    (0..20).all(|_| {
+        std::thread::yield_now();
+        fs::read_dir(format!("/proc/{process}/task"))
+            .is_ok_and(|threads| threads.flatten().all(|thread| sleeps(&thread.path())))
+    })
 }
 
 fn mounts_below(directory: &Path) -> Vec<String> {

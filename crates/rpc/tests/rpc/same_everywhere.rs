@@ -93,6 +93,8 @@ async fn errors_keep_their_identity() {
             let got = way.channel.call::<Fail>(error.clone(), None).await.unwrap_err();
             assert_eq!(got, error, "{}", way.name);
         }
+        let long = RpcError::new(Code::Conflict, "why? ".repeat(1000));
+        assert_eq!(way.channel.call::<Fail>(long.clone(), None).await.unwrap_err(), long, "{}", way.name);
     })
     .await;
 }

@@ -13,7 +13,10 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
         errors.push("Task group must have at least one main task: one without a lifecycle block".into());
     }
     if job.kind == JobType::System && group.count > 1 {
-        errors.push(format!("Job task group {} has count {}. Count cannot exceed 1 with system scheduler", group.name, group.count));
+        errors.push(format!(
+            "Job task group {} has count {}. Count cannot exceed 1 with system scheduler",
+            group.name, group.count
+        ));
     }
     if group.tasks.iter().filter(|t| t.leader).count() > 1 {
         errors.push("Only one task may be marked as leader".into());
@@ -36,10 +39,8 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
     networks(&group.networks, &mut errors);
     volume::requests(job, group, &mut errors);
     if !group.services.is_empty() {
-        warnings.push(format!(
-            "group \"{}\": services are kept with the job but not registered yet",
-            group.name
-        ));
+        warnings
+            .push(format!("group \"{}\": services are kept with the job but not registered yet", group.name));
     }
     let mut names = HashSet::new();
     for (index, task) in group.tasks.iter().enumerate() {
@@ -90,7 +91,10 @@ fn networks(networks: &[Network], errors: &mut Vec<String>) {
                 errors.push(format!("Port label {} already in use", port.label));
             }
             if port.to < -1 || port.to > 65_535 {
-                errors.push(format!("Port \"{}\" cannot be mapped to a port ({}) greater than 65535", port.label, port.to));
+                errors.push(format!(
+                    "Port \"{}\" cannot be mapped to a port ({}) greater than 65535",
+                    port.label, port.to
+                ));
             }
         }
         for port in network.reserved_ports.iter().filter(|p| !p.ignore_collision) {

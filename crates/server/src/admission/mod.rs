@@ -62,7 +62,9 @@ pub fn check(job: &Job) -> Verdict {
     if job.kind == JobType::System && (!job.affinities.is_empty() || !job.spreads.is_empty()) {
         errors.push("System jobs may not have affinities or spreads".into());
     }
-    for (block, present) in [("periodic", job.periodic.is_some()), ("parameterized", job.parameterized_job.is_some())] {
+    for (block, present) in
+        [("periodic", job.periodic.is_some()), ("parameterized", job.parameterized_job.is_some())]
+    {
         if present {
             errors.push(format!("{block} jobs are not supported yet"));
         }
@@ -82,7 +84,11 @@ pub fn check(job: &Job) -> Verdict {
         if group.name.is_empty() {
             errors.push(format!("Job task group {} missing name", index + 1));
         } else if !names.insert(&group.name) {
-            errors.push(format!("Job task group {} redefines '{}' from an earlier group", index + 1, group.name));
+            errors.push(format!(
+                "Job task group {} redefines '{}' from an earlier group",
+                index + 1,
+                group.name
+            ));
         }
         let (found, warnings) = group::check(job, group);
         if !found.is_empty() {
@@ -114,7 +120,8 @@ pub fn joined_warnings(warnings: &[String]) -> String {
 
 fn constraints(list: &[Constraint], distinct_allowed: bool, errors: &mut Vec<String>) {
     for (index, constraint) in list.iter().enumerate() {
-        let mut complain = |text: String| errors.push(format!("Constraint {} validation failed: {text}", index + 1));
+        let mut complain =
+            |text: String| errors.push(format!("Constraint {} validation failed: {text}", index + 1));
         let operand = constraint.operand.as_str();
         match operand {
             "" => complain("Missing constraint operand".into()),
@@ -219,7 +226,10 @@ pub(crate) mod tests {
             job.task_groups[0].count = 2;
             job.task_groups[0].volumes.insert("data".into(), csi_request());
         });
-        assert!(text.contains("volume with single-node-writer access mode allows only one reader or writer"), "{text}");
+        assert!(
+            text.contains("volume with single-node-writer access mode allows only one reader or writer"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -240,9 +250,11 @@ pub(crate) mod tests {
     #[test]
     fn undefined_volumes_are_named() {
         let text = errors_of(|job| {
-            job.task_groups[0].tasks[0]
-                .volume_mounts
-                .push(VolumeMount { volume: "nope".into(), destination: "/x".into(), ..Default::default() });
+            job.task_groups[0].tasks[0].volume_mounts.push(VolumeMount {
+                volume: "nope".into(),
+                destination: "/x".into(),
+                ..Default::default()
+            });
         });
         assert!(text.contains("Volume Mount (0) references undefined volume nope"), "{text}");
     }

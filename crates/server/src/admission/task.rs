@@ -104,7 +104,9 @@ fn resources(task: &Task, errors: &mut Vec<String>) {
         ));
     }
     if resources.disk_mb > 0 {
-        errors.push("Task can't ask for disk resources, they have to be specified at the task group level.".into());
+        errors.push(
+            "Task can't ask for disk resources, they have to be specified at the task group level.".into(),
+        );
     }
     if !resources.networks.is_empty() {
         errors.push("networks of a task are not supported: use a network block in the group".into());

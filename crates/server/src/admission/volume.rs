@@ -7,7 +7,9 @@ pub(super) fn requests(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
     for (name, request) in &group.volumes {
         let mut found = Vec::new();
         one(job, group, request, &mut found);
-        errors.extend(found.into_iter().map(|e| format!("Task group volume validation for {name} failed: {e}")));
+        errors.extend(
+            found.into_iter().map(|e| format!("Task group volume validation for {name} failed: {e}")),
+        );
     }
 }
 
@@ -44,7 +46,9 @@ fn host(request: &VolumeRequest, errors: &mut Vec<String>) {
     }
     if matches!(
         mode,
-        AccessMode::MultiNodeReaderOnly | AccessMode::MultiNodeSingleWriter | AccessMode::MultiNodeMultiWriter
+        AccessMode::MultiNodeReaderOnly
+            | AccessMode::MultiNodeSingleWriter
+            | AccessMode::MultiNodeMultiWriter
     ) {
         errors.push(format!("host volumes cannot be mounted with {mode} access mode"));
     }
@@ -82,7 +86,9 @@ fn csi(group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<String>) {
 pub(super) fn mounts(group: &TaskGroup, task: &Task, errors: &mut Vec<String>) {
     for (index, mount) in task.volume_mounts.iter().enumerate() {
         if mount.volume.is_empty() {
-            errors.push(format!("Volume Mount ({index}) is invalid: \"volume mount references an empty volume\""));
+            errors.push(format!(
+                "Volume Mount ({index}) is invalid: \"volume mount references an empty volume\""
+            ));
             continue;
         }
         let Some(request) = group.volumes.get(&mount.volume) else {
@@ -98,7 +104,8 @@ pub(super) fn mounts(group: &TaskGroup, task: &Task, errors: &mut Vec<String>) {
                 mount.selinux_label
             ));
         }
-        if mount.propagation_mode == PropagationMode::Bidirectional && (request.read_only || mount.read_only) {
+        if mount.propagation_mode == PropagationMode::Bidirectional && (request.read_only || mount.read_only)
+        {
             errors.push(format!(
                 "Volume Mount ({index}) of volume {} is invalid: \"bidirectional propagation needs write access to the volume, but it is read-only\"",
                 mount.volume

@@ -43,7 +43,8 @@ impl BlockedSet {
     pub(crate) fn block(&mut self, eval: Arc<Evaluation>) -> (Blocked, Option<Arc<Evaluation>>) {
         let mut duplicate = None;
         if let Some(other) = self.by_job.get(&eval.job_key()).filter(|other| other.id != eval.id).cloned() {
-            let newer = (eval.snapshot_index, eval.create_index) >= (other.snapshot_index, other.create_index);
+            let newer =
+                (eval.snapshot_index, eval.create_index) >= (other.snapshot_index, other.create_index);
             if !newer {
                 return (Blocked::Waits, Some(eval));
             }
@@ -61,7 +62,8 @@ impl BlockedSet {
     fn missed(&self, eval: &Evaluation) -> bool {
         self.capacity_index > eval.snapshot_index
             || eval.missing_non_node_resources.iter().any(|name| {
-                self.named_index.get(name).copied().unwrap_or(self.forgotten_names_index) > eval.snapshot_index
+                self.named_index.get(name).copied().unwrap_or(self.forgotten_names_index)
+                    > eval.snapshot_index
             })
     }
 

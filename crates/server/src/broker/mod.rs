@@ -8,7 +8,7 @@ mod queue;
 use crate::core::Core;
 use crate::error::ServerError;
 use blocked::{Blocked, BlockedSet, Wake};
-use caravan_state::{ChangeSet, Changed, Root};
+use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
 use caravan_types::volume::{ClaimPhase, VolumePhase};
@@ -17,7 +17,6 @@ use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Default)]
@@ -90,7 +89,7 @@ impl Broker {
 
     /// Follows the state until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
-        let mut changes = self.core.store.subscribe();
+        let mut changes = self.core.store.feed();
         self.resync().await;
         loop {
             let next = self.sets().queue.tick(self.core.now());
@@ -99,10 +98,10 @@ impl Broker {
                 () = cancel.cancelled() => return,
                 () = until(next, self.core.now()) => {}
                 () = self.delays.notified() => {}
-                change = changes.recv() => match change {
-                    Ok(set) => self.follow(&set).await,
-                    Err(RecvError::Lagged(_)) => self.resync().await,
-                    Err(RecvError::Closed) => return,
+                change = changes.next() => match change {
+                    Some(FeedItem::Changes(set)) => self.follow(&set).await,
+                    Some(FeedItem::Resync) => self.resync().await,
+                    None => return,
                 },
             }
         }
@@ -140,7 +139,11 @@ impl Broker {
         self.cancel(duplicates).await;
     }
 
-    fn take_in(&self, eval: &Arc<Evaluation>, duplicates: &mut Vec<Arc<Evaluation>>) -> Option<Arc<Evaluation>> {
+    fn take_in(
+        &self,
+        eval: &Arc<Evaluation>,
+        duplicates: &mut Vec<Arc<Evaluation>>,
+    ) -> Option<Arc<Evaluation>> {
         let mut sets = self.sets();
         match eval.status {
             EvalStatus::Pending => {
@@ -169,10 +172,8 @@ impl Broker {
         if woken.is_empty() {
             return;
         }
-        let evals = woken
-            .iter()
-            .map(|eval| Evaluation { status: EvalStatus::Pending, ..(**eval).clone() })
-            .collect();
+        let evals =
+            woken.iter().map(|eval| Evaluation { status: EvalStatus::Pending, ..(**eval).clone() }).collect();
         self.write(evals, "woken evaluations could not be queued").await;
     }
 

@@ -203,7 +203,13 @@ impl Jobs {
         }
         let eval_id = eval.id.clone();
         let index = self.core.commit(Change::JobDeregister { key, purge, eval: Some(eval) }).await?;
-        Ok(JobRegistered { eval_id, eval_create_index: index, job_modify_index: index, warnings: String::new(), index })
+        Ok(JobRegistered {
+            eval_id,
+            eval_create_index: index,
+            job_modify_index: index,
+            warnings: String::new(),
+            index,
+        })
     }
 
     pub(crate) async fn evaluate(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
@@ -217,7 +223,13 @@ impl Jobs {
         let eval_id = eval.id.clone();
         let job_modify_index = job.modify_index;
         let index = self.core.commit(Change::Evals { evals: vec![eval] }).await?;
-        Ok(JobRegistered { eval_id, eval_create_index: index, job_modify_index, warnings: String::new(), index })
+        Ok(JobRegistered {
+            eval_id,
+            eval_create_index: index,
+            job_modify_index,
+            warnings: String::new(),
+            index,
+        })
     }
 
     /// Asks that an allocation be stopped and replaced.
@@ -231,8 +243,10 @@ impl Jobs {
             .ok_or_else(|| ServerError::new(Kind::NotFound, "job not found"))?;
         let eval = evaluation(&job, Trigger::AllocStop, now);
         let eval_id = eval.id.clone();
-        let transition = caravan_types::alloc::DesiredTransition { migrate: Some(true), ..Default::default() };
-        let change = Change::AllocTransitions { transitions: BTreeMap::from([(id, transition)]), evals: vec![eval] };
+        let transition =
+            caravan_types::alloc::DesiredTransition { migrate: Some(true), ..Default::default() };
+        let change =
+            Change::AllocTransitions { transitions: BTreeMap::from([(id, transition)]), evals: vec![eval] };
         let index = self.core.commit(change).await?;
         Ok((eval_id, index))
     }

@@ -45,7 +45,10 @@ impl Nodes {
             ("Datacenter", node.datacenter.is_empty()),
         ] {
             if empty {
-                return Err(ServerError::new(Kind::BadRequest, format!("missing node {field} for client registration")));
+                return Err(ServerError::new(
+                    Kind::BadRequest,
+                    format!("missing node {field} for client registration"),
+                ));
             }
         }
         let (root, now) = (self.core.snapshot(), self.core.now());
@@ -141,9 +144,9 @@ impl Nodes {
     pub(crate) fn watch(
         &self,
         request: wire::WatchAllocs,
-    ) -> Result<impl Stream<Item = Result<AllocDelta, RpcError>> + Send + 'static, ServerError> {
+    ) -> Result<impl Stream<Item = Result<AllocDelta, RpcError>> + Send + use<>, ServerError> {
         self.authentic(&request.node_id, &request.secret)?;
-        let feed = self.core.store.subscribe();
+        let feed = self.core.store.feed();
         let watch = AllocWatch { core: self.core.clone(), node: request.node_id, feed, sent: None };
         Ok(futures::stream::unfold(watch, |mut watch| async move {
             let delta = watch.next().await?;
@@ -169,9 +172,9 @@ impl AllocWatch {
                 self.sent = Some(allocs.iter().map(|a| (a.id.clone(), a.alloc_modify_index)).collect());
                 return Some(AllocDelta { index: root.index(), full: true, allocs, removed: Vec::new() });
             };
-            let set = match self.feed.recv().await? {
-                FeedItem::Changes(set) if !set.is_restore() => set,
-                _ => {
+            let set = match self.feed.next().await? {
+                FeedItem::Changes(set) => set,
+                FeedItem::Resync => {
                     self.sent = None;
                     continue;
                 }
@@ -201,11 +204,7 @@ fn delta<'a>(
                     delta.allocs.push(alloc.clone());
                 }
             }
-            Changed::AllocRemoved(id) => {
-                if sent.remove(id).is_some() {
-                    delta.removed.push(id.clone());
-                }
-            }
+            Changed::AllocRemoved(id) if sent.remove(id).is_some() => delta.removed.push(id.clone()),
             _ => {}
         }
     }

@@ -19,7 +19,8 @@ pub(crate) struct Accepted {
 
 /// Checks every placement against the newest state; stops are always accepted.
 pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
-    let mut accepted = Accepted { stops: plan.stops.values().flatten().cloned().collect(), ..Accepted::default() };
+    let mut accepted =
+        Accepted { stops: plan.stops.values().flatten().cloned().collect(), ..Accepted::default() };
     let stopped: BTreeSet<&AllocId> = plan.stops.values().flatten().map(|s| &s.alloc_id).collect();
     let mut claims: BTreeMap<&AllocId, Vec<&Claim>> = BTreeMap::new();
     for claim in &plan.claims {
@@ -54,7 +55,12 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
     accepted
 }
 
-fn live_allocs(root: &Root, node: &NodeId, stopped: &BTreeSet<&AllocId>, wanted: &[Allocation]) -> Vec<Allocation> {
+fn live_allocs(
+    root: &Root,
+    node: &NodeId,
+    stopped: &BTreeSet<&AllocId>,
+    wanted: &[Allocation],
+) -> Vec<Allocation> {
     let updated: BTreeSet<&AllocId> = wanted.iter().map(|a| &a.id).collect();
     root.allocs_by_node(node)
         .filter(|a| !a.client_terminal() && !stopped.contains(&a.id) && !updated.contains(&a.id))
@@ -72,7 +78,11 @@ fn node_takes(root: &Root, id: &NodeId, alloc: &Allocation, on_node: &[Allocatio
         .map_err(|dimension| format!("node {} has not enough {dimension} any more", id.short()))
 }
 
-fn volumes_take(root: &Root, claims: &[&Claim], granted: &BTreeMap<VolumeKey, Vec<Claim>>) -> Result<(), String> {
+fn volumes_take(
+    root: &Root,
+    claims: &[&Claim],
+    granted: &BTreeMap<VolumeKey, Vec<Claim>>,
+) -> Result<(), String> {
     for claim in claims {
         let key = &claim.id.volume;
         let volume = root.volume(key).ok_or_else(|| format!("volume {} is gone", key.id))?;

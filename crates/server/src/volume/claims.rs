@@ -22,7 +22,7 @@ impl Claims {
     pub(crate) fn claim(
         &self,
         request: wire::ClaimVolume,
-    ) -> impl Stream<Item = Result<ClaimProgress, RpcError>> + Send + 'static {
+    ) -> impl Stream<Item = Result<ClaimProgress, RpcError>> + Send + use<> {
         let state = Progress { claims: self.clone(), request, said: None, over: false };
         futures::stream::unfold(state, |mut state| async move {
             let progress = state.next().await?;
@@ -42,7 +42,10 @@ impl Claims {
             if claim.node_id != report.node_id {
                 return Err(ServerError::new(
                     Kind::Forbidden,
-                    format!("the claim of allocation {} is not on node {}", report.claim.alloc, report.node_id),
+                    format!(
+                        "the claim of allocation {} is not on node {}",
+                        report.claim.alloc, report.node_id
+                    ),
                 ));
             }
             if claim.generation != report.generation {
@@ -51,11 +54,8 @@ impl Claims {
             let Some(step) = step_of(claim, &report.step, self.core.now()) else {
                 return Ok(done.unwrap_or(Done { index: root.index() }));
             };
-            let change = Change::ClaimStep {
-                id: report.claim.clone(),
-                expect_modify_index: claim.modify_index,
-                step,
-            };
+            let change =
+                Change::ClaimStep { id: report.claim.clone(), expect_modify_index: claim.modify_index, step };
             let outcome = self.core.propose(change).await?;
             match outcome.refused {
                 None => done = Some(Done { index: outcome.index }),
@@ -63,7 +63,10 @@ impl Claims {
                 Some(refusal) => return Err(refusal.into()),
             }
         }
-        Err(ServerError::unavailable(format!("the claim of allocation {} keeps changing", report.claim.alloc)))
+        Err(ServerError::unavailable(format!(
+            "the claim of allocation {} keeps changing",
+            report.claim.alloc
+        )))
     }
 }
 
@@ -112,7 +115,8 @@ impl Progress {
         }
         let (core, id) = (self.claims.core.clone(), self.request.claim.clone());
         loop {
-            let watch = core.store.watch().topic(Topic::claim(&id)).topic(Topic::volume(&id.volume)).build();
+            let mut watch =
+                core.store.watch().on(Topic::Claim(id.clone())).on(Topic::Volume(id.volume.clone())).start();
             let waits = self.claims.waits.changed();
             let progress = self.look(&id);
             match progress {
@@ -153,7 +157,10 @@ impl Progress {
                     if claim.last_error.is_empty() {
                         format!("waiting for volume \"{}\" to be attached", id.volume.id)
                     } else {
-                        format!("attaching volume \"{}\" failed and is tried again: {}", id.volume.id, claim.last_error)
+                        format!(
+                            "attaching volume \"{}\" failed and is tried again: {}",
+                            id.volume.id, claim.last_error
+                        )
                     }
                 });
                 ClaimProgress::Waiting { reason }

@@ -37,7 +37,11 @@ pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> Result<b
 ///
 /// The call is idempotent by name (CSI specification, CreateVolume), so repeating it after a crash
 /// finds the volume that the first call made.
-pub(super) async fn create(reconciler: &Reconciler, volume: &Volume, index: u64) -> Result<Volume, ServerError> {
+pub(super) async fn create(
+    reconciler: &Reconciler,
+    volume: &Volume,
+    index: u64,
+) -> Result<Volume, ServerError> {
     let core = &reconciler.core;
     let answer = reconciler.controllers.call(&core.snapshot(), &volume.plugin_id, create_call(volume)).await;
     match answer {
@@ -57,7 +61,9 @@ pub(super) async fn create(reconciler: &Reconciler, volume: &Volume, index: u64)
             write(core, ready.clone(), index).await?;
             Ok(core.snapshot().volume(&volume.key()).map_or(ready, |v| (**v).clone()))
         }
-        Ok(_) => Err(ServerError::new(Kind::Internal, "the controller answered something else to CreateVolume")),
+        Ok(_) => {
+            Err(ServerError::new(Kind::Internal, "the controller answered something else to CreateVolume"))
+        }
         Err(error) => {
             let text = format!("controller create volume: {error}");
             if error.refused && !error.outcome_unknown && volume.tries == 0 {

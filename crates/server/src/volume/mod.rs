@@ -123,7 +123,9 @@ impl Volumes {
                     return Err(ServerError::refused(format!("controller validate volume: {reason}")));
                 }
                 Ok(_) => {}
-                Err(error) => return Err(ServerError::refused(format!("controller validate volume: {error}"))),
+                Err(error) => {
+                    return Err(ServerError::refused(format!("controller validate volume: {error}")));
+                }
             }
         }
         self.store(row, expect).await
@@ -142,7 +144,9 @@ impl Volumes {
         let key = row.key();
         match lifecycle::write(&self.core, row, expect).await? {
             Some(_) => self.row(&key),
-            None => Err(ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))),
+            None => {
+                Err(ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id)))
+            }
         }
     }
 
@@ -186,7 +190,7 @@ impl Volumes {
     async fn own(&self, key: &VolumeKey) -> Result<reconciler::Own, ServerError> {
         let started = tokio::time::Instant::now();
         loop {
-            let watch = self.core.store.watch().topic(caravan_state::Topic::volume(key)).build();
+            let mut watch = self.core.store.watch().on(caravan_state::Topic::Volume(key.clone())).start();
             if let Some(own) = self.reconciler.own(key) {
                 return Ok(own);
             }
@@ -215,9 +219,10 @@ impl Volumes {
     /// Refuses while claims hold. Forced: only while allocations still run with it.
     fn in_use(&self, key: &VolumeKey, force: bool) -> Result<(), ServerError> {
         let root = self.core.snapshot();
-        let holder = root.claims_of(key).filter(|c| c.phase.holds()).find(|claim| {
-            !force || root.alloc(&claim.id.alloc).is_some_and(|alloc| !alloc.terminal())
-        });
+        let holder = root
+            .claims_of(key)
+            .filter(|c| c.phase.holds())
+            .find(|claim| !force || root.alloc(&claim.id.alloc).is_some_and(|alloc| !alloc.terminal()));
         match holder {
             None => Ok(()),
             Some(claim) => Err(ServerError::refused(format!(
@@ -250,9 +255,10 @@ impl Volumes {
             next_try: UnixNanos(0),
             ..(**volume).clone()
         };
-        let index = lifecycle::write(&self.core, row.clone(), volume.modify_index).await?.ok_or_else(|| {
-            ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))
-        })?;
+        let index =
+            lifecycle::write(&self.core, row.clone(), volume.modify_index).await?.ok_or_else(|| {
+                ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))
+            })?;
         // A claim may have been granted between the look and the write; none can be from now on.
         if let Err(error) = self.in_use(key, false) {
             let back = Volume { phase: VolumePhase::Ready, ..row };
@@ -294,10 +300,9 @@ impl Volumes {
         let step = match claim.phase {
             phase if phase.is_live() => Some(ClaimStep::Release),
             // Whatever it waits for is tried at once.
-            _ if claim.next_try.0 != 0 => Some(ClaimStep::Failed {
-                error: claim.last_error.clone(),
-                next_try: UnixNanos(0),
-            }),
+            _ if claim.next_try.0 != 0 => {
+                Some(ClaimStep::Failed { error: claim.last_error.clone(), next_try: UnixNanos(0) })
+            }
             _ => None,
         };
         let mut index = None;
@@ -315,10 +320,9 @@ impl Volumes {
                 usage: claim.usage(),
             };
             let channel = self.reconciler.controllers.nodes.get(claim.node_id.as_str())?;
-            channel
-                .call::<methods::NodeDetach>(request, Some(Duration::from_secs(120)))
-                .await
-                .map_err(|e| ServerError::new(Kind::Refused, format!("could not detach from node: {}", e.message)))?;
+            channel.call::<methods::NodeDetach>(request, Some(Duration::from_secs(120))).await.map_err(
+                |e| ServerError::new(Kind::Refused, format!("could not detach from node: {}", e.message)),
+            )?;
         }
         Ok(index)
     }
@@ -332,14 +336,17 @@ impl Volumes {
     ) -> Result<(Vec<VolumeExternalStub>, String), ServerError> {
         let root = self.core.snapshot();
         let row = root.plugin(plugin).ok_or_else(|| ServerError::refused("no such plugin"))?;
-        let lists = row.controllers.values().filter_map(|c| c.controller_info).any(|c| c.supports_list_volumes);
+        let lists =
+            row.controllers.values().filter_map(|c| c.controller_info).any(|c| c.supports_list_volumes);
         if !lists {
             return Err(ServerError::refused("unimplemented for this plugin"));
         }
         let call = ControllerOperation::List { max_entries, starting_token };
         match self.reconciler.controllers.call(&root, plugin, call).await {
             Ok(ControllerAnswer::Listed { volumes, next_token }) => Ok((volumes, next_token)),
-            Ok(_) => Err(ServerError::new(Kind::Internal, "the controller answered something else to ListVolumes")),
+            Ok(_) => {
+                Err(ServerError::new(Kind::Internal, "the controller answered something else to ListVolumes"))
+            }
             Err(error) => Err(ServerError::refused(format!("controller list volumes: {error}"))),
         }
     }

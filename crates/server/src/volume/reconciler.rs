@@ -43,8 +43,8 @@ impl Waits {
     }
     /// Ends when some reason changed after this call.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> + use<> {
-        let notified = self.changed.clone().notified_owned();
-        async move { notified.await }
+        // Counts from its creation on, polled or not (tokio, Notify::notify_waiters).
+        self.changed.clone().notified_owned()
     }
     fn set(&self, id: &ClaimId, reason: Option<&str>) {
         let changed = {
@@ -77,13 +77,16 @@ enum Lane {
     Detach,
 }
 
+/// Permits for calls, by plugin and direction.
+type Lanes = HashMap<(PluginId, Lane), Arc<Semaphore>>;
+
 /// Shared by the service and its running steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Reconciler {
     pub(crate) core: Core,
     pub(crate) controllers: Controllers,
     pub(crate) waits: Waits,
-    lanes: Arc<Mutex<HashMap<(PluginId, Lane), Arc<Semaphore>>>>,
+    lanes: Arc<Mutex<Lanes>>,
     busy: Arc<Mutex<BTreeSet<VolumeKey>>>,
     owned: Arc<Mutex<BTreeSet<VolumeKey>>>,
     lease: Lease,
@@ -113,12 +116,20 @@ struct Looked {
 
 impl Reconciler {
     pub(crate) fn new(core: Core, controllers: Controllers, lease: Lease) -> Self {
-        Self { core, controllers, waits: Waits::default(), lanes: Arc::default(), busy: Arc::default(), owned: Arc::default(), lease }
+        Self {
+            core,
+            controllers,
+            waits: Waits::default(),
+            lanes: Arc::default(),
+            busy: Arc::default(),
+            owned: Arc::default(),
+            lease,
+        }
     }
 
     /// Runs until cancelled; calls under way are waited for.
     pub(crate) async fn run(self, cancel: CancellationToken) {
-        let mut feed = self.core.store.subscribe();
+        let mut feed = self.core.store.feed();
         let (finished, mut done) = mpsc::unbounded_channel::<(VolumeKey, Option<UnixNanos>)>();
         let mut dirty = all_volumes(&self.core.snapshot());
         let mut timers: BTreeMap<VolumeKey, UnixNanos> = BTreeMap::new();
@@ -155,11 +166,11 @@ impl Reconciler {
                         _ => {}
                     }
                 }
-                item = feed.recv() => match item {
-                    Some(FeedItem::Changes(set)) if !set.is_restore() => {
+                item = feed.next() => match item {
+                    Some(FeedItem::Changes(set)) => {
                         concerned(&self.core.snapshot(), &set.changes, &mut dirty);
                     }
-                    Some(_) => dirty = all_volumes(&self.core.snapshot()),
+                    Some(FeedItem::Resync) => dirty = all_volumes(&self.core.snapshot()),
                     None => break,
                 },
             }
@@ -181,10 +192,7 @@ impl Reconciler {
 
     fn lane(&self, plugin: &PluginId, lane: Lane) -> Arc<Semaphore> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes
-            .entry((plugin.clone(), lane))
-            .or_insert_with(|| Arc::new(Semaphore::new(LANE_WIDTH)))
-            .clone()
+        lanes.entry((plugin.clone(), lane)).or_insert_with(|| Arc::new(Semaphore::new(LANE_WIDTH))).clone()
     }
 
     /// Takes steps until nothing more can be done now; answers when to look again.
@@ -253,7 +261,13 @@ impl Reconciler {
         (reconcile::next(&facts), now)
     }
 
-    async fn act(&self, root: &Root, claim: &Claim, action: Action, now: UnixNanos) -> Result<(), ServerError> {
+    async fn act(
+        &self,
+        root: &Root,
+        claim: &Claim,
+        action: Action,
+        now: UnixNanos,
+    ) -> Result<(), ServerError> {
         match action {
             Action::Attach { external_node_id } => self.attach(root, claim, external_node_id).await,
             Action::MarkAttached { external_node_id } => {
@@ -265,15 +279,18 @@ impl Reconciler {
                 self.step(&claim.id, claim.modify_index, step).await.map(drop)
             }
             Action::Detach => self.detach(root, claim).await,
-            Action::LeaveAttached => self.step(&claim.id, claim.modify_index, ClaimStep::LeftAttached).await.map(drop),
+            Action::LeaveAttached => {
+                self.step(&claim.id, claim.modify_index, ClaimStep::LeftAttached).await.map(drop)
+            }
             Action::Free => self.step(&claim.id, claim.modify_index, ClaimStep::Freed).await.map(drop),
             Action::Fence { until } => {
                 tracing::warn!(volume = %claim.id.volume, node = %claim.node_id, wait = %until.since(now), "the node vanished: fencing its claim");
                 self.step(&claim.id, claim.modify_index, ClaimStep::Fence { until }).await.map(drop)
             }
-            Action::WaitForClient { .. } | Action::WaitForPlugin { .. } | Action::WaitUntil { .. } | Action::Nothing => {
-                Ok(())
-            }
+            Action::WaitForClient { .. }
+            | Action::WaitForPlugin { .. }
+            | Action::WaitUntil { .. }
+            | Action::Nothing => Ok(()),
         }
     }
 
@@ -307,7 +324,9 @@ impl Reconciler {
             Ok(ControllerAnswer::Published { publish_context }) => {
                 ClaimStep::Attached { publish_context, needs_attach: true, external_node_id }
             }
-            Ok(_) => return Err(ServerError::new(crate::Kind::Internal, "a controller answered something else")),
+            Ok(_) => {
+                return Err(ServerError::new(crate::Kind::Internal, "a controller answered something else"));
+            }
             Err(error) => self.failed(claim, &error),
         };
         self.step(&claim.id, index, step).await.map(drop)

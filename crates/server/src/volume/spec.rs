@@ -92,7 +92,11 @@ pub(super) fn fresh(body: &VolumeRequestBody, plugin: &Plugin, phase: VolumePhas
 }
 
 /// The row after an update by a specification, or why it cannot be.
-pub(super) fn merge(current: &Volume, body: &VolumeRequestBody, claims: &[&Claim]) -> Result<Volume, ServerError> {
+pub(super) fn merge(
+    current: &Volume,
+    body: &VolumeRequestBody,
+    claims: &[&Claim],
+) -> Result<Volume, ServerError> {
     let fail = |text: &str| Err(ServerError::refused(format!("unable to update volume: {text}")));
     for (label, given, have) in [
         ("name", body.name.as_str(), current.name.as_str()),
@@ -124,7 +128,9 @@ pub(super) fn merge(current: &Volume, body: &VolumeRequestBody, claims: &[&Claim
             .iter()
             .any(|c| c.access_mode == claim.access_mode && c.attachment_mode == claim.attachment_mode);
         if !kept {
-            return fail("volume requested capabilities update was not compatible with existing capability in use");
+            return fail(
+                "volume requested capabilities update was not compatible with existing capability in use",
+            );
         }
         if body.mount_options.is_some() && body.mount_options != current.mount_options {
             return fail("can not update mount options while volume is in use");

@@ -1,0 +1,374 @@
+//! exec: programs in a root, namespaces and capabilities of their own, made of the host's directories.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use caravan_shim::TaskSpec;
+use caravan_shim::spec::{CommandSpec, IsolationSpec, MountPropagation, MountSpec};
+use caravan_sys::caps::{CapSet, Capability};
+use caravan_sys::cgroup::Hierarchy;
+use serde_json::Value;
+
+use crate::config::Reader;
+use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
+use crate::ids::IdRanges;
+use crate::supervised::{ShimCommand, ShimTasks, convert};
+use crate::task::{ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::{Error, Result};
+
+const NAME: &str = "exec";
+
+/// Who runs a task that names no user.
+const DEFAULT_USER: &str = "nobody";
+
+/// Who runs a task that mounts for others and names no user: mounting takes root.
+const PRIVILEGED_USER: &str = "root";
+
+/// The capabilities that tasks may have unless the agent's configuration says otherwise.
+pub const DEFAULT_CAPABILITIES: [&str; 13] = [
+    "audit_write",
+    "chown",
+    "dac_override",
+    "fowner",
+    "fsetid",
+    "kill",
+    "mknod",
+    "net_bind_service",
+    "setfcap",
+    "setgid",
+    "setpcap",
+    "setuid",
+    "sys_chroot",
+];
+
+/// The host's directories that tasks see unless the agent's configuration says otherwise.
+pub const DEFAULT_HOST_PATHS: [&str; 9] =
+    ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/run/systemd/resolve", "/sbin", "/usr"];
+
+/// Whether tasks share a namespace with the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NamespaceMode {
+    /// One of their own.
+    #[default]
+    Private,
+    /// The host's.
+    Host,
+}
+
+impl std::str::FromStr for NamespaceMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "private" => Ok(Self::Private),
+            "host" => Ok(Self::Host),
+            other => Err(Error::Config(format!("{other:?} is not \"private\" or \"host\""))),
+        }
+    }
+}
+
+/// The driver's options in the agent's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecOptions {
+    /// Process ids of tasks that do not say.
+    pub default_pid_mode: NamespaceMode,
+    /// Inter-process communication of tasks that do not say.
+    pub default_ipc_mode: NamespaceMode,
+    /// Capabilities that tasks may have.
+    pub allow_caps: Vec<String>,
+    /// Users that tasks may not run as.
+    pub denied_host_uids: IdRanges,
+    /// Groups that tasks may not run as.
+    pub denied_host_gids: IdRanges,
+    /// Host path to task path of what tasks see read-only (`chroot_env`).
+    pub host_paths: BTreeMap<PathBuf, PathBuf>,
+}
+
+impl Default for ExecOptions {
+    fn default() -> Self {
+        Self {
+            default_pid_mode: NamespaceMode::default(),
+            default_ipc_mode: NamespaceMode::default(),
+            allow_caps: DEFAULT_CAPABILITIES.map(str::to_owned).into(),
+            denied_host_uids: IdRanges::default(),
+            denied_host_gids: IdRanges::default(),
+            host_paths: DEFAULT_HOST_PATHS.map(|path| (path.into(), path.into())).into(),
+        }
+    }
+}
+
+/// Runs programs confined.
+#[derive(Debug)]
+pub struct ExecDriver {
+    options: ExecOptions,
+    tasks: ShimTasks,
+}
+
+/// A task's `config` block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Config {
+    command: String,
+    args: Vec<String>,
+    work_dir: Option<PathBuf>,
+    pid_mode: Option<NamespaceMode>,
+    ipc_mode: Option<NamespaceMode>,
+    cap_add: Vec<String>,
+    cap_drop: Vec<String>,
+}
+
+impl Config {
+    fn read(value: &Value) -> Result<Self> {
+        let mut reader = Reader::new(NAME, value)?;
+        let mode = |key: &'static str, text: Option<String>| {
+            text.filter(|t| !t.is_empty())
+                .map(|t| {
+                    t.parse().map_err(|e| Error::Config(format!("config key {key:?} of driver exec: {e}")))
+                })
+                .transpose()
+        };
+        let config = Self {
+            command: reader.required_string("command")?,
+            args: reader.strings("args")?,
+            work_dir: reader.string("work_dir")?.map(PathBuf::from),
+            pid_mode: mode("pid_mode", reader.string("pid_mode")?)?,
+            ipc_mode: mode("ipc_mode", reader.string("ipc_mode")?)?,
+            cap_add: reader.strings("cap_add")?,
+            cap_drop: reader.strings("cap_drop")?,
+        };
+        reader.finish()?;
+        if config.work_dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
+            return Err(Error::Config(
+                "config key \"work_dir\" of driver exec must be an absolute path".into(),
+            ));
+        }
+        Ok(config)
+    }
+}
+
+/// The capabilities of a task: the usual ones that the node allows, and those added, without those dropped. `all`
+/// stands for every allowed one. Answers the set and the part of it that was asked for by name.
+fn task_capabilities(allow: &[String], add: &[String], drop: &[String]) -> Result<(CapSet, CapSet)> {
+    let parse = |name: &String| -> Result<Capability> {
+        name.parse().map_err(|e: caravan_sys::Error| Error::Config(e.to_string()))
+    };
+    let is_all = |name: &String| name.eq_ignore_ascii_case("all");
+    let set_of = |names: &[String]| -> Result<CapSet> {
+        let mut set = CapSet::EMPTY;
+        for name in names {
+            if is_all(name) {
+                return Ok(CapSet::ALL);
+            }
+            set.insert(parse(name)?);
+        }
+        Ok(set)
+    };
+    let allowed = set_of(allow)?;
+    let mut set = set_of(&DEFAULT_CAPABILITIES.map(str::to_owned))?.intersection(allowed);
+    let mut added = CapSet::EMPTY;
+    let mut refused = Vec::new();
+    for name in add {
+        if is_all(name) {
+            set = allowed;
+            added = allowed;
+            continue;
+        }
+        let capability = parse(name)?;
+        if allowed.contains(capability) {
+            set.insert(capability);
+            added.insert(capability);
+        } else {
+            refused.push(capability.to_string());
+        }
+    }
+    if !refused.is_empty() {
+        return Err(Error::Config(format!(
+            "driver exec does not allow the following capabilities on this node: {}",
+            refused.join(", ")
+        )));
+    }
+    for name in drop {
+        if is_all(name) {
+            // Dropping all leaves what was added by name.
+            set = added;
+            continue;
+        }
+        let capability = parse(name)?;
+        set.remove(capability);
+        added.remove(capability);
+    }
+    Ok((set, added))
+}
+
+impl ExecDriver {
+    /// Makes the driver.
+    pub fn new(options: ExecOptions, shim: ShimCommand) -> Self {
+        Self { options, tasks: ShimTasks::new(NAME, shim) }
+    }
+
+    async fn spec(&self, task: &TaskConfig) -> Result<TaskSpec> {
+        let config = Config::read(&task.driver_config)?;
+        let default = if task.privileged_mounts { PRIVILEGED_USER } else { DEFAULT_USER };
+        let user = task.user.as_deref().filter(|user| !user.is_empty()).unwrap_or(default);
+        let account = convert::account(user).await?;
+        IdRanges::check(&self.options.denied_host_uids, &self.options.denied_host_gids, &account)?;
+
+        let (capabilities, ambient) = if task.privileged_mounts {
+            (CapSet::ALL, CapSet::EMPTY)
+        } else {
+            task_capabilities(&self.options.allow_caps, &config.cap_add, &config.cap_drop)?
+        };
+        let shared = MountSpec {
+            host: task.dirs.shared_alloc_dir.clone(),
+            task: "/alloc".into(),
+            read_only: false,
+            propagation: MountPropagation::Private,
+        };
+        let private =
+            |mode: Option<NamespaceMode>, default| mode.unwrap_or(default) == NamespaceMode::Private;
+        let isolation = IsolationSpec {
+            root: task.dirs.task_dir.clone(),
+            host_paths: self.options.host_paths.clone(),
+            mounts: std::iter::once(shared).chain(task.mounts.iter().map(convert::mount)).collect(),
+            hidden: vec!["/private".into()],
+            private_pids: private(config.pid_mode, self.options.default_pid_mode),
+            private_ipc: private(config.ipc_mode, self.options.default_ipc_mode),
+            capabilities: capabilities.bits(),
+            ambient: ambient.bits(),
+            privileged: task.privileged_mounts,
+        };
+        Ok(TaskSpec {
+            task_id: task.id.0.clone(),
+            state_dir: task.dirs.state_dir.clone(),
+            command: CommandSpec {
+                program: config.command,
+                args: config.args,
+                env: task.env.clone(),
+                cwd: config.work_dir.unwrap_or_else(|| "/".into()),
+                search: vec!["/local".into(), "/".into()],
+            },
+            user: Some(convert::user(&account)),
+            logs: convert::logs(task),
+            cgroup: Some(convert::cgroup(task)),
+            rlimits: Vec::new(),
+            oom_score_adj: None,
+            isolation: Some(isolation),
+            lease: task.lease_file.clone(),
+        })
+    }
+}
+
+#[async_trait]
+impl Driver for ExecDriver {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            send_signals: true,
+            exec: true,
+            fs_isolation: FsIsolation::Chroot,
+            mounts: true,
+            privileged_mounts: true,
+            survives_agent: true,
+        }
+    }
+
+    async fn fingerprint(&self) -> Fingerprint {
+        if caravan_sys::user::effective_uid() != 0 {
+            return Fingerprint::undetected("Driver must run as root");
+        }
+        match Hierarchy::detect() {
+            Ok(Some(_)) => Fingerprint::healthy(NAME),
+            Ok(None) => Fingerprint::undetected("Cgroup mount point unavailable"),
+            Err(error) => Fingerprint::undetected(caravan_sys::describe(&error)),
+        }
+    }
+
+    fn validate(&self, config: &Value) -> Result<()> {
+        let config = Config::read(config)?;
+        task_capabilities(&self.options.allow_caps, &config.cap_add, &config.cap_drop).map(drop)
+    }
+
+    async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
+        let spec = self.spec(&config).await?;
+        self.tasks.start(config.id, spec).await
+    }
+
+    async fn recover(&self, handle: TaskHandle) -> Result<()> {
+        self.tasks.recover(handle)
+    }
+
+    async fn wait(&self, id: &TaskId) -> Result<ExitResult> {
+        self.tasks.wait(id).await
+    }
+
+    async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
+        self.tasks.stop(id, timeout, signal).await
+    }
+
+    async fn destroy(&self, id: &TaskId, force: bool) -> Result<()> {
+        self.tasks.destroy(id, force).await
+    }
+
+    async fn inspect(&self, id: &TaskId) -> Result<TaskStatus> {
+        self.tasks.inspect(id)
+    }
+
+    async fn usage(&self, id: &TaskId) -> Result<Usage> {
+        self.tasks.usage(id).await
+    }
+
+    async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {
+        self.tasks.signal(id, signal).await
+    }
+
+    async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
+        self.tasks.exec(id, command, timeout).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|n| (*n).to_owned()).collect()
+    }
+
+    #[test]
+    fn capabilities_are_added_and_dropped_within_what_the_node_allows() {
+        let allow = names(&["chown", "kill", "net_raw"]);
+        let has = |set: CapSet, name: &str| set.contains(name.parse().unwrap());
+        let (set, added) = task_capabilities(&allow, &names(&["CAP_NET_RAW"]), &names(&["chown"])).unwrap();
+        assert!(has(set, "net_raw") && has(set, "kill") && !has(set, "chown") && !has(set, "setuid"));
+        assert!(has(added, "net_raw") && !has(added, "kill"));
+        let (set, _) = task_capabilities(&allow, &names(&["kill"]), &names(&["all"])).unwrap();
+        assert!(has(set, "kill") && !has(set, "chown"));
+        let error = task_capabilities(&allow, &names(&["sys_admin"]), &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("does not allow the following capabilities on this node: sys_admin"),
+            "{error}"
+        );
+        let error = task_capabilities(&allow, &names(&["fly"]), &[]).unwrap_err().to_string();
+        assert_eq!(error, "unknown capability \"fly\"");
+    }
+
+    #[test]
+    fn configs_are_checked() {
+        for (bad, needle) in [
+            (json!({"args": []}), "\"command\" of driver exec is required"),
+            (json!({"command": "x", "pid_mode": "shared"}), "\"pid_mode\" of driver exec: \"shared\" is not"),
+            (json!({"command": "x", "work_dir": "relative"}), "must be an absolute path"),
+            (json!({"command": "x", "privileged": true}), "no config key \"privileged\""),
+        ] {
+            let error = Config::read(&bad).unwrap_err().to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+        let config = Config::read(&json!({"command": "x", "pid_mode": "host", "ipc_mode": ""})).unwrap();
+        assert_eq!((config.pid_mode, config.ipc_mode), (Some(NamespaceMode::Host), None));
+    }
+}

@@ -1,0 +1,75 @@
+//! From what the client says to what a shim is told.
+
+use caravan_shim::spec::{CgroupSpec, LogSpec, MountPropagation, MountSpec, UserSpec};
+use caravan_sys::user::Account;
+
+use crate::task::{Mount, Propagation, TaskConfig};
+use crate::{Error, Result};
+
+const MIB: u64 = 1 << 20;
+
+/// Looks a user up, which may ask a directory service and take its time.
+pub(crate) async fn account(user: &str) -> Result<Account> {
+    let wanted = user.to_owned();
+    let found = tokio::task::spawn_blocking(move || caravan_sys::user::lookup(&wanted)).await;
+    match found {
+        Ok(found) => found.map_err(|e| Error::Config(caravan_sys::describe(&e))),
+        Err(_) => Err(Error::Start {
+            message: format!("the search for user {user:?} was cut off"),
+            recoverable: true,
+        }),
+    }
+}
+
+pub(crate) fn user(account: &Account) -> UserSpec {
+    UserSpec { uid: account.uid, gid: account.gid, groups: account.groups.clone() }
+}
+
+pub(crate) fn logs(task: &TaskConfig) -> Option<LogSpec> {
+    task.logs.as_ref().map(|logs| LogSpec {
+        dir: logs.dir.clone(),
+        stdout: logs.stdout.clone(),
+        stderr: logs.stderr.clone(),
+        max_files: logs.max_files,
+        max_bytes: logs.max_file_size_mb.saturating_mul(MIB),
+    })
+}
+
+/// The task's control group: one below the agent's parent, named after allocation and task.
+pub(crate) fn cgroup(task: &TaskConfig) -> CgroupSpec {
+    let resources = &task.resources;
+    let reserved = (resources.memory_mb > 0).then(|| resources.memory_mb.saturating_mul(MIB));
+    let most = resources.memory_max_mb.filter(|mb| *mb > 0).map(|mb| mb.saturating_mul(MIB));
+    CgroupSpec {
+        path: task.cgroup_parent.join(format!("{}.{}", task.alloc_id, task.task_name)),
+        cpu_shares: (resources.cpu_mhz > 0).then_some(resources.cpu_mhz),
+        memory_max: most.or(reserved),
+        // A reservation below the limit only means something when the two differ.
+        memory_reserved: most.and(reserved),
+        pids_max: None,
+        elsewhere: std::collections::BTreeMap::new(),
+    }
+}
+
+pub(crate) fn mount(mount: &Mount) -> MountSpec {
+    MountSpec {
+        host: mount.host_path.clone(),
+        task: mount.task_path.clone(),
+        read_only: mount.read_only,
+        propagation: match mount.propagation {
+            Propagation::Private => MountPropagation::Private,
+            Propagation::HostToTask => MountPropagation::HostToTask,
+            Propagation::Bidirectional => MountPropagation::Bidirectional,
+        },
+    }
+}
+
+/// An `oom_score_adj` of a task: only upwards, since a task must not outlive the rest of the node.
+pub(crate) fn oom_score(value: Option<i64>) -> Result<Option<i32>> {
+    let Some(value) = value else { return Ok(None) };
+    i32::try_from(value)
+        .ok()
+        .filter(|score| (0..=1000).contains(score))
+        .map(Some)
+        .ok_or_else(|| Error::Config(format!("oom_score_adj must be 0 to 1000, not {value}")))
+}

@@ -1,0 +1,407 @@
+//! Tasks under shims: what raw_exec and exec have in common.
+//!
+//! A watcher per task waits for the shim's word about the end. When the shim is gone without it, its exit record
+//! counts; when there is none, the shim was killed, and the watcher ends what is left of the task before it says so.
+
+mod connection;
+pub(crate) mod convert;
+mod watch;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use caravan_shim::protocol::{FrameBuffer, ProcessRef, Reply, Request, Started, encode};
+use caravan_shim::{Opening, StartReport, TaskSpec, VERSION};
+use caravan_sys::process::{PidFd, ProcessIdentity, signal_number};
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch as channel;
+
+use crate::task::{ExecOutput, ExitResult, TaskHandle, TaskId, TaskState, TaskStatus, Usage};
+use crate::{Error, Result};
+use connection::Connection;
+
+/// Version of [`State`].
+const HANDLE_VERSION: u32 = 1;
+
+/// A start takes milliseconds; a shim that needs longer than this hangs, on a dead mount perhaps.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long after its kill a task may take to vanish before its shim is taken for stuck.
+const STOP_SLACK: Duration = Duration::from_secs(10);
+
+/// How long a shim may take for an answer that needs no waiting.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// The same number on every Linux (signal(7)).
+const SIGKILL: i32 = 9;
+
+/// Of an executed program's output, this much is kept of each stream.
+const EXEC_OUTPUT: usize = 1 << 20;
+
+/// The program that serves as shim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShimCommand {
+    /// Path of the program.
+    pub program: PathBuf,
+    /// Arguments that make it a shim.
+    pub args: Vec<String>,
+}
+
+impl Default for ShimCommand {
+    /// The running program itself, also after its file was replaced by an update.
+    fn default() -> Self {
+        Self { program: "/proc/self/exe".into(), args: vec!["shim".into()] }
+    }
+}
+
+/// What a handle carries for us.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    state_dir: PathBuf,
+    shim: ProcessRef,
+    task: ProcessRef,
+    boot_id: String,
+    cgroup: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Task {
+    handle: TaskHandle,
+    state: State,
+    exit: channel::Receiver<Option<ExitResult>>,
+}
+
+/// All tasks of one driver.
+#[derive(Debug)]
+pub(crate) struct ShimTasks {
+    driver: &'static str,
+    shim: ShimCommand,
+    tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
+}
+
+impl ShimTasks {
+    pub(crate) fn new(driver: &'static str, shim: ShimCommand) -> Self {
+        Self { driver, shim, tasks: Mutex::default() }
+    }
+
+    pub(crate) async fn start(&self, id: TaskId, spec: TaskSpec) -> Result<TaskHandle> {
+        if let Ok(task) = self.get(&id)
+            && task.exit.borrow().is_none()
+        {
+            return Err(Error::TaskExists(id));
+        }
+        let failed = |error: caravan_sys::Error| Error::Start {
+            message: caravan_sys::describe(&error),
+            recoverable: true,
+        };
+        caravan_sys::files::private_dir(&spec.state_dir).map_err(failed)?;
+        end_forgotten(&id, &spec.state_dir).await?;
+        let boot_id = caravan_sys::time::boot_id()?;
+        let started = self.launch(&id, &spec).await?;
+        let state = State {
+            state_dir: spec.state_dir,
+            shim: started.shim,
+            task: started.task,
+            boot_id,
+            cgroup: spec.cgroup.map(|cgroup| cgroup.path),
+        };
+        let value = serde_json::to_value(&state)
+            .map_err(|e| Error::Handle { id: id.clone(), reason: e.to_string() })?;
+        let handle = TaskHandle {
+            version: HANDLE_VERSION,
+            driver: self.driver.to_owned(),
+            task_id: id,
+            started_unix_ns: started.started_unix_ns,
+            pid: Some(started.task.pid),
+            degraded: started.degraded,
+            state: value,
+        };
+        self.adopt(handle.clone(), state);
+        Ok(handle)
+    }
+
+    pub(crate) fn recover(&self, handle: TaskHandle) -> Result<()> {
+        let unreadable = |reason: String| Error::Handle { id: handle.task_id.clone(), reason };
+        if handle.driver != self.driver {
+            return Err(unreadable(format!("it is from driver {}", handle.driver)));
+        }
+        if handle.version != HANDLE_VERSION {
+            return Err(unreadable(format!("its version is {}, not {HANDLE_VERSION}", handle.version)));
+        }
+        let state: State =
+            serde_json::from_value(handle.state.clone()).map_err(|e| unreadable(e.to_string()))?;
+        if self.get(&handle.task_id).is_ok() {
+            return Err(Error::TaskExists(handle.task_id));
+        }
+        self.adopt(handle, state);
+        Ok(())
+    }
+
+    fn adopt(&self, handle: TaskHandle, state: State) {
+        let (sender, exit) = channel::channel(None);
+        let watched = state.clone();
+        let id = handle.task_id.clone();
+        tokio::spawn(async move {
+            let result = watch::until_gone(&id, &watched).await;
+            tracing::debug!(task = %id, code = result.exit_code, signal = result.signal, "task ended");
+            sender.send_replace(Some(result));
+        });
+        let task = Arc::new(Task { handle, state, exit });
+        self.lock().insert(task.handle.task_id.clone(), task);
+    }
+
+    /// Starts a shim, gives it the specification and waits for its report.
+    async fn launch(&self, id: &TaskId, spec: &TaskSpec) -> Result<Started> {
+        let failed = |what: &str, error: &io::Error| Error::Start {
+            message: format!("cannot {what} the task's supervisor: {error}"),
+            recoverable: true,
+        };
+        let mut message = encode(&Opening { version: VERSION })?;
+        message.extend(encode(spec)?);
+        let log = open_log(&spec.state_dir).map_err(|e| failed("open the log of", &e))?;
+        let mut child = tokio::process::Command::new(&self.shim.program)
+            .args(&self.shim.args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(|e| failed("start", &e))?;
+        let mut input = child.stdin.take();
+        let mut output = child.stdout.take();
+        let conversation = async {
+            if let Some(input) = &mut input {
+                input.write_all(&message).await?;
+            }
+            drop(input.take());
+            match &mut output {
+                Some(output) => connection::receive(output, &mut FrameBuffer::default()).await,
+                None => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        };
+        let report = tokio::time::timeout(START_LIMIT, conversation).await;
+        if !matches!(report, Ok(Ok(_))) {
+            // It hangs or said nothing: what it may have started dies with it.
+            let _gone = child.start_kill();
+        }
+        let task = id.clone();
+        // Only so that it leaves no zombie when it ends under this agent; nobody waits for this.
+        tokio::spawn(async move {
+            let status = child.wait().await;
+            tracing::trace!(task = %task, ?status, "supervisor ended");
+        });
+        match report {
+            Ok(Ok(StartReport::Started(started))) => Ok(started),
+            Ok(Ok(StartReport::Failed { message })) => Err(Error::Start { message, recoverable: false }),
+            Ok(Err(error)) => Err(failed("hear from", &error)),
+            Err(_) => Err(Error::Timeout { what: format!("the start of task {id}"), limit: START_LIMIT }),
+        }
+    }
+
+    pub(crate) async fn wait(&self, id: &TaskId) -> Result<ExitResult> {
+        let task = self.get(id)?;
+        wait_exit(&task).await
+    }
+
+    pub(crate) async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
+        let task = self.get(id)?;
+        let signal = signal_number(signal.filter(|s| !s.is_empty()).unwrap_or("SIGTERM"))?;
+        if task.exit.borrow().is_some() {
+            return Ok(());
+        }
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let ask = async {
+            let mut connection = Connection::open_to(&task.state.state_dir, task.state.shim).await?;
+            connection.send(&Request::Stop { signal, timeout_ms }).await?;
+            // Kept open until the answer, or the end of the shim, which tells the watcher the same.
+            connection.receive::<Reply>().await
+        };
+        let all = async {
+            if let Err(error) = ask.await {
+                tracing::debug!(task = %id, %error, "supervisor gave no answer to stop");
+            }
+            wait_exit(&task).await
+        };
+        let limit = timeout.saturating_add(STOP_SLACK);
+        match tokio::time::timeout(limit, all).await {
+            Ok(result) => result.map(drop),
+            Err(_) => {
+                tracing::warn!(task = %id, "supervisor is stuck: killing it and all that is left of the task");
+                watch::kill(&task.state);
+                tokio::time::timeout(STOP_SLACK, wait_exit(&task))
+                    .await
+                    .map_err(|_| Error::Timeout { what: format!("the stop of task {id}"), limit })?
+                    .map(drop)
+            }
+        }
+    }
+
+    pub(crate) async fn destroy(&self, id: &TaskId, force: bool) -> Result<()> {
+        let task = self.get(id)?;
+        if task.exit.borrow().is_none() {
+            if !force {
+                return Err(Error::StillRunning(id.clone()));
+            }
+            self.stop(id, Duration::ZERO, Some("SIGKILL")).await?;
+        }
+        self.lock().remove(id);
+        match tokio::fs::remove_dir_all(&task.state.state_dir).await {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Supervisor { id: id.clone(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn inspect(&self, id: &TaskId) -> Result<TaskStatus> {
+        let task = self.get(id)?;
+        let state = task.exit.borrow().clone().map_or(TaskState::Running, TaskState::Exited);
+        Ok(TaskStatus { state, handle: task.handle.clone() })
+    }
+
+    pub(crate) async fn usage(&self, id: &TaskId) -> Result<Usage> {
+        match self.ask(id, &Request::Usage).await? {
+            Reply::Usage(u) => Ok(Usage {
+                cpu_total_ns: u.cpu_total_ns,
+                cpu_user_ns: u.cpu_user_ns,
+                cpu_system_ns: u.cpu_system_ns,
+                throttled_periods: u.throttled_periods,
+                throttled_ns: u.throttled_ns,
+                memory: u.memory,
+                memory_peak: u.memory_peak,
+                rss: u.rss,
+                cache: u.cache,
+                swap: u.swap,
+                pids: u.pids,
+                boot_time_ns: u.boot_time_ns,
+            }),
+            other => Err(unexpected(id, &other)),
+        }
+    }
+
+    pub(crate) async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {
+        let signal = signal_number(signal)?;
+        match self.ask(id, &Request::Signal { signal }).await? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(id, &other)),
+        }
+    }
+
+    pub(crate) async fn exec(
+        &self,
+        id: &TaskId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<ExecOutput> {
+        let task = self.running(id)?;
+        let broken = |source| Error::Supervisor { id: id.clone(), source };
+        let run = async {
+            let mut connection =
+                Connection::open_to(&task.state.state_dir, task.state.shim).await.map_err(broken)?;
+            connection.send(&Request::Exec { command: command.to_vec() }).await.map_err(broken)?;
+            connection.send(&Request::Input { data: Vec::new() }).await.map_err(broken)?;
+            let mut output = ExecOutput::default();
+            loop {
+                match connection.receive().await.map_err(broken)? {
+                    Reply::Output { stderr, data } => {
+                        let kept = if stderr { &mut output.stderr } else { &mut output.stdout };
+                        let room = EXEC_OUTPUT.saturating_sub(kept.len()).min(data.len());
+                        kept.extend_from_slice(&data[..room]);
+                    }
+                    Reply::ExecExited { exit_code, signal } => {
+                        output.exit_code = if signal == 0 { exit_code } else { 128 + signal };
+                        return Ok(output);
+                    }
+                    other => return Err(unexpected(id, &other)),
+                }
+            }
+        };
+        // At the timeout the connection closes, and with it the program ends.
+        tokio::time::timeout(timeout, run)
+            .await
+            .map_err(|_| Error::Timeout { what: format!("the program run in task {id}"), limit: timeout })?
+    }
+
+    async fn ask(&self, id: &TaskId, request: &Request) -> Result<Reply> {
+        let task = self.running(id)?;
+        let broken = |source| Error::Supervisor { id: id.clone(), source };
+        let ask =
+            async { Connection::open_to(&task.state.state_dir, task.state.shim).await?.ask(request).await };
+        match tokio::time::timeout(ANSWER_LIMIT, ask).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) if task.exit.borrow().is_some() => Err(Error::Ended(id.clone())),
+            Ok(Err(error)) => Err(broken(error)),
+            Err(_) => Err(broken(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    fn running(&self, id: &TaskId) -> Result<Arc<Task>> {
+        let task = self.get(id)?;
+        if task.exit.borrow().is_some() { Err(Error::Ended(id.clone())) } else { Ok(task) }
+    }
+
+    fn get(&self, id: &TaskId) -> Result<Arc<Task>> {
+        self.lock().get(id).cloned().ok_or_else(|| Error::UnknownTask(id.clone()))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<Task>>> {
+        // Nothing panics between two changes of the map.
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn wait_exit(task: &Task) -> Result<ExitResult> {
+    let mut exit = task.exit.clone();
+    let result = exit.wait_for(Option::is_some).await.map(|seen| seen.clone());
+    match result {
+        Ok(Some(result)) => Ok(result),
+        // The watcher went without a word: only when the runtime shuts down.
+        Ok(None) | Err(_) => Err(Error::Supervisor {
+            id: task.handle.task_id.clone(),
+            source: io::ErrorKind::ConnectionAborted.into(),
+        }),
+    }
+}
+
+/// Ends an earlier run whose handle was lost: the agent died between start and storing it. Two of one task must
+/// never run.
+async fn end_forgotten(id: &TaskId, state_dir: &Path) -> Result<()> {
+    let Ok(mut connection) = Connection::open(state_dir).await else { return Ok(()) };
+    tracing::warn!(task = %id, "an earlier run of the task is still there: ending it");
+    let shim = connection.shim();
+    let identity = ProcessIdentity { pid: shim.pid, start_time: shim.start_time };
+    let handle = PidFd::open_identity(identity)?;
+    let asked = connection.ask(&Request::Stop { signal: SIGKILL, timeout_ms: 0 });
+    let _gone = tokio::time::timeout(STOP_SLACK, asked).await;
+    match handle {
+        Some(handle) => watch::wait_process(id, handle, STOP_SLACK).await,
+        None => Ok(()),
+    }
+}
+
+fn unexpected(id: &TaskId, reply: &Reply) -> Error {
+    match reply {
+        Reply::Failed { message } => Error::Refused(message.clone()),
+        Reply::Exited(_) => Error::Ended(id.clone()),
+        _ => Error::Refused(format!("the supervisor of task {id} gave an answer to something else")),
+    }
+}
+
+fn open_log(state_dir: &Path) -> io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(state_dir.join("shim.log"))
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| u64::try_from(since.as_nanos()).ok())
+        .unwrap_or(0)
+}

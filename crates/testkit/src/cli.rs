@@ -1,0 +1,77 @@
+//! The program itself, run as a user runs it.
+
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// What a command printed and how it ended.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Exit code, -1 if a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// The output, if the command succeeded.
+    ///
+    /// # Errors
+    /// If it did not, with everything that it printed.
+    pub fn ok(self) -> Result<Self> {
+        if self.code != 0 {
+            bail!("exit code {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr);
+        }
+        Ok(self)
+    }
+    /// The output, if the command failed.
+    ///
+    /// # Errors
+    /// If it succeeded.
+    pub fn failed(self) -> Result<Self> {
+        if self.code == 0 {
+            bail!("succeeded unexpectedly\n--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        }
+        Ok(self)
+    }
+    /// Both streams.
+    pub fn all(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+}
+
+/// Path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
+///
+/// # Panics
+/// If it cannot be built: no test can run then.
+pub fn program() -> PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build().expect("the program under test can be built")).clone()
+}
+
+fn build() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("CARAVAN_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    // The test runs from <target>/<profile>/deps.
+    let test = std::env::current_exe()?;
+    let profile =
+        test.parent().and_then(|deps| deps.parent()).context("the test is not in a target folder")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", "caravan"]);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    if let Some(target) = profile.parent() {
+        command.arg("--target-dir").arg(target);
+    }
+    let status = command.current_dir(crate::workspace("")).status().context("run cargo build")?;
+    if !status.success() {
+        bail!("cargo build --package caravan failed");
+    }
+    Ok(profile.join("caravan"))
+}

@@ -1,0 +1,106 @@
+//! The jobs and volumes that most tests use, as text.
+
+/// The bundled plugin as a job.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// Driver.
+    pub driver: String,
+    /// Further arguments of the plugin.
+    pub args: Vec<String>,
+}
+
+/// A job that writes into a volume once a second and keeps running.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    /// Job id.
+    pub id: String,
+    /// Driver.
+    pub driver: String,
+    /// Volume id.
+    pub volume: String,
+    /// Access mode.
+    pub access_mode: String,
+    /// The first line that it writes.
+    pub word: String,
+}
+
+/// Text of the plugin's job.
+pub fn plugin_job(plugin: &Plugin) -> String {
+    let args: String = plugin.args.iter().map(|a| format!(", \"{a}\"")).collect();
+    format!(
+        r#"
+job "hostpath" {{
+  type = "system"
+  group "plugin" {{
+    task "plugin" {{
+      driver = "{driver}"
+      config {{
+        command = "caravan"
+        args    = ["plugin", "hostpath"{args}]
+      }}
+      csi_plugin {{
+        id   = "hostpath"
+        type = "monolith"
+      }}
+      resources {{
+        cpu    = 50
+        memory = 64
+      }}
+    }}
+  }}
+}}
+"#,
+        driver = plugin.driver
+    )
+}
+
+/// Text of a volume specification.
+pub fn volume_spec(id: &str, access_mode: &str) -> String {
+    format!(
+        r#"
+type      = "csi"
+id        = "{id}"
+name      = "{id}"
+plugin_id = "hostpath"
+capability {{
+  access_mode     = "{access_mode}"
+  attachment_mode = "file-system"
+}}
+"#
+    )
+}
+
+/// Text of the writer's job.
+pub fn writer_job(writer: &Writer) -> String {
+    let Writer { id, driver, volume, access_mode, word } = writer;
+    format!(
+        r#"
+job "{id}" {{
+  group "g" {{
+    volume "data" {{
+      type            = "csi"
+      source          = "{volume}"
+      access_mode     = "{access_mode}"
+      attachment_mode = "file-system"
+    }}
+    task "writer" {{
+      driver = "{driver}"
+      config {{
+        command = "/bin/sh"
+        args    = ["-c", "cat $NOMAD_TASK_DIR/data/log 2>/dev/null; n=0; while :; do n=$((n+1)); echo {word} $n >> $NOMAD_TASK_DIR/data/log; echo {word} $n; sleep 0.2; done"]
+      }}
+      volume_mount {{
+        volume      = "data"
+        destination = "${{NOMAD_TASK_DIR}}/data"
+      }}
+      kill_timeout = "1s"
+      resources {{
+        cpu    = 20
+        memory = 16
+      }}
+    }}
+  }}
+}}
+"#
+    )
+}

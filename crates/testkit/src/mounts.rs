@@ -1,0 +1,54 @@
+//! Looks at the kernel: mounts and processes.
+
+use anyhow::{Context, Result};
+use std::fs;
+
+/// Mount points that lie below a path or are it, from the kernel's table (proc_pid_mountinfo(5)).
+///
+/// # Errors
+/// If the table cannot be read.
+pub fn mounts_below(path: &str) -> Result<Vec<String>> {
+    let table = fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
+    let below = format!("{}/", path.trim_end_matches('/'));
+    Ok(table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(unescape)
+        .filter(|point| *point == path || point.starts_with(&below))
+        .collect())
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+}
+
+/// Whether a process exists and is not a zombie.
+pub fn process_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| stat.rsplit_once(") ").map(|(_, rest)| !rest.starts_with('Z')))
+        .unwrap_or(false)
+}
+
+/// Start time of a process in clock ticks since boot: with the pid, its identity.
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+/// Direct children of a process.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub fn children(parent: u32) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        let ppid = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        if ppid == Some(parent) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
