@@ -86,6 +86,12 @@ impl VolumeManager {
             self.release(entry.claim.clone());
         }
         let places: Vec<_> = entries.iter().filter_map(|e| e.on_host().ok()).collect();
+        for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.phase == MountPhase::Mounted) {
+            // The last agent may have ended before the servers took it; they know it otherwise.
+            if let Some(proof) = entry.proof.clone() {
+                self.report(entry.claim.clone(), entry.generation, ClaimReportStep::Mounted { proof });
+            }
+        }
         let known =
             |path: &Path| places.iter().any(|p| path.starts_with(&p.publish) || path.starts_with(&p.staging));
         let table = match MountTable::read() {

@@ -49,33 +49,49 @@ pub(super) struct Inner {
     pub(super) tasks: TaskTracker,
 }
 
+/// What a volume manager works with.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// Where the ledger is kept.
+    pub(crate) store: Store,
+    /// Where events go.
+    pub(crate) node: NodeState,
+    /// Plugins.
+    pub(crate) plugins: Manager,
+    /// Who takes the proofs.
+    pub(crate) servers: Arc<dyn Servers>,
+    /// Who gives them.
+    pub(crate) identity: Arc<Identity>,
+    /// Where the plugin roots are.
+    pub(crate) csi_dir: PathBuf,
+    /// Ends everything that is under way.
+    pub(crate) cancel: CancellationToken,
+}
+
 impl VolumeManager {
     /// With the ledger as it was stored.
-    pub(crate) fn new(
-        ledger: Ledger,
-        store: Store,
-        node: NodeState,
-        plugins: Manager,
-        servers: Arc<dyn Servers>,
-        identity: Arc<Identity>,
-        csi_dir: PathBuf,
-        cancel: CancellationToken,
-    ) -> Self {
-        let reports = Reports::new(servers, identity, cancel.clone());
+    pub(crate) fn new(ledger: Ledger, parts: Parts) -> Self {
+        let reports = Reports::new(parts.servers, parts.identity, parts.cancel.clone());
         let inner = Inner {
-            store,
-            node,
-            plugins,
+            store: parts.store,
+            node: parts.node,
+            plugins: parts.plugins,
             reports,
-            csi_dir,
+            csi_dir: parts.csi_dir,
             ledger: Mutex::new(ledger),
             turns: Mutex::default(),
             releasing: Mutex::default(),
             changes: watch::Sender::new(0),
-            cancel,
+            cancel: parts.cancel,
             tasks: TaskTracker::new(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Waits until nothing is under way any more, after it was cancelled.
+    pub(crate) async fn ended(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
     }
 
     /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: steps
@@ -126,13 +142,20 @@ impl VolumeManager {
         let result = self.stage_and_publish(grant, &lent, entry).await;
         self.note("Mount volume", &claim.id, result.as_ref().err());
         let proof = result?;
-        let (this, id, generation) = (self.clone(), claim.id.clone(), claim.generation);
-        let step = ClaimReportStep::Mounted { proof: proof.clone() };
+        self.report(claim.id.clone(), claim.generation, ClaimReportStep::Mounted { proof: proof.clone() });
+        Ok(proof)
+    }
+
+    /// Delivers a step in the background.
+    pub(crate) fn report(&self, claim: ClaimId, generation: u32, step: ClaimReportStep) {
+        let this = self.clone();
         self.inner.tasks.spawn(async move {
             // Undelivered means that the client ends; the next one reports it again.
-            let _ = this.inner.reports.deliver(&id, generation, step).await;
+            let _ = this.inner.reports.deliver(&claim, generation, step).await;
+            if this.entry(&claim).is_none() {
+                this.inner.reports.forget(&claim);
+            }
         });
-        Ok(proof)
     }
 
     async fn stage_and_publish(
