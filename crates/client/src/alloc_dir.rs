@@ -103,7 +103,8 @@ impl AllocDir {
         // A file system that was left mounted must never be emptied.
         let table = MountTable::read().map_err(ClientError::kernel("the mount table cannot be read"))?;
         if let Some(mount) = table.under(&root).next() {
-            let source = io::Error::new(ErrorKind::ResourceBusy, format!("{} is mounted", mount.target.display()));
+            let source =
+                io::Error::new(ErrorKind::ResourceBusy, format!("{} is mounted", mount.target.display()));
             return Err(ClientError::directory(&self.root, "remove the allocation directory")(source));
         }
         unseal(&root);

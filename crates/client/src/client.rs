@@ -36,6 +36,7 @@ impl Client {
     ///
     /// # Errors
     /// When a directory cannot be made, or the state cannot be opened or read.
+    #[expect(clippy::new_ret_no_self, reason = "a client is its two halves")]
     pub fn new(
         config: ClientConfig,
         servers: Arc<dyn Servers>,
@@ -270,12 +271,7 @@ impl Handle {
     ///
     /// # Errors
     /// When the allocation or the task is not here, the task does not run, or the driver refuses.
-    pub async fn signal(
-        &self,
-        alloc: &AllocId,
-        task: Option<&str>,
-        signal: &str,
-    ) -> Result<(), ClientError> {
+    pub async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
         self.allocs.get(alloc)?.signal(task, signal).await
     }
     /// What a task uses.
@@ -344,7 +340,9 @@ impl Handle {
 /// A fault in the codes that `ControllerCall` promises.
 fn rpc_error(fault: &CsiFault) -> RpcError {
     let code = match fault {
-        CsiFault::NoPlugin { .. } | CsiFault::Plugin { source: CsiError::Unreachable { .. } } => Code::Retryable,
+        CsiFault::NoPlugin { .. } | CsiFault::Plugin { source: CsiError::Unreachable { .. } } => {
+            Code::Retryable
+        }
         CsiFault::Plugin { source: CsiError::Deadline { .. } } => Code::Deadline,
         CsiFault::Plugin { source } if source.outcome_unknown() => Code::Unavailable,
         CsiFault::Plugin { source } => match source.class() {

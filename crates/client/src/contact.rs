@@ -64,7 +64,11 @@ async fn register(context: &Context, registered: &watch::Sender<bool>) {
 }
 
 /// Heartbeats until the node has to be registered again.
-async fn live(context: &Context, node: &mut watch::Receiver<Arc<caravan_types::node::Node>>, first_ttl: Duration) {
+async fn live(
+    context: &Context,
+    node: &mut watch::Receiver<Arc<caravan_types::node::Node>>,
+    first_ttl: Duration,
+) {
     let mut ttl_now = first_ttl;
     let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
     let mut pause = ttl_now / 2;

@@ -49,7 +49,10 @@ impl DriverManager {
         let all = silent.wait_for(BTreeSet::is_empty);
         if tokio::time::timeout(patience, all).await.is_err() {
             let late: Vec<String> = self.silent.borrow().iter().cloned().collect();
-            tracing::warn!(drivers = late.join(", "), "registering the node without the fingerprints of late drivers");
+            tracing::warn!(
+                drivers = late.join(", "),
+                "registering the node without the fingerprints of late drivers"
+            );
         }
     }
 

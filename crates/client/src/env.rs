@@ -236,8 +236,7 @@ fn address(ip: &str, port: i64) -> String {
 
 /// Characters that no shell takes in a name become `_`, in the families where the reference does that.
 fn clean(name: &str) -> String {
-    const CLEANED: [&str; 5] =
-        ["NOMAD_ADDR_", "NOMAD_IP_", "NOMAD_PORT_", "NOMAD_HOST_PORT_", "NOMAD_META_"];
+    const CLEANED: [&str; 5] = ["NOMAD_ADDR_", "NOMAD_IP_", "NOMAD_PORT_", "NOMAD_HOST_PORT_", "NOMAD_META_"];
     if !CLEANED.iter().any(|prefix| name.starts_with(prefix)) {
         return name.to_owned();
     }
@@ -271,7 +270,8 @@ mod tests {
         let mut node = Node { name: "n1".into(), datacenter: "dc1".into(), ..Default::default() };
         node.attributes.insert("kernel.name".into(), "linux".into());
         node.meta.insert("rack".into(), "r7".into());
-        let job = Job { id: "j".into(), meta: [("owner-x".into(), "me".into())].into(), ..Default::default() };
+        let job =
+            Job { id: "j".into(), meta: [("owner-x".into(), "me".into())].into(), ..Default::default() };
         let group = TaskGroup { name: "g".into(), ..Default::default() };
         let dirs = SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() };
         let host = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
@@ -312,7 +312,8 @@ mod tests {
     fn variables_are_those_of_the_reference() {
         let mut task = Task { name: "t".into(), ..Default::default() };
         task.resources.cpu = 100;
-        task.env.insert("WHERE".into(), "${meta.rack} ${attr.kernel.name} ${NOMAD_ALLOC_INDEX} ${nope}".into());
+        task.env
+            .insert("WHERE".into(), "${meta.rack} ${attr.kernel.name} ${NOMAD_ALLOC_INDEX} ${nope}".into());
         let env = env_of(&task, &alloc());
         let get = |key: &str| env.variables()[key].as_str();
         assert_eq!(get("NOMAD_SHORT_ALLOC_ID"), "01234567");

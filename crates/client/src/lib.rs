@@ -8,6 +8,7 @@
 //! an event of the task; what is only decided is in pure modules (`restart`, `runner::lifecycle`,
 //! `runner::status`, `csi::registry`, `csi::ledger`, `env`).
 
+mod alloc_dir;
 mod allocs;
 mod client;
 mod clock;
@@ -25,7 +26,6 @@ mod restart;
 mod runner;
 mod servers;
 mod state;
-mod alloc_dir;
 
 pub use client::{Client, Handle, Service};
 pub use config::ClientConfig;

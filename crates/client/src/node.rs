@@ -73,9 +73,8 @@ impl NodeState {
     pub(crate) fn put_plugin(&self, role: PluginRole, info: CsiInfo) {
         let node = self.get();
         let known = plugins(&node, role).get(&info.plugin_id);
-        let says_new = known.is_some_and(|k| {
-            k.healthy != info.healthy || k.health_description != info.health_description
-        });
+        let says_new = known
+            .is_some_and(|k| k.healthy != info.healthy || k.health_description != info.health_description);
         if says_new {
             let kind = match role {
                 PluginRole::Controller => "controller",
@@ -122,7 +121,8 @@ impl NodeState {
     /// Waits for events and takes them all.
     pub(crate) async fn take_events(&self) -> Vec<NodeEvent> {
         loop {
-            let events = std::mem::take(&mut *self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner));
+            let events =
+                std::mem::take(&mut *self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner));
             if !events.is_empty() {
                 return events;
             }

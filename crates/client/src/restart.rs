@@ -172,9 +172,11 @@ mod tests {
     #[test]
     fn unrecoverable_starts_and_empty_policies_end_it() {
         let cause = Cause::StartFailed { recoverable: false };
-        let over = RestartTracker::default().next(&policy(9, RestartMode::Fail), true, cause, UnixNanos(1), 0);
+        let over =
+            RestartTracker::default().next(&policy(9, RestartMode::Fail), true, cause, UnixNanos(1), 0);
         assert_eq!(over, Verdict::Over { reason: UNRECOVERABLE.into(), failed: true });
-        let none = RestartTracker::default().next(&policy(0, RestartMode::Fail), true, FAILED, UnixNanos(1), 0);
+        let none =
+            RestartTracker::default().next(&policy(0, RestartMode::Fail), true, FAILED, UnixNanos(1), 0);
         assert_eq!(none, Verdict::Over { reason: NO_RESTARTS.into(), failed: true });
     }
 

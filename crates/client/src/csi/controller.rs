@@ -3,10 +3,10 @@
 use super::manager::Manager;
 use super::{CsiFault, capability};
 use caravan_csi as csi;
+use caravan_types::job::MountOptions;
 use caravan_types::plugin::PluginRole;
 use caravan_types::volume::{Capability, Topology, Usage, VolumeExternalStub};
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation as Op};
-use caravan_types::job::MountOptions;
 use std::time::Duration;
 
 /// How long a call waits for a plugin that is registered and has not spoken yet.

@@ -80,7 +80,8 @@ impl Instance {
         let ready = self.client.probe().await?.is_ready();
         match self.registration.role {
             PluginRole::Controller => {
-                info.controller_info = Some(controller_info(&self.client.controller_get_capabilities().await?));
+                info.controller_info =
+                    Some(controller_info(&self.client.controller_get_capabilities().await?));
             }
             PluginRole::Node => {
                 let set = self.client.node_get_capabilities().await?;

@@ -84,14 +84,19 @@ impl Manager {
                 _ = timer.tick() => {}
                 // Also when some changes were missed: the whole is compared.
                 change = changes.recv() => if let Ok(change) = change {
-                    if let Some(slot) = self.lock().get(&change.key) {
-                        slot.ask.notify_one();
-                    }
+                    self.ask(&change.key);
                 }
             }
         }
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+    }
+
+    /// Has a plugin asked again now.
+    fn ask(&self, key: &Key) {
+        if let Some(slot) = self.lock().get(key) {
+            slot.ask.notify_one();
+        }
     }
 
     /// Makes the instances those of the registry.
@@ -166,7 +171,9 @@ impl Manager {
 
     fn told(&self, key: &Key, instance: &Arc<Instance>, info: CsiInfo) {
         let mut instances = self.lock();
-        let Some(slot) = instances.get_mut(key).filter(|s| Arc::ptr_eq(&s.instance, instance)) else { return };
+        let Some(slot) = instances.get_mut(key).filter(|s| Arc::ptr_eq(&s.instance, instance)) else {
+            return;
+        };
         if slot.info.same(&info) {
             return;
         }

@@ -18,8 +18,8 @@ pub(crate) use registry::{Registrations, Registry};
 pub(crate) use volumes::VolumeManager;
 
 use caravan_csi::CsiError;
-use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
 use caravan_types::job::MountOptions;
+use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
 use std::path::PathBuf;
 
 /// Why something about CSI did not work on this node.
@@ -99,7 +99,9 @@ impl CsiFault {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Plugin { source } => source.is_retryable(),
-            Self::NoPlugin { .. } | Self::StillMounted(_) | Self::Kernel { .. } | Self::Directory { .. } => true,
+            Self::NoPlugin { .. } | Self::StillMounted(_) | Self::Kernel { .. } | Self::Directory { .. } => {
+                true
+            }
             _ => false,
         }
     }

@@ -23,8 +23,7 @@ const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
 impl VolumeManager {
     /// Ends the use of a volume in the background. Answers at once; asking twice is one release.
     pub(crate) fn release(&self, claim: ClaimId) {
-        let newly =
-            self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).insert(claim.clone());
+        let newly = self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).insert(claim.clone());
         if newly {
             let this = self.clone();
             self.inner.tasks.spawn(async move { this.release_until_done(claim).await });
@@ -36,7 +35,8 @@ impl VolumeManager {
         let mut changes = self.changes();
         loop {
             changes.borrow_and_update();
-            let pending = claims.iter().any(|c| self.entry(c).is_some_and(|e| e.phase < MountPhase::Unstaged));
+            let pending =
+                claims.iter().any(|c| self.entry(c).is_some_and(|e| e.phase < MountPhase::Unstaged));
             if !pending {
                 return;
             }
@@ -160,10 +160,8 @@ impl VolumeManager {
         if entry.phase < MountPhase::Unpublished {
             entry.phase = MountPhase::Unpublishing;
             self.write(entry.clone()).await?;
-            let request = NodeUnpublishRequest {
-                volume_id: entry.external_id.clone(),
-                target_path: inside.publish,
-            };
+            let request =
+                NodeUnpublishRequest { volume_id: entry.external_id.clone(), target_path: inside.publish };
             match client.node_unpublish(request).await {
                 // The volume is gone: what may still be mounted is looked at below.
                 Err(error) if error.is_not_found() => {}
@@ -191,7 +189,9 @@ impl VolumeManager {
             }
             clear(&staging, &entry.host_root).or_else(|fault| match fault {
                 // The plugin keeps something of its own there: it is the plugin's to remove.
-                CsiFault::Directory { ref source, .. } if source.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
+                CsiFault::Directory { ref source, .. } if source.kind() == ErrorKind::DirectoryNotEmpty => {
+                    Ok(())
+                }
                 other => Err(other),
             })?;
         }

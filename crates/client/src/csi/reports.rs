@@ -27,11 +27,7 @@ pub(crate) struct Undelivered;
 
 impl Reports {
     /// Reports of this node, until cancelled.
-    pub(crate) fn new(
-        servers: Arc<dyn Servers>,
-        identity: Arc<Identity>,
-        cancel: CancellationToken,
-    ) -> Self {
+    pub(crate) fn new(servers: Arc<dyn Servers>, identity: Arc<Identity>, cancel: CancellationToken) -> Self {
         Self { servers, identity, lanes: Arc::default(), cancel }
     }
 

@@ -1,9 +1,9 @@
 //! The hook of tasks that are CSI plugins (`storage` section 1): directories, mounts and environment before the
 //! task, registration once it answers, health while it runs.
 
+use super::CsiFault;
 use super::probe;
 use super::registry::{Registration, Registry};
-use super::CsiFault;
 use crate::clock;
 use caravan_csi::{CsiClient, Deadlines};
 use caravan_drivers::{FsIsolation as Isolation, Mount, Propagation};
@@ -83,10 +83,9 @@ impl PluginTask {
     /// Makes the directories and removes the socket of an earlier run: connecting to it would only fail, and
     /// many plugins cannot bind where a socket is left.
     pub(crate) fn prepare(&self) -> Result<(), CsiFault> {
-        for (dir, what) in [
-            (&self.host_root, "create mount point"),
-            (&self.socket_dir, "create socket mount point"),
-        ] {
+        for (dir, what) in
+            [(&self.host_root, "create mount point"), (&self.socket_dir, "create socket mount point")]
+        {
             caravan_sys::files::private_dir(dir).map_err(|source| CsiFault::Kernel { what, source })?;
         }
         let socket = self.socket();
@@ -153,7 +152,10 @@ impl PluginTask {
 
     /// In the words of the event that announces a restart.
     pub(crate) fn restart_reason(&self) -> String {
-        format!("CSI plugin did not become healthy before configured {} health timeout", self.config.health_timeout)
+        format!(
+            "CSI plugin did not become healthy before configured {} health timeout",
+            self.config.health_timeout
+        )
     }
 }
 
@@ -178,10 +180,9 @@ pub(crate) async fn supervise(
     emit: impl Fn(TaskEvent),
 ) -> String {
     let client = CsiClient::new(plugin.socket(), deadlines);
-    let told_before = plugin
-        .roles()
-        .iter()
-        .all(|role| registry.of_alloc(&(*role, plugin.id().clone()), &plugin.alloc).is_some_and(|r| r.healthy));
+    let told_before = plugin.roles().iter().all(|role| {
+        registry.of_alloc(&(*role, plugin.id().clone()), &plugin.alloc).is_some_and(|r| r.healthy)
+    });
     let info = match probe::first_contact(&client, plugin.patience()).await {
         Ok(info) => info,
         Err(why) => {
@@ -256,7 +257,8 @@ mod tests {
     fn an_isolated_plugin_gets_its_directories_mounted() {
         let plugin = plan(CsiPluginType::Node, Isolation::Chroot);
         let mounts = plugin.mounts();
-        let pairs: Vec<_> = mounts.iter().map(|m| (m.host_path.to_str().unwrap(), m.task_path.to_str().unwrap())).collect();
+        let pairs: Vec<_> =
+            mounts.iter().map(|m| (m.host_path.to_str().unwrap(), m.task_path.to_str().unwrap())).collect();
         assert_eq!(
             pairs,
             [("/state/csi/plugins/a1", "/csi"), ("/state/csi/node/disk", "/local/csi"), ("/dev", "/dev")]

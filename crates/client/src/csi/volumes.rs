@@ -170,7 +170,8 @@ impl VolumeManager {
         if entry.stages {
             make_dir(&entry.host_root, &host.staging, "create staging directory")?;
             let there = self.lock().staged_by_another(&entry)
-                && (is_device(entry.usage) || is_mount_point(&host.staging).map_err(kernel("look at the stage"))?);
+                && (is_device(entry.usage)
+                    || is_mount_point(&host.staging).map_err(kernel("look at the stage"))?);
             if !there {
                 client
                     .node_stage(NodeStageRequest {

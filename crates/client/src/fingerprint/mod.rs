@@ -18,7 +18,10 @@ const MIB: i64 = 1024 * 1024;
 /// The node without its drivers and plugins.
 pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
     let mut attributes = BTreeMap::new();
-    let cpu = cpu::parse(&text("/proc/cpuinfo"), text("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").trim());
+    let cpu = cpu::parse(
+        &text("/proc/cpuinfo"),
+        text("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").trim(),
+    );
     let found = i64::from(cpu.cores) * cpu.mhz;
     let shares = config.cpu_total_compute.unwrap_or(found);
     let reserved = config.reserved.cpu.cpu_shares;

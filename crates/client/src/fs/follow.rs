@@ -18,6 +18,11 @@ pub(super) struct Watch {
 impl Watch {
     /// Watches from now on: look first after this.
     pub(super) fn on(dir: &Path) -> Self {
+        #[expect(
+            deprecated,
+            reason = "the replacement is unsafe for the sake of types that close early, which an OwnedFd never does"
+        )]
+        let register = |fd: OwnedFd| AsyncFd::new(fd);
         let make = || -> std::io::Result<AsyncFd<OwnedFd>> {
             let fd = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
             let wanted = WatchFlags::MODIFY
@@ -27,7 +32,7 @@ impl Watch {
                 | WatchFlags::MOVED_TO
                 | WatchFlags::DELETE_SELF;
             add_watch(&fd, dir, wanted)?;
-            AsyncFd::new(fd)
+            register(fd)
         };
         let notice = make().inspect_err(|error| {
             tracing::debug!(path = %dir.display(), %error, "no notice of changes: looking in turns");

@@ -105,7 +105,8 @@ pub(super) fn of_file(
     let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
     let follow = follow.then(|| watch(fs, dir)).transpose()?;
     let source = Source::File(path.to_owned());
-    Ok(Reading { fs: fs.clone(), open: Some((path.to_owned(), file)), source, offset, follow, over: false }.frames())
+    Ok(Reading { fs: fs.clone(), open: Some((path.to_owned(), file)), source, offset, follow, over: false }
+        .frames())
 }
 
 pub(super) fn of_logs(
@@ -124,7 +125,8 @@ pub(super) fn of_logs(
         other => other?,
     };
     let files = numbered(fs, &dir, &prefix)?;
-    let (number, offset) = position(&files, offset, origin).ok_or_else(|| FsError::NoLogs(task.to_owned()))?;
+    let (number, offset) =
+        position(&files, offset, origin).ok_or_else(|| FsError::NoLogs(task.to_owned()))?;
     let source = Source::Log { dir, prefix, number };
     Ok(Reading { fs: fs.clone(), source, open: None, offset, follow, over: false }.frames())
 }

@@ -190,7 +190,8 @@ impl AllocFs {
         let root: OwnedFd = openat(CWD, &self.root, dir, Mode::empty()).map_err(fault)?;
         // Not blocking: a task may have put a pipe there.
         let read = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = openat2(&root, &below, read, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS);
+        let file =
+            openat2(&root, &below, read, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS);
         let file = File::from(file.map_err(fault)?);
         let kind = file.metadata().map_err(io(path))?.file_type();
         if !kind.is_file() && !kind.is_dir() {

@@ -1,9 +1,9 @@
 //! One allocation: hooks before its tasks, the tasks, hooks after them.
 
+use super::Context;
 use super::lifecycle::{EndReason, Group, Role, Sibling, ends_with, may_start};
 use super::status::aggregate;
 use super::task::{Kill, TaskAction, TaskRunner};
-use super::Context;
 use crate::ClientError;
 use crate::alloc_dir::AllocDir;
 use crate::clock;
@@ -144,7 +144,8 @@ impl AllocRunner {
 
     /// Hooks before the tasks. The error is in the reference's words.
     async fn prepare(&self) -> Result<(), String> {
-        let failed = |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
+        let failed =
+            |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
         self.mount_volumes().await.map_err(|why| failed("csi_hook", why))
     }
@@ -203,7 +204,7 @@ impl AllocRunner {
     pub(crate) fn kill(&self) {
         let mut state = self.lock();
         state.stopping = true;
-        let kill = Kill { no_delay: true, force: true, ..Kill::default() };
+        let kill = Kill { no_delay: true, force: true };
         for slot in state.tasks.values() {
             slot.kill.send_replace(Some(kill.clone()));
         }
@@ -272,7 +273,10 @@ impl AllocRunner {
     }
 
     /// The driver and the driver's id of a running task.
-    pub(crate) fn running(&self, task: &str) -> Result<(Arc<dyn caravan_drivers::Driver>, String), ClientError> {
+    pub(crate) fn running(
+        &self,
+        task: &str,
+    ) -> Result<(Arc<dyn caravan_drivers::Driver>, String), ClientError> {
         let alloc = self.alloc();
         let spec = alloc.group().and_then(|g| g.task(task));
         let spec = spec.ok_or_else(|| ClientError::UnknownTask(task.to_owned()))?;
@@ -331,7 +335,11 @@ impl AllocRunner {
     }
 
     /// Changes what is known of a task, keeps it, and tells the servers.
-    pub(super) fn update(&self, task: &str, change: impl FnOnce(&mut TaskRecord)) -> Option<crate::state::Written> {
+    pub(super) fn update(
+        &self,
+        task: &str,
+        change: impl FnOnce(&mut TaskRecord),
+    ) -> Option<crate::state::Written> {
         let written = {
             let mut state = self.lock();
             let alloc = state.alloc.id.clone();
@@ -355,7 +363,10 @@ impl AllocRunner {
     /// Tells on every task that has not started what the allocation waits for.
     pub(super) fn tell_waiting(&self, reason: &str) {
         for task in self.task_names() {
-            self.emit(&task, TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(format!("csi_hook: {reason}")));
+            self.emit(
+                &task,
+                TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(format!("csi_hook: {reason}")),
+            );
         }
     }
 

@@ -72,7 +72,10 @@ pub(crate) fn place(destination: &Path, dirs: &TaskDir) -> Result<PathBuf, Strin
             Component::Normal(name) => plain.push(name),
             Component::RootDir | Component::CurDir => {}
             Component::ParentDir | Component::Prefix(_) => {
-                return Err(format!("the volume mount destination {} leads out of the task", destination.display()));
+                return Err(format!(
+                    "the volume mount destination {} leads out of the task",
+                    destination.display()
+                ));
             }
         }
     }
@@ -82,7 +85,10 @@ pub(crate) fn place(destination: &Path, dirs: &TaskDir) -> Result<PathBuf, Strin
     let target = if inside { absolute } else { dirs.root.join(plain) };
     let own = [&dirs.root, &dirs.shared, &dirs.secrets(), &dirs.private()];
     if own.into_iter().any(|dir| *dir == target) {
-        return Err(format!("the volume mount destination {} would hide the task's own files", destination.display()));
+        return Err(format!(
+            "the volume mount destination {} would hide the task's own files",
+            destination.display()
+        ));
     }
     Ok(target)
 }
@@ -124,7 +130,9 @@ impl Binds {
         while let Some(target) = self.targets.pop() {
             match mount::unmount(&target, Unmount::Lazy) {
                 Ok(_) => remove_target(&target),
-                Err(error) => tracing::warn!(path = %target.display(), %error, "a volume stays bound in a task directory"),
+                Err(error) => {
+                    tracing::warn!(path = %target.display(), %error, "a volume stays bound in a task directory")
+                }
             }
         }
     }

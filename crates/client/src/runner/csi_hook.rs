@@ -26,7 +26,11 @@ impl AllocRunner {
     pub(super) fn claims(&self) -> Vec<ClaimId> {
         let alloc = self.alloc();
         let group = alloc.group();
-        group.into_iter().flat_map(|g| g.csi_volumes()).map(|(_, request)| claim_id(&alloc, request)).collect()
+        group
+            .into_iter()
+            .flat_map(|g| g.csi_volumes())
+            .map(|(_, request)| claim_id(&alloc, request))
+            .collect()
     }
 
     async fn mount_volume(&self, claim: &ClaimId) -> Result<(), String> {
@@ -83,7 +87,13 @@ impl AllocRunner {
             match self.context().volumes.mount(grant).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
-                    self.say_once(&mut said, format!("mounting volume {} failed and is tried again: {fault}", grant.claim.id.volume.id));
+                    self.say_once(
+                        &mut said,
+                        format!(
+                            "mounting volume {} failed and is tried again: {fault}",
+                            grant.claim.id.volume.id
+                        ),
+                    );
                     tokio::time::sleep(backoff.delay()).await;
                 }
                 Err(fault) => return Err(fault),

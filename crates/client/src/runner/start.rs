@@ -95,10 +95,15 @@ impl Plan {
     }
 
     /// Makes directories and mounts, then starts it.
-    pub(super) async fn start(&self, runner: &AllocRunner, id: &str) -> Result<(TaskHandle, Binds), StartFault> {
+    pub(super) async fn start(
+        &self,
+        runner: &AllocRunner,
+        id: &str,
+    ) -> Result<(TaskHandle, Binds), StartFault> {
         let context = runner.context();
         let task = self.task();
-        let hook = |name: &str, why: String| StartFault::Hook(format!("prestart hook \"{name}\" failed: {why}"));
+        let hook =
+            |name: &str, why: String| StartFault::Hook(format!("prestart hook \"{name}\" failed: {why}"));
         runner
             .dir()
             .build_task(&self.name, task.resources.secrets_mb)
@@ -181,11 +186,9 @@ impl Plan {
 fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {
     let text = |path: &Path| path.display().to_string();
     match isolation {
-        FsIsolation::None => SeenDirs {
-            alloc: text(&dirs.shared),
-            local: text(&dirs.local()),
-            secrets: text(&dirs.secrets()),
-        },
+        FsIsolation::None => {
+            SeenDirs { alloc: text(&dirs.shared), local: text(&dirs.local()), secrets: text(&dirs.secrets()) }
+        }
         FsIsolation::Chroot | FsIsolation::Image => {
             SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
         }

@@ -78,7 +78,8 @@ impl TaskRunner {
         name: String,
         actions: mpsc::UnboundedReceiver<TaskAction>,
     ) -> Self {
-        let kill = alloc.kill_of(&name).unwrap_or_else(|| watch::Sender::new(Some(Kill::default())).subscribe());
+        let kill =
+            alloc.kill_of(&name).unwrap_or_else(|| watch::Sender::new(Some(Kill::default())).subscribe());
         Self { alloc, name, kill, actions, binds: Binds::default() }
     }
 
@@ -111,10 +112,13 @@ impl TaskRunner {
         let handle: Result<TaskHandle, String> =
             rmp_serde::from_slice(bytes).map_err(|e| format!("its handle cannot be read: {e}"));
         let recovered = match (&plan, handle) {
-            (Some(plan), Ok(handle)) => {
-                plan.driver.recover(handle.clone()).await.map(|()| handle).map_err(|e| crate::error::chain(&e))
-            }
-            (None, Ok(_)) => Err(format!("its driver is not on this node any more")),
+            (Some(plan), Ok(handle)) => plan
+                .driver
+                .recover(handle.clone())
+                .await
+                .map(|()| handle)
+                .map_err(|e| crate::error::chain(&e)),
+            (None, Ok(_)) => Err("its driver is not on this node any more".to_owned()),
             (_, Err(why)) => Err(why),
         };
         match recovered {
@@ -147,7 +151,9 @@ impl TaskRunner {
         }
         let Some(plan) = Plan::make(&self.alloc, &self.name) else {
             let words = "the task's driver is not available on this node";
-            self.emit(self.event(event::DRIVER_FAILURE).detail("driver_error", words).detail("fails_task", "true"));
+            self.emit(
+                self.event(event::DRIVER_FAILURE).detail("driver_error", words).detail("fails_task", "true"),
+            );
             return Next::Over { failed: true };
         };
         if !started_before {
@@ -205,34 +211,32 @@ impl TaskRunner {
     async fn live(&mut self, handle: TaskHandle) -> Next {
         let id = handle.task_id.clone();
         let Some(plan) = Plan::make(&self.alloc, &self.name) else { return Next::Over { failed: true } };
-        loop {
-            match self.watch(&plan, &id).await {
-                Seen::AgentEnds => return Next::AgentEnds,
-                Seen::Ended(exit) => {
+        match self.watch(&plan, &id).await {
+            Seen::AgentEnds => Next::AgentEnds,
+            Seen::Ended(exit) => {
+                self.terminated(&plan, &id, &exit).await;
+                self.decide(Cause::Exited { success: exit.is_success() }).await
+            }
+            Seen::Killed => {
+                if let Some(exit) = self.end(&plan, &id).await {
                     self.terminated(&plan, &id, &exit).await;
-                    return self.decide(Cause::Exited { success: exit.is_success() }).await;
                 }
-                Seen::Killed => {
-                    if let Some(exit) = self.end(&plan, &id).await {
-                        self.terminated(&plan, &id, &exit).await;
-                    }
-                    self.emit(self.event(event::KILLED));
-                    // Also when it failed before: the order to end it came from elsewhere.
-                    return Next::Over { failed: false };
-                }
-                Seen::Restart(reason) => {
+                self.emit(self.event(event::KILLED));
+                // Also when it failed before: the order to end it came from elsewhere.
+                Next::Over { failed: false }
+            }
+            Seen::Restart(reason) => {
+                self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
+                self.stop_for_restart(&plan, &id).await;
+                self.decide(Cause::Requested).await
+            }
+            Seen::Unhealthy => {
+                if let Some(plugin) = &plan.plugin {
+                    let reason = plugin.restart_reason();
                     self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
-                    self.stop_for_restart(&plan, &id).await;
-                    return self.decide(Cause::Requested).await;
                 }
-                Seen::Unhealthy => {
-                    if let Some(plugin) = &plan.plugin {
-                        let reason = plugin.restart_reason();
-                        self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
-                    }
-                    self.stop_for_restart(&plan, &id).await;
-                    return self.decide(Cause::Unhealthy).await;
-                }
+                self.stop_for_restart(&plan, &id).await;
+                self.decide(Cause::Unhealthy).await
             }
         }
     }
@@ -293,7 +297,8 @@ impl TaskRunner {
         self.emit(event);
         let delay = task.shutdown_delay.to_std();
         if !delay.is_zero() && !self.kill.borrow().as_ref().is_some_and(|k| k.no_delay) {
-            let words = format!("Waiting for shutdown_delay of {} before killing the task.", task.shutdown_delay);
+            let words =
+                format!("Waiting for shutdown_delay of {} before killing the task.", task.shutdown_delay);
             self.emit(self.event(event::SHUTDOWN_DELAY).message(words));
             let kill = &mut self.kill;
             let cut = async {
@@ -345,18 +350,17 @@ impl TaskRunner {
         loop {
             ledger.borrow_and_update();
             let used = context.volumes.uses_plugin(plugin.id());
-            let succeeded = context
-                .plugins
-                .registry()
-                .current(&key)
-                .is_some_and(|r| r.alloc != alloc && r.healthy);
+            let succeeded =
+                context.plugins.registry().current(&key).is_some_and(|r| r.alloc != alloc && r.healthy);
             let forced = self.kill.borrow().as_ref().is_some_and(|k| k.force);
             if used == 0 || succeeded || forced || !plugin.mounts_volumes() {
                 return None;
             }
             if said != used {
                 said = used;
-                let words = format!("csi_plugin_supervisor: {used} volumes are still mounted through this plugin; it ends after they do");
+                let words = format!(
+                    "csi_plugin_supervisor: {used} volumes are still mounted through this plugin; it ends after they do"
+                );
                 self.alloc.emit(&self.name, self.event(event::HOOK_MESSAGE).message(words));
             }
             tokio::select! {

@@ -95,7 +95,9 @@ impl Store {
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES);
         let database = match dir {
-            None => builder.create_with_backend(InMemoryBackend::new()).map_err(opening("memory".as_ref()))?,
+            None => {
+                builder.create_with_backend(InMemoryBackend::new()).map_err(opening("memory".as_ref()))?
+            }
             Some(dir) => {
                 let path = dir.join(FILE);
                 let file = OpenOptions::new()
@@ -275,8 +277,10 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
 }
 
 fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, ClientError> {
-    rmp_serde::from_slice(value)
-        .map_err(|source| ClientError::ReadState { what: format!("record \"{key}\""), source: Box::new(source) })
+    rmp_serde::from_slice(value).map_err(|source| ClientError::ReadState {
+        what: format!("record \"{key}\""),
+        source: Box::new(source),
+    })
 }
 
 #[cfg(test)]
