@@ -3,8 +3,11 @@
 
 mod error;
 mod flags;
+mod drivers;
 mod host;
+mod late;
 mod logging;
+mod reserved;
 mod run;
 mod settings;
 
