@@ -1,1 +1,1 @@
-//! Whole-system tests: one test binary that drives the real program.
+//! Whole-system tests live in `tests/`: one binary that drives the real program.

@@ -26,3 +26,6 @@ pub use root::{Root, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};
 pub use watch::{Topic, Watch, WatchBuilder};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Bad input gets a sentence that names what is wrong.
+
+use crate::{create_volume, id_of, run_job, run_plugin};
+use anyhow::{Result, ensure};
+use caravan_testkit::{Agent, AgentOptions, Writer, eventually, program, volume_spec, writer_job};
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+
+#[test]
+fn without_an_agent_the_address_is_named() -> Result<()> {
+    let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let out = Command::new(program())
+        .args(["job", "status"])
+        .env("CARAVAN_ADDR", format!("http://{free}"))
+        .output()?;
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    ensure!(!out.status.success() && text.contains(&free.to_string()), "{text}");
+    ensure!(!text.contains("panicked"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_port_in_use_and_a_directory_that_cannot_be_written_are_named() -> Result<()> {
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let port = taken.local_addr()?.port();
+    let dir = tempfile::tempdir()?;
+    let config = dir.path().join("agent.hcl");
+    fs::write(&config, format!("bind_addr = \"127.0.0.1\"\nports {{\n http = {port}\n}}\n"))?;
+    let out = Command::new(program()).args(["agent", "-dev", "-config"]).arg(&config).output()?;
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    ensure!(!out.status.success() && text.contains(&port.to_string()) && text.contains("in use"), "{text}");
+
+    // Root writes anywhere; below a file nobody does.
+    let file = dir.path().join("file");
+    fs::write(&file, "")?;
+    fs::write(
+        &config,
+        format!(
+            "bind_addr = \"127.0.0.1\"\ndata_dir = \"{}/data\"\nserver {{\n enabled = true\n bootstrap_expect = 1\n}}\nadvertise {{\n http = \"127.0.0.1\"\n rpc = \"127.0.0.1\"\n}}\n",
+            file.display()
+        ),
+    )?;
+    let out = Command::new(program()).args(["agent", "-config"]).arg(&config).output()?;
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    ensure!(!out.status.success() && text.contains(&*file.to_string_lossy()), "{text}");
+    ensure!(!text.contains("panicked"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn configuration_mistakes_are_shown_with_their_place() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let config = dir.path().join("agent.hcl");
+    fs::write(&config, "data_dri = \"/tmp/x\"\n")?;
+    let out = Command::new(program()).args(["agent", "-dev", "-config"]).arg(&config).output()?;
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    ensure!(!out.status.success() && text.contains("data_dri") && text.contains("data_dir"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn job_file_errors_point_at_the_place() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let path = agent.dir().join("bad.nomad.hcl");
+    fs::write(&path, "job \"x\" {\n  group \"g\" {\n    cuont = 2\n  }\n}\n")?;
+    let out = agent.caravan(&["job", "run", &path.to_string_lossy()])?.failed()?;
+    ensure!(out.stderr.contains("bad.nomad.hcl") && out.stderr.contains("cuont"), "{}", out.stderr);
+    ensure!(out.stderr.contains("count"), "the nearest known name is suggested: {}", out.stderr);
+    ensure!(out.stderr.contains('3'), "the line is named: {}", out.stderr);
+    Ok(())
+}
+
+#[test]
+fn bidirectional_on_a_read_only_mount_is_refused() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let text = writer_job(&writer("w", "data")).replace(
+        "destination = ",
+        "read_only = true\n propagation_mode = \"bidirectional\"\n destination = ",
+    );
+    let path = agent.dir().join("w.nomad.hcl");
+    fs::write(&path, text)?;
+    let out = agent.caravan(&["job", "run", &path.to_string_lossy()])?.failed()?;
+    ensure!(out.stderr.contains("bidirectional") && out.stderr.contains("read-only"), "{}", out.stderr);
+    Ok(())
+}
+
+fn writer(id: &str, volume: &str) -> Writer {
+    Writer {
+        id: id.into(),
+        driver: "raw_exec".into(),
+        volume: volume.into(),
+        access_mode: "single-node-writer".into(),
+        word: id.into(),
+    }
+}
+
+fn waits_because(agent: &Agent, job: &str, words: &[&str]) -> Result<()> {
+    eventually(&format!("job {job} to say why it waits"), || {
+        let out = agent.caravan(&["job", "status", job])?.ok()?;
+        for word in words {
+            ensure!(out.stdout.contains(word), "no {word:?} in\n{}", out.stdout);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn storage_mistakes_are_sentences() -> Result<()> {
+    let agent = Agent::start()?;
+    // A plugin that nobody runs.
+    let spec = agent.dir().join("v.hcl");
+    fs::write(&spec, volume_spec("lonely", "single-node-writer"))?;
+    let out = agent.caravan(&["volume", "create", &spec.to_string_lossy()])?.failed()?;
+    ensure!(out.stderr.contains("no CSI plugin named: hostpath"), "{}", out.stderr);
+    // A volume that does not exist.
+    run_job(&agent, "early", &writer_job(&writer("early", "missing")))?;
+    waits_because(&agent, "early", &["missing"])?;
+    // A mode that the volume does not have.
+    run_plugin(&agent, "raw_exec", &[])?;
+    create_volume(&agent, "readers", "multi-node-reader-only")?;
+    run_job(&agent, "wrong", &writer_job(&writer("wrong", "readers")))?;
+    waits_because(&agent, "wrong", &["readers"])?;
+    // A second writer, and a volume in use.
+    create_volume(&agent, "busy", "single-node-writer")?;
+    run_job(&agent, "first", &writer_job(&writer("first", "busy")))?;
+    let first = id_of(&agent.wait_alloc("first", "running")?)?;
+    run_job(&agent, "second", &writer_job(&writer("second", "busy")))?;
+    waits_because(&agent, "second", &["busy"])?;
+    let out = agent.caravan(&["volume", "delete", "busy"])?.failed()?;
+    ensure!(out.stderr.contains("volume in use: busy") && out.stderr.contains(&first[..8]), "{}", out.stderr);
+    let out = agent.caravan(&["volume", "deregister", "busy"])?.failed()?;
+    ensure!(out.stderr.contains("volume in use: busy"), "{}", out.stderr);
+    // Verbs on what does not exist.
+    let out = agent.caravan(&["volume", "status", "nothing"])?.failed()?;
+    ensure!(out.all().contains("nothing"), "{}", out.all());
+    let out = agent.caravan(&["plugin", "status", "nothing"])?.failed()?;
+    ensure!(out.all().contains("nothing"), "{}", out.all());
+    Ok(())
+}

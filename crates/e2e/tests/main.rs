@@ -1,0 +1,55 @@
+//! Whole-system tests: every test starts agents of its own as processes, on ports and directories of its
+//! own, and looks at them from outside. They need root, as the agent does.
+
+mod basics;
+mod errors;
+mod examples;
+mod plugins;
+mod recovery;
+mod remote;
+mod volumes;
+
+use anyhow::{Result, anyhow};
+use caravan_testkit::{Agent, Plugin, plugin_job, volume_spec};
+use std::fs;
+
+/// Both drivers that run real processes.
+const DRIVERS: [&str; 2] = ["raw_exec", "exec"];
+
+/// Writes a job file and runs it without waiting for the allocation.
+fn run_job(agent: &Agent, name: &str, text: &str) -> Result<()> {
+    let path = agent.dir().join(format!("{name}.nomad.hcl"));
+    fs::write(&path, text)?;
+    agent.caravan(&["job", "run", "-detach", &path.to_string_lossy()])?.ok()?;
+    Ok(())
+}
+
+/// Arguments that keep the bundled plugin's volumes inside the test's own directory, where the driver
+/// lets the plugin see it.
+fn plugin_args(agent: &Agent, driver: &str) -> Vec<String> {
+    match driver {
+        "raw_exec" => vec![format!("--state-dir={}", agent.dir().join("volumes").display())],
+        _ => Vec::new(),
+    }
+}
+
+/// Runs the bundled plugin and waits until it is healthy.
+fn run_plugin(agent: &Agent, driver: &str, more: &[&str]) -> Result<()> {
+    let mut args = plugin_args(agent, driver);
+    args.extend(more.iter().map(|a| (*a).to_owned()));
+    run_job(agent, "hostpath", &plugin_job(&Plugin { driver: driver.to_owned(), args }))?;
+    agent.wait_plugin("hostpath").map(drop)
+}
+
+/// Makes a volume by the command line.
+fn create_volume(agent: &Agent, id: &str, access_mode: &str) -> Result<()> {
+    let path = agent.dir().join(format!("{id}.hcl"));
+    fs::write(&path, volume_spec(id, access_mode))?;
+    agent.caravan(&["volume", "create", &path.to_string_lossy()])?.ok()?;
+    Ok(())
+}
+
+/// Id of an allocation.
+fn id_of(alloc: &serde_json::Value) -> Result<String> {
+    alloc["ID"].as_str().map(str::to_owned).ok_or_else(|| anyhow!("an allocation without an id: {alloc}"))
+}

@@ -1,0 +1,10 @@
+//! Tests of whole commands on whole roots.
+
+mod allocs;
+mod build;
+mod jobs;
+mod ops;
+mod plugins;
+mod properties;
+mod store;
+mod volumes;

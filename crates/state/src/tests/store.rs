@@ -1,0 +1,117 @@
+//! Publishing, watching, waiting, the feed, and damaged snapshots.
+
+use super::build::{job, node, volume};
+use crate::{ChangeSet, Changed, FeedItem, SnapshotError, Store, Table, Topic, decode, encode};
+use caravan_types::UnixNanos;
+use caravan_types::command::{Change, Command};
+use caravan_types::job::JobType;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+fn command(change: Change) -> Command {
+    Command { now: UnixNanos(7), change }
+}
+
+fn register(id: &str) -> Command {
+    command(Change::NodeRegister { node: Box::new(node(id)), evals: vec![] })
+}
+
+/// Whether a future is done without anybody waking it.
+fn ready<F: Future>(future: F) -> bool {
+    let mut future = pin!(future);
+    matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))
+}
+
+#[test]
+fn a_watch_wakes_for_what_it_named_only() {
+    let store = Store::default();
+    store.apply(1, &register("n1"));
+    let mut one = store.watch().on(Topic::Node("n1".into())).start();
+    let mut table = store.watch().table(Table::Nodes).table(Table::Volumes).start();
+    assert!(!ready(one.changed()), "what was before the registration does not count");
+    store.apply(2, &register("n2"));
+    assert!(!ready(one.changed()));
+    assert!(ready(table.changed()));
+    assert!(!ready(table.changed()), "one change wakes once");
+    let volume = Change::VolumeWrite { volume: Box::new(volume("v", "p")), expect_modify_index: 0 };
+    store.apply(3, &command(volume));
+    assert!(ready(table.changed()) && !ready(one.changed()));
+    drop((one, table));
+    assert!(store.nobody_watches());
+}
+
+#[test]
+fn owners_are_woken_for_their_rows() {
+    let store = Store::default();
+    let web = job("web", JobType::Service, 1);
+    let mut evals = store.watch().on(Topic::EvalsOfJob(web.key())).start();
+    let mut others = store.watch().on(Topic::AllocsOfJob(web.key())).start();
+    let eval = Some(super::build::eval("e1", &web));
+    let register = Change::JobRegister { job: Box::new(web), expect_modify_index: None, eval, source: None };
+    store.apply(1, &command(register));
+    assert!(ready(evals.changed()) && !ready(others.changed()));
+}
+
+#[tokio::test]
+async fn waiting_for_an_index_ends_when_it_is_applied() {
+    let store = Arc::new(Store::default());
+    let waiter = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait_for_index(2).await.index() }
+    });
+    store.apply(1, &register("n1"));
+    store.apply(2, &command(Change::Noop));
+    assert_eq!(waiter.await.unwrap(), 2);
+    assert_eq!(store.wait_for_index(1).await.index(), 2);
+}
+
+#[tokio::test]
+async fn the_feed_tells_changes_and_when_to_read_anew() {
+    let store = Store::default();
+    let (mut feed, mut raw) = (store.feed(), store.subscribe());
+    store.apply(1, &register("n1"));
+    let expected = ChangeSet {
+        index: 1,
+        now: UnixNanos(7),
+        kind: "NodeRegister",
+        changes: vec![Changed::Node("n1".into())],
+    };
+    assert_eq!(feed.next().await, Some(FeedItem::Changes(Arc::new(expected.clone()))));
+    assert_eq!(*raw.recv().await.unwrap(), expected);
+
+    let bytes = encode(&store.snapshot());
+    let mut watch = store.watch().on(Topic::Plugin("p".into())).start();
+    store.restore(&bytes).unwrap();
+    assert!(ready(watch.changed()), "a restore wakes everybody");
+    assert_eq!(feed.next().await, Some(FeedItem::Resync));
+    for index in 2..2_000 {
+        store.apply(index, &command(Change::Noop));
+    }
+    assert_eq!(feed.next().await, Some(FeedItem::Resync));
+    assert!(matches!(feed.next().await, Some(FeedItem::Changes(_))));
+    drop(store);
+    while let Some(item) = feed.next().await {
+        assert!(matches!(item, FeedItem::Changes(_)));
+    }
+}
+
+#[test]
+fn damaged_snapshots_are_refused_with_a_reason() {
+    let store = Store::default();
+    store.apply(1, &register("n1"));
+    let bytes = encode(&store.snapshot());
+    assert_eq!(decode(&bytes).unwrap(), *store.snapshot());
+    assert!(matches!(decode(b"hello"), Err(SnapshotError::NotASnapshot)));
+    assert!(matches!(decode(&bytes[..bytes.len() - 1]), Err(SnapshotError::Length { .. })));
+    let mut flipped = bytes.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    assert!(matches!(decode(&flipped), Err(SnapshotError::Checksum)));
+    let mut later = bytes;
+    later[8] = 9;
+    let error = decode(&later).unwrap_err().to_string();
+    assert_eq!(error, "the snapshot has format version 9, and this program reads version 1 at most");
+    assert!(store.restore(b"hello").is_err());
+    assert_eq!(store.snapshot().index(), 1, "a refused restore leaves the state alone");
+}

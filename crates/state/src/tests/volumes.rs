@@ -1,0 +1,142 @@
+//! Volumes and claims.
+
+use super::build::{World, claim_id, job, key, node, shared, volume, writer};
+use caravan_types::alloc::ClientStatus;
+use caravan_types::command::{Change, ClaimStep, Refusal};
+use caravan_types::job::JobType;
+use caravan_types::volume::{Claim, ClaimPhase, MountProof};
+use caravan_types::{UnixNanos, VolumeKey};
+
+fn data() -> VolumeKey {
+    VolumeKey::new("default", "data")
+}
+
+/// A volume, a node and an allocation that writes.
+fn world() -> World {
+    let mut world = World::default();
+    world.node(node("n1"));
+    world.register(&job("web", JobType::Service, 1), "e1");
+    world.apply(Change::VolumeWrite { volume: Box::new(volume("data", "p")), expect_modify_index: 0 });
+    let commit = world.commit("a1", &key("web"), "n1", vec![writer("data", "a1", &key("web"))]);
+    world.apply(Change::Plan(Box::new(commit)));
+    world
+}
+
+fn claim<'w>(world: &'w World, alloc: &str) -> &'w Claim {
+    shared(world.root.claim(&claim_id("data", alloc)))
+}
+
+fn step(world: &mut World, alloc: &str, step: ClaimStep) {
+    let expect_modify_index = claim(world, alloc).modify_index;
+    world.apply(Change::ClaimStep { id: claim_id("data", alloc), expect_modify_index, step });
+}
+
+/// Attached by the plugin's controller and mounted by the client.
+fn mounted() -> World {
+    let mut world = world();
+    step(&mut world, "a1", ClaimStep::IntendAttach { external_node_id: "x1".into() });
+    let (publish_context, external_node_id) = (Default::default(), "x1".into());
+    step(&mut world, "a1", ClaimStep::Attached { publish_context, needs_attach: true, external_node_id });
+    step(&mut world, "a1", ClaimStep::Mounted { proof: MountProof::default() });
+    world
+}
+
+#[test]
+fn a_claim_is_granted_with_all_that_its_release_needs() {
+    let world = world();
+    let claim = claim(&world, "a1");
+    assert_eq!((claim.phase, claim.node_id.as_str()), (ClaimPhase::Reserved, "n1"));
+    assert_eq!((claim.plugin_id.as_str(), claim.external_volume_id.as_str()), ("p", "ext-data"));
+    assert_eq!((claim.create_index, claim.modify_index), (world.root.index(), world.root.index()));
+    assert_eq!(world.root.claims_of(&data()).count(), 1);
+    assert_eq!(world.root.claims_by_node(&"n1".into()).count(), 1);
+    assert_eq!(world.root.claims_by_alloc(&"a1".into()).count(), 1);
+}
+
+#[test]
+fn a_second_writer_refuses_the_whole_plan() {
+    let mut world = world();
+    let commit = world.commit("a2", &key("web"), "n1", vec![writer("data", "a2", &key("web"))]);
+    let outcome = world.try_apply(Change::Plan(Box::new(commit)));
+    assert!(matches!(outcome.refused, Some(Refusal::ClaimRefused(_))), "{outcome:?}");
+    assert!(world.root.alloc(&"a2".into()).is_none());
+    let missing = world.commit("a3", &key("web"), "n1", vec![writer("none", "a3", &key("web"))]);
+    let outcome = world.try_apply(Change::Plan(Box::new(missing)));
+    assert_eq!(outcome.refused, Some(Refusal::ClaimRefused("volume not found: none".into())));
+}
+
+#[test]
+fn the_end_of_an_allocation_begins_the_release() {
+    let mut world = mounted();
+    world.stop("a1", None);
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Mounted, "it still runs");
+    world.report("a1", ClientStatus::Complete);
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Releasing);
+    for next in [ClaimStep::Unpublished, ClaimStep::Unstaged, ClaimStep::IntendDetach, ClaimStep::Freed] {
+        step(&mut world, "a1", next);
+    }
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Gone);
+    let commit = world.commit("a2", &key("web"), "n1", vec![writer("data", "a2", &key("web"))]);
+    world.apply(Change::Plan(Box::new(commit)));
+    world.apply(Change::Collect { evals: vec![], allocs: vec!["a1".into()] });
+    assert_eq!(world.root.claims_of(&data()).count(), 1, "history goes with the allocation");
+}
+
+#[test]
+fn a_lost_or_forgotten_allocation_releases_too() {
+    let mut world = mounted();
+    world.stop("a1", Some(ClientStatus::Lost));
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Releasing);
+
+    let mut world = mounted();
+    world.stop("a1", None);
+    world.apply(Change::NodeDelete { node: "n1".into(), evals: vec![] });
+    world.apply(Change::Collect { evals: vec![], allocs: vec!["a1".into()] });
+    assert!(world.root.alloc(&"a1".into()).is_none());
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Releasing);
+}
+
+#[test]
+fn steps_are_refused_when_stale_or_illegal() {
+    let mut world = world();
+    let id = claim_id("data", "a1");
+    let at = claim(&world, "a1").modify_index;
+    let stale = Change::ClaimStep { id: id.clone(), expect_modify_index: at - 1, step: ClaimStep::Release };
+    assert!(matches!(world.try_apply(stale).refused, Some(Refusal::Changed { .. })));
+    let wrong = Change::ClaimStep { id, expect_modify_index: at, step: ClaimStep::Unstaged };
+    assert!(matches!(world.try_apply(wrong).refused, Some(Refusal::IllegalStep { .. })));
+    let nobody = Change::ClaimStep {
+        id: claim_id("data", "a9"),
+        expect_modify_index: 1,
+        step: ClaimStep::Fence { until: UnixNanos(1) },
+    };
+    assert!(matches!(world.try_apply(nobody).refused, Some(Refusal::NotFound { .. })));
+}
+
+#[test]
+fn volumes_are_written_by_those_who_saw_the_newest_row_only() {
+    let mut world = world();
+    let at = shared(world.root.volume(&data())).modify_index;
+    let write =
+        |expect| Change::VolumeWrite { volume: Box::new(volume("data", "q")), expect_modify_index: expect };
+    assert!(matches!(world.try_apply(write(0)).refused, Some(Refusal::Changed { .. })));
+    let now = world.apply(write(at));
+    let row = shared(world.root.volume(&data()));
+    assert_eq!((row.create_index, row.modify_index), (at, now));
+    assert_eq!(world.root.volumes_by_plugin(&"p".into()).count(), 0);
+    assert_eq!(world.root.volumes_by_plugin(&"q".into()).count(), 1);
+}
+
+#[test]
+fn a_volume_in_use_is_not_removed() {
+    let mut world = mounted();
+    let delete = |force| Change::VolumeDelete { key: data(), force };
+    let refused = world.try_apply(delete(false)).refused.unwrap();
+    assert_eq!(refused.to_string(), "volume in use: data");
+    assert!(world.try_apply(delete(true)).refused.is_some(), "the allocation still runs");
+    world.report("a1", ClientStatus::Failed);
+    assert!(world.try_apply(delete(false)).refused.is_some());
+    world.apply(delete(true));
+    assert_eq!((world.root.volumes().count(), world.root.claims().count()), (0, 0));
+    assert!(matches!(world.try_apply(delete(false)).refused, Some(Refusal::NotFound { .. })));
+}
