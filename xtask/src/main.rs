@@ -1,5 +1,6 @@
 //! Chores of the workspace: `cargo xtask <chore>`.
 
+mod bench;
 mod proto;
 
 use anyhow::bail;
@@ -7,6 +8,7 @@ use anyhow::bail;
 const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
+  bench agent       measure the release build end to end, one JSON object a line
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)";
 
@@ -17,6 +19,7 @@ fn main() -> anyhow::Result<()> {
         None => bail!("no chore given\n{USAGE}"),
     };
     match chore {
+        "bench" => bench::run(rest.first().map(String::as_str)),
         "proto" => proto::run(rest),
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }

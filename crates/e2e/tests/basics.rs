@@ -65,7 +65,8 @@ fn a_failing_task_is_restarted_by_its_policy_and_then_fails() -> Result<()> {
 #[test]
 fn a_service_runs_is_shown_everywhere_and_stops() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
-    let text = batch("web", "raw_exec", "echo up; exec sleep 600").replace("type = \"batch\"", "type = \"service\"");
+    let text =
+        batch("web", "raw_exec", "echo up; exec sleep 600").replace("type = \"batch\"", "type = \"service\"");
     run_job(&agent, "web", &text)?;
     let alloc = id_of(&agent.wait_alloc("web", "running")?)?;
     for args in [

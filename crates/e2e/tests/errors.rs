@@ -10,7 +10,10 @@ use std::process::Command;
 #[test]
 fn without_an_agent_the_address_is_named() -> Result<()> {
     let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let out = Command::new(program()).args(["job", "status"]).env("CARAVAN_ADDR", format!("http://{free}")).output()?;
+    let out = Command::new(program())
+        .args(["job", "status"])
+        .env("CARAVAN_ADDR", format!("http://{free}"))
+        .output()?;
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     ensure!(!out.status.success() && text.contains(&free.to_string()), "{text}");
     ensure!(!text.contains("panicked"), "{text}");

@@ -132,7 +132,10 @@ fn the_plugin_may_come_back_after_the_agent() -> Result<()> {
         nix::unistd::Pid::from_raw(i32::try_from(plugin_pid)?),
         nix::sys::signal::Signal::SIGKILL,
     )?;
-    eventually("the plugin to be dead", || if process_alive(plugin_pid) { bail!("it runs") } else { Ok(()) })?;
+    eventually(
+        "the plugin to be dead",
+        || if process_alive(plugin_pid) { bail!("it runs") } else { Ok(()) },
+    )?;
     agent.run()?;
     agent.wait_plugin("hostpath")?;
     let before = agent.logs(&one, "writer", "stdout")?.lines().count();

@@ -73,7 +73,10 @@ fn whole_life(plugin_driver: &str, consumer_driver: &str, plugin_args: &[&str]) 
     agent.caravan(&["job", "stop", "-detach", "one"])?.ok()?;
     let two = id_of(&agent.wait_alloc("two", "running")?)?;
     let text = wait_output(&agent, &two, "from-two 1")?;
-    ensure!(text.contains("from-one 1\n") && text.contains("from-one 2\n"), "what the first wrote is there: {text}");
+    ensure!(
+        text.contains("from-one 1\n") && text.contains("from-one 2\n"),
+        "what the first wrote is there: {text}"
+    );
 
     // Released and destroyed.
     agent.caravan(&["job", "stop", "-detach", "two"])?.ok()?;
@@ -152,7 +155,9 @@ fn a_volume_with_a_size_limit_is_an_image() -> Result<()> {
     let spec = caravan_testkit::volume_spec("data", "single-node-writer");
     std::fs::write(
         &path,
-        format!("{spec}capacity_min = \"16MiB\"\ncapacity_max = \"16MiB\"\nparameters {{\n fs = \"ext4\"\n}}\n"),
+        format!(
+            "{spec}capacity_min = \"16MiB\"\ncapacity_max = \"16MiB\"\nparameters {{\n fs = \"ext4\"\n}}\n"
+        ),
     )?;
     agent.caravan(&["volume", "create", &path.to_string_lossy()])?.ok()?;
     let text = writer("full", "raw_exec", "single-node-writer").replace(

@@ -148,6 +148,16 @@ impl Service {
     }
 }
 
+/// Carries a command to its end although whoever asked may go away meanwhile.
+async fn to_the_end<T: Send + 'static>(
+    command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
+) -> Result<T, ServerError> {
+    match tokio::spawn(command).await {
+        Ok(result) => result,
+        Err(error) => Err(ServerError::new(crate::Kind::Internal, format!("the command failed: {error}"))),
+    }
+}
+
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -304,7 +314,8 @@ impl Handle {
         namespace: &Namespace,
         volumes: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
-        self.volumes.register(namespace, volumes).await
+        let (this, namespace) = (self.volumes.clone(), namespace.clone());
+        to_the_end(async move { this.register(&namespace, volumes).await }).await
     }
 
     /// Makes volumes by their plugins and records them.
@@ -316,7 +327,8 @@ impl Handle {
         namespace: &Namespace,
         volumes: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
-        self.volumes.create(namespace, volumes).await
+        let (this, namespace) = (self.volumes.clone(), namespace.clone());
+        to_the_end(async move { this.create(&namespace, volumes).await }).await
     }
 
     /// Forgets a volume without asking its plugin.
@@ -324,7 +336,8 @@ impl Handle {
     /// # Errors
     /// If it does not exist or is in use.
     pub async fn deregister_volume(&self, key: &VolumeKey, force: bool) -> Result<u64, ServerError> {
-        self.volumes.deregister(key, force).await
+        let (this, key) = (self.volumes.clone(), key.clone());
+        to_the_end(async move { this.deregister(&key, force).await }).await
     }
 
     /// Has the plugin destroy a volume, then forgets it. `secrets` go on top of the volume's own.
@@ -332,7 +345,8 @@ impl Handle {
     /// # Errors
     /// If it does not exist, is in use, or the plugin refuses.
     pub async fn delete_volume(&self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
-        self.volumes.delete(key, secrets).await
+        let (this, key, secrets) = (self.volumes.clone(), key.clone(), secrets.clone());
+        to_the_end(async move { this.delete(&key, &secrets).await }).await
     }
 
     /// Ends a volume's claims on a node whose allocations are over.
@@ -340,7 +354,8 @@ impl Handle {
     /// # Errors
     /// If there is nothing to detach or an allocation still runs with it.
     pub async fn detach_volume(&self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
-        self.volumes.detach(key, node).await
+        let (this, key, node) = (self.volumes.clone(), key.clone(), node.clone());
+        to_the_end(async move { this.detach(&key, &node).await }).await
     }
 
     /// Volumes as a plugin lists them, and the token of the next page.

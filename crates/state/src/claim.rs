@@ -18,7 +18,8 @@ pub(crate) fn grant(
     wanted: Claim,
     now: UnixNanos,
 ) -> Result<Claim, Refusal> {
-    let claim = caravan_volumes::claim::reserve(previous, wanted, now)?;
+    let claim = caravan_volumes::claim::reserve(previous, wanted, now)
+        .map_err(|reason| Refusal::ClaimRefused(reason.to_string()))?;
     caravan_volumes::modes::admit(volume, holding, &claim)
         .map_err(|reason| Refusal::ClaimRefused(reason.to_string()))?;
     Ok(claim)

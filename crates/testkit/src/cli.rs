@@ -43,12 +43,19 @@ impl Output {
     }
 }
 
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Uses a program that is there already; the first call counts.
+pub fn use_program(path: &std::path::Path) {
+    // A second call, or one after the first use, changes nothing.
+    let _ = PROGRAM.set(path.to_owned());
+}
+
 /// Path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
 /// If it cannot be built: no test can run then.
 pub fn program() -> PathBuf {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| build().expect("the program under test can be built")).clone()
 }
 

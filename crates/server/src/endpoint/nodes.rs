@@ -73,17 +73,8 @@ impl Nodes {
         } else {
             Vec::new()
         };
-        let message = match &before {
-            None => Some("Node registered"),
-            Some(b) if b.status != NodeStatus::Ready => Some("Node re-registered"),
-            Some(_) => None,
-        };
         let id = node.id.clone();
         let index = self.core.commit(Change::NodeRegister { node: Box::new(node), evals }).await?;
-        if let Some(message) = message {
-            let events = BTreeMap::from([(id.clone(), vec![event("Cluster", message, now)])]);
-            self.core.commit(Change::NodeEvents { events }).await?;
-        }
         self.core.store.wait_for_index(index).await;
         let root = self.core.snapshot();
         Ok(self.contact(root.node(&id).ok_or_else(|| unknown(&id))?))

@@ -190,7 +190,6 @@ impl Volumes {
     async fn own(&self, key: &VolumeKey) -> Result<reconciler::Own, ServerError> {
         let started = tokio::time::Instant::now();
         loop {
-            let mut watch = self.core.store.watch().on(caravan_state::Topic::Volume(key.clone())).start();
             if let Some(own) = self.reconciler.own(key) {
                 return Ok(own);
             }
@@ -200,11 +199,8 @@ impl Volumes {
                     key.id
                 )));
             }
-            // Most commands end with a write; those that fail without one are noticed a little later.
-            tokio::select! {
-                () = watch.changed() => {}
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
-            }
+            // Bounded, because a release between the look and the wait is not seen.
+            let _ = tokio::time::timeout(Duration::from_millis(200), self.reconciler.some_released()).await;
         }
     }
 

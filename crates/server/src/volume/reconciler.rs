@@ -88,20 +88,32 @@ pub(crate) struct Reconciler {
     pub(crate) waits: Waits,
     lanes: Arc<Mutex<Lanes>>,
     busy: Arc<Mutex<BTreeSet<VolumeKey>>>,
-    owned: Arc<Mutex<BTreeSet<VolumeKey>>>,
+    owned: Arc<Owned>,
     lease: Lease,
+}
+
+/// Volumes that a command is at work on, and those that it has let go of.
+#[derive(Debug, Default)]
+struct Owned {
+    taken: Mutex<BTreeSet<VolumeKey>>,
+    released: Mutex<BTreeSet<VolumeKey>>,
+    changed: Notify,
 }
 
 /// The right to make or destroy a volume; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Own {
-    owned: Arc<Mutex<BTreeSet<VolumeKey>>>,
+    owned: Arc<Owned>,
     key: VolumeKey,
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.owned.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        // A command that was cut off leaves its intent to the reconciler.
+        self.owned.released.lock().unwrap_or_else(PoisonError::into_inner).insert(self.key.clone());
+        self.owned.changed.notify_waiters();
+        self.owned.changed.notify_one();
     }
 }
 
@@ -153,6 +165,14 @@ impl Reconciler {
             let next = timers.iter().filter(|(k, _)| !self.busy().contains(*k)).map(|(_, at)| *at).min();
             tokio::select! {
                 () = cancel.cancelled() => break,
+                () = self.owned.changed.notified() => {
+                    let mut released = self.owned.released.lock().unwrap_or_else(PoisonError::into_inner);
+                    let root = self.core.snapshot();
+                    let unfinished = std::mem::take(&mut *released)
+                        .into_iter()
+                        .filter(|k| root.volume(k).is_some_and(|v| v.phase != VolumePhase::Ready));
+                    dirty.extend(unfinished);
+                }
                 () = until(next, self.core.now()) => {
                     let now = self.core.now();
                     dirty.extend(timers.iter().filter(|(_, at)| **at <= now).map(|(k, _)| k.clone()));
@@ -186,8 +206,13 @@ impl Reconciler {
     /// Takes the right to make or destroy a volume, unless somebody has it: a command in progress or
     /// the reconciler itself.
     pub(crate) fn own(&self, key: &VolumeKey) -> Option<Own> {
-        let fresh = self.owned.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        let fresh = self.owned.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
         fresh.then(|| Own { owned: self.owned.clone(), key: key.clone() })
+    }
+
+    /// Waits until some command has let go of its volume.
+    pub(crate) async fn some_released(&self) {
+        self.owned.changed.notified().await;
     }
 
     fn lane(&self, plugin: &PluginId, lane: Lane) -> Arc<Semaphore> {

@@ -9,7 +9,7 @@ use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::job::{CsiPluginType, Job, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, NodeEvent, NodeStatus};
 use caravan_types::plan::StopAlloc;
-use caravan_types::volume::{AccessMode, Claim, ClaimMode, MountProof, Volume};
+use caravan_types::volume::{AccessMode, Claim, ClaimMode, ClaimPhase, MountProof, Volume};
 use caravan_types::{JobKey, UnixNanos, VolumeKey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -26,9 +26,24 @@ pub(super) struct Op {
 }
 
 pub(super) fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0u8..28, 0u8..6, 0u8..6, 0u8..12, 0u8..12);
+    let op = (0u8..34, 0u8..6, 0u8..6, 0u8..12, 0u8..12);
     let op = op.prop_map(|(what, a, b, c, d)| Op { what, a, b, c, d });
-    proptest::collection::vec(op, 1..max)
+    proptest::collection::vec(op, 1..max).prop_map(|random| [prelude(), random].concat())
+}
+
+/// Nodes, volumes and jobs, so that most of what follows has something to work on.
+fn prelude() -> Vec<Op> {
+    let mut ops = Vec::new();
+    for n in 0..3 {
+        ops.push(Op { what: 0, a: n, b: n, c: 0, d: 0 });
+    }
+    for n in 0..2 {
+        ops.push(Op { what: 25, a: n, b: n, c: 0, d: 0 });
+    }
+    for n in 0..5 {
+        ops.push(Op { what: 7, a: n, b: 0, c: 1, d: n });
+    }
+    ops
 }
 
 fn pick<T: Copy>(from: &[T], n: u8) -> T {
@@ -126,26 +141,38 @@ fn plan(root: &Root, op: Op) -> Change {
     Change::Plan(Box::new(commit))
 }
 
+fn attached(needs_attach: bool) -> ClaimStep {
+    let (publish_context, external_node_id) = (BTreeMap::new(), "x".to_owned());
+    ClaimStep::Attached { publish_context, needs_attach, external_node_id }
+}
+
+/// A step that leads on from a phase.
+fn next_step(phase: ClaimPhase, even: bool) -> ClaimStep {
+    match phase {
+        ClaimPhase::Reserved if even => ClaimStep::IntendAttach { external_node_id: "x".to_owned() },
+        ClaimPhase::Reserved => attached(false),
+        ClaimPhase::Attaching => attached(true),
+        ClaimPhase::Attached | ClaimPhase::Mounted if even => {
+            ClaimStep::Mounted { proof: MountProof::default() }
+        }
+        ClaimPhase::Attached | ClaimPhase::Mounted => ClaimStep::Release,
+        ClaimPhase::Releasing | ClaimPhase::Fencing => ClaimStep::Unpublished,
+        ClaimPhase::Unpublished => ClaimStep::Unstaged,
+        ClaimPhase::Unstaged if even => ClaimStep::IntendDetach,
+        ClaimPhase::Unstaged | ClaimPhase::Detaching | ClaimPhase::Gone => ClaimStep::Freed,
+    }
+}
+
 fn claim_step(root: &Root, op: Op) -> Change {
-    let claims: Vec<&Arc<Claim>> = root.claims().collect();
+    let claims: Vec<&Arc<Claim>> = root.claims().filter(|c| c.phase.holds() || op.d == 10).collect();
     let found = claims.get(usize::from(op.a) % claims.len().max(1));
     let at = found.map_or(1, |c| c.modify_index);
-    let node = || "x".to_owned();
     let step = match op.c {
-        0 => ClaimStep::IntendAttach { external_node_id: node() },
-        1 => ClaimStep::Attached {
-            publish_context: BTreeMap::new(),
-            needs_attach: op.d.is_multiple_of(2),
-            external_node_id: node(),
-        },
-        2 => ClaimStep::Mounted { proof: MountProof::default() },
-        3 => ClaimStep::Unpublished,
-        4 => ClaimStep::Unstaged,
-        5 => ClaimStep::IntendDetach,
-        6 => ClaimStep::Fence { until: UnixNanos(5) },
-        7 => ClaimStep::Failed { error: "no".into(), next_try: UnixNanos(9) },
         8 => ClaimStep::Release,
-        _ => ClaimStep::Freed,
+        9 => ClaimStep::Freed,
+        10 => ClaimStep::Fence { until: UnixNanos(5) },
+        11 => ClaimStep::Failed { error: "no".into(), next_try: UnixNanos(9) },
+        _ => next_step(found.map(|c| c.phase).unwrap_or_default(), op.d.is_multiple_of(2)),
     };
     let id = found.map_or_else(|| claim_id("v0", "a0"), |c| c.id.clone());
     Change::ClaimStep { id, expect_modify_index: if op.d == 11 { 0 } else { at }, step }
@@ -174,7 +201,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             let drain = op.b.is_multiple_of(2).then(DrainStrategy::default);
             Change::NodeDrain { node, drain, mark_eligible: op.c.is_multiple_of(2), evals }
         }
-        6 => Change::NodeDelete { node, evals: vec![] },
+        6 if op.c > 8 => Change::NodeDelete { node, evals: vec![] },
         7..=10 => Change::JobRegister {
             job: Box::new(jobs(op.a, op.c)),
             expect_modify_index: (op.c == 11).then_some(u64::from(op.b)),
@@ -235,8 +262,8 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
                 expect_modify_index,
             }
         }
-        26 if op.c > 8 => Change::VolumeDelete { key: volume_key(op.a), force: op.b.is_multiple_of(2) },
-        26 | 27 => claim_step(root, op),
+        26 if op.c > 9 => Change::VolumeDelete { key: volume_key(op.a), force: op.b.is_multiple_of(2) },
+        26..=33 => claim_step(root, op),
         _ => Change::Noop,
     }
 }

@@ -1,0 +1,8 @@
+//! The scheduler over small clusters: what it decides, and what always holds.
+
+mod explanations;
+mod jobs;
+mod placing;
+mod properties;
+mod volumes;
+mod world;
