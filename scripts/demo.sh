@@ -56,7 +56,11 @@ wait_for 60 "the node to be ready" prints '[[:space:]]ready[[:space:]]*$' node s
 say ""
 say "==> A CSI plugin, run as a job ($driver)"
 step job run -var "driver=$driver" examples/hostpath-plugin.nomad.hcl || fail "the plugin's job was not accepted"
-wait_for 60 "the plugin to answer" prints '^Nodes Healthy +(= )?1$' plugin status hostpath
+plugin_healthy() {
+    prints '"ControllersHealthy": *[1-9]' plugin status -json hostpath &&
+        prints '"NodesHealthy": *[1-9]' plugin status -json hostpath
+}
+wait_for 60 "the plugin to be healthy" plugin_healthy
 step plugin status hostpath || fail "the plugin is not known"
 
 say ""
