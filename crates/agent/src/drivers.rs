@@ -2,7 +2,10 @@
 
 use crate::error::AgentError;
 use crate::settings::Settings;
-use caravan_drivers::{Driver, ExecDriver, ExecOptions, IdRanges, MockDriver, NamespaceMode, RawExecDriver, RawExecOptions, ShimCommand, own_program};
+use caravan_drivers::{
+    Driver, ExecDriver, ExecOptions, IdRanges, MockDriver, NamespaceMode, RawExecDriver, RawExecOptions,
+    ShimCommand, own_program,
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +43,10 @@ impl Options {
     }
 
     fn bad(&self, key: &str, wanted: &str) -> AgentError {
-        AgentError::Setting { field: "plugin", reason: format!("\"{}\": {key} must be {wanted}", self.driver) }
+        AgentError::Setting {
+            field: "plugin",
+            reason: format!("\"{}\": {key} must be {wanted}", self.driver),
+        }
     }
 
     fn bool(&mut self, key: &str) -> Result<Option<bool>, AgentError> {

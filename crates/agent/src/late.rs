@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
 use caravan_types::wire::{
-    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents, NodeHeartbeat,
-    NodeRegister, WatchAllocs,
+    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
+    NodeHeartbeat, NodeRegister, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;

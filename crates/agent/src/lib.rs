@@ -1,9 +1,9 @@
 //! The agent: configuration files and command line, and the wiring of server, client and HTTP API into one
 //! process.
 
+mod drivers;
 mod error;
 mod flags;
-mod drivers;
 mod host;
 mod late;
 mod logging;

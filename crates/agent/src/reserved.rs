@@ -1,7 +1,9 @@
 //! What a client keeps for its host, and what it offers of it. Pure.
 
 use caravan_hcl::config::ClientConfig;
-use caravan_types::node::{HostVolumeInfo, NodeDisk, NodeMemory, ReservedCpu, ReservedNetworks, ReservedResources};
+use caravan_types::node::{
+    HostVolumeInfo, NodeDisk, NodeMemory, ReservedCpu, ReservedNetworks, ReservedResources,
+};
 use std::collections::BTreeMap;
 
 /// The `reserved` block.

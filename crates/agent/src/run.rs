@@ -8,8 +8,8 @@ use caravan_client::{Client, ClientConfig};
 use caravan_consensus::{Config as LogConfig, ServerId};
 use caravan_http::{AgentInfo, HttpState};
 use caravan_rpc::{
-    Authenticator, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration, ReverseOptions, ReverseRegistry,
-    ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
+    Authenticator, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration, ReverseOptions,
+    ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use caravan_types::NodeId;
@@ -27,9 +27,11 @@ use tokio_util::task::TaskTracker;
 /// Runs an agent until a signal, or until a part of it fails for good.
 pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
     // Ports first: an agent that cannot listen must not touch any state.
-    let http = TcpListener::bind(settings.http)
-        .await
-        .map_err(|source| AgentError::Bind { what: "HTTP", address: settings.http, source })?;
+    let http = TcpListener::bind(settings.http).await.map_err(|source| AgentError::Bind {
+        what: "HTTP",
+        address: settings.http,
+        source,
+    })?;
     data_dir(&settings.data_dir)?;
     let mut agent = Agent {
         settings: &settings,
@@ -105,7 +107,8 @@ impl Agent<'_> {
                     late.set(Channel::local(server.rpc().build(), identity.clone()));
                 }
                 None => {
-                    let connect = ConnectOptions::new(client.servers.clone(), identity.clone(), &self.settings.region);
+                    let connect =
+                        ConnectOptions::new(client.servers.clone(), identity.clone(), &self.settings.region);
                     let channel = Channel::connect(connect.clone());
                     late.set(channel.clone());
                     state.relay = Some(channel);
@@ -117,7 +120,8 @@ impl Agent<'_> {
             if server.is_some() {
                 let routes = handle.routes(caravan_http::rpc(state.clone())).build();
                 let node = handle.node_id().to_string();
-                let channel = Channel::local(routes, PeerIdentity::Server { name: self.settings.name.clone() });
+                let channel =
+                    Channel::local(routes, PeerIdentity::Server { name: self.settings.name.clone() });
                 way_back = Some(registry.register(node, channel));
             }
             client_service = Some(service);
@@ -186,7 +190,8 @@ impl Agent<'_> {
     fn client_config(&self, client: &ClientSettings) -> ClientConfig {
         let (settings, file) = (self.settings, &client.file);
         let defaults = ClientConfig::new(&settings.data_dir, &settings.name);
-        let port = |given: Option<i64>, default: u16| given.and_then(|p| u16::try_from(p).ok()).unwrap_or(default);
+        let port =
+            |given: Option<i64>, default: u16| given.and_then(|p| u16::try_from(p).ok()).unwrap_or(default);
         ClientConfig {
             state_dir: client.state_dir.clone(),
             alloc_dir: client.alloc_dir.clone(),
@@ -290,9 +295,10 @@ impl Authenticator for KnownNodes {
             {
                 Err(RpcError::new(Code::Permission, format!("node {node_id} is known by another secret")))
             }
-            PeerIdentity::Server { name } => {
-                Err(RpcError::new(Code::Permission, format!("server {name}: only one server is supported yet")))
-            }
+            PeerIdentity::Server { name } => Err(RpcError::new(
+                Code::Permission,
+                format!("server {name}: only one server is supported yet"),
+            )),
             identity => Ok(identity.clone()),
         };
         Box::pin(std::future::ready(verdict))
@@ -319,7 +325,8 @@ fn server_id(dir: &Path) -> Result<String, AgentError> {
         Err(error) => return Err(fail(error)),
     }
     let id = uuid::Uuid::new_v4().to_string();
-    caravan_sys::files::private_dir(dir).map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
+    caravan_sys::files::private_dir(dir)
+        .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
     caravan_sys::files::atomic_write(&path, id.as_bytes(), 0o600)
         .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
     Ok(id)
