@@ -416,3 +416,6 @@ fn step_index(value: Value, key: &Value, span: Span) -> Evaluated<Value> {
         other => Err(fail("E0201", span, SUMMARY, format!("This value does not have any indices: it is a {}.", other.type_name()))),
     }
 }
+
+#[cfg(test)]
+mod tests;

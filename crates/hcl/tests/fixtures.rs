@@ -10,7 +10,7 @@ use caravan_types::api;
 use serde_json::Value;
 
 /// Valid cases that do not give the recorded job yet, with the reason.
-const KNOWN_GAPS: &[(&str, &str)] = &[("functions-encoding-roundtrip", "the function bcrypt is missing")];
+const KNOWN_GAPS: &[(&str, &str)] = &[];
 
 /// Invalid cases that are refused at another place than the reference's, with the reason.
 const OTHER_PLACE: &[(&str, &str)] = &[(
@@ -171,5 +171,52 @@ fn differences(path: &str, want: &Value, have: &Value, out: &mut Vec<String>) {
         _ if want == have => {}
         _ if want.as_f64().is_some() && want.as_f64() == have.as_f64() => {}
         _ => out.push(format!("{path}: want {want}, have {have}")),
+    }
+}
+
+/// The files that come with the project.
+#[test]
+fn examples_parse() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !name.ends_with(".hcl") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let source = Source::new(name.as_str(), text.as_str());
+        if name.ends_with(".nomad.hcl") {
+            let (mut job, warnings) =
+                parse(&source, &ParseOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+            assert!(warnings.items.is_empty(), "{warnings}");
+            api::canonicalize(&mut job);
+            api::convert(&job).unwrap_or_else(|e| panic!("{name}: {e}"));
+        } else if name.starts_with("agent") {
+            caravan_hcl::config::parse(&[source]).unwrap_or_else(|e| panic!("{e}"));
+        } else {
+            caravan_hcl::volume::parse(&text, &name).unwrap_or_else(|e| panic!("{e}"));
+        }
+        seen += 1;
+    }
+    assert!(seen >= 3, "only {seen} examples found");
+}
+
+/// What a person sees: the file, the line, the text and an underline.
+#[test]
+fn errors_show_the_source() {
+    let text = "job \"a\" {\n  priorty = 50\n  type    = [1]\n  group \"g\" {\n    task \"t\" {\n      drver = \"exec\"\n    }\n  }\n}\n";
+    let found = parse(&Source::new("a.nomad.hcl", text), &ParseOptions::default()).unwrap_err();
+    assert_eq!(
+        found.to_string(),
+        "a.nomad.hcl:2,3-10: Unsupported argument; An argument named \"priorty\" is not expected here. Did you mean \"priority\"?\n\
+         a.nomad.hcl:3,13-14: Unsuitable value type; Unsuitable value: string required, but have tuple\n\
+         a.nomad.hcl:6,7-12: Unsupported argument; An argument named \"drver\" is not expected here. Did you mean \"driver\"?"
+    );
+    let shown = caravan_hcl::diag::render::pretty(&found, false);
+    for part in ["[E0401] Error: Unsupported argument", "a.nomad.hcl:2:3", "priorty = 50", "───┬───"]
+    {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
 }

@@ -1,5 +1,6 @@
 //! The functions of the language (jobspec.md 2.4).
 
+mod bcrypt;
 mod cidr;
 mod collections;
 mod datetime;

@@ -2,12 +2,20 @@
 
 use sha2::{Digest as _, Sha256, Sha512};
 
-use super::{Function, P, Result, f, text};
+use super::{Function, P, Result, bcrypt, f, text, v, whole};
 use crate::value::Value;
 
 const STR: &[(&str, P)] = &[("str", P::Str)];
 
 pub(super) const TABLE: &[Function] = &[
+    v("bcrypt", &[("str", P::Str)], ("cost", P::Num), |_, a| {
+        let cost = match a.as_slice() {
+            [_] => 10,
+            [_, cost] => whole(cost)?,
+            _ => return Err("bcrypt() takes no more than two arguments".to_owned()),
+        };
+        bcrypt::hash(&text(&a[0]), cost).map(Value::str)
+    }),
     f("md5", STR, |_, a| Ok(Value::str(hex(&md5(text(&a[0]).as_bytes()))))),
     f("sha1", STR, |_, a| Ok(Value::str(hex(&sha1(text(&a[0]).as_bytes()))))),
     f("sha256", STR, |_, a| Ok(Value::str(hex(&Sha256::digest(text(&a[0])))))),
