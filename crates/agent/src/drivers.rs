@@ -2,18 +2,16 @@
 
 use crate::error::AgentError;
 use crate::settings::Settings;
-use caravan_drivers::{Driver, ExecDriver, ExecOptions, IdRanges, MockDriver, NamespaceMode, RawExecDriver, RawExecOptions, ShimCommand};
+use caravan_drivers::{Driver, ExecDriver, ExecOptions, IdRanges, MockDriver, NamespaceMode, RawExecDriver, RawExecOptions, ShimCommand, own_program};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// All drivers, configured.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentError> {
-    let program = std::env::current_exe().map_err(AgentError::Runtime)?;
-    let shim = ShimCommand { program: program.clone(), args: vec!["shim".into()] };
+    let shim = ShimCommand::default();
     // Tasks run the agent's own program by this name, whatever their root and PATH.
-    let bundled: BTreeMap<String, PathBuf> = BTreeMap::from([("caravan".to_owned(), program)]);
+    let bundled = own_program("caravan");
     let mut raw = RawExecOptions { bundled: bundled.clone(), ..raw_exec(settings)? };
     // As the reference: a development agent runs what it is given.
     raw.enabled |= settings.dev;
