@@ -265,7 +265,7 @@ fn unknown(path: &[String], word: &str) -> String {
         known.extend(ELSEWHERE);
     }
     let typed = format!("There is no command \"{} {word}\".", path.join(" "));
-    match args::nearest(word, known) {
+    match caravan_hcl::diag::nearest(word, known) {
         Some(near) => format!("{typed} Did you mean \"{near}\"?"),
         None => typed,
     }

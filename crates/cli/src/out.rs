@@ -47,6 +47,11 @@ impl Out {
         (Self { colour: false, captured: Some(Arc::clone(&kept)) }, kept)
     }
 
+    /// Whether errors may be coloured.
+    pub(crate) fn colours_errors(&self) -> bool {
+        self.colour && io::stderr().is_terminal()
+    }
+
     /// Data, with a newline.
     pub(crate) fn line(&self, text: &str) {
         self.raw(text.as_bytes());

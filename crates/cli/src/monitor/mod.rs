@@ -13,7 +13,7 @@ use crate::metrics;
 use caravan_sdk::Watch;
 use caravan_types::eval::Evaluation;
 use caravan_types::id::EvalId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit status when not everything was placed.
 const NOT_PLACED: u8 = 2;
@@ -53,18 +53,30 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
     }
 }
 
+/// Shortest time between two answers that bring nothing new: some agents do not know how to wait on
+/// every route.
+const PACE: Duration = Duration::from_millis(200);
+
+/// After an answer that brought nothing new, rests for what is left of the shortest time.
+pub(crate) async fn pace(new: bool, asked: Instant) {
+    if !new {
+        tokio::time::sleep(PACE.saturating_sub(asked.elapsed())).await;
+    }
+}
+
 async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8), CliError> {
     let mut monitor = eval::EvalMonitor::new(id.clone(), options.verbose);
     ctx.out.line(&ctx.out.bold(&monitor.begin(&ctx.clock())));
     let mut watch = Watch::new(ctx.query());
     loop {
+        let asked = Instant::now();
         let answer = ctx
             .client
             .evaluations()
             .info(id.as_str(), watch.query())
             .await
             .doing("Error reading evaluation")?;
-        watch.saw(&answer.meta);
+        pace(watch.saw(&answer.meta), asked).await;
         let allocs = ctx
             .client
             .evaluations()
@@ -94,15 +106,15 @@ async fn deployment(ctx: &Ctx, eval: &Evaluation, options: Options) -> Outcome {
     ctx.out.line(&ctx.out.bold(&monitor.begin(&ctx.clock(), &id)));
     let mut watch = Watch::new(ctx.query());
     loop {
+        let asked = Instant::now();
         let answer = ctx
             .client
             .deployments()
             .info(id.as_str(), watch.query())
             .await
             .doing("Error reading deployment")?;
-        if watch.saw(&answer.meta)
-            && let Some(text) = monitor.update(&ctx.clock(), &answer.value)
-        {
+        pace(watch.saw(&answer.meta), asked).await;
+        if let Some(text) = monitor.update(&ctx.clock(), &answer.value) {
             ctx.out.line(&text);
         }
         if answer.value.status.is_terminal() {
@@ -117,13 +129,14 @@ async fn start(ctx: &Ctx, eval: &Evaluation, options: Options, limit: Duration) 
     let waiting = async {
         let mut watch = Watch::new(ctx.query());
         loop {
+            let asked = Instant::now();
             let answer = ctx
                 .client
                 .evaluations()
                 .allocations(eval.id.as_str(), watch.query())
                 .await
                 .doing("Error reading allocations")?;
-            watch.saw(&answer.meta);
+            pace(watch.saw(&answer.meta), asked).await;
             for line in follow.update(&ctx.clock(), &answer.value) {
                 ctx.out.line(&line);
             }
