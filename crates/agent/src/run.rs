@@ -101,7 +101,7 @@ impl Agent<'_> {
                 node_id: handle.node_id().to_string(),
                 secret: Secret::new(handle.node_secret().expose()),
             };
-            //TEMP state.client = Some(Arc::new(handle.clone()));
+            state.client = Some(Arc::new(handle.clone()));
             match &server {
                 Some(server) => {
                     late.set(Channel::local(server.rpc().build(), identity.clone()));
