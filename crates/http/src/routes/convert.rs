@@ -35,12 +35,7 @@ const CARRIED: &[&str] = &[
 /// Fills the defaults and converts. The inner error lists what is wrong with the job.
 pub(crate) fn internal(mut job: api::Job) -> Result<Job, Vec<String>> {
     api::canonicalize(&mut job);
-    let problems = problems(&job);
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let value = serde_json::to_value(&job).map_err(|e| vec![format!("the job cannot be read: {e}")])?;
-    serde_json::from_value(set(value)).map_err(|e| vec![format!("the job cannot be read: {e}")])
+    api::convert(&job).map_err(|e| e.problems)
 }
 
 /// The same with the list as the text of one error.
