@@ -1,8 +1,8 @@
 //! The job as API clients send it: every scalar optional, `null` kept apart from absent, durations as
 //! nanoseconds.
 //!
-//! Three steps, all pure: [`decode`] reads a request body, [`canonicalize`] fills the defaults
-//! (jobspec.md sections 4 and 5), and the conversion in [`convert`] makes the job that the servers
+//! Three steps, all pure: [`decode()`] reads a request body, [`canonicalize`] fills the defaults
+//! (jobspec.md sections 4 and 5), and the conversion in [`convert()`] makes the job that the servers
 //! keep. The job language (`caravan-hcl`) produces the same [`Job`].
 
 mod canonical;
