@@ -24,7 +24,7 @@ pub(crate) fn framed(frames: Frames, stopping: CancellationToken) -> Body {
             Err(error) => vec![Err(error)],
         })
     });
-    Body::from_stream(with_heartbeats(objects.boxed()).take_until(stopping.cancelled_owned()))
+    Body::from_stream(with_heartbeats(objects.boxed(), HEARTBEAT).take_until(stopping.cancelled_owned()))
 }
 
 /// Content alone.
@@ -35,10 +35,11 @@ pub(crate) fn plain(frames: Frames, stopping: CancellationToken) -> Body {
 
 fn with_heartbeats(
     objects: stream::BoxStream<'static, Result<Bytes, ClientSideError>>,
+    every: Duration,
 ) -> impl Stream<Item = Result<Bytes, ClientSideError>> + Send {
-    stream::unfold(Some(objects), |objects| async move {
+    stream::unfold(Some(objects), move |objects| async move {
         let mut objects = objects?;
-        match tokio::time::timeout(HEARTBEAT, objects.next()).await {
+        match tokio::time::timeout(every, objects.next()).await {
             Ok(Some(Ok(object))) => Some((Ok(object), Some(objects))),
             Ok(Some(Err(error))) => Some((Err(error), None)),
             Ok(None) => None,
@@ -113,13 +114,21 @@ mod tests {
         assert_eq!(seen, [(MAX_DATA, 100 + MAX_DATA as u64), (10, 110 + MAX_DATA as u64)]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_idle_stream_beats_and_ends_when_told() {
+    #[tokio::test]
+    async fn an_idle_stream_beats() {
+        let idle = stream::pending().boxed();
+        let beats: Vec<_> = with_heartbeats(idle, Duration::from_millis(1)).take(2).collect().await;
+        assert!(beats.iter().all(|beat| beat.as_ref().is_ok_and(|beat| beat == "{}")));
+    }
+
+    #[tokio::test]
+    async fn a_followed_stream_ends_when_the_agent_stops() {
         let stopping = CancellationToken::new();
-        let body = framed(stream::pending().boxed(), stopping.clone());
-        let mut chunks = body.into_data_stream();
-        assert_eq!(chunks.next().await.unwrap().unwrap(), "{}");
         stopping.cancel();
-        assert!(chunks.next().await.is_none());
+        for body in
+            [framed(stream::pending().boxed(), stopping.clone()), plain(stream::pending().boxed(), stopping)]
+        {
+            assert!(body.into_data_stream().next().await.is_none());
+        }
     }
 }

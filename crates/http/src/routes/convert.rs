@@ -4,38 +4,15 @@ use crate::error::ApiError;
 use caravan_server::joined;
 use caravan_types::api;
 use caravan_types::job::{Job, JobType};
-use serde_json::{Map, Value};
-
-/// Parts that are carried and answered as they came, `null`s included.
-const CARRIED: &[&str] = &[
-    "Config",
-    "Services",
-    "Templates",
-    "Vault",
-    "Consul",
-    "Artifacts",
-    "Identity",
-    "Identities",
-    "Actions",
-    "Schedule",
-    "Secrets",
-    "ScalingPolicies",
-    "Scaling",
-    "Multiregion",
-    "Periodic",
-    "ParameterizedJob",
-    "UI",
-    "VersionTag",
-    "DispatchPayload",
-    "DNS",
-    "CNI",
-    "NUMA",
-];
 
 /// Fills the defaults and converts. The inner error lists what is wrong with the job.
 pub(crate) fn internal(mut job: api::Job) -> Result<Job, Vec<String>> {
     api::canonicalize(&mut job);
-    api::convert(&job).map_err(|e| e.problems)
+    let problems = problems(&job);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    api::convert(&job).map_err(|error| error.problems)
 }
 
 /// The same with the list as the text of one error.
@@ -43,7 +20,7 @@ pub(crate) fn accepted(job: api::Job) -> Result<Job, ApiError> {
     internal(job).map_err(|problems| ApiError::internal(joined(&problems)))
 }
 
-/// What the servers' types cannot even hold.
+/// What the servers' types cannot even hold, in the reference's words.
 fn problems(job: &api::Job) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(error) = job.kind.as_deref().and_then(|kind| kind.parse::<JobType>().err()) {
@@ -62,22 +39,6 @@ fn problems(job: &api::Job) -> Vec<String> {
         }
     }
     problems
-}
-
-/// Without what is unset: the servers' types have their own defaults for it.
-fn set(value: Value) -> Value {
-    match value {
-        Value::Array(items) => items.into_iter().map(set).collect(),
-        Value::Object(map) => {
-            let mut out = Map::new();
-            for (key, value) in map.into_iter().filter(|(_, value)| !value.is_null()) {
-                let value = if CARRIED.contains(&key.as_str()) { value } else { set(value) };
-                out.insert(key, value);
-            }
-            Value::Object(out)
-        }
-        other => other,
-    }
 }
 
 #[cfg(test)]
