@@ -209,6 +209,7 @@ fn a_development_agent_leaves_nothing() -> Result<()> {
         run_job(&agent, "raw", &sleeper("raw"))?;
         let raw = id_of(&agent.wait_alloc("raw", "running")?)?;
         let tasks = [process_with(&exec)?.0, process_with(&raw)?.0];
+        ensure!(!control_groups(&exec)?.is_empty(), "the task has no control group: nothing is tested");
         agent.stop_by(signal)?;
         for pid in tasks {
             ensure!(!process_alive(pid), "task {pid} outlived the agent");
