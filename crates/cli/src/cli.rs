@@ -87,9 +87,9 @@ pub fn is_verb(word: &str) -> bool {
     Cli::command().find_subcommand(word).is_some()
 }
 
-/// Runs the command line; `args` begins with the program's name. Without a verb, or with one that is
-/// not known, prints the help and answers 127.
-pub fn run(args: Vec<OsString>) -> ExitCode {
+/// Runs the command line; `args` are the arguments without the program's name. Without a verb, or with
+/// one that is not known, prints the help and answers 127.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let out = Out::default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -98,10 +98,11 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let args = std::iter::once(OsString::from("caravan")).chain(args).collect();
     ExitCode::from(runtime.block_on(Box::pin(run_with(args, out))))
 }
 
-/// Runs the command line with given outputs; the exit status.
+/// Runs the command line, which begins with the program's name, with given outputs; the exit status.
 async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
     let mut root = Cli::command();
     root.build();

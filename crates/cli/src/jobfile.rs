@@ -183,6 +183,22 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_are_read() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let mut read = 0;
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path().display().to_string();
+            if path.ends_with(".nomad.hcl") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let file = from_hcl(&path, text, &JobInput { strict: true, ..JobInput::default() }, false);
+                assert!(file.unwrap().job.id.is_some(), "{path}");
+                read += 1;
+            }
+        }
+        assert!(read > 0);
+    }
+
+    #[test]
     fn a_broken_file_is_shown_with_the_place() {
         let told = |text: &str| {
             let error = from_hcl("broken.nomad.hcl", text.to_owned(), &JobInput::default(), false);

@@ -34,9 +34,12 @@ pub struct ClaimView {
     pub phase: ClaimPhase,
     /// Failed tries of the step in progress.
     pub tries: u32,
-    /// The plugin's words of the last failure, or what is waited for.
+    /// The plugin's words of the last failure.
     #[serde(deserialize_with = "null_default")]
     pub last_error: String,
+    /// What the next step waits for.
+    #[serde(deserialize_with = "null_default")]
+    pub waits_for: String,
     /// When the step is tried again; 0 = at once.
     pub next_try: UnixNanos,
     /// When it got there.
@@ -207,7 +210,7 @@ mod tests {
         assert!(detail.volume.write_allocs.contains_key("a"));
         let detail: VolumeDetail = serde_json::from_str(
             r#"{"ID":"data","CaravanPhase":"ready","CaravanLastError":"","CaravanClaims":[
-                {"AllocID":"a","Mode":"write","Phase":"attaching","Tries":2,"LastError":"busy","NextTry":0}]}"#,
+                {"AllocID":"a","Mode":"write","Phase":"attaching","Tries":2,"LastError":"busy","NextTry":0,"WaitsFor":null}]}"#,
         )
         .unwrap();
         assert_eq!(detail.claims[0].phase, ClaimPhase::Attaching);

@@ -11,12 +11,17 @@ use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::metrics;
 use caravan_sdk::Watch;
+use caravan_types::alloc::ClientStatus;
 use caravan_types::eval::Evaluation;
-use caravan_types::id::EvalId;
+use caravan_types::id::{AllocId, EvalId};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Exit status when not everything was placed.
 const NOT_PLACED: u8 = 2;
+
+/// Allocations with the status that was told last.
+type Told = BTreeMap<AllocId, ClientStatus>;
 
 /// What is waited for besides the evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +37,7 @@ pub(crate) struct Options {
 pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcome {
     let mut next = eval_id.clone();
     loop {
-        let (eval, status) = one(ctx, &next, options).await?;
+        let (eval, status, told) = one(ctx, &next, options).await?;
         if !eval.next_eval.is_empty() && status == 0 {
             let clock = ctx.clock();
             let id = crate::format::id(eval.next_eval.as_str(), options.verbose);
@@ -47,7 +52,7 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
             return deployment(ctx, &eval, options).await;
         }
         return match options.start {
-            Some(limit) => start(ctx, &eval, options, limit).await,
+            Some(limit) => start(ctx, &eval, options, limit, told).await,
             None => Ok(0),
         };
     }
@@ -64,7 +69,7 @@ pub(crate) async fn pace(new: bool, asked: Instant) {
     }
 }
 
-async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8), CliError> {
+async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8, Told), CliError> {
     let mut monitor = eval::EvalMonitor::new(id.clone(), options.verbose);
     ctx.out.line(&ctx.out.bold(&monitor.begin(&ctx.clock())));
     let mut watch = Watch::new(ctx.query());
@@ -96,7 +101,7 @@ async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8
                 }
             }
         }
-        return Ok((answer.value, status));
+        return Ok((answer.value, status, monitor.into_told()));
     }
 }
 
@@ -124,8 +129,8 @@ async fn deployment(ctx: &Ctx, eval: &Evaluation, options: Options) -> Outcome {
     }
 }
 
-async fn start(ctx: &Ctx, eval: &Evaluation, options: Options, limit: Duration) -> Outcome {
-    let mut follow = follow::Follow::new(options.verbose);
+async fn start(ctx: &Ctx, eval: &Evaluation, options: Options, limit: Duration, told: Told) -> Outcome {
+    let mut follow = follow::Follow::new(options.verbose, told);
     let waiting = async {
         let mut watch = Watch::new(ctx.query());
         loop {

@@ -1,6 +1,6 @@
 //! Tasks outlive the agent, and the next one takes them back.
 
-use crate::support::{Agent, alloc, kinds, poll, shell};
+use crate::support::{Agent, alloc, kinds, poll, shell, usage};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::job::JobType;
 
@@ -20,9 +20,7 @@ async fn a_running_task_is_taken_back_as_it_is() {
 
     let agent = agent.restart().await;
     assert_eq!(agent.handle.node_id(), node_id);
-    poll("the task is taken back", || agent.handle.task_started(&"a1".into(), "web").is_ok_and(|s| s)).await;
-    let usage = agent.handle.stats(&"a1".into(), "web").await.unwrap();
-    assert!(usage.pids >= 1);
+    assert!(usage(&agent, "a1", "web").await.pids >= 1);
     assert_eq!(pid(&agent).unwrap(), before);
     let (status, tasks) = agent.handle.status(&"a1".into()).unwrap();
     assert_eq!((status, tasks["web"].restarts), (ClientStatus::Running, 0));

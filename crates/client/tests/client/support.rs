@@ -285,7 +285,9 @@ impl Agent {
         ALL.lock().unwrap().push(Arc::downgrade(&servers));
         let mut config = ClientConfig::new(dir.path(), "test-node");
         config.dev = dev;
-        config.cgroup_parent = "/caravan-client-test".to_owned();
+        // Tests run side by side, and their allocations have the same names.
+        let unique = dir.path().file_name().unwrap().to_string_lossy().into_owned();
+        config.cgroup_parent = format!("/caravan-test-{unique}");
         let as_servers: Arc<dyn Servers> = Arc::clone(&servers) as Arc<dyn Servers>;
         let (handle, service) = Client::new(config, as_servers, drivers()).unwrap();
         let cancel = CancellationToken::new();
@@ -337,6 +339,19 @@ impl Agent {
 /// A directory whose sockets' paths fit.
 fn short_dir() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("cc").tempdir_in("/tmp").unwrap()
+}
+
+/// Waits until a driver answers about a task.
+pub async fn usage(agent: &Agent, alloc: &str, task: &str) -> caravan_drivers::Usage {
+    let asking = async {
+        loop {
+            if let Ok(usage) = agent.handle.stats(&alloc.into(), task).await {
+                return usage;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.expect("the task runs")
 }
 
 pub async fn poll(what: &str, is: impl Fn() -> bool) {

@@ -12,7 +12,7 @@ async fn a_task_runs_is_stopped_and_leaves_nothing() {
     let agent = Agent::start();
     let node = agent.servers.node("the node registers", |n| n.drivers.len() == 3).await;
     assert!(node.drivers["raw_exec"].healthy && node.attributes["driver.raw_exec"] == "1");
-    let script = "echo $NOMAD_TASK_NAME in $NOMAD_ALLOC_ID ${meta.x}; exec sleep 1000";
+    let script = "echo $NOMAD_TASK_NAME in $NOMAD_ALLOC_ID; exec sleep 1000";
     agent.servers.run(alloc("a1", JobType::Service, vec![shell("web", "raw_exec", script)]));
     let update = agent.servers.status("a1", ClientStatus::Running).await;
     assert_eq!(kinds(&update.task_states["web"]), ["Received", "Task Setup", "Started"]);
