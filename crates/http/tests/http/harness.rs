@@ -13,8 +13,9 @@ use caravan_types::node::{Node, NodeSecret};
 use caravan_types::wire::{AllocStatus, NodeRegister};
 use caravan_types::{AllocId, NodeId, Time, UnixNanos};
 use futures::{StreamExt, stream};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -78,6 +79,11 @@ impl Web {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Got { status: parts.status, headers: parts.headers, body }
+    }
+    /// Begins an answer that goes on.
+    pub(crate) async fn open(&self, path: &str) -> Response<Incoming> {
+        let uri = format!("http://{}{path}", self.address);
+        self.client.request(Request::get(uri).body(Full::default()).unwrap()).await.unwrap()
     }
     pub(crate) async fn get(&self, path: &str) -> Got {
         self.send(Method::GET, path, Vec::new()).await

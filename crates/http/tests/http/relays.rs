@@ -4,8 +4,10 @@ use crate::harness::{Api, NOBODY, NODE, Node1, Web, serve};
 use caravan_http::HttpState;
 use caravan_rpc::{Channel, PeerIdentity, Secret};
 use caravan_types::{AllocId, NodeId};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A server with a node that has one allocation, and the API of an agent that is that node only.
@@ -35,6 +37,7 @@ async fn pair() -> Pair {
         client: Some(Arc::new(node)),
         relay: Some(relay),
         info: api.info.clone(),
+        stopping: cancel.clone(),
         ..HttpState::default()
     };
     let identity = PeerIdentity::Server { name: "s".into() };
@@ -141,13 +144,19 @@ async fn a_node_that_is_away_has_no_path() {
 }
 
 #[tokio::test]
-async fn a_followed_log_is_heard_from_until_the_agent_stops() {
+async fn a_followed_log_comes_at_once_and_ends_with_the_agent() {
     let pair = pair().await;
     let path = format!("/v1/client/fs/logs/{}?task=once&type=stdout&follow=true", pair.alloc);
-    let web = pair.client.clone();
-    let waiting = tokio::spawn(async move { web.get(&path).await });
-    // The answer ends only because the agent does.
+    // Once from the node, once through the server.
+    let mut answers = vec![pair.client.open(&path).await, pair.api.web.open(&path).await];
+    for answer in &mut answers {
+        let first = answer.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(first.starts_with(b"{\"Data\":\"bGluZSAxCg==\""), "{first:?}");
+    }
     drop(pair._stop);
-    let got = tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await.unwrap();
-    drop(got);
+    for answer in answers {
+        let rest = tokio::time::timeout(Duration::from_secs(20), answer.into_body().collect()).await;
+        // Nothing but heartbeats came before the end.
+        assert!(rest.unwrap().unwrap().to_bytes().chunks(2).all(|beat| beat == b"{}"));
+    }
 }

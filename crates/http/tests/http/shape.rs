@@ -43,6 +43,7 @@ const MAPS: &[&str] = &[
     "ClassEligibility",
     "QueuedAllocations",
     "DesiredTGUpdates",
+    "VariableFlags",
 ];
 
 fn name(value: &Value) -> &'static str {
