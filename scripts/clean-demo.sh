@@ -9,6 +9,7 @@ if ! agent_alive; then
     rm -rf "$demo"
     exit 0
 fi
+CARAVAN_ADDR=$(cat "$demo/address")
 
 # What cannot be undone by the book is ended with the agent; that is said, and is no reason to stop here.
 try() { step "$@" || say "  (that failed; going on)"; }

@@ -8,7 +8,7 @@
 set -euo pipefail
 # shellcheck source=scripts/demo-common.sh
 . "$(dirname "$0")/demo-common.sh"
-export PATH="$PATH:${HOME:-/root}/.cargo/bin"
+export PATH="$PATH:${HOME:-}/.cargo/bin"
 driver=${CARAVAN_DEMO_DRIVER:-raw_exec}
 
 if [ "$(id -u)" -ne 0 ]; then
@@ -18,15 +18,15 @@ if [ "$(id -u)" -ne 0 ]; then
     exit 1
 fi
 
+if agent_alive; then
+    say "demo: the agent of an earlier demonstration still runs (process $pid): make clean-demo stops it." >&2
+    exit 1
+fi
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 for taken in "$port" "$((port + 1))"; do
     if answers "$taken"; then
         say "demo: something answers at 127.0.0.1:$taken already, perhaps an agent." >&2
-        if agent_alive; then
-            say "It is the agent of an earlier demonstration (process $pid): make clean-demo stops it." >&2
-        else
-            say "Stop it, or choose another port: CARAVAN_DEMO_PORT=14646 make demo" >&2
-        fi
+        say "Stop it, or choose another port: CARAVAN_DEMO_PORT=14646 make demo" >&2
         exit 1
     fi
 done
@@ -50,13 +50,18 @@ say "\$ caravan agent ${options[*]}"
 setsid env --default-signal=INT,QUIT "$caravan" agent "${options[@]}" </dev/null >"$log" 2>&1 &
 pid=$!
 printf '%s %s\n' "$pid" "$(start_time "$pid")" >"$demo/agent.pid"
+say "$CARAVAN_ADDR" >"$demo/address"
 say "  process $pid, log in $log"
 wait_for 60 "the node to be ready" prints '[[:space:]]ready[[:space:]]*$' node status
 
 say ""
 say "==> A CSI plugin, run as a job ($driver)"
 step job run -var "driver=$driver" examples/hostpath-plugin.nomad.hcl || fail "the plugin's job was not accepted"
-wait_for 60 "the plugin to answer" prints '^Nodes Healthy +(= )?1$' plugin status hostpath
+plugin_healthy() {
+    prints '"ControllersHealthy": *[1-9]' plugin status -json hostpath &&
+        prints '"NodesHealthy": *[1-9]' plugin status -json hostpath
+}
+wait_for 60 "the plugin to be healthy" plugin_healthy
 step plugin status hostpath || fail "the plugin is not known"
 
 say ""

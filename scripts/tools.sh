@@ -4,7 +4,7 @@
 # names the line that installs it. Touches no network when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$PATH:${HOME:-/root}/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
+export PATH="$PATH:${HOME:-}/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
 
 csi_sanity_package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0
 

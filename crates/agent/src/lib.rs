@@ -1,10 +1,13 @@
 //! The agent: configuration files and command line, and the wiring of server, client and HTTP API into one
 //! process.
 
+mod drivers;
 mod error;
 mod flags;
 mod host;
+mod late;
 mod logging;
+mod reserved;
 mod run;
 mod settings;
 

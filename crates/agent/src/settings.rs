@@ -95,7 +95,10 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let is_server = dev || flags.server || server_file.enabled.unwrap_or(false);
     let is_client = dev || flags.client || client_file.enabled.unwrap_or(false);
     if !is_server && !is_client {
-        return Err(bad("server, client", "the agent must be a server, a client or both: enable one, or use -dev"));
+        return Err(bad(
+            "server, client",
+            "the agent must be a server, a client or both: enable one, or use -dev",
+        ));
     }
     let data_dir = match (dev, data_dir) {
         // As the reference: -dev keeps nothing where a later agent would find it.
@@ -104,12 +107,17 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         (false, None) => return Err(bad("data_dir", "it must be set, unless -dev is given")),
     };
     if file.acl.as_ref().and_then(|a| a.enabled).unwrap_or(false) {
-        return Err(bad("acl", "access control is not supported yet: an agent must not pretend to enforce it"));
+        return Err(bad(
+            "acl",
+            "access control is not supported yet: an agent must not pretend to enforce it",
+        ));
     }
     if file.tls.as_ref().is_some_and(|t| t.http.unwrap_or(false) || t.rpc.unwrap_or(false)) {
         return Err(bad("tls", "TLS is not supported yet: an agent must not pretend to encrypt"));
     }
-    let log_level = flag("log-level").or(file.log_level.clone()).unwrap_or_else(|| if dev { "DEBUG" } else { "INFO" }.into());
+    let log_level = flag("log-level")
+        .or(file.log_level.clone())
+        .unwrap_or_else(|| if dev { "DEBUG" } else { "INFO" }.into());
     if !crate::logging::is_level(&log_level) {
         return Err(bad("log_level", format!("{log_level:?} is not TRACE, DEBUG, INFO, WARN, ERROR or OFF")));
     }
@@ -128,11 +136,16 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let advertise_http = advertised("advertise.http", advertise.http.as_deref(), http, host, dev)?;
     let advertise_rpc = advertised("advertise.rpc", advertise.rpc.as_deref(), rpc, host, dev || !is_server)?;
     let expected = match flag("bootstrap-expect") {
-        Some(text) => text.parse().map_err(|_| bad("bootstrap_expect", format!("{text:?} is not a number")))?,
+        Some(text) => {
+            text.parse().map_err(|_| bad("bootstrap_expect", format!("{text:?} is not a number")))?
+        }
         None => server_file.bootstrap_expect.unwrap_or(1),
     };
     if is_server && expected != 1 {
-        return Err(bad("bootstrap_expect", format!("{expected} servers were asked for; only one is supported yet")));
+        return Err(bad(
+            "bootstrap_expect",
+            format!("{expected} servers were asked for; only one is supported yet"),
+        ));
     }
     let server = is_server.then(|| ServerSettings {
         data_dir: server_file.data_dir.clone().map_or_else(|| data_dir.join("server"), PathBuf::from),
@@ -232,7 +245,9 @@ fn advertised(
     if address.is_loopback() && !loopback_ok {
         return Err(bad(
             field,
-            format!("Defaulting advertise to localhost is unsafe: others cannot reach {address}; set {field} to an address that they can"),
+            format!(
+                "Defaulting advertise to localhost is unsafe: others cannot reach {address}; set {field} to an address that they can"
+            ),
         ));
     }
     Ok(SocketAddr::new(address, listen.port()).to_string())

@@ -9,9 +9,7 @@ fn main() -> ExitCode {
         Some("shim") => caravan_shim::main(args),
         Some("agent") => caravan_agent::main(args),
         Some("plugin") => match args.next().as_deref().and_then(|name| name.to_str()) {
-            Some("hostpath") => {
-                caravan_hostpath::run(args.map(|arg| arg.to_string_lossy().into_owned()))
-            }
+            Some("hostpath") => caravan_hostpath::run(args.map(|arg| arg.to_string_lossy().into_owned())),
             _ => caravan_cli::main(std::env::args_os().skip(1)),
         },
         _ => caravan_cli::main(std::env::args_os().skip(1)),

@@ -104,36 +104,6 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// The word among `known` that is closest to a mistyped one, if any is close.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1);
-    known
-        .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,14 +156,6 @@ mod tests {
         assert_eq!(pass(&["job", "run", "-1"]), ["job", "run", "-1"]);
         assert_eq!(pass(&["job", "run", "--", "-detach"]), ["job", "run", "--", "-detach"]);
         assert_eq!(pass(&["job", "run", "a", "job"]), ["job", "run", "a", "job"]);
-    }
-
-    #[test]
-    fn mistyped_words_have_a_neighbour() {
-        let known = ["job", "node", "alloc", "status", "volume"];
-        assert_eq!(nearest("jbo", known), Some("job"));
-        assert_eq!(nearest("statsu", known), Some("status"));
-        assert_eq!(nearest("bogus", known), None);
     }
 
     proptest! {

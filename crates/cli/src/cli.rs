@@ -87,9 +87,9 @@ pub fn is_verb(word: &str) -> bool {
     Cli::command().find_subcommand(word).is_some()
 }
 
-/// Runs the command line; `args` begins with the program's name. Without a verb, or with one that is
-/// not known, prints the help and answers 127.
-pub fn run(args: Vec<OsString>) -> ExitCode {
+/// Runs the command line; `args` are the arguments without the program's name. Without a verb, or with
+/// one that is not known, prints the help and answers 127.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let out = Out::default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -98,11 +98,12 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    ExitCode::from(runtime.block_on(Box::pin(run_async(args))))
+    let args = std::iter::once(OsString::from("caravan")).chain(args).collect();
+    ExitCode::from(runtime.block_on(Box::pin(run_with(args, out))))
 }
 
-async fn run_async(args: Vec<OsString>) -> u8 {
-    let out = Out::default();
+/// Runs the command line, which begins with the program's name, with given outputs; the exit status.
+async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
     let mut root = Cli::command();
     root.build();
     let args = args::normalise(&root, args);
@@ -114,10 +115,10 @@ async fn run_async(args: Vec<OsString>) -> u8 {
     let parsed = root.try_get_matches_from_mut(&args).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return mistake(out, &path, &error),
+        Err(error) => return mistake(&out, &path, &error),
     };
     let plan = matches!(cli.verb, Verb::Plan(_) | Verb::Job(job::JobVerb::Plan(_)));
-    let outcome = match Ctx::new(&cli.general) {
+    let outcome = match Ctx::new(&cli.general, &out) {
         Ok(ctx) => dispatch(&ctx, &cli.verb).await,
         Err(error) => Err(error),
     };
@@ -196,7 +197,7 @@ fn path(root: &clap::Command, args: &[OsString]) -> Vec<String> {
 }
 
 /// Says what is wrong with the command line; the exit status.
-fn mistake(out: Out, path: &[String], error: &clap::Error) -> u8 {
+fn mistake(out: &Out, path: &[String], error: &clap::Error) -> u8 {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -265,82 +266,11 @@ fn unknown(path: &[String], word: &str) -> String {
         known.extend(ELSEWHERE);
     }
     let typed = format!("There is no command \"{} {word}\".", path.join(" "));
-    match args::nearest(word, known) {
+    match caravan_hcl::diag::nearest(word, known) {
         Some(near) => format!("{typed} Did you mean \"{near}\"?"),
         None => typed,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> Result<Cli, clap::Error> {
-        let mut root = Cli::command();
-        root.build();
-        let args = line.split_whitespace().map(OsString::from).collect();
-        let args = args::normalise(&root, args);
-        root.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches))
-    }
-
-    #[test]
-    fn the_tree_is_sound() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn lines_that_users_of_the_reference_type_are_understood() {
-        for line in [
-            "caravan job run -detach -check-index 0 -var a=b -var=c=d -var-file x.vars web.nomad.hcl",
-            "caravan job run -hcl2-strict=false -output -verbose -preserve-counts -eval-priority 80 -",
-            "caravan job plan -diff=false -verbose web.nomad.hcl",
-            "caravan run web.nomad.hcl -address=http://127.0.0.1:1",
-            "caravan -namespace=* status",
-            "caravan job stop -purge -yes -detach web db",
-            "caravan node status -self -verbose -stats",
-            "caravan node drain -enable -yes -detach -deadline 5s -m testing 63126d9d",
-            "caravan alloc logs -stderr -n 2 -tail fee470c4",
-            "caravan alloc logs -f -c 12 -tail fee470c4 talker",
-            "caravan eval list -job web -per-page 2 -page-token 55.aefe",
-            "caravan volume deregister -force data",
-            "caravan plugin status -type csi -verbose hostpath",
-            "caravan server members -json",
-            "caravan system gc",
-        ] {
-            assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
-        }
-    }
-
-    #[test]
-    fn a_switch_can_be_turned_off() {
-        let Verb::Plan(args) = parse("caravan plan -diff=false f").unwrap().verb else { panic!() };
-        assert!(format!("{args:?}").contains("diff: false"));
-        let Verb::Plan(args) = parse("caravan plan f").unwrap().verb else { panic!() };
-        assert!(format!("{args:?}").contains("diff: true"));
-    }
-
-    #[test]
-    fn mistakes_have_their_status_and_a_suggestion() {
-        let out = Out::default();
-        let status = |line: &str| {
-            let mut root = Cli::command();
-            root.build();
-            let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            mistake(out, &path(&root, &args), &parse(line).unwrap_err())
-        };
-        assert_eq!(status("caravan bogus"), 127);
-        assert_eq!(status("caravan"), 127);
-        assert_eq!(status("caravan job bogus"), 1);
-        assert_eq!(status("caravan job run -bogus f"), 1);
-        assert_eq!(status("caravan job run -help"), 0);
-        let root = vec!["caravan".to_owned()];
-        assert_eq!(unknown(&root, "agnet"), "There is no command \"caravan agnet\". Did you mean \"agent\"?");
-    }
-
-    #[test]
-    fn hints_name_the_verb() {
-        let root = Cli::command();
-        let args: Vec<OsString> = ["caravan", "-x", "job", "run", "f"].iter().map(OsString::from).collect();
-        assert_eq!(path(&root, &args), ["caravan", "job", "run"]);
-    }
-}
+mod tests;

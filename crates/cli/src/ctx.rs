@@ -45,7 +45,7 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     /// From the flags and the environment.
-    pub(crate) fn new(general: &General) -> Result<Self, CliError> {
+    pub(crate) fn new(general: &General, out: &Out) -> Result<Self, CliError> {
         let told = |error: caravan_sdk::Error| CliError::failed(error.to_string());
         // A bad address in the environment does not matter when a flag gives another.
         let lookup = |name: &str| {
@@ -62,7 +62,7 @@ impl Ctx {
         if let Some(token) = &general.token {
             config.token = Some(Token::new(token));
         }
-        Ok(Self { client: Client::new(config), out: Out::new(general.no_color, general.force_color) })
+        Ok(Self { client: Client::new(config), out: out.coloured(general.no_color, general.force_color) })
     }
 
     /// The moment and the zone.

@@ -1,6 +1,6 @@
 //! The verbs: arguments, tables, monitors, exit codes.
 //!
-//! [`run`] is the whole command line but for what starts long-lived processes (`agent`, the task shim,
+//! [`main`] is the whole command line but for what starts long-lived processes (`agent`, the task shim,
 //! bundled plugins), which `main` dispatches itself. Every verb talks to an agent through the typed
 //! client. What a verb prints is built by pure functions of the answers and the clock; data goes to
 //! standard output, everything else to standard error.
@@ -22,4 +22,4 @@ mod resolve;
 mod table;
 mod volumefile;
 
-pub use cli::{is_verb, run};
+pub use cli::{is_verb, main};

@@ -1,7 +1,7 @@
 //! exec: programs in a root, namespaces and capabilities of their own, made of the host's directories.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +15,7 @@ use crate::config::Reader;
 use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
 use crate::ids::IdRanges;
 use crate::supervised::{ShimCommand, ShimTasks, convert};
-use crate::task::{ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
 
 const NAME: &str = "exec";
@@ -247,7 +247,9 @@ impl ExecDriver {
                 task
             }
         };
-        mounts.extend(task.mounts.iter().map(convert::mount));
+        // Every task has a `/dev`; the host's is for those that may use its devices.
+        let may_have = |mount: &&Mount| task.privileged_mounts || mount.task_path != Path::new("/dev");
+        mounts.extend(task.mounts.iter().filter(may_have).map(convert::mount));
         let isolation = IsolationSpec {
             root: task.dirs.task_dir.clone(),
             host_paths: self.options.host_paths.clone(),

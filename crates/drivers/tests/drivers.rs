@@ -268,17 +268,24 @@ async fn a_plugin_under_exec_can_mount_for_others_and_other_tasks_cannot() {
         read_only: false,
         propagation: Propagation::Bidirectional,
     };
+    let devices = Mount {
+        host_path: "/dev".into(),
+        task_path: "/dev".into(),
+        read_only: false,
+        propagation: Propagation::Private,
+    };
+    let script = &format!("test -e /dev/loop-control && echo devices; echo x >/dev/null && {script}");
     let mut config = world.script("other", script);
-    config.mounts.push(mount.clone());
+    config.mounts.extend([mount.clone(), devices.clone()]);
     config.user = Some("root".into());
     let other = config.id.clone();
     driver.start(config).await.unwrap();
     let mut config = world.script("plugin", script);
-    config.mounts.push(mount);
+    config.mounts.extend([mount, devices]);
     config.privileged_mounts = true;
     let plugin = config.id.clone();
     driver.start(config).await.unwrap();
-    until("the mount", || world.output("plugin") == "mounted\n").await;
+    until("the mount", || world.output("plugin") == "devices\nmounted\n").await;
     assert!(caravan_sys::mount::is_mount_point(&tree.join("target")).unwrap());
     assert_eq!(world.output("other"), "");
     for id in [other, plugin] {

@@ -4,7 +4,7 @@ use crate::context::{Ask, Capacity, Context};
 use crate::csi;
 use crate::feasible::{self, NodeTargets};
 use crate::ports::{self, Offer, PortError};
-use crate::rank::{self, Factors};
+use crate::rank::{self, Factors, Score};
 use crate::reconcile::Place;
 use crate::view::View;
 use caravan_lang::constraint::{Operator, resolve};
@@ -12,7 +12,7 @@ use caravan_types::NodeId;
 use caravan_types::alloc::{
     AllocatedCpu, AllocatedMemory, AllocatedResources, AllocatedSharedResources, AllocatedTaskResources,
 };
-use caravan_types::eval::{AllocMetric, NodeScore, WaitsFor};
+use caravan_types::eval::{AllocMetric, WaitsFor};
 use caravan_types::job::{Constraint, TaskGroup};
 use caravan_types::node::Node;
 use caravan_types::volume::Claim;
@@ -143,7 +143,7 @@ struct Fit {
     offer: Offer,
     cores: Vec<u16>,
     claims: Vec<Claim>,
-    score: NodeScore,
+    score: Score,
 }
 
 /// The best node for an allocation.
@@ -184,14 +184,14 @@ pub(crate) fn select<V: View>(
     }
     let distinct = Distinct::of(ctx, prepared.group);
     let mut best: Option<(usize, Fit)> = None;
-    let mut scores: Vec<NodeScore> = Vec::new();
+    let mut scores: Vec<(Score, usize)> = Vec::new();
     for at in range {
         let candidate = &prepared.candidates[at];
         metric.nodes_evaluated += 1;
         match fit(ctx, prepared, candidate, place, &distinct, without_stopped) {
             Ok(found) => {
-                scores.push(found.score.clone());
-                let better = best.as_ref().is_none_or(|(_, b)| found.score.norm_score > b.score.norm_score);
+                scores.push((found.score, at));
+                let better = best.as_ref().is_none_or(|(_, b)| found.score.norm > b.score.norm);
                 if better {
                     best = Some((at, found));
                 }
@@ -206,9 +206,10 @@ pub(crate) fn select<V: View>(
         }
     }
     let Some((at, found)) = best else { return Err(Box::new(Failure { metric, waits })) };
-    scores.sort_by(|a, b| b.norm_score.total_cmp(&a.norm_score));
+    scores.sort_by(|a, b| b.0.norm.total_cmp(&a.0.norm));
     scores.truncate(SCORES_SHOWN);
-    metric.score_meta_data = scores;
+    metric.score_meta_data =
+        scores.iter().map(|(score, at)| score.named(&prepared.candidates[*at].node.id)).collect();
     let candidate = &prepared.candidates[at];
     let resources = resources(&candidate.node, prepared.group, found.offer, found.cores);
     Ok(Selected { node: Arc::clone(&candidate.node), resources, claims: found.claims, metric })
@@ -260,7 +261,7 @@ fn fit<V: View>(
         affinity: candidate.affinity,
         penalized: place.penalty.as_ref() == Some(&node.id),
     };
-    let score = rank::score(&node.id, capacity, usage, &ask, &factors);
+    let score = rank::score(capacity, usage, &ask, &factors);
     Ok(Fit { offer, cores, claims, score })
 }
 

@@ -28,40 +28,45 @@ pub(crate) struct Factors<'a> {
 }
 
 /// The scores of a node by scorer, and the mean of those that apply.
-pub(crate) fn score(
-    node: &NodeId,
-    capacity: &Capacity,
-    usage: &Usage,
-    ask: &Ask,
-    factors: &Factors<'_>,
-) -> NodeScore {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Score {
+    fill: f64,
+    apart: f64,
+    penalty: f64,
+    wish: f64,
+    /// What nodes are compared by.
+    pub norm: f64,
+}
+
+impl Score {
+    /// As clients see it.
+    pub fn named(&self, node: &NodeId) -> NodeScore {
+        NodeScore {
+            node_id: node.clone(),
+            scores: BTreeMap::from([
+                ("binpack".to_owned(), self.fill),
+                ("job-anti-affinity".to_owned(), self.apart),
+                ("node-reschedule-penalty".to_owned(), self.penalty),
+                ("node-affinity".to_owned(), self.wish),
+            ]),
+            norm_score: self.norm,
+        }
+    }
+}
+
+/// Scores a node for a group.
+pub(crate) fn score(capacity: &Capacity, usage: &Usage, ask: &Ask, factors: &Factors<'_>) -> Score {
     let fill = binpack(capacity, usage.cpu.saturating_add(ask.cpu), usage.memory.saturating_add(ask.memory));
     let together = usage.own.get(factors.group).copied().unwrap_or(0);
     let apart =
         if together == 0 { 0.0 } else { -ratio(i64::from(together) + 1, i64::from(factors.count.max(1))) };
     let penalty = if factors.penalized { -1.0 } else { 0.0 };
     let wish = factors.affinity.unwrap_or(0.0);
-    let counted: Vec<f64> = [
-        Some(fill),
-        (together > 0).then_some(apart),
-        factors.penalized.then_some(penalty),
-        (wish != 0.0).then_some(wish),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let terms = i64::try_from(counted.len()).unwrap_or(1);
-    let norm = counted.iter().sum::<f64>() * ratio(1, terms);
-    NodeScore {
-        node_id: node.clone(),
-        scores: BTreeMap::from([
-            ("binpack".to_owned(), fill),
-            ("job-anti-affinity".to_owned(), apart),
-            ("node-reschedule-penalty".to_owned(), penalty),
-            ("node-affinity".to_owned(), wish),
-        ]),
-        norm_score: norm,
-    }
+    let applies = [true, together > 0, factors.penalized, wish != 0.0];
+    let terms = applies.iter().filter(|applies| **applies).count();
+    // What does not apply is zero and adds nothing.
+    let norm = (fill + apart + penalty + wish) / ratio(i64::try_from(terms).unwrap_or(1), 1);
+    Score { fill, apart, penalty, wish, norm }
 }
 
 #[cfg(test)]
@@ -85,10 +90,9 @@ mod tests {
         let empty = Usage::default();
         let mut busy = Usage::default();
         busy.own.insert("g".into(), 1);
-        let id = NodeId::new("n");
-        let alone = score(&id, &NODE, &empty, &ask, &plain).norm_score;
-        assert!(score(&id, &NODE, &busy, &ask, &plain).norm_score < alone);
+        let alone = score(&NODE, &empty, &ask, &plain).norm;
+        assert!(score(&NODE, &busy, &ask, &plain).norm < alone);
         let wished = Factors { affinity: Some(1.0), ..plain };
-        assert!(score(&id, &NODE, &empty, &ask, &wished).norm_score > alone);
+        assert!(score(&NODE, &empty, &ask, &wished).norm > alone);
     }
 }

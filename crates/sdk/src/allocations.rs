@@ -140,7 +140,7 @@ impl Allocations<'_> {
             .param("task", options.task.as_str())
             .param("type", options.source.as_str());
         let path = path("/v1/client/fs/logs/{}", &[id]);
-        let answer = self.0.send(Method::GET, &path, &query, Bytes::new()).await?;
+        let answer = self.0.send(Method::GET, &path, &query, &[], Bytes::new()).await?;
         Ok(LogStream::new(self.0.clone(), path, answer.into_body()))
     }
 }

@@ -1,6 +1,6 @@
 //! The client itself: one request, its answer, its failure.
 
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, Token};
 use crate::error::Error;
 use crate::query::{Meta, QueryOptions, Response};
 use crate::transport::{self, Pool};
@@ -61,7 +61,7 @@ impl Client {
         path: &str,
         query: &QueryOptions,
     ) -> Result<Response<T>, Error> {
-        self.call(Method::GET, path, query, Bytes::new()).await
+        self.call(Method::GET, path, query, &[], Bytes::new()).await
     }
 
     /// Writes to a route.
@@ -76,7 +76,7 @@ impl Client {
     ) -> Result<Response<T>, Error> {
         let body =
             serde_json::to_vec(body).map_err(|source| Error::Encode { path: path.to_owned(), source })?;
-        self.call(Method::PUT, path, query, body.into()).await
+        self.call(Method::PUT, path, query, &[], body.into()).await
     }
 
     /// Deletes at a route.
@@ -88,17 +88,19 @@ impl Client {
         path: &str,
         query: &QueryOptions,
     ) -> Result<Response<T>, Error> {
-        self.call(Method::DELETE, path, query, Bytes::new()).await
+        self.call(Method::DELETE, path, query, &[], Bytes::new()).await
     }
 
-    async fn call<T: DeserializeOwned>(
+    /// Sends a request with headers of its own and reads the answer.
+    pub(crate) async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         query: &QueryOptions,
+        headers: &[(&str, Token)],
         body: Bytes,
     ) -> Result<Response<T>, Error> {
-        let answer = self.send(method, path, query, body).await?;
+        let answer = self.send(method, path, query, headers, body).await?;
         let meta = Meta::read(answer.headers());
         let body = self.collect(path, answer.into_body()).await?;
         let text: &[u8] = if body.iter().all(u8::is_ascii_whitespace) { b"null" } else { &body };
@@ -113,9 +115,10 @@ impl Client {
         method: Method,
         path: &str,
         query: &QueryOptions,
+        headers: &[(&str, Token)],
         body: Bytes,
     ) -> Result<http::Response<Incoming>, Error> {
-        let request = self.request(method, path, query, body)?;
+        let request = self.request(method, path, query, headers, body)?;
         let answer = self.inner.pool.request(request).await.map_err(|source| self.failed(source))?;
         if answer.status().is_success() {
             return Ok(answer);
@@ -130,6 +133,7 @@ impl Client {
         method: Method,
         path: &str,
         query: &QueryOptions,
+        headers: &[(&str, Token)],
         body: Bytes,
     ) -> Result<Request<Full<Bytes>>, Error> {
         let config = &self.inner.config;
@@ -153,6 +157,9 @@ impl Client {
         }
         if let Some(auth) = &config.http_auth {
             request = request.header(AUTHORIZATION, format!("Basic {}", BASE64.encode(auth.expose())));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, value.expose());
         }
         request.body(Full::new(body)).map_err(|source| Error::Request { path: path.to_owned(), source })
     }

@@ -194,8 +194,10 @@ impl Watch {
 
     /// Takes note of an answer; tells whether it is new (`false`: only the wait was over).
     pub fn saw(&mut self, meta: &Meta) -> bool {
-        let new = self.fresh || meta.index != self.query.index;
-        self.query.index = if meta.index < self.query.index { 0 } else { meta.index.max(1) };
+        // An index of 0 would not wait at all.
+        let seen = meta.index.max(1);
+        let new = self.fresh || seen != self.query.index;
+        self.query.index = if seen < self.query.index { 0 } else { seen };
         self.fresh = false;
         new
     }
@@ -235,5 +237,7 @@ mod tests {
         assert!(watch.saw(&meta(9)));
         assert!(watch.saw(&meta(3)));
         assert_eq!(watch.query().index, 0);
+        let mut blind = Watch::new(QueryOptions::new());
+        assert!(blind.saw(&meta(0)) && !blind.saw(&meta(0)), "routes without an index bring nothing new");
     }
 }

@@ -1,15 +1,18 @@
 //! CSI volumes and plugins (`http-api` section 3.5).
 
 use crate::client::Client;
+use crate::config::Token;
 use crate::error::Error;
 use crate::query::{QueryOptions, Response, path};
+use bytes::Bytes;
 use caravan_types::id::{AllocId, JobId, NodeId};
 use caravan_types::plugin::{Plugin, PluginListStub};
-use caravan_types::ser::null_default;
+use caravan_types::ser::{Secrets, null_default};
 use caravan_types::time::UnixNanos;
 use caravan_types::volume::{
     ClaimMode, ClaimPhase, CsiVolume, CsiVolumeStub, VolumeExternalStub, VolumePhase, VolumeRequestBody,
 };
+use http::Method;
 use serde::{Deserialize, Serialize};
 
 /// A claim as people see it: who uses the volume, how far it got and what it waits for.
@@ -31,9 +34,12 @@ pub struct ClaimView {
     pub phase: ClaimPhase,
     /// Failed tries of the step in progress.
     pub tries: u32,
-    /// The plugin's words of the last failure, or what is waited for.
+    /// The plugin's words of the last failure.
     #[serde(deserialize_with = "null_default")]
     pub last_error: String,
+    /// What the next step waits for.
+    #[serde(deserialize_with = "null_default")]
+    pub waits_for: String,
     /// When the step is tried again; 0 = at once.
     pub next_try: UnixNanos,
     /// When it got there.
@@ -145,9 +151,19 @@ impl Volumes<'_> {
         self.0.delete(&path("/v1/volume/csi/{}", &[id]), &query).await
     }
 
-    /// Has the plugin delete a volume.
-    pub async fn delete(&self, id: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
-        self.0.delete(&path("/v1/volume/csi/{}/delete", &[id]), query).await
+    /// Has the plugin delete a volume. The secrets are for the plugin; without any the servers use those
+    /// that the volume was made with.
+    pub async fn delete(
+        &self,
+        id: &str,
+        secrets: &Secrets,
+        query: &QueryOptions,
+    ) -> Result<Response<()>, Error> {
+        let pairs: Vec<String> = secrets.expose().iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let header = ("X-Nomad-CSI-Secrets", Token::new(pairs.join(",")));
+        let headers = if secrets.is_empty() { &[][..] } else { &[header][..] };
+        let path = path("/v1/volume/csi/{}/delete", &[id]);
+        self.0.call(Method::DELETE, &path, query, headers, Bytes::new()).await
     }
 
     /// Ends the claims of a node.
@@ -194,7 +210,7 @@ mod tests {
         assert!(detail.volume.write_allocs.contains_key("a"));
         let detail: VolumeDetail = serde_json::from_str(
             r#"{"ID":"data","CaravanPhase":"ready","CaravanLastError":"","CaravanClaims":[
-                {"AllocID":"a","Mode":"write","Phase":"attaching","Tries":2,"LastError":"busy","NextTry":0}]}"#,
+                {"AllocID":"a","Mode":"write","Phase":"attaching","Tries":2,"LastError":"busy","NextTry":0,"WaitsFor":null}]}"#,
         )
         .unwrap();
         assert_eq!(detail.claims[0].phase, ClaimPhase::Attaching);

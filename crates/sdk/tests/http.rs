@@ -5,12 +5,14 @@ use caravan_sdk::{
     Client, Config, DeregisterOptions, Error, LogOptions, LogSource, LogStart, QueryOptions, RegisterOptions,
     Token, Watch,
 };
+use caravan_types::ser::Secrets;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,6 +24,7 @@ struct Seen {
     method: String,
     uri: String,
     token: String,
+    secrets: String,
     body: Value,
 }
 
@@ -42,15 +45,13 @@ impl Server {
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+        let header =
+            |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         let seen = Seen {
             method: head.method.to_string(),
             uri: head.uri.to_string(),
-            token: head
-                .headers
-                .get("x-nomad-token")
-                .and_then(|v| v.to_str().ok())
-                .unwrap_or_default()
-                .to_owned(),
+            token: header("x-nomad-token"),
+            secrets: header("x-nomad-csi-secrets"),
             body: serde_json::from_slice(&body).unwrap_or_default(),
         };
         let (status, index, text) = (self.script)(&seen);
@@ -128,7 +129,9 @@ async fn deletes_escape_ids_and_read_empty_bodies() {
     let query = QueryOptions::new();
     client.jobs().deregister("a/b", DeregisterOptions::default(), &query).await.unwrap();
     assert!(server.last().uri.starts_with("/v1/job/a%2Fb?"));
-    client.volumes().delete("data[0]", &query).await.unwrap();
+    let secrets = Secrets::new(BTreeMap::from([("k".into(), "v".into())]));
+    client.volumes().delete("data[0]", &secrets, &query).await.unwrap();
+    assert_eq!(server.last().secrets, "k=v");
     assert_eq!(server.last().uri, "/v1/volume/csi/data%5B0%5D/delete?region=mars");
     assert_eq!(client.jobs().latest_deployment("x", &query).await.unwrap().value, None);
     client.system().gc().await.unwrap();

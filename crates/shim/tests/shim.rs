@@ -504,6 +504,13 @@ fn mounts_travel_as_asked() {
     world.record();
     // The task's mount is the host's as well: it outlives the task, as a staged volume must.
     assert!(mounted(&tree.join("both/up")));
+
+    // And the next run of a plugin ends what the one before made.
+    spec.command.args[1] = "umount /v/both/up && echo unmounted".into();
+    world.start(&spec).unwrap();
+    world.record();
+    assert!(world.output("web.stdout.0").ends_with("unmounted\n"), "{}", world.output("web.stderr.0"));
+    assert!(!mounted(&tree.join("both/up")));
 }
 
 #[test]
@@ -527,6 +534,21 @@ fn a_bidirectional_mount_of_what_is_not_shared_is_refused() {
     });
     let error = world.start(&spec).unwrap_err();
     assert!(error.contains("cannot be bidirectional"), "{error}");
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_made_is_explained() {
+    let mut world = World::new();
+    std::fs::create_dir_all(world.path("data")).unwrap();
+    let mut spec = world.isolated("true");
+    spec.isolation.as_mut().unwrap().mounts.push(MountSpec {
+        host: world.path("data"),
+        task: "/usr/no/such/place".into(),
+        read_only: false,
+        propagation: MountPropagation::Private,
+    });
+    let error = world.start(&spec).unwrap_err();
+    assert!(error.contains("/usr/no/such/place does not exist on the host"), "{error}");
 }
 
 #[test]

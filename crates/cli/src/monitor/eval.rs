@@ -43,6 +43,11 @@ impl EvalMonitor {
         self.ended
     }
 
+    /// The allocations it spoke of, with the status it told last.
+    pub(crate) fn into_told(self) -> BTreeMap<AllocId, ClientStatus> {
+        self.allocs
+    }
+
     /// Lines about everything that is new.
     pub(crate) fn update(
         &mut self,
@@ -73,11 +78,16 @@ impl EvalMonitor {
             let name = id(alloc.id.as_str(), verbose);
             let before = self.allocs.insert(alloc.id.clone(), alloc.client_status);
             match before {
-                None if alloc.create_index >= eval.create_index => say(format!(
-                    "Allocation \"{name}\" created: node \"{}\", group \"{}\"",
-                    id(alloc.node_id.as_str(), verbose),
-                    alloc.task_group
-                )),
+                None if alloc.create_index >= eval.create_index => {
+                    say(format!(
+                        "Allocation \"{name}\" created: node \"{}\", group \"{}\"",
+                        id(alloc.node_id.as_str(), verbose),
+                        alloc.task_group
+                    ));
+                    if alloc.client_status != ClientStatus::Pending {
+                        say(changed(alloc, ClientStatus::Pending, verbose));
+                    }
+                }
                 None => say(format!(
                     "Allocation \"{name}\" modified: node \"{}\", group \"{}\"",
                     id(alloc.node_id.as_str(), verbose),
@@ -201,6 +211,24 @@ mod tests {
         let to = recorded.find("==> 2026-11-21T09:22:21Z: Monitoring deployment").unwrap();
         assert_eq!(lines.join("\n") + "\n", &recorded[from..to]);
         assert_eq!(monitor.ended(), Some(0));
+    }
+
+    #[test]
+    fn an_allocation_that_runs_at_once_says_so_and_an_older_one_was_modified() {
+        let clock = clock("2026-11-21T09:22:20Z");
+        let eval = Evaluation { id: "e".into(), job_id: "j".into(), create_index: 5, ..Default::default() };
+        let alloc = |id: &str, index| AllocListStub {
+            id: id.into(),
+            create_index: index,
+            client_status: ClientStatus::Running,
+            client_description: "Tasks are running".into(),
+            ..Default::default()
+        };
+        let mut monitor = EvalMonitor::new(eval.id.clone(), false);
+        let lines = monitor.update(&clock, &eval, &[alloc("new", 6), alloc("old", 4)]).join("\n");
+        assert!(lines.contains("\"new\" created") && lines.contains("\"new\" status changed"), "{lines}");
+        assert!(lines.contains("\"old\" modified") && !lines.contains("\"old\" status"), "{lines}");
+        assert_eq!(monitor.into_told().len(), 2);
     }
 
     #[test]

@@ -14,9 +14,10 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// Nothing is said yet.
-    pub(crate) fn new(verbose: bool) -> Self {
-        Self { verbose, said: BTreeMap::new() }
+    /// Goes on from what was told already.
+    pub(crate) fn new(verbose: bool, told: BTreeMap<AllocId, ClientStatus>) -> Self {
+        let said = told.into_iter().map(|(id, status)| (id, (status, String::new()))).collect();
+        Self { verbose, said }
     }
 
     /// Lines about changes of status, and about what a pending allocation is doing.
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn a_pending_allocation_says_what_it_waits_for_once() {
         let clock = clock("2026-11-21T09:22:20Z");
-        let mut follow = Follow::new(false);
+        let mut follow = Follow::new(false, BTreeMap::new());
         let pending = [alloc(ClientStatus::Pending, "volume data: attaching")];
         assert_eq!(
             follow.update(&clock, &pending),
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_failed_allocation_is_an_error_and_a_stopped_one_is_not_waited_for() {
-        let follow = Follow::new(false);
+        let follow = Follow::new(false, BTreeMap::new());
         assert_eq!(follow.ended(&[alloc(ClientStatus::Failed, "")]), Some(1));
         let mut stopped = alloc(ClientStatus::Pending, "");
         stopped.desired_status = DesiredStatus::Stop;

@@ -11,12 +11,17 @@ use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::metrics;
 use caravan_sdk::Watch;
+use caravan_types::alloc::ClientStatus;
 use caravan_types::eval::Evaluation;
-use caravan_types::id::EvalId;
-use std::time::Duration;
+use caravan_types::id::{AllocId, EvalId};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Exit status when not everything was placed.
 const NOT_PLACED: u8 = 2;
+
+/// Allocations with the status that was told last.
+type Told = BTreeMap<AllocId, ClientStatus>;
 
 /// What is waited for besides the evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +37,7 @@ pub(crate) struct Options {
 pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcome {
     let mut next = eval_id.clone();
     loop {
-        let (eval, status) = one(ctx, &next, options).await?;
+        let (eval, status, told) = one(ctx, &next, options).await?;
         if !eval.next_eval.is_empty() && status == 0 {
             let clock = ctx.clock();
             let id = crate::format::id(eval.next_eval.as_str(), options.verbose);
@@ -47,24 +52,36 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
             return deployment(ctx, &eval, options).await;
         }
         return match options.start {
-            Some(limit) => start(ctx, &eval, options, limit).await,
+            Some(limit) => start(ctx, &eval, options, limit, told).await,
             None => Ok(0),
         };
     }
 }
 
-async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8), CliError> {
+/// Shortest time between two answers that bring nothing new: some agents do not know how to wait on
+/// every route.
+const PACE: Duration = Duration::from_millis(200);
+
+/// After an answer that brought nothing new, rests for what is left of the shortest time.
+pub(crate) async fn pace(new: bool, asked: Instant) {
+    if !new {
+        tokio::time::sleep(PACE.saturating_sub(asked.elapsed())).await;
+    }
+}
+
+async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8, Told), CliError> {
     let mut monitor = eval::EvalMonitor::new(id.clone(), options.verbose);
     ctx.out.line(&ctx.out.bold(&monitor.begin(&ctx.clock())));
     let mut watch = Watch::new(ctx.query());
     loop {
+        let asked = Instant::now();
         let answer = ctx
             .client
             .evaluations()
             .info(id.as_str(), watch.query())
             .await
             .doing("Error reading evaluation")?;
-        watch.saw(&answer.meta);
+        pace(watch.saw(&answer.meta), asked).await;
         let allocs = ctx
             .client
             .evaluations()
@@ -84,7 +101,7 @@ async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8
                 }
             }
         }
-        return Ok((answer.value, status));
+        return Ok((answer.value, status, monitor.into_told()));
     }
 }
 
@@ -94,15 +111,15 @@ async fn deployment(ctx: &Ctx, eval: &Evaluation, options: Options) -> Outcome {
     ctx.out.line(&ctx.out.bold(&monitor.begin(&ctx.clock(), &id)));
     let mut watch = Watch::new(ctx.query());
     loop {
+        let asked = Instant::now();
         let answer = ctx
             .client
             .deployments()
             .info(id.as_str(), watch.query())
             .await
             .doing("Error reading deployment")?;
-        if watch.saw(&answer.meta)
-            && let Some(text) = monitor.update(&ctx.clock(), &answer.value)
-        {
+        pace(watch.saw(&answer.meta), asked).await;
+        if let Some(text) = monitor.update(&ctx.clock(), &answer.value) {
             ctx.out.line(&text);
         }
         if answer.value.status.is_terminal() {
@@ -112,18 +129,19 @@ async fn deployment(ctx: &Ctx, eval: &Evaluation, options: Options) -> Outcome {
     }
 }
 
-async fn start(ctx: &Ctx, eval: &Evaluation, options: Options, limit: Duration) -> Outcome {
-    let mut follow = follow::Follow::new(options.verbose);
+async fn start(ctx: &Ctx, eval: &Evaluation, options: Options, limit: Duration, told: Told) -> Outcome {
+    let mut follow = follow::Follow::new(options.verbose, told);
     let waiting = async {
         let mut watch = Watch::new(ctx.query());
         loop {
+            let asked = Instant::now();
             let answer = ctx
                 .client
                 .evaluations()
                 .allocations(eval.id.as_str(), watch.query())
                 .await
                 .doing("Error reading allocations")?;
-            watch.saw(&answer.meta);
+            pace(watch.saw(&answer.meta), asked).await;
             for line in follow.update(&ctx.clock(), &answer.value) {
                 ctx.out.line(&line);
             }

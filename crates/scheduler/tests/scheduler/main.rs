@@ -4,5 +4,6 @@ mod explanations;
 mod jobs;
 mod placing;
 mod properties;
+mod state;
 mod volumes;
 mod world;

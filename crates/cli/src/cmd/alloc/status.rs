@@ -415,6 +415,27 @@ mod tests {
     }
 
     #[test]
+    fn a_short_allocation_reads_like_the_recorded_one() {
+        let at = |text: &str| clock(text).now;
+        let state = TaskState {
+            state: TaskRunState::Running,
+            events: vec![TaskEvent::new(event::STARTED, at("2026-11-21T09:22:53Z"))],
+            ..Default::default()
+        };
+        let alloc = Allocation {
+            id: "55360c30-88c5-c8b5-5ebb-2192cb98013e".into(),
+            name: "web.web[2]".into(),
+            task_states: BTreeMap::from([("server".into(), state)]),
+            create_time: at("2026-11-21T09:22:53Z"),
+            modify_time: at("2026-11-21T09:22:55Z"),
+            ..Default::default()
+        };
+        let args = StatusArgs { short: true, ..Default::default() };
+        let text = render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &args);
+        assert_eq!(text + "\n", include_str!("../../../fixtures/alloc-short.txt"));
+    }
+
+    #[test]
     fn the_volumes_of_a_task_are_shown() {
         let request =
             VolumeRequest { source: "data".into(), per_alloc: true, read_only: true, ..Default::default() };

@@ -44,7 +44,7 @@ pub(crate) const FAILED: u8 = 255;
 /// Runs it: 0 when nothing would start or stop, 1 when something would.
 pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let file = jobfile::load(ctx, path, &args.file.input()).await?;
+    let file = jobfile::load(ctx, path, &args.file.input())?;
     for warning in &file.warnings {
         ctx.out.note(warning);
     }

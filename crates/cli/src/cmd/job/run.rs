@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let file = jobfile::load(ctx, path, &args.file.input()).await?;
+    let file = jobfile::load(ctx, path, &args.file.input())?;
     if args.output {
         ctx.out.line(&json(&serde_json::json!({ "Job": file.job }))?);
         return Ok(0);

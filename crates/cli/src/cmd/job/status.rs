@@ -10,11 +10,13 @@ use crate::metrics;
 use crate::monitor::deployment;
 use crate::resolve;
 use crate::table::{Pairs, Table};
+use caravan_sdk::ClaimView;
 use caravan_types::alloc::AllocListStub;
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::job::{Job, JobListStub, JobSummary};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Flags of `job status`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -55,6 +57,8 @@ struct Detail {
     deployment: Option<Deployment>,
     allocs: Vec<AllocListStub>,
     children: Vec<JobListStub>,
+    /// By volume that is waited for: who has it.
+    holders: BTreeMap<String, Vec<ClaimView>>,
 }
 
 /// The same for tools.
@@ -114,14 +118,45 @@ async fn detail(ctx: &Ctx, stub: &JobListStub, all_allocs: bool) -> Result<Detai
         Err(error) if error.is_not_found() => None,
         answer => answer.doing("Error querying latest job deployment")?.value,
     };
+    let evals = jobs.evaluations(id, &query).await.doing("Error querying job evaluations")?.value;
     Ok(Detail {
+        holders: holders(ctx, &evals).await,
         summary: Some(jobs.summary(id, &query).await.doing("Error querying job summary")?.value),
-        evals: jobs.evaluations(id, &query).await.doing("Error querying job evaluations")?.value,
+        evals,
         allocs: jobs.allocations(id, all_allocs, &query).await.doing("Error querying job allocations")?.value,
         deployment,
         children,
         job,
     })
+}
+
+/// Who has the volumes that blocked evaluations wait for. Only an explanation: what cannot be asked is
+/// left out.
+async fn holders(ctx: &Ctx, evals: &[Evaluation]) -> BTreeMap<String, Vec<ClaimView>> {
+    let mut out = BTreeMap::new();
+    let blocked = evals.iter().filter(|eval| eval.status == EvalStatus::Blocked);
+    for text in blocked.flat_map(|eval| &eval.missing_non_node_resources) {
+        let Some((namespace, id)) = text.strip_prefix("csi-claim:").and_then(|key| key.split_once(':'))
+        else {
+            continue;
+        };
+        let query = ctx.query().namespace(namespace);
+        if let Ok(answer) = ctx.client.volumes().info(id, &query).await {
+            out.insert(text.clone(), answer.value.claims);
+        }
+    }
+    out
+}
+
+/// `Held by allocation "59017f05" of job "writer" (mounted, since 3s ago)`
+fn held(clock: &Clock, claim: &ClaimView) -> String {
+    format!(
+        "Held by allocation \"{}\" of job \"{}\" ({}, since {})",
+        claim.alloc_id.short(),
+        claim.job_id,
+        claim.phase.as_str(),
+        clock.ago(claim.modify_time)
+    )
 }
 
 /// The table of jobs.
@@ -215,7 +250,24 @@ impl Detail {
             0 => none.to_owned(),
             _ => format!("{children}\n{}", Table::new(&["ID", "Status"]).rows(rows).render()),
         };
-        vec![format!("{heading}\n{summary}"), children]
+        let mut out: Vec<String> = self.parameters().into_iter().collect();
+        out.extend([format!("{heading}\n{summary}"), children]);
+        out
+    }
+
+    /// What a dispatch must and may give.
+    fn parameters(&self) -> Option<String> {
+        let config = &self.job.parameterized_job.as_ref()?.0;
+        let names = |key: &str| {
+            let list = config.get(key).and_then(serde_json::Value::as_array).into_iter().flatten();
+            list.filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", ")
+        };
+        let payload = config.get("Payload").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let pairs = Pairs::new()
+            .pair("Payload", payload)
+            .pair("Required Metadata", names("MetaRequired"))
+            .pair("Optional Metadata", names("MetaOptional"));
+        Some(format!("Parameterized Job\n{}", pairs.render()))
     }
 
     fn body(&self, clock: &Clock, args: &StatusArgs) -> Vec<String> {
@@ -224,7 +276,7 @@ impl Detail {
         if args.evals || args.verbose {
             out.push(format!("Evaluations\n{}", eval::job_table(&self.evals, args.verbose)));
         }
-        out.extend(self.placement_failure());
+        out.extend(self.placement_failure(clock));
         if let Some(deployment) = &self.deployment {
             let head = Pairs::new()
                 .pair("ID", id(deployment.id.as_str(), args.verbose))
@@ -259,7 +311,7 @@ impl Detail {
 
     /// Why groups are not placed: from the newest evaluation that says so, as long as one is blocked or
     /// nothing newer came.
-    fn placement_failure(&self) -> Option<String> {
+    fn placement_failure(&self, clock: &Clock) -> Option<String> {
         let newest = self.evals.iter().max_by_key(|e| e.create_index)?;
         let blocked =
             self.evals.iter().filter(|e| e.status == EvalStatus::Blocked).max_by_key(|e| e.create_index);
@@ -274,7 +326,12 @@ impl Detail {
             lines.extend(metrics::reasons(metric, "  "));
         }
         if let Some(blocked) = blocked {
-            lines.extend(metrics::waits(blocked).into_iter().map(|sentence| format!("  * {sentence}")));
+            for (text, sentence) in blocked.missing_non_node_resources.iter().zip(metrics::waits(blocked)) {
+                lines.push(format!("  * {sentence}"));
+                let claims = self.holders.get(text).into_iter().flatten();
+                let held = claims.filter(|claim| claim.phase.holds()).map(|claim| held(clock, claim));
+                lines.extend(held.map(|sentence| format!("    {sentence}")));
+            }
         }
         Some(lines.join("\n"))
     }
@@ -296,133 +353,4 @@ impl Detail {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::tests::clock;
-    use caravan_types::eval::AllocMetric;
-    use caravan_types::job::{GroupSummary, JobStatus, JobType};
-    use caravan_types::time::UnixNanos;
-    use std::collections::BTreeMap;
-
-    fn at(text: &str) -> UnixNanos {
-        clock(text).now
-    }
-
-    fn job(id: &str, kind: JobType, status: JobStatus, submitted: &str) -> Job {
-        Job {
-            id: id.into(),
-            name: id.into(),
-            kind,
-            status,
-            priority: 50,
-            datacenters: vec!["*".into()],
-            namespace: "default".into(),
-            node_pool: "default".into(),
-            submit_time: at(submitted),
-            ..Default::default()
-        }
-    }
-
-    #[test]
-    fn the_list_reads_like_the_recorded_one() {
-        let stub = |id: &str, kind, status, time: &str| {
-            let job = job(id, kind, status, time);
-            JobListStub {
-                id: job.id,
-                kind: job.kind,
-                priority: 50,
-                status,
-                submit_time: job.submit_time,
-                ..Default::default()
-            }
-        };
-        use JobStatus::{Dead, Pending, Running};
-        let mut jobs = vec![
-            stub("crash", JobType::Service, Dead, "2026-11-21T09:22:37Z"),
-            stub("crunch", JobType::Batch, Dead, "2026-11-21T09:22:23Z"),
-            stub("encode", JobType::Batch, Running, "2026-11-21T09:22:37Z"),
-            stub("everywhere", JobType::System, Running, "2026-11-21T09:22:24Z"),
-            stub("huge", JobType::Service, Pending, "2026-11-21T09:22:36Z"),
-            stub("nightly", JobType::Batch, Running, "2026-11-21T09:22:36Z"),
-            stub("sweep", JobType::Sysbatch, Dead, "2026-11-21T09:22:24Z"),
-            stub("talk", JobType::Service, Running, "2026-11-21T09:22:24Z"),
-            stub("web", JobType::Service, Running, "2026-11-21T09:22:37Z"),
-        ];
-        jobs[2].parameterized_job = true;
-        jobs[5].periodic = true;
-        let text = list(&clock("2026-11-21T09:22:40Z"), &jobs, false);
-        assert_eq!(text + "\n", include_str!("../../../fixtures/job-list.txt"));
-    }
-
-    #[test]
-    fn a_job_that_waits_reads_like_the_recorded_one() {
-        let metric = AllocMetric {
-            nodes_evaluated: 1,
-            nodes_exhausted: 1,
-            class_exhausted: BTreeMap::from([("fixture".into(), 1)]),
-            dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
-            ..Default::default()
-        };
-        let eval = |status, index| Evaluation {
-            status,
-            create_index: index,
-            modify_index: index,
-            failed_tg_allocs: BTreeMap::from([("g".into(), metric.clone())]),
-            ..Default::default()
-        };
-        let summary = GroupSummary { queued: 1, ..Default::default() };
-        let mut detail = Detail {
-            job: job("huge", JobType::Service, JobStatus::Pending, "2026-11-21T09:22:36Z"),
-            summary: Some(JobSummary {
-                summary: BTreeMap::from([("g".into(), summary)]),
-                ..Default::default()
-            }),
-            evals: vec![eval(EvalStatus::Complete, 1), eval(EvalStatus::Blocked, 2)],
-            ..Default::default()
-        };
-        let clock = clock("2026-11-21T09:22:40Z");
-        let text = detail.render(&clock, &StatusArgs::default());
-        assert_eq!(text + "\n", include_str!("../../../fixtures/job-status-huge.txt"));
-
-        detail.evals[1].missing_non_node_resources = vec!["csi-claim:default:data".into()];
-        let text = detail.render(&clock, &StatusArgs::default());
-        let line = "  * Waiting for a claim on volume \"data\" in namespace \"default\" to be released";
-        assert!(text.contains(line), "{text}");
-
-        detail.evals =
-            vec![eval(EvalStatus::Complete, 1), Evaluation { create_index: 3, ..Default::default() }];
-        assert!(detail.placement_failure().is_none(), "a newer evaluation placed everything");
-    }
-
-    #[test]
-    fn a_finished_batch_job_reads_like_the_recorded_one() {
-        let summary = GroupSummary { complete: 1, ..Default::default() };
-        let alloc = AllocListStub {
-            id: "de0fa963-aacf-0637-6aa1-531be241cffb".into(),
-            node_id: "63126d9d-dd5a-f032-b3e4-c1537acb6cc7".into(),
-            task_group: "g".into(),
-            client_status: caravan_types::alloc::ClientStatus::Complete,
-            create_time: at("2026-11-21T09:22:23Z"),
-            modify_time: at("2026-11-21T09:22:24Z"),
-            ..Default::default()
-        };
-        let detail = Detail {
-            job: job("crunch", JobType::Batch, JobStatus::Dead, "2026-11-21T09:22:23Z"),
-            summary: Some(JobSummary {
-                summary: BTreeMap::from([("g".into(), summary)]),
-                ..Default::default()
-            }),
-            evals: vec![Evaluation {
-                id: "7517fe37-e7f9-e051-f894-839e3280cda6".into(),
-                priority: 50,
-                status: EvalStatus::Complete,
-                ..Default::default()
-            }],
-            allocs: vec![alloc],
-            ..Default::default()
-        };
-        let args = StatusArgs { evals: true, ..Default::default() };
-        let text = detail.render(&clock("2026-11-21T09:22:39Z"), &args);
-        assert_eq!(text + "\n", include_str!("../../../fixtures/job-status-crunch.txt"));
-    }
-}
+mod tests;

@@ -19,7 +19,7 @@ pub(crate) struct ValidateArgs {
 /// Runs it. Without an agent only the file itself is checked.
 pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let file = jobfile::load(ctx, path, &args.file.input()).await?;
+    let file = jobfile::load(ctx, path, &args.file.input())?;
     for warning in &file.warnings {
         ctx.out.note(warning);
     }

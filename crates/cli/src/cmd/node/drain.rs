@@ -4,11 +4,13 @@ use super::meant;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::Clock;
+use crate::monitor::pace;
 use caravan_sdk::{DrainRequest, DrainSpec, Watch};
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::id::AllocId;
 use caravan_types::time::Nanos;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// Flags of `node drain`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -136,13 +138,14 @@ async fn follow(ctx: &Ctx, id: &str) -> Outcome {
     let mut monitor = Monitor::default();
     let mut watch = Watch::new(ctx.query());
     loop {
+        let asked = Instant::now();
         let allocs = ctx
             .client
             .nodes()
             .allocations(id, watch.query())
             .await
             .doing("Error querying node allocations")?;
-        watch.saw(&allocs.meta);
+        pace(watch.saw(&allocs.meta), asked).await;
         let node = ctx.client.nodes().info(id, &ctx.query()).await.doing("Error querying node info")?.value;
         for line in monitor.update(&ctx.clock(), &allocs.value) {
             ctx.out.line(&line);

@@ -32,7 +32,7 @@ const USAGE: &str = "This command takes one argument: <input>";
 
 /// Runs `volume create`.
 pub(crate) async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
-    let volume = volumefile::load(one(&args.args, USAGE)?)?;
+    let volume = volumefile::load(&ctx.out, one(&args.args, USAGE)?)?;
     let query = namespace(ctx, &volume);
     let volumes = ctx.client.volumes();
     let call = volumes.create(&volume, &query);
@@ -49,7 +49,7 @@ pub(crate) async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
 
 /// Runs `volume register`.
 pub(crate) async fn register(ctx: &Ctx, args: &RegisterArgs) -> Outcome {
-    let volume = volumefile::load(one(&args.args, USAGE)?)?;
+    let volume = volumefile::load(&ctx.out, one(&args.args, USAGE)?)?;
     let query = namespace(ctx, &volume);
     let volumes = ctx.client.volumes();
     let call = volumes.register(&volume, &query);

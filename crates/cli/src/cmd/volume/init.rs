@@ -21,7 +21,8 @@ pub(crate) struct InitArgs {
     args: Vec<String>,
 }
 
-const HCL: &str = r#"id        = "data"
+/// The example.
+pub(crate) const HCL: &str = r#"id        = "data"
 name      = "data"
 namespace = "default"
 type      = "csi"
@@ -54,7 +55,8 @@ mount_options {
 # }
 "#;
 
-const JSON: &str = r#"{
+/// The same as JSON.
+pub(crate) const JSON: &str = r#"{
     "id": "data",
     "name": "data",
     "namespace": "default",

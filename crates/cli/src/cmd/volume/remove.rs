@@ -5,6 +5,8 @@ use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::resolve;
+use caravan_types::ser::Secrets;
+use std::fmt;
 
 /// Flags of `volume deregister`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -23,9 +25,41 @@ pub(crate) struct DeleteArgs {
     /// Kind of volume, csi
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
+    /// Secret for the plugin, KEY=VALUE; may be repeated
+    #[arg(long = "secret", value_name = "KEY=VALUE")]
+    secrets: Vec<Secret>,
     /// Volume
     #[arg(value_name = "VOLUME", num_args = 0..)]
     args: Vec<String>,
+}
+
+/// A secret as typed. `Debug` hides it, and nothing about it is an error of the arguments, whose texts
+/// would show it.
+#[derive(Clone)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[REDACTED]")
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl DeleteArgs {
+    fn secrets(&self) -> Result<Secrets, CliError> {
+        let pair = |secret: &Secret| {
+            let (key, value) = secret.0.split_once('=')?;
+            Some((key.to_owned(), value.to_owned()))
+        };
+        let pairs: Option<_> = self.secrets.iter().map(pair).collect();
+        let pairs = pairs.ok_or_else(|| CliError::failed("A secret must be of the form KEY=VALUE"))?;
+        Ok(Secrets::new(pairs))
+    }
 }
 
 /// Flags of `volume detach`.
@@ -57,7 +91,7 @@ pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
 pub(crate) async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
     only_csi(args.kind.as_deref())?;
     let id = one(&args.args, "This command takes one argument: <vol id>")?;
-    ctx.client.volumes().delete(id, &ctx.query()).await.doing("Error deleting volume")?;
+    ctx.client.volumes().delete(id, &args.secrets()?, &ctx.query()).await.doing("Error deleting volume")?;
     ctx.out.line(&format!("Successfully deleted volume \"{id}\"!"));
     Ok(0)
 }
@@ -73,4 +107,18 @@ pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
     };
     ctx.client.volumes().detach(volume, &node, &ctx.query()).await.doing("Error detaching volume")?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let args = DeleteArgs { secrets: vec!["hunter2".to_owned().into()], ..Default::default() };
+        let error = args.secrets().unwrap_err().to_string();
+        assert!(!format!("{args:?}{error}").contains("hunter2"));
+        let args = DeleteArgs { secrets: vec!["k=a=b".to_owned().into()], ..Default::default() };
+        assert_eq!(args.secrets().unwrap().expose()["k"], "a=b");
+    }
 }

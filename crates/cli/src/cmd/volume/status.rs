@@ -235,7 +235,7 @@ fn claims(clock: &Clock, claims: &[ClaimView], verbose: bool) -> String {
     Table::new(&heading).keep_empty().rows(rows).render()
 }
 
-/// `volume busy (2 tries, next in 5s)`
+/// `another node; last error: volume busy (2 tries, next in 5s)`
 fn waits(clock: &Clock, claim: &ClaimView) -> String {
     let mut notes = Vec::new();
     if claim.tries > 0 {
@@ -244,10 +244,16 @@ fn waits(clock: &Clock, claim: &ClaimView) -> String {
             notes.push(format!("next in {}", coarse(claim.next_try.since(clock.now))));
         }
     }
-    match (claim.last_error.as_str(), notes.is_empty()) {
-        (error, true) => error.to_owned(),
-        ("", false) => notes.join(", "),
-        (error, false) => format!("{error} ({})", notes.join(", ")),
+    let what = match (claim.waits_for.as_str(), claim.last_error.as_str()) {
+        (waits, "") => waits.to_owned(),
+        ("", error) => error.to_owned(),
+        (waits, error) if waits.contains(error) => waits.to_owned(),
+        (waits, error) => format!("{waits}; last error: {error}"),
+    };
+    match (what.is_empty(), notes.is_empty()) {
+        (_, true) => what,
+        (true, false) => notes.join(", "),
+        (false, false) => format!("{what} ({})", notes.join(", ")),
     }
 }
 
@@ -316,8 +322,14 @@ mod tests {
                 last_error: "volume busy".into(),
                 next_try: at(5),
                 modify_time: at(-3),
+                ..Default::default()
             },
-            ClaimView { phase: ClaimPhase::Mounted, job_id: "b".into(), ..Default::default() },
+            ClaimView {
+                phase: ClaimPhase::Releasing,
+                waits_for: "the node's proof".into(),
+                last_error: "target busy".into(),
+                ..Default::default()
+            },
         ];
         let text = render(&clock, &detail, &StatusArgs::default());
         let claims =
