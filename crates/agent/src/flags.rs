@@ -143,7 +143,10 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Flags, FlagError>
                 None | Some("true" | "1") => true,
                 Some("false" | "0") => false,
                 Some(other) => {
-                    return Err(FlagError::BadValue { flag: arg.clone(), reason: format!("{other:?} is not true or false") });
+                    return Err(FlagError::BadValue {
+                        flag: arg.clone(),
+                        reason: format!("{other:?} is not true or false"),
+                    });
                 }
             };
             match name {
@@ -188,7 +191,9 @@ mod tests {
 
     #[test]
     fn one_dash_or_two_with_and_without_equals() {
-        let flags = read(&["-dev", "--bind=127.0.0.1", "-config", "a.hcl", "--config=b.hcl", "-meta", "rack=7"]).unwrap();
+        let flags =
+            read(&["-dev", "--bind=127.0.0.1", "-config", "a.hcl", "--config=b.hcl", "-meta", "rack=7"])
+                .unwrap();
         assert!(flags.dev);
         assert_eq!(flags.values["bind"], "127.0.0.1");
         assert_eq!(flags.config, ["a.hcl", "b.hcl"]);

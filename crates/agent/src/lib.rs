@@ -1,1 +1,86 @@
-//! Configuration files and the wiring of server, client and HTTP into one process.
+//! The agent: configuration files and command line, and the wiring of server, client and HTTP API into one
+//! process.
+
+mod drivers;
+mod error;
+mod flags;
+mod host;
+mod late;
+mod logging;
+mod reserved;
+mod run;
+mod settings;
+
+pub use error::AgentError;
+pub use flags::{FlagError, Flags, HELP, parse};
+
+use caravan_hcl::Source;
+use caravan_hcl::config::AgentConfig;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Runs `caravan agent` with the arguments after the verb, until a signal or a failure.
+///
+/// Exit codes: 0 after a signal, 1 for everything else.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
+    match start(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(AgentError::Flags(FlagError::Help)) => {
+            println!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("==> {}", error::chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: impl IntoIterator<Item = String>) -> Result<(), AgentError> {
+    let flags = flags::parse(args)?;
+    let file = read_files(&flags.config)?;
+    let settings = settings::resolve(&flags, file, &host::look())?;
+    logging::start(&settings.log_level, settings.log_json);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        // Tasks of the agent wait far more than they compute.
+        .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4)))
+        .enable_all()
+        .build()
+        .map_err(AgentError::Runtime)?;
+    let result = runtime.block_on(run::run(settings));
+    // What still runs has had its time.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
+}
+
+/// Reads all configuration files; later ones win.
+fn read_files(paths: &[String]) -> Result<AgentConfig, AgentError> {
+    let mut sources = Vec::new();
+    for path in paths {
+        for file in expand(Path::new(path))? {
+            let text = std::fs::read_to_string(&file)
+                .map_err(|source| AgentError::Read { path: file.clone(), source })?;
+            sources.push(Source::new(file.display().to_string(), text));
+        }
+    }
+    caravan_hcl::config::parse(&sources).map_err(|diagnostics| AgentError::Config(diagnostics.to_string()))
+}
+
+/// A file, or the `*.hcl` and `*.json` files of a directory in order of their names.
+fn expand(path: &Path) -> Result<Vec<PathBuf>, AgentError> {
+    let read = |source| AgentError::Read { path: path.to_owned(), source };
+    if !std::fs::metadata(path).map_err(read)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(read)? {
+        let file = entry.map_err(read)?.path();
+        if file.extension().is_some_and(|e| e == "hcl" || e == "json") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

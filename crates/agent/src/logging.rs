@@ -26,7 +26,8 @@ pub(crate) fn start(level: &str, json: bool) {
     // What libraries say at these levels is for their own developers.
     let quiet = "openraft=warn,h2=warn,hyper=warn,hyper_util=warn,tonic=warn,tower=warn";
     let filter = EnvFilter::new(format!("{level},{quiet}"));
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).with_target(false);
+    let builder =
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).with_target(false);
     // An error says that logging runs already, which is as good.
     let _ = if json { builder.json().try_init() } else { builder.with_ansi(false).try_init() };
 }

@@ -1,3 +1,17 @@
-//! The `caravan` binary: picks the role this process plays and hands over to its crate.
+//! The `caravan` binary: picks the role that this process plays and hands over to its crate.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    match args.next().as_deref().and_then(|verb| verb.to_str()) {
+        // First, and before anything else starts: a shim is as small as possible.
+        Some("shim") => caravan_shim::main(args),
+        Some("agent") => caravan_agent::main(args),
+        Some("plugin") => match args.next().as_deref().and_then(|name| name.to_str()) {
+            Some("hostpath") => caravan_hostpath::run(args.map(|arg| arg.to_string_lossy().into_owned())),
+            _ => caravan_cli::main(std::env::args_os().skip(1)),
+        },
+        _ => caravan_cli::main(std::env::args_os().skip(1)),
+    }
+}

@@ -1,1 +1,25 @@
 //! The verbs: arguments, tables, monitors, exit codes.
+//!
+//! [`main`] is the whole command line but for what starts long-lived processes (`agent`, the task shim,
+//! bundled plugins), which `main` dispatches itself. Every verb talks to an agent through the typed
+//! client. What a verb prints is built by pure functions of the answers and the clock; data goes to
+//! standard output, everything else to standard error.
+//!
+//! Exit status: 0 done, 1 an error, 2 not everything could be placed, 127 no such command; `job plan`
+//! answers 0 for no change, 1 for changes and 255 for an error.
+
+mod args;
+mod cli;
+mod cmd;
+mod ctx;
+mod error;
+mod format;
+mod jobfile;
+mod metrics;
+mod monitor;
+mod out;
+mod resolve;
+mod table;
+mod volumefile;
+
+pub use cli::{is_verb, main};

@@ -1,1 +1,34 @@
-//! Fingerprints, driver manager, dynamic plugin registry, CSI manager, allocation and task runners, client state.
+//! A client agent: finds out what its node is and has, runs allocations under task drivers, serves CSI plugins
+//! that run as tasks, and mounts their volumes.
+//!
+//! [`Client::new`] gives a [`Service`] that runs it and a [`Handle`] to ask it things. It reaches the servers
+//! through [`Servers`] only, so that both sides may live in one process.
+//!
+//! What must survive the agent is written before it is acted on (`state`); what a user may wait for is said as
+//! an event of the task; what is only decided is in pure modules (`restart`, `runner::lifecycle`,
+//! `runner::status`, `csi::registry`, `csi::ledger`, `env`).
+
+mod alloc_dir;
+mod allocs;
+mod client;
+mod clock;
+mod config;
+mod contact;
+mod csi;
+mod drivers;
+mod env;
+mod error;
+mod fingerprint;
+pub mod fs;
+mod node;
+mod reporter;
+mod restart;
+mod runner;
+mod servers;
+mod state;
+
+pub use client::{Client, Handle, Service};
+pub use config::ClientConfig;
+pub use csi::CsiFault;
+pub use error::ClientError;
+pub use servers::{Answers, RpcServers, Servers};

@@ -1,7 +1,7 @@
 //! exec: programs in a root, namespaces and capabilities of their own, made of the host's directories.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +15,7 @@ use crate::config::Reader;
 use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
 use crate::ids::IdRanges;
 use crate::supervised::{ShimCommand, ShimTasks, convert};
-use crate::task::{ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
 
 const NAME: &str = "exec";
@@ -25,6 +25,9 @@ const DEFAULT_USER: &str = "nobody";
 
 /// Who runs a task that mounts for others and names no user: mounting takes root.
 const PRIVILEGED_USER: &str = "root";
+
+/// Where a bundled program appears in a task that runs it.
+const BUNDLED_DIR: &str = "/run/caravan/bin";
 
 /// The capabilities that tasks may have unless the agent's configuration says otherwise.
 pub const DEFAULT_CAPABILITIES: [&str; 13] = [
@@ -84,6 +87,8 @@ pub struct ExecOptions {
     pub denied_host_gids: IdRanges,
     /// Host path to task path of what tasks see read-only (`chroot_env`).
     pub host_paths: BTreeMap<PathBuf, PathBuf>,
+    /// Programs of the host that every task may run by name, wherever they are: the agent's own, for bundled plugins.
+    pub bundled: BTreeMap<String, PathBuf>,
 }
 
 impl Default for ExecOptions {
@@ -95,6 +100,7 @@ impl Default for ExecOptions {
             denied_host_uids: IdRanges::default(),
             denied_host_gids: IdRanges::default(),
             host_paths: DEFAULT_HOST_PATHS.map(|path| (path.into(), path.into())).into(),
+            bundled: BTreeMap::new(),
         }
     }
 }
@@ -227,10 +233,27 @@ impl ExecDriver {
         };
         let private =
             |mode: Option<NamespaceMode>, default| mode.unwrap_or(default) == NamespaceMode::Private;
+        let mut mounts = vec![shared];
+        let program = match self.options.bundled.get(&config.command) {
+            None => config.command,
+            Some(host) => {
+                let task = format!("{BUNDLED_DIR}/{}", config.command);
+                mounts.push(MountSpec {
+                    host: host.clone(),
+                    task: task.clone().into(),
+                    read_only: true,
+                    propagation: MountPropagation::Private,
+                });
+                task
+            }
+        };
+        // Every task has a `/dev`; the host's is for those that may use its devices.
+        let may_have = |mount: &&Mount| task.privileged_mounts || mount.task_path != Path::new("/dev");
+        mounts.extend(task.mounts.iter().filter(may_have).map(convert::mount));
         let isolation = IsolationSpec {
             root: task.dirs.task_dir.clone(),
             host_paths: self.options.host_paths.clone(),
-            mounts: std::iter::once(shared).chain(task.mounts.iter().map(convert::mount)).collect(),
+            mounts,
             hidden: vec!["/private".into()],
             private_pids: private(config.pid_mode, self.options.default_pid_mode),
             private_ipc: private(config.ipc_mode, self.options.default_ipc_mode),
@@ -242,7 +265,7 @@ impl ExecDriver {
             task_id: task.id.0.clone(),
             state_dir: task.dirs.state_dir.clone(),
             command: CommandSpec {
-                program: config.command,
+                program,
                 args: config.args,
                 env: task.env.clone(),
                 cwd: config.work_dir.unwrap_or_else(|| "/".into()),

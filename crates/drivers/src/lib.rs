@@ -21,7 +21,7 @@ pub use exec::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, ExecDriver, ExecOptions
 pub use ids::IdRanges;
 pub use mock::MockDriver;
 pub use raw_exec::{RawExecDriver, RawExecOptions};
-pub use supervised::ShimCommand;
+pub use supervised::{ShimCommand, own_program};
 pub use task::{
     ExecOutput, ExitResult, LogConfig, Mount, Propagation, Resources, TaskConfig, TaskDirs, TaskHandle,
     TaskId, TaskState, TaskStatus, Usage,

@@ -30,6 +30,8 @@ pub struct RawExecOptions {
     pub denied_host_gids: IdRanges,
     /// Patterns of environment variables that tasks do not get.
     pub denied_envvars: Vec<String>,
+    /// Programs that every task may run by name, whatever its `PATH`: the agent's own, for bundled plugins.
+    pub bundled: BTreeMap<String, PathBuf>,
 }
 
 /// Runs programs as they are.
@@ -92,6 +94,11 @@ impl RawExecDriver {
         Self { options, tasks: ShimTasks::new(NAME, shim) }
     }
 
+    fn program(&self, command: String) -> String {
+        // A path that is not text is none that a job file could name either.
+        self.options.bundled.get(&command).and_then(|path| path.to_str()).map_or(command, str::to_owned)
+    }
+
     async fn spec(&self, task: &TaskConfig) -> Result<TaskSpec> {
         let config = Config::read(&task.driver_config)?;
         if !task.mounts.is_empty() {
@@ -122,7 +129,7 @@ impl RawExecDriver {
             task_id: task.id.0.clone(),
             state_dir: task.dirs.state_dir.clone(),
             command: CommandSpec {
-                program: config.command,
+                program: self.program(config.command),
                 args: config.args,
                 env,
                 cwd: config.work_dir.map_or_else(|| task_dir.clone(), |dir| task_dir.join(dir)),

@@ -10,9 +10,11 @@ use caravan_drivers::{
     Driver, Error, ExecDriver, ExecOptions, ExitResult, Health, LogConfig, MockDriver, Mount, Propagation,
     RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId, TaskState,
 };
+use caravan_shim::lease::LeaseWriter;
 use caravan_sys::cgroup::{Cgroup, Hierarchy};
 use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
 use caravan_sys::process::{PidFd, ProcessIdentity};
+use caravan_sys::time::BootTime;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -266,17 +268,24 @@ async fn a_plugin_under_exec_can_mount_for_others_and_other_tasks_cannot() {
         read_only: false,
         propagation: Propagation::Bidirectional,
     };
+    let devices = Mount {
+        host_path: "/dev".into(),
+        task_path: "/dev".into(),
+        read_only: false,
+        propagation: Propagation::Private,
+    };
+    let script = &format!("test -e /dev/loop-control && echo devices; echo x >/dev/null && {script}");
     let mut config = world.script("other", script);
-    config.mounts.push(mount.clone());
+    config.mounts.extend([mount.clone(), devices.clone()]);
     config.user = Some("root".into());
     let other = config.id.clone();
     driver.start(config).await.unwrap();
     let mut config = world.script("plugin", script);
-    config.mounts.push(mount);
+    config.mounts.extend([mount, devices]);
     config.privileged_mounts = true;
     let plugin = config.id.clone();
     driver.start(config).await.unwrap();
-    until("the mount", || world.output("plugin") == "mounted\n").await;
+    until("the mount", || world.output("plugin") == "devices\nmounted\n").await;
     assert!(caravan_sys::mount::is_mount_point(&tree.join("target")).unwrap());
     assert_eq!(world.output("other"), "");
     for id in [other, plugin] {
@@ -389,6 +398,52 @@ async fn a_handle_from_before_a_restart_of_the_machine_is_a_lost_task() {
     assert!(result.err.as_deref().is_some_and(|e| e.contains("restarted")), "{result:?}");
     assert_eq!(first.inspect(&config.id).await.unwrap().state, TaskState::Running);
     first.destroy(&config.id, true).await.unwrap();
+}
+
+#[tokio::test]
+async fn bundled_programs_run_by_name_wherever_they_are() {
+    for kind in [Kind::Raw, Kind::Exec] {
+        let world = World::new(kind);
+        let program = world.dir.path().join("hidden");
+        std::fs::write(&program, "#!/bin/sh\necho \"bundled $1\"\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let bundled = std::collections::BTreeMap::from([("tool".to_owned(), program)]);
+        let driver: Arc<dyn Driver> = match kind {
+            Kind::Exec => {
+                Arc::new(ExecDriver::new(ExecOptions { bundled, ..ExecOptions::default() }, shim()))
+            }
+            _ => {
+                let options = RawExecOptions { enabled: true, bundled, ..RawExecOptions::default() };
+                Arc::new(RawExecDriver::new(options, shim()))
+            }
+        };
+        let config = world.config("t", json!({"command": "tool", "args": ["x"]}));
+        driver.start(config.clone()).await.unwrap();
+        driver.wait(&config.id).await.unwrap();
+        assert_eq!(world.output("t"), "bundled x\n");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_passes_ends_the_task_and_says_so() {
+    for kind in [Kind::Raw, Kind::Exec] {
+        let world = World::new(kind);
+        let driver = world.driver();
+        let path = world.dir.path().join("lease");
+        let lease = LeaseWriter::open(&path).unwrap();
+        let mut config = world.script("t", "sleep 100000");
+        config.lease_file = Some(path);
+        let error = driver.start(config.clone()).await.unwrap_err();
+        assert!(error.to_string().contains("lease"), "{error}");
+        lease.renew(BootTime::now().after(Duration::from_millis(500))).unwrap();
+        driver.start(config.clone()).await.unwrap();
+        let result = driver.wait(&config.id).await.unwrap();
+        assert!(
+            result.signal == 9 && result.err.as_deref().is_some_and(|e| e.contains("lease")),
+            "{result:?}"
+        );
+        driver.destroy(&config.id, false).await.unwrap();
+    }
 }
 
 #[tokio::test]

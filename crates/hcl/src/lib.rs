@@ -1,1 +1,21 @@
-//! HCL2, HCL1 and HCL-JSON: parser, values, evaluator, schema decoding, diagnostics as data; the job language in job.
+//! HCL2, HCL1 and HCL-JSON: parser, values, evaluator, schema decoding, diagnostics as data; the job
+//! language in [`job`], volume specifications in [`volume`], agent configuration in [`config`].
+//!
+//! Every notation becomes the same spanned tree ([`ast`]); what may stand where is said once, in schema
+//! tables ([`schema`]).
+
+pub mod ast;
+pub mod config;
+pub mod diag;
+pub mod duration;
+pub mod eval;
+pub mod job;
+pub mod parse;
+pub mod schema;
+pub mod source;
+pub mod types;
+pub mod value;
+pub mod volume;
+
+pub use diag::{Diagnostic, Diagnostics, Severity};
+pub use source::{Source, Sources, Span};

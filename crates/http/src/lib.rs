@@ -1,1 +1,42 @@
 //! The HTTP API: routes, blocking queries, shapes and error texts.
+//!
+//! Every agent serves all routes. What a route needs may be in this agent or in another one: an agent
+//! without a server passes requests about the cluster on to one ([`HttpState::relay`]), a server passes
+//! requests about an allocation's files and tasks on to its node. Both ways the request is answered by
+//! the same routes ([`answer`]).
+//!
+//! The shapes are those of `caravan-types`; what is made only for an answer is made here.
+
+mod blocking;
+mod body;
+mod call;
+mod client_of;
+mod client_side;
+mod dispatch;
+mod encode;
+mod error;
+mod frames;
+mod host;
+mod jobdiff;
+mod page;
+mod query;
+mod relay;
+mod reply;
+mod routes;
+mod serve;
+mod state;
+
+pub use client_side::{
+    ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, LogKind, Origin, Range,
+};
+pub use dispatch::MAX_BODY;
+pub use encode::encode;
+pub use error::ApiError;
+pub use relay::{answer, rpc};
+pub use serve::{Listener, serve};
+pub use state::{AgentInfo, HttpState};
+
+/// All routes.
+pub fn router(state: HttpState) -> axum::Router {
+    axum::Router::new().fallback(move |request| dispatch::handle(state.clone(), request))
+}

@@ -1,1 +1,66 @@
 //! The typed client of the HTTP API.
+//!
+//! A [`Client`] is cheap to clone and talks to one agent, over TCP (`http://host:port`) or a unix
+//! socket (`unix:///path`). Its handles ([`Client::jobs`], [`Client::volumes`], …) have one method per
+//! route. Answers to reads carry a [`Meta`] whose index feeds the next blocking query: see [`Watch`].
+//!
+//! ```no_run
+//! use caravan_sdk::{Client, Config, QueryOptions};
+//!
+//! # async fn example() -> Result<(), caravan_sdk::Error> {
+//! let client = Client::new(Config::from_env()?);
+//! for job in client.jobs().list(&QueryOptions::new()).await?.value {
+//!     println!("{} is {}", job.id, job.status.as_str());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Waiting for a change, without polling:
+//!
+//! ```no_run
+//! use caravan_sdk::{Client, QueryOptions, Watch};
+//!
+//! # async fn example(client: Client) -> Result<(), caravan_sdk::Error> {
+//! let mut watch = Watch::new(QueryOptions::new());
+//! loop {
+//!     let answer = client.evaluations().info("5456bd7a-9fc0-c0dd-6131-cbee77f57577", watch.query()).await?;
+//!     if watch.saw(&answer.meta) && answer.value.status.is_terminal() {
+//!         break;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod allocations;
+mod client;
+mod cluster;
+mod config;
+mod error;
+mod evaluations;
+mod jobs;
+mod logs;
+mod model;
+mod nodes;
+mod query;
+mod transport;
+mod volumes;
+
+pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
+pub use client::Client;
+pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
+pub use config::{Address, Config, Token};
+pub use error::Error;
+pub use evaluations::{Deployments, Evaluations};
+pub use jobs::{
+    DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
+    PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
+};
+pub use logs::{Frame, FrameDecoder, LogStream};
+pub use model::{
+    AllocUsage, CpuUsage, HostCpu, HostDisk, HostMemory, HostStats, MemoryUsage, ResourceUsage, TaskUsage,
+};
+pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
+pub use query::{Meta, QueryOptions, Response, Watch};
+pub use volumes::{ClaimView, ExternalVolumes, Plugins, VolumeDetail, Volumes, VolumesResponse};

@@ -231,7 +231,7 @@ mod tests {
             program: program.into(),
             args: vec![],
             env: [("PATH".to_owned(), "/a::/b".to_owned())].into(),
-            cwd: "/work".into(),
+            cwd: "/cwd".into(),
             search: vec!["/task/local".into()],
         }
     }
@@ -243,7 +243,7 @@ mod tests {
         };
         assert_eq!(found("/bin/x"), ["/bin/x"]);
         assert_eq!(found("x"), ["/task/local/x", "/a/x", "/b/x"]);
-        assert_eq!(found("bin/x"), ["/task/local/bin/x", "/work/bin/x"]);
+        assert_eq!(found("bin/x"), ["/task/local/bin/x", "/cwd/bin/x"]);
     }
 
     #[test]

@@ -268,12 +268,14 @@ fn change_root(root: &Path) -> Result<()> {
 }
 
 fn make_dir(path: &Path) -> Result<&Path> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(path)
-        .map_err(file("create mount point", path))?;
-    Ok(path)
+    match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path) {
+        Ok(()) => Ok(path),
+        Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => Err(Error::Launch(format!(
+            "{} does not exist on the host and cannot be made, since the task sees what is above it read-only",
+            path.display()
+        ))),
+        Err(e) => Err(file("create mount point", path)(e)),
+    }
 }
 
 fn make_file(path: &Path) -> Result<&Path> {

@@ -266,7 +266,9 @@ impl Server {
         for (pid, exit) in exits {
             if pid == self.task.pid() && self.ended.is_none() {
                 self.ended = Some(Ended { exit, unix_ns: unix_now() });
-                self.around.kill();
+                if !empty {
+                    self.around.kill();
+                }
                 self.retry_at = Some(BootTime::now().after(RETRY));
             }
             for client in &mut self.clients {

@@ -419,6 +419,41 @@ fn an_isolated_task_of_another_user_has_no_capabilities() {
     assert!(world.output("web.stdout.0").ends_with("65534\n65534\n0000000000000001\n"));
 }
 
+#[test]
+fn a_task_may_share_the_host_s_processes() {
+    let mut world = World::new();
+    let mut spec =
+        world.isolated("cat /proc/$$/comm; kill -0 $SHIM && echo sees; (setsid sleep 300 &); exit 2");
+    let isolation = spec.isolation.as_mut().unwrap();
+    (isolation.private_pids, isolation.private_ipc) = (false, false);
+    spec.command.env.insert("SHIM".into(), std::process::id().to_string());
+    let started = world.start(&spec).unwrap();
+    let record = world.record();
+    assert_eq!((record.exit_code, record.task), (2, started.task));
+    assert_eq!(world.output("web.stdout.0"), "sh\nsees\n");
+}
+
+#[test]
+fn limits_of_the_kernel_are_set_or_told() {
+    let mut world = World::new();
+    let mut spec = world.spec("ulimit -n; cat /proc/self/oom_score_adj");
+    spec.rlimits.push(caravan_shim::spec::RlimitSpec {
+        resource: caravan_shim::spec::RlimitResource::OpenFiles,
+        soft: Some(123),
+        hard: Some(456),
+    });
+    spec.oom_score_adj = Some(77);
+    let started = world.start(&spec).unwrap();
+    assert_eq!(started.degraded, Vec::<String>::new());
+    world.record();
+    assert_eq!(world.output("web.stdout.0"), "123\n77\n");
+    // Out of range for anybody.
+    spec.oom_score_adj = Some(5000);
+    let started = world.start(&spec).unwrap();
+    assert!(started.degraded[0].contains("oom_score_adj 5000 could not be set"), "{:?}", started.degraded);
+    assert_eq!(world.record().exit_code, 0);
+}
+
 fn mounted(path: &Path) -> bool {
     is_mount_point(path).unwrap_or(false)
 }
@@ -469,6 +504,13 @@ fn mounts_travel_as_asked() {
     world.record();
     // The task's mount is the host's as well: it outlives the task, as a staged volume must.
     assert!(mounted(&tree.join("both/up")));
+
+    // And the next run of a plugin ends what the one before made.
+    spec.command.args[1] = "umount /v/both/up && echo unmounted".into();
+    world.start(&spec).unwrap();
+    world.record();
+    assert!(world.output("web.stdout.0").ends_with("unmounted\n"), "{}", world.output("web.stderr.0"));
+    assert!(!mounted(&tree.join("both/up")));
 }
 
 #[test]
@@ -492,6 +534,21 @@ fn a_bidirectional_mount_of_what_is_not_shared_is_refused() {
     });
     let error = world.start(&spec).unwrap_err();
     assert!(error.contains("cannot be bidirectional"), "{error}");
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_made_is_explained() {
+    let mut world = World::new();
+    std::fs::create_dir_all(world.path("data")).unwrap();
+    let mut spec = world.isolated("true");
+    spec.isolation.as_mut().unwrap().mounts.push(MountSpec {
+        host: world.path("data"),
+        task: "/usr/no/such/place".into(),
+        read_only: false,
+        propagation: MountPropagation::Private,
+    });
+    let error = world.start(&spec).unwrap_err();
+    assert!(error.contains("/usr/no/such/place does not exist on the host"), "{error}");
 }
 
 #[test]

@@ -220,12 +220,11 @@ fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
     Ok(Action::Attach { external_node_id })
 }
 
+/// What the plugin calls the node now; nothing is attached yet, so what it said earlier does not bind.
 fn external_node_id(plugin: &Plugin, claim: &Claim) -> Option<String> {
-    if !claim.external_node_id.is_empty() {
-        return Some(claim.external_node_id.clone());
-    }
-    let info = plugin.nodes.get(&claim.node_id)?.node_info.as_ref()?;
-    (!info.id.is_empty()).then(|| info.id.clone())
+    let info = plugin.nodes.get(&claim.node_id).and_then(|report| report.node_info.as_ref());
+    let id = info.map_or(&claim.external_node_id, |info| &info.id);
+    (!id.is_empty()).then(|| id.clone())
 }
 
 /// A claim that must end before this one may be attached: one on another node when either allows only

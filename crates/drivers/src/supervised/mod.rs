@@ -7,7 +7,7 @@ mod connection;
 pub(crate) mod convert;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -57,6 +57,12 @@ impl Default for ShimCommand {
     fn default() -> Self {
         Self { program: "/proc/self/exe".into(), args: vec!["shim".into()] }
     }
+}
+
+/// The running program under a name, as the `bundled` option of the drivers takes it, so that a job can run the agent's
+/// own plugins as `caravan plugin ...` whatever its `PATH` or root. Empty when the program's file cannot be found.
+pub fn own_program(name: &str) -> BTreeMap<String, PathBuf> {
+    std::env::current_exe().map(|path| (name.to_owned(), path)).into_iter().collect()
 }
 
 /// What a handle carries for us.

@@ -121,8 +121,18 @@ impl Jobs {
         })
     }
 
-    /// The region `global` means the one that is asked.
+    /// Fills what only the servers know: the region (`global` means the one that is asked), and where the job
+    /// may run if it does not say (`jobspec` sections 4.1 and 7).
     fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
+        if job.datacenters.is_empty() {
+            job.datacenters = vec!["*".into()];
+        }
+        if job.node_pool.is_empty() {
+            job.node_pool = "default".into();
+        }
+        if job.namespace.is_empty() {
+            job.namespace = caravan_types::Namespace::default_namespace();
+        }
         if job.region.is_empty() || job.region == "global" {
             job.region.clone_from(&self.region);
         }

@@ -3,8 +3,11 @@
 //! A machine that has any version 1 controller mounted is treated as version 1, also when a version 2 hierarchy is
 //! mounted beside it: the controllers that limits need are then on the version 1 side.
 
+mod tune;
 mod v1;
 mod v2;
+
+pub use tune::favor_quick_moves;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -105,3 +105,22 @@ fn a_process_out_of_memory_is_counted() {
     assert!(group.oom_kills().unwrap() >= 1);
     group.remove().unwrap();
 }
+
+#[test]
+fn version_two_kills_in_one_step_where_it_is_mounted() {
+    let table = MountTable::read().unwrap();
+    let Some(mount) = table.entries().iter().find(|e| e.fs_type == "cgroup2") else { return };
+    let hierarchy = Hierarchy::V2(mount.target.clone());
+    let path = PathBuf::from(format!("caravan-test-{}-v2", std::process::id()));
+    let group = Cgroup::create(&hierarchy, &path).unwrap();
+    let child = Kills(Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap());
+    group.add(child.0.id(), &BTreeMap::new()).unwrap();
+    assert!(group.pids().unwrap().contains(&child.0.id()));
+    group.usage().unwrap();
+    group.kill().unwrap();
+    let mut child = child;
+    assert!(!child.0.wait().unwrap().success());
+    assert!(group.kill_until_empty(1000, Duration::from_millis(5)).unwrap());
+    group.remove().unwrap();
+    assert!(!group.exists());
+}

@@ -104,11 +104,11 @@ fn fill_multiregion(multiregion: &mut Multiregion) {
 
 fn fill_update(update: &mut UpdateStrategy) {
     update.max_parallel.get_or_insert(1);
-    update.stagger.get_or_insert(Nanos::secs(30));
+    update.stagger.get_or_insert(Nanos::from_secs(30));
     update.health_check.get_or_insert_with(|| "checks".to_owned());
-    update.min_healthy_time.get_or_insert(Nanos::secs(10));
-    update.healthy_deadline.get_or_insert(Nanos::secs(5 * 60));
-    update.progress_deadline.get_or_insert(Nanos::secs(10 * 60));
+    update.min_healthy_time.get_or_insert(Nanos::from_secs(10));
+    update.healthy_deadline.get_or_insert(Nanos::from_secs(5 * 60));
+    update.progress_deadline.get_or_insert(Nanos::from_secs(10 * 60));
     update.auto_revert.get_or_insert(false);
     update.canary.get_or_insert(0);
     update.auto_promote.get_or_insert(false);
@@ -207,15 +207,15 @@ fn default_reschedule(kind: &str) -> Option<ReschedulePolicy> {
         SERVICE => Some(ReschedulePolicy {
             attempts: Some(0),
             interval: Some(Nanos(0)),
-            delay: Some(Nanos::secs(30)),
+            delay: Some(Nanos::from_secs(30)),
             delay_function: Some("exponential".to_owned()),
-            max_delay: Some(Nanos::secs(3600)),
+            max_delay: Some(Nanos::from_secs(3600)),
             unlimited: Some(true),
         }),
         BATCH => Some(ReschedulePolicy {
             attempts: Some(1),
-            interval: Some(Nanos::secs(24 * 3600)),
-            delay: Some(Nanos::secs(5)),
+            interval: Some(Nanos::from_secs(24 * 3600)),
+            delay: Some(Nanos::from_secs(5)),
             delay_function: Some("constant".to_owned()),
             max_delay: Some(Nanos(0)),
             unlimited: Some(false),
@@ -247,20 +247,20 @@ fn fill_reschedule(group: &mut TaskGroup, outer: &Outer) {
 fn fill_migrate(migrate: &mut MigrateStrategy) {
     migrate.max_parallel.get_or_insert(1);
     migrate.health_check.get_or_insert_with(|| "checks".to_owned());
-    migrate.min_healthy_time.get_or_insert(Nanos::secs(10));
-    migrate.healthy_deadline.get_or_insert(Nanos::secs(5 * 60));
+    migrate.min_healthy_time.get_or_insert(Nanos::from_secs(10));
+    migrate.healthy_deadline.get_or_insert(Nanos::from_secs(5 * 60));
 }
 
 fn default_restart(kind: &str) -> RestartPolicy {
     let (attempts, interval) = match kind {
-        BATCH | SYSBATCH => (3, Nanos::secs(24 * 3600)),
+        BATCH | SYSBATCH => (3, Nanos::from_secs(24 * 3600)),
         // Service, system and whatever validation will refuse.
-        _ => (2, Nanos::secs(30 * 60)),
+        _ => (2, Nanos::from_secs(30 * 60)),
     };
     RestartPolicy {
         interval: Some(interval),
         attempts: Some(attempts),
-        delay: Some(Nanos::secs(15)),
+        delay: Some(Nanos::from_secs(15)),
         mode: Some("fail".to_owned()),
         render_templates: Some(false),
     }
@@ -330,13 +330,13 @@ fn fill_service(service: &mut Service, name: &str) {
             own.ignore_warnings |= outer.ignore_warnings;
         }
         if let Some(restart) = &mut check.check_restart {
-            restart.grace.get_or_insert(Nanos::secs(1));
+            restart.grace.get_or_insert(Nanos::from_secs(1));
         }
     }
 }
 
 fn fill_task(task: &mut Task, job: &str, group: &str, restart: &RestartPolicy) {
-    task.kill_timeout.get_or_insert(Nanos::secs(5));
+    task.kill_timeout.get_or_insert(Nanos::from_secs(5));
     fill_resources(task.resources.get_or_insert_default());
     fill_logs(task.log_config.get_or_insert_default());
     let mut merged = restart.clone();
@@ -364,7 +364,7 @@ fn fill_task(task: &mut Task, job: &str, group: &str, restart: &RestartPolicy) {
         or(&mut plugin.mount_dir, "/csi");
         or(&mut plugin.stage_publish_base_dir, "/local/csi");
         if plugin.health_timeout.0 == 0 {
-            plugin.health_timeout = Nanos::secs(30);
+            plugin.health_timeout = Nanos::from_secs(30);
         }
     }
     let name = format!("{job}-{group}-{}", task.name);
@@ -432,12 +432,12 @@ fn fill_template(template: &mut Template) {
     if let Some(script) = &mut template.change_script {
         script.command.get_or_insert_default();
         script.args.get_or_insert_default();
-        script.timeout.get_or_insert(Nanos::secs(5));
+        script.timeout.get_or_insert(Nanos::from_secs(5));
         script.fail_on_error.get_or_insert(false);
         script.run_on_first_render.get_or_insert(false);
     }
     template.once.get_or_insert(false);
-    template.splay.get_or_insert(Nanos::secs(5));
+    template.splay.get_or_insert(Nanos::from_secs(5));
     template.perms.get_or_insert_with(|| "0644".to_owned());
     template.left_delim.get_or_insert_with(|| "{{".to_owned());
     template.right_delim.get_or_insert_with(|| "}}".to_owned());

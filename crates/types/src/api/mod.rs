@@ -1,12 +1,13 @@
 //! The job as API clients send it: every scalar optional, `null` kept apart from absent, durations as
 //! nanoseconds.
 //!
-//! Three steps, all pure: [`decode`] reads a request body, [`canonicalize`] fills the defaults
-//! (jobspec.md sections 4 and 5), and the conversion in [`convert`] makes the job that the servers
+//! Three steps, all pure: [`decode()`] reads a request body, [`canonicalize`] fills the defaults
+//! (jobspec.md sections 4 and 5), and the conversion in [`convert()`] makes the job that the servers
 //! keep. The job language (`caravan-hcl`) produces the same [`Job`].
 
 mod canonical;
 pub mod connect;
+pub mod convert;
 pub mod decode;
 pub mod group;
 pub mod job;
@@ -16,10 +17,9 @@ pub mod policy;
 pub mod service;
 pub mod task;
 
-use serde::{Deserialize, Serialize};
-
 pub use self::canonical::canonicalize;
 pub use self::connect::*;
+pub use self::convert::{ConvertError, convert};
 pub use self::decode::{DecodeError, decode, from_value};
 pub use self::group::*;
 pub use self::job::*;
@@ -27,19 +27,7 @@ pub use self::network::*;
 pub use self::policy::*;
 pub use self::service::*;
 pub use self::task::*;
-
-/// A length of time in nanoseconds, written as an integer. May be negative, as the reference allows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Nanos(pub i64);
-
-impl Nanos {
-    /// That many whole seconds.
-    #[must_use]
-    pub const fn secs(seconds: i64) -> Self {
-        Self(seconds * 1_000_000_000)
-    }
-}
+pub use crate::time::Nanos;
 
 impl decode::ApiValue for Nanos {
     const TYPE: &'static str = "time.Duration";

@@ -85,7 +85,7 @@ fn fill_sidecar_task(task: &mut SidecarTask) {
     drop_empty(&mut task.meta);
     fill_resources(task.resources.get_or_insert_default());
     fill_logs(task.log_config.get_or_insert_default());
-    task.kill_timeout.get_or_insert(Nanos::secs(5));
+    task.kill_timeout.get_or_insert(Nanos::from_secs(5));
     task.shutdown_delay.get_or_insert(Nanos(0));
     for mount in task.volume_mounts.iter_mut().flatten() {
         fill_volume_mount(mount);
@@ -94,7 +94,7 @@ fn fill_sidecar_task(task: &mut SidecarTask) {
 
 fn fill_gateway(gateway: &mut Gateway) {
     if let Some(proxy) = &mut gateway.proxy {
-        proxy.connect_timeout.get_or_insert(Nanos::secs(5));
+        proxy.connect_timeout.get_or_insert(Nanos::from_secs(5));
         drop_empty(&mut proxy.envoy_gateway_bind_addresses);
         drop_empty(&mut proxy.config);
     }
@@ -107,12 +107,12 @@ fn fill_gateway(gateway: &mut Gateway) {
             for service in listener.services.iter_mut().flatten() {
                 drop_empty(&mut service.hosts);
                 fill_tls(service.tls.as_mut());
-                for headers in [&mut service.request_headers, &mut service.response_headers] {
-                    if let Some(headers) = headers {
-                        drop_empty(&mut headers.add);
-                        drop_empty(&mut headers.set);
-                        drop_empty(&mut headers.remove);
-                    }
+                for headers in
+                    [&mut service.request_headers, &mut service.response_headers].into_iter().flatten()
+                {
+                    drop_empty(&mut headers.add);
+                    drop_empty(&mut headers.set);
+                    drop_empty(&mut headers.remove);
                 }
             }
         }

@@ -1,0 +1,31 @@
+//! Facts about the host that settings depend on.
+
+use crate::settings::Host;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+/// Looks at the host.
+pub(crate) fn look() -> Host {
+    Host {
+        hostname: hostname(),
+        address: default_address(),
+        cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        temporary: std::env::temp_dir().join(format!("caravan-dev-{}", std::process::id())),
+    }
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// The address that the kernel would send from. Connecting a datagram socket sends nothing (udp(7)); the
+/// address is one reserved for documentation (RFC 5737).
+fn default_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect(SocketAddr::from(([192, 0, 2, 1], 9))).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_unspecified()).then_some(address)
+}

@@ -1,0 +1,371 @@
+//! One process: server, client, RPC and HTTP started in order, stopped in the opposite one.
+
+use crate::drivers;
+use crate::error::{AgentError, chain};
+use crate::late::LateServers;
+use crate::settings::{ClientSettings, ServerSettings, Settings};
+use caravan_client::{Client, ClientConfig};
+use caravan_consensus::{Config as LogConfig, ServerId};
+use caravan_http::{AgentInfo, HttpState};
+use caravan_rpc::{
+    Authenticator, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration, ReverseOptions,
+    ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
+};
+use caravan_server::{HeartbeatConfig, ServerConfig};
+use caravan_types::NodeId;
+use caravan_volumes::lease::Lease;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Runs an agent until a signal, or until a part of it fails for good.
+pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
+    // Ports first: an agent that cannot listen must not touch any state.
+    let http = TcpListener::bind(settings.http).await.map_err(|source| AgentError::Bind {
+        what: "HTTP",
+        address: settings.http,
+        source,
+    })?;
+    data_dir(&settings.data_dir)?;
+    let mut agent = Agent {
+        settings: &settings,
+        http_address: http.local_addr().map_err(AgentError::Runtime)?,
+        stop: CancellationToken::new(),
+        stop_server: CancellationToken::new(),
+        clients: TaskTracker::new(),
+        servers: TaskTracker::new(),
+        failed: tokio::sync::mpsc::channel(4),
+    };
+    let result = agent.start(http).await;
+    if result.is_ok() {
+        banner(&settings, agent.http_address);
+    }
+    let result = match result {
+        Ok(_parts) => agent.wait().await,
+        Err(error) => Err(error),
+    };
+    agent.end().await;
+    if settings.dev {
+        // Only what this very process made; mounts that are still busy keep theirs.
+        if let Err(error) = std::fs::remove_dir_all(&settings.data_dir) {
+            tracing::debug!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
+        }
+    }
+    result
+}
+
+struct Agent<'a> {
+    settings: &'a Settings,
+    http_address: SocketAddr,
+    stop: CancellationToken,
+    stop_server: CancellationToken,
+    clients: TaskTracker,
+    servers: TaskTracker,
+    failed: (tokio::sync::mpsc::Sender<AgentError>, tokio::sync::mpsc::Receiver<AgentError>),
+}
+
+/// What must live as long as the agent.
+struct Parts {
+    _way_back: Option<Registration>,
+}
+
+impl Agent<'_> {
+    async fn start(&mut self, http: TcpListener) -> Result<Parts, AgentError> {
+        let registry = ReverseRegistry::default();
+        let server = match &self.settings.server {
+            Some(server) => Some(self.start_server(server, registry.clone()).await?),
+            None => None,
+        };
+        let mut state = HttpState {
+            server: server.clone(),
+            client: None,
+            relay: None,
+            info: Arc::new(self.info()?),
+            stopping: self.stop.clone(),
+        };
+        let router = server.as_ref().map(caravan_server::Handle::rpc);
+        let mut way_back = None;
+        let mut client_service = None;
+        if let Some(client) = &self.settings.client {
+            let late = Arc::new(LateServers::default());
+            let (handle, service) =
+                Client::new(self.client_config(client), late.clone(), drivers::all(self.settings)?)
+                    .map_err(|e| AgentError::Client(chain(&e)))?;
+            let identity = PeerIdentity::Client {
+                node_id: handle.node_id().to_string(),
+                secret: Secret::new(handle.node_secret().expose()),
+            };
+            state.client = Some(Arc::new(handle.clone()));
+            match &server {
+                Some(server) => {
+                    late.set(Channel::local(server.rpc().build(), identity.clone()));
+                }
+                None => {
+                    let connect =
+                        ConnectOptions::new(client.servers.clone(), identity.clone(), &self.settings.region);
+                    let channel = Channel::connect(connect.clone());
+                    late.set(channel.clone());
+                    state.relay = Some(channel);
+                    let routes = handle.routes(caravan_http::rpc(state.clone())).build();
+                    let (reverse, _) = ReverseService::new(ReverseOptions { connect, router: routes });
+                    self.clients.spawn(reverse.run(self.stop.clone()));
+                }
+            }
+            if server.is_some() {
+                let routes = handle.routes(caravan_http::rpc(state.clone())).build();
+                let node = handle.node_id().to_string();
+                let channel =
+                    Channel::local(routes, PeerIdentity::Server { name: self.settings.name.clone() });
+                way_back = Some(registry.register(node, channel));
+            }
+            client_service = Some(service);
+        }
+        if let (Some(router), Some(server)) = (router, server) {
+            let identity = PeerIdentity::Server { name: self.settings.name.clone() };
+            let router = router.merge(caravan_http::rpc(state.clone())).build();
+            let options = ServerOptions {
+                registry,
+                authenticator: Arc::new(KnownNodes(server)),
+                ..ServerOptions::new(identity, router)
+            };
+            let rpc = RpcServer::bind(self.settings.rpc, options).await?;
+            self.servers.spawn(rpc.run(self.stop_server.clone()));
+        }
+        if let Some(service) = client_service {
+            self.clients.spawn(service.run(self.stop.clone()));
+        }
+        let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
+        self.servers.spawn(async move {
+            if let Err(source) = caravan_http::serve(http, state, stop).await {
+                // The receiver lives as long as the agent.
+                let _ = failed.send(AgentError::Runtime(source)).await;
+            }
+        });
+        Ok(Parts { _way_back: way_back })
+    }
+
+    async fn start_server(
+        &self,
+        server: &ServerSettings,
+        registry: ReverseRegistry,
+    ) -> Result<caravan_server::Handle, AgentError> {
+        let log = if self.settings.dev {
+            LogConfig::memory(ServerId(1))
+        } else {
+            LogConfig::dir(ServerId(1), &self.settings.advertise_rpc, server.data_dir.join("raft"))
+        };
+        let defaults = HeartbeatConfig::default();
+        let heartbeat = HeartbeatConfig {
+            min_ttl: server.min_heartbeat_ttl,
+            grace: server.heartbeat_grace,
+            failover: server.failover_heartbeat_ttl.unwrap_or(defaults.failover),
+        };
+        let config = ServerConfig {
+            region: self.settings.region.clone(),
+            log,
+            addresses: vec![self.settings.advertise_rpc.clone()],
+            workers: server.workers,
+            heartbeat,
+            lease: Lease::default(),
+        };
+        let (handle, service) = caravan_server::Service::start(config, registry)
+            .await
+            .map_err(|e| AgentError::Server(e.message))?;
+        let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
+        self.servers.spawn(async move {
+            if let Err(error) = service.run(stop).await {
+                // The receiver lives as long as the agent.
+                let _ = failed.send(AgentError::Server(error.message)).await;
+            }
+        });
+        Ok(handle)
+    }
+
+    fn client_config(&self, client: &ClientSettings) -> ClientConfig {
+        let (settings, file) = (self.settings, &client.file);
+        let defaults = ClientConfig::new(&settings.data_dir, &settings.name);
+        let port =
+            |given: Option<i64>, default: u16| given.and_then(|p| u16::try_from(p).ok()).unwrap_or(default);
+        ClientConfig {
+            state_dir: client.state_dir.clone(),
+            alloc_dir: client.alloc_dir.clone(),
+            datacenter: settings.datacenter.clone(),
+            region: settings.region.clone(),
+            node_class: client.node_class.clone(),
+            node_pool: client.node_pool.clone(),
+            meta: client.meta.clone(),
+            options: file.options.clone().unwrap_or_default(),
+            reserved: crate::reserved::of(file),
+            dynamic_ports: (
+                port(file.min_dynamic_port, defaults.dynamic_ports.0),
+                port(file.max_dynamic_port, defaults.dynamic_ports.1),
+            ),
+            cpu_total_compute: file.cpu_total_compute.filter(|n| *n > 0),
+            memory_total_mb: file.memory_total_mb.filter(|n| *n > 0),
+            disk_total_mb: file.disk_total_mb.filter(|n| *n > 0),
+            disk_free_mb: file.disk_free_mb.filter(|n| *n > 0),
+            network_interface: client.network_interface.clone(),
+            host_volumes: crate::reserved::host_volumes(file),
+            node_max_allocs: file.node_max_allocs.unwrap_or(0),
+            default_ineligible: file.default_ineligible.unwrap_or(false),
+            advertise_http: settings.advertise_http.clone(),
+            servers: client.servers.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dev: settings.dev,
+            max_kill_timeout: file.max_kill_timeout.map_or(defaults.max_kill_timeout, |d| d.to_std()),
+            plugins: settings.plugins.clone(),
+            ..defaults
+        }
+    }
+
+    fn info(&self) -> Result<AgentInfo, AgentError> {
+        let settings = self.settings;
+        Ok(AgentInfo {
+            region: settings.region.clone(),
+            datacenter: settings.datacenter.clone(),
+            name: settings.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            server_id: match &settings.server {
+                Some(server) if !settings.dev => server_id(&server.data_dir)?,
+                Some(_) => uuid::Uuid::new_v4().to_string(),
+                None => String::new(),
+            },
+            http_addr: settings.advertise_http.clone(),
+            rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
+            dev: settings.dev,
+            config: config_shown(settings),
+        })
+    }
+
+    /// Waits for a signal or a failure.
+    async fn wait(&mut self) -> Result<(), AgentError> {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::Runtime)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Runtime)?;
+        tokio::select! {
+            _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
+            _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),
+            failure = self.failed.1.recv() => {
+                if let Some(error) = failure {
+                    return Err(error);
+                }
+            }
+        }
+        // A second signal does not wait for anything.
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            tracing::warn!("asked again: the agent ends at once");
+            std::process::exit(1);
+        });
+        Ok(())
+    }
+
+    /// Clients first: a development agent ends its tasks and releases its volumes, which needs servers.
+    async fn end(self) {
+        self.stop.cancel();
+        self.clients.close();
+        self.clients.wait().await;
+        self.stop_server.cancel();
+        self.servers.close();
+        self.servers.wait().await;
+    }
+}
+
+/// Nodes prove who they are by the secret that they registered with first.
+#[derive(Debug)]
+struct KnownNodes(caravan_server::Handle);
+
+impl Authenticator for KnownNodes {
+    fn authenticate<'a>(
+        &'a self,
+        _role: Role,
+        hello: &'a Hello,
+    ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
+        let verdict = match &hello.identity {
+            PeerIdentity::Client { node_id, secret }
+                if self.0.is_node(&NodeId::new(node_id), secret.expose()) == Some(false) =>
+            {
+                Err(RpcError::new(Code::Permission, format!("node {node_id} is known by another secret")))
+            }
+            PeerIdentity::Server { name } => Err(RpcError::new(
+                Code::Permission,
+                format!("server {name}: only one server is supported yet"),
+            )),
+            identity => Ok(identity.clone()),
+        };
+        Box::pin(std::future::ready(verdict))
+    }
+}
+
+fn data_dir(dir: &Path) -> Result<(), AgentError> {
+    let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
+    std::fs::create_dir_all(dir).map_err(fail)?;
+    // Others may pass through to allocation directories, as in the reference; what is private is below.
+    let probe = dir.join(".writable");
+    std::fs::write(&probe, b"").map_err(fail)?;
+    std::fs::remove_file(&probe).map_err(fail)
+}
+
+/// The server's own UUID, made at its first start.
+fn server_id(dir: &Path) -> Result<String, AgentError> {
+    let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
+    let path = dir.join("server-id");
+    match std::fs::read_to_string(&path) {
+        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(fail(error)),
+    }
+    let id = uuid::Uuid::new_v4().to_string();
+    caravan_sys::files::private_dir(dir)
+        .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
+    caravan_sys::files::atomic_write(&path, id.as_bytes(), 0o600)
+        .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
+    Ok(id)
+}
+
+/// The `config` of `/v1/agent/self`: what is set and no secret.
+fn config_shown(settings: &Settings) -> Value {
+    json!({
+        "Region": settings.region,
+        "Datacenter": settings.datacenter,
+        "NodeName": settings.name,
+        "DataDir": if settings.dev { String::new() } else { settings.data_dir.display().to_string() },
+        "LogLevel": settings.log_level,
+        "LogJson": settings.log_json,
+        "BindAddr": settings.http.ip().to_string(),
+        "DevMode": settings.dev,
+        "Ports": { "HTTP": settings.http.port(), "RPC": settings.rpc.port() },
+        "AdvertiseAddrs": { "HTTP": settings.advertise_http, "RPC": settings.advertise_rpc },
+        "Server": { "Enabled": settings.server.is_some(), "BootstrapExpect": 1 },
+        "Client": {
+            "Enabled": settings.client.is_some(),
+            "Servers": settings.client.as_ref().map(|c| c.servers.clone()).unwrap_or_default(),
+            "NodeClass": settings.client.as_ref().map(|c| c.node_class.clone()).unwrap_or_default(),
+        },
+        "ACL": { "Enabled": false },
+        "TLSConfig": { "EnableHTTP": false, "EnableRPC": false },
+        "Files": settings.files,
+        "Version": { "Version": env!("CARGO_PKG_VERSION"), "VersionPrerelease": "", "VersionMetadata": "", "Revision": "", "BuildDate": Value::Null },
+    })
+}
+
+fn banner(settings: &Settings, http: SocketAddr) {
+    let role = match (&settings.server, &settings.client) {
+        (Some(_), Some(_)) => "server and client",
+        (Some(_), None) => "server",
+        _ => "client",
+    };
+    println!("==> Caravan agent started: {role} \"{}\", http://{http}", settings.name);
+    if settings.dev {
+        println!("    Development mode: nothing is kept when it ends. Ctrl-C ends it.");
+    }
+}

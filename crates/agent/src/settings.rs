@@ -1,0 +1,313 @@
+//! What an agent is: defaults, under configuration files, under the command line. Pure.
+
+use crate::error::AgentError;
+use crate::flags::Flags;
+use caravan_hcl::config::AgentConfig;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Facts about the host that defaults depend on.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    /// Name as the kernel has it.
+    pub(crate) hostname: String,
+    /// Address of the default route's interface, if there is one.
+    pub(crate) address: Option<IpAddr>,
+    /// Processors.
+    pub(crate) cores: usize,
+    /// Where a `-dev` agent keeps what must be on disk while it runs.
+    pub(crate) temporary: PathBuf,
+}
+
+/// A resolved configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) dev: bool,
+    pub(crate) region: String,
+    pub(crate) datacenter: String,
+    pub(crate) name: String,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) log_level: String,
+    pub(crate) log_json: bool,
+    pub(crate) http: SocketAddr,
+    pub(crate) rpc: SocketAddr,
+    pub(crate) advertise_http: String,
+    pub(crate) advertise_rpc: String,
+    pub(crate) server: Option<ServerSettings>,
+    pub(crate) client: Option<ClientSettings>,
+    pub(crate) plugins: BTreeMap<String, serde_json::Value>,
+    pub(crate) files: Vec<String>,
+}
+
+/// The server part.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerSettings {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) workers: usize,
+    pub(crate) min_heartbeat_ttl: Duration,
+    pub(crate) heartbeat_grace: Duration,
+    pub(crate) failover_heartbeat_ttl: Option<Duration>,
+}
+
+/// The client part.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientSettings {
+    pub(crate) servers: Vec<String>,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) alloc_dir: PathBuf,
+    pub(crate) file: caravan_hcl::config::ClientConfig,
+    pub(crate) node_class: String,
+    pub(crate) node_pool: String,
+    pub(crate) meta: BTreeMap<String, String>,
+    pub(crate) network_interface: Option<String>,
+}
+
+const HTTP_PORT: u16 = 4646;
+const RPC_PORT: u16 = 4647;
+
+fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
+    AgentError::Setting { field, reason: reason.into() }
+}
+
+fn port(field: &'static str, given: Option<i64>, default: u16) -> Result<u16, AgentError> {
+    match given {
+        None => Ok(default),
+        Some(n) => u16::try_from(n).map_err(|_| bad(field, format!("{n} is not a port (0 to 65535)"))),
+    }
+}
+
+fn ip(field: &'static str, text: &str) -> Result<IpAddr, AgentError> {
+    text.parse().map_err(|_| bad(field, format!("{text:?} is not an IP address")))
+}
+
+/// Puts defaults, files and flags together.
+pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<Settings, AgentError> {
+    let dev = flags.dev;
+    let flag = |name: &'static str| flags.values.get(name).cloned();
+    let data_dir = flag("data-dir").or(file.data_dir.clone()).map(PathBuf::from);
+    if let Some(dir) = data_dir.as_ref().filter(|d| !d.is_absolute()) {
+        return Err(bad("data_dir", format!("{} is not an absolute path", dir.display())));
+    }
+    let server_file = file.server.clone().unwrap_or_default();
+    let client_file = file.client.clone().unwrap_or_default();
+    let is_server = dev || flags.server || server_file.enabled.unwrap_or(false);
+    let is_client = dev || flags.client || client_file.enabled.unwrap_or(false);
+    if !is_server && !is_client {
+        return Err(bad(
+            "server, client",
+            "the agent must be a server, a client or both: enable one, or use -dev",
+        ));
+    }
+    let data_dir = match (dev, data_dir) {
+        // As the reference: -dev keeps nothing where a later agent would find it.
+        (true, _) => host.temporary.clone(),
+        (false, Some(dir)) => dir,
+        (false, None) => return Err(bad("data_dir", "it must be set, unless -dev is given")),
+    };
+    if file.acl.as_ref().and_then(|a| a.enabled).unwrap_or(false) {
+        return Err(bad(
+            "acl",
+            "access control is not supported yet: an agent must not pretend to enforce it",
+        ));
+    }
+    if file.tls.as_ref().is_some_and(|t| t.http.unwrap_or(false) || t.rpc.unwrap_or(false)) {
+        return Err(bad("tls", "TLS is not supported yet: an agent must not pretend to encrypt"));
+    }
+    let log_level = flag("log-level")
+        .or(file.log_level.clone())
+        .unwrap_or_else(|| if dev { "DEBUG" } else { "INFO" }.into());
+    if !crate::logging::is_level(&log_level) {
+        return Err(bad("log_level", format!("{log_level:?} is not TRACE, DEBUG, INFO, WARN, ERROR or OFF")));
+    }
+    let default_bind = if dev { "127.0.0.1" } else { "0.0.0.0" };
+    let bind = flag("bind").or(file.bind_addr.clone()).unwrap_or_else(|| default_bind.into());
+    let bind = ip("bind_addr", &bind)?;
+    let addresses = file.addresses.clone().unwrap_or_default();
+    let ports = file.ports.clone().unwrap_or_default();
+    let listen = |field, own: Option<&String>, port| -> Result<SocketAddr, AgentError> {
+        let address = own.map_or(Ok(bind), |text| ip(field, text))?;
+        Ok(SocketAddr::new(address, port))
+    };
+    let http = listen("addresses.http", addresses.http.as_ref(), port("ports.http", ports.http, HTTP_PORT)?)?;
+    let rpc = listen("addresses.rpc", addresses.rpc.as_ref(), port("ports.rpc", ports.rpc, RPC_PORT)?)?;
+    let advertise = file.advertise.clone().unwrap_or_default();
+    let advertise_http = advertised("advertise.http", advertise.http.as_deref(), http, host, dev)?;
+    let advertise_rpc = advertised("advertise.rpc", advertise.rpc.as_deref(), rpc, host, dev || !is_server)?;
+    let expected = match flag("bootstrap-expect") {
+        Some(text) => {
+            text.parse().map_err(|_| bad("bootstrap_expect", format!("{text:?} is not a number")))?
+        }
+        None => server_file.bootstrap_expect.unwrap_or(1),
+    };
+    if is_server && expected != 1 {
+        return Err(bad(
+            "bootstrap_expect",
+            format!("{expected} servers were asked for; only one is supported yet"),
+        ));
+    }
+    let server = is_server.then(|| ServerSettings {
+        data_dir: server_file.data_dir.clone().map_or_else(|| data_dir.join("server"), PathBuf::from),
+        workers: workers(server_file.num_schedulers, host.cores),
+        min_heartbeat_ttl: server_file.min_heartbeat_ttl.map_or(Duration::from_secs(10), |d| d.to_std()),
+        heartbeat_grace: server_file.heartbeat_grace.map_or(Duration::from_secs(10), |d| d.to_std()),
+        failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
+    });
+    let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
+    let plugins = file
+        .plugin
+        .clone()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, plugin)| (name, plugin.config.map(|raw| raw.0).unwrap_or_default()))
+        .collect();
+    Ok(Settings {
+        dev,
+        region: flag("region").or(file.region.clone()).unwrap_or_else(|| "global".into()),
+        datacenter: flag("dc").or(file.datacenter.clone()).unwrap_or_else(|| "dc1".into()),
+        name: flag("node").or(file.name.clone()).unwrap_or_else(|| host.hostname.clone()),
+        data_dir,
+        log_level,
+        log_json: flags.log_json || file.log_json.unwrap_or(false),
+        http,
+        rpc,
+        advertise_http,
+        advertise_rpc,
+        server,
+        client,
+        plugins,
+        files: flags.config.clone(),
+    })
+}
+
+fn workers(configured: Option<i64>, cores: usize) -> usize {
+    configured.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(cores).min(64)
+}
+
+fn client(
+    flags: &Flags,
+    file: caravan_hcl::config::ClientConfig,
+    data_dir: &std::path::Path,
+    is_server: bool,
+) -> Result<ClientSettings, AgentError> {
+    let flag = |name: &'static str| flags.values.get(name).cloned();
+    let mut servers = flags.servers.clone();
+    servers.extend(file.servers.clone().unwrap_or_default());
+    if let Some(join) = &file.server_join {
+        servers.extend(join.start_join.clone().unwrap_or_default());
+        servers.extend(join.retry_join.clone().unwrap_or_default());
+    }
+    let servers: Vec<String> = servers.into_iter().map(|s| with_port(&s, RPC_PORT)).collect();
+    if servers.is_empty() && !is_server {
+        return Err(bad("client.servers", "a client without a server of its own needs the address of one"));
+    }
+    let mut meta = file.meta.clone().unwrap_or_default();
+    meta.extend(flags.meta.clone());
+    let dir = |flag: Option<String>, file: Option<String>, default: &str| {
+        flag.or(file).map_or_else(|| data_dir.join(default), PathBuf::from)
+    };
+    Ok(ClientSettings {
+        servers,
+        state_dir: dir(flag("state-dir"), file.state_dir.clone(), "client"),
+        alloc_dir: dir(flag("alloc-dir"), file.alloc_dir.clone(), "alloc"),
+        node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
+        node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
+        network_interface: flag("network-interface").or(file.network_interface.clone()),
+        meta,
+        file,
+    })
+}
+
+fn with_port(address: &str, port: u16) -> String {
+    let has_port = match address.rsplit_once(':') {
+        Some((host, tail)) => (!host.contains(':') || host.ends_with(']')) && tail.parse::<u16>().is_ok(),
+        None => false,
+    };
+    if has_port { address.to_owned() } else { format!("{address}:{port}") }
+}
+
+fn advertised(
+    field: &'static str,
+    given: Option<&str>,
+    listen: SocketAddr,
+    host: &Host,
+    loopback_ok: bool,
+) -> Result<String, AgentError> {
+    if let Some(given) = given {
+        return Ok(with_port(given, listen.port()));
+    }
+    let address = if listen.ip().is_unspecified() {
+        host.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    } else {
+        listen.ip()
+    };
+    if address.is_loopback() && !loopback_ok {
+        return Err(bad(
+            field,
+            format!(
+                "Defaulting advertise to localhost is unsafe: others cannot reach {address}; set {field} to an address that they can"
+            ),
+        ));
+    }
+    Ok(SocketAddr::new(address, listen.port()).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> Host {
+        Host {
+            hostname: "box".into(),
+            address: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7))),
+            cores: 4,
+            temporary: PathBuf::from("/tmp/dev"),
+        }
+    }
+
+    fn flags(args: &[&str]) -> Flags {
+        crate::flags::parse(args.iter().map(|a| (*a).to_owned())).unwrap()
+    }
+
+    #[test]
+    fn dev_needs_nothing() {
+        let settings = resolve(&flags(&["-dev"]), AgentConfig::default(), &host()).unwrap();
+        assert!(settings.server.is_some() && settings.client.is_some());
+        assert_eq!(settings.http.to_string(), "127.0.0.1:4646");
+        assert_eq!(settings.advertise_rpc, "127.0.0.1:4647");
+        assert_eq!(settings.name, "box");
+    }
+
+    #[test]
+    fn flags_win_over_files() {
+        let file = AgentConfig {
+            region: Some("east".into()),
+            datacenter: Some("d".into()),
+            data_dir: Some("/var/lib/c".into()),
+            ..Default::default()
+        };
+        let settings = resolve(&flags(&["-server", "-region", "west"]), file, &host()).unwrap();
+        assert_eq!((settings.region.as_str(), settings.datacenter.as_str()), ("west", "d"));
+        assert_eq!(settings.server.unwrap().data_dir, PathBuf::from("/var/lib/c/server"));
+        assert_eq!(settings.advertise_rpc, "10.0.0.7:4647");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = |args: &[&str], file| resolve(&flags(args), file, &host()).unwrap_err().to_string();
+        assert!(error(&[], AgentConfig::default()).contains("-dev"));
+        assert!(error(&["-server"], AgentConfig::default()).contains("data_dir"));
+        let file = AgentConfig { data_dir: Some("/d".into()), ..Default::default() };
+        assert!(error(&["-client"], file.clone()).contains("client.servers"));
+        assert!(error(&["-server", "-bind", "nowhere"], file.clone()).contains("bind_addr"));
+        assert!(error(&["-server", "-bind", "127.0.0.1"], file).contains("advertise.http"));
+    }
+
+    #[test]
+    fn servers_get_the_default_port() {
+        assert_eq!(with_port("10.1.1.1", 4647), "10.1.1.1:4647");
+        assert_eq!(with_port("10.1.1.1:99", 4647), "10.1.1.1:99");
+        assert_eq!(with_port("[::1]:99", 4647), "[::1]:99");
+    }
+}

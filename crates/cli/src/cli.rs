@@ -1,0 +1,276 @@
+//! The command line as a whole: its tree, its mistakes, its dispatch.
+
+use crate::args;
+use crate::cmd::{alloc, eval, job, node, plugin, server, status, system, version, volume};
+use crate::ctx::{Ctx, General};
+use crate::error::{CliError, Outcome};
+use crate::out::Out;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Exit status when there is no such command.
+const NO_COMMAND: u8 = 127;
+
+/// Verbs that `main` dispatches itself, for suggestions.
+const ELSEWHERE: [&str; 1] = ["agent"];
+
+/// An open workload orchestrator
+#[derive(Debug, Parser)]
+#[command(
+    name = "caravan",
+    disable_help_subcommand = true,
+    after_help = "Other commands:\n  agent            Run an agent; `caravan agent -dev` needs nothing else\n  \
+                  plugin hostpath  Run the bundled CSI plugin\n\n\
+                  Long flags may have one dash or two: -detach, --detach."
+)]
+struct Cli {
+    #[command(flatten)]
+    general: General,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Jobs: run, plan, validate, status, stop, inspect
+    #[command(subcommand)]
+    Job(job::JobVerb),
+    /// Allocations: status, logs, stop, restart
+    #[command(subcommand)]
+    Alloc(alloc::AllocVerb),
+    /// Evaluations: list, status
+    #[command(subcommand)]
+    Eval(eval::EvalVerb),
+    /// Nodes: status, drain, eligibility
+    #[command(subcommand)]
+    Node(node::NodeVerb),
+    /// Volumes: create, register, status, deregister, delete, detach, init
+    #[command(subcommand)]
+    Volume(volume::VolumeVerb),
+    /// Plugins: status
+    #[command(subcommand)]
+    Plugin(plugin::PluginVerb),
+    /// Servers: members
+    #[command(subcommand)]
+    Server(server::ServerVerb),
+    /// Chores of the servers: gc
+    #[command(subcommand)]
+    System(system::SystemVerb),
+    /// Show any object by its id or a prefix of it
+    Status(status::StatusArgs),
+    /// Alias of `job run`
+    Run(job::run::RunArgs),
+    /// Alias of `job plan`
+    Plan(job::plan::PlanArgs),
+    /// Alias of `job validate`
+    Validate(job::validate::ValidateArgs),
+    /// Alias of `job stop`
+    Stop(job::stop::StopArgs),
+    /// Alias of `job inspect`
+    Inspect(job::inspect::InspectArgs),
+    /// Alias of `alloc logs`
+    Logs(alloc::logs::LogsArgs),
+    /// Show the version
+    Version,
+}
+
+/// Whether the first argument is a verb of this crate.
+///
+/// ```
+/// assert!(caravan_cli::is_verb("job"));
+/// assert!(!caravan_cli::is_verb("agent"));
+/// ```
+pub fn is_verb(word: &str) -> bool {
+    Cli::command().find_subcommand(word).is_some()
+}
+
+/// Runs the command line; `args` are the arguments without the program's name. Without a verb, or with
+/// one that is not known, prints the help and answers 127.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let out = Out::default();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            out.note(&format!("The runtime cannot be started: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let args = std::iter::once(OsString::from("caravan")).chain(args).collect();
+    ExitCode::from(runtime.block_on(Box::pin(run_with(args, out))))
+}
+
+/// Runs the command line, which begins with the program's name, with given outputs; the exit status.
+async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
+    let mut root = Cli::command();
+    root.build();
+    let args = args::normalise(&root, args);
+    if args.get(1).is_some_and(|word| word == "--version" || word == "-v") {
+        out.line(&version::text());
+        return 0;
+    }
+    let path = path(&root, &args);
+    let parsed = root.try_get_matches_from_mut(&args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => return mistake(&out, &path, &error),
+    };
+    let plan = matches!(cli.verb, Verb::Plan(_) | Verb::Job(job::JobVerb::Plan(_)));
+    let outcome = match Ctx::new(&cli.general, &out) {
+        Ok(ctx) => dispatch(&ctx, &cli.verb).await,
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(status) => status,
+        Err(error) => {
+            out.note(&error.to_string());
+            if let CliError::Usage(_) = error {
+                out.note(&format!("For additional help try '{} -help'", path.join(" ")));
+                return 1;
+            }
+            if plan { job::plan::FAILED } else { 1 }
+        }
+    }
+}
+
+async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
+    match verb {
+        Verb::Job(job::JobVerb::Run(args)) | Verb::Run(args) => Box::pin(job::run::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Plan(args)) | Verb::Plan(args) => Box::pin(job::plan::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Validate(args)) | Verb::Validate(args) => {
+            Box::pin(job::validate::run(ctx, args)).await
+        }
+        Verb::Job(job::JobVerb::Stop(args)) | Verb::Stop(args) => Box::pin(job::stop::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Inspect(args)) | Verb::Inspect(args) => {
+            Box::pin(job::inspect::run(ctx, args)).await
+        }
+        Verb::Job(job::JobVerb::Status(args)) => Box::pin(job::status::run(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Logs(args)) | Verb::Logs(args) => {
+            Box::pin(alloc::logs::run(ctx, args)).await
+        }
+        Verb::Alloc(alloc::AllocVerb::Status(args)) => Box::pin(alloc::status::run(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Stop(args)) => Box::pin(alloc::stop::stop(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Restart(args)) => Box::pin(alloc::stop::restart(ctx, args)).await,
+        Verb::Eval(verb) => Box::pin(eval::run(ctx, verb)).await,
+        Verb::Node(node::NodeVerb::Status(args)) => Box::pin(node::status::run(ctx, args)).await,
+        Verb::Node(node::NodeVerb::Drain(args)) => Box::pin(node::drain::run(ctx, args)).await,
+        Verb::Node(node::NodeVerb::Eligibility(args)) => Box::pin(node::eligibility::run(ctx, args)).await,
+        Verb::Volume(verb) => Box::pin(volume(ctx, verb)).await,
+        Verb::Plugin(plugin::PluginVerb::Status(args)) => Box::pin(plugin::status(ctx, args)).await,
+        Verb::Server(server::ServerVerb::Members(args)) => Box::pin(server::members(ctx, args)).await,
+        Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
+        Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
+        Verb::Version => {
+            ctx.out.line(&version::text());
+            Ok(0)
+        }
+    }
+}
+
+async fn volume(ctx: &Ctx, verb: &volume::VolumeVerb) -> Outcome {
+    match verb {
+        volume::VolumeVerb::Create(args) => Box::pin(volume::create::create(ctx, args)).await,
+        volume::VolumeVerb::Register(args) => Box::pin(volume::create::register(ctx, args)).await,
+        volume::VolumeVerb::Status(args) => Box::pin(volume::status::run(ctx, args)).await,
+        volume::VolumeVerb::Deregister(args) => volume::remove::deregister(ctx, args).await,
+        volume::VolumeVerb::Delete(args) => volume::remove::delete(ctx, args).await,
+        volume::VolumeVerb::Detach(args) => volume::remove::detach(ctx, args).await,
+        volume::VolumeVerb::Init(args) => volume::init::run(ctx, args),
+    }
+}
+
+/// The program and the verbs as typed, for hints.
+fn path(root: &clap::Command, args: &[OsString]) -> Vec<String> {
+    let mut command = root;
+    let mut path = vec![root.get_name().to_owned()];
+    for word in args.iter().skip(1).filter_map(|arg| arg.to_str()) {
+        if word.starts_with('-') {
+            continue;
+        }
+        let Some(inner) = command.find_subcommand(word) else { break };
+        path.push(word.to_owned());
+        command = inner;
+    }
+    path
+}
+
+/// Says what is wrong with the command line; the exit status.
+fn mistake(out: &Out, path: &[String], error: &clap::Error) -> u8 {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let status = if path.len() == 1 { NO_COMMAND } else { 1 };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            out.line(error.to_string().trim_end());
+            0
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            out.line(help(path).trim_end());
+            status
+        }
+        ErrorKind::InvalidSubcommand => {
+            let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            out.line(help(path).trim_end());
+            out.note(&unknown(path, word));
+            status
+        }
+        ErrorKind::UnknownArgument => {
+            let flag = text(ContextKind::InvalidArg).unwrap_or_default();
+            let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
+            out.note(&format!("flag provided but not defined: -{name}"));
+            out.note(&format!("For additional help try '{} -help'", path.join(" ")));
+            1
+        }
+        _ => {
+            let first = error.to_string();
+            let first =
+                first.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
+            out.note(first);
+            if let Some(source) = error.source() {
+                let source = source.to_string();
+                if !first.contains(&source) {
+                    out.note(&source);
+                }
+            }
+            out.note(&format!("For additional help try '{} -help'", path.join(" ")));
+            1
+        }
+    }
+}
+
+fn at(path: &[String]) -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    for word in &path[1..] {
+        match command.find_subcommand(word) {
+            Some(inner) => command = inner.clone(),
+            None => break,
+        }
+    }
+    command
+}
+
+fn help(path: &[String]) -> String {
+    at(path).render_help().to_string()
+}
+
+/// `There is no command "caravan jbo". Did you mean "job"?`
+fn unknown(path: &[String], word: &str) -> String {
+    let command = at(path);
+    let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    if path.len() == 1 {
+        known.extend(ELSEWHERE);
+    }
+    let typed = format!("There is no command \"{} {word}\".", path.join(" "));
+    match caravan_hcl::diag::nearest(word, known) {
+        Some(near) => format!("{typed} Did you mean \"{near}\"?"),
+        None => typed,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! `alloc logs`
+
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::resolve;
+use caravan_sdk::{LogOptions, LogSource, LogStart};
+use caravan_types::alloc::{AllocListStub, Allocation, ClientStatus};
+
+/// Flags of `alloc logs`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct LogsArgs {
+    /// Go on as the task writes
+    #[arg(short = 'f')]
+    follow: bool,
+    /// Show standard error
+    #[arg(long)]
+    stderr: bool,
+    /// Show standard output (the default, with -f both)
+    #[arg(long)]
+    stdout: bool,
+    /// Begin at the end
+    #[arg(long)]
+    tail: bool,
+    /// With -tail: show that many lines [default: 10]
+    #[arg(short = 'n', value_name = "LINES")]
+    lines: Option<usize>,
+    /// With -tail: show that many bytes
+    #[arg(short = 'c', value_name = "BYTES")]
+    bytes: Option<u64>,
+    /// Task
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// The argument is a job: show one of its allocations
+    #[arg(long)]
+    job: bool,
+    /// With -job: an allocation of this group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// Show whole ids
+    #[arg(long)]
+    verbose: bool,
+    /// Allocation or job, and a task
+    #[arg(value_name = "ALLOCATION", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Lines shown of the end when nothing is said.
+const LINES: usize = 10;
+/// First guess of how many bytes hold the last lines.
+const WINDOW: u64 = 64 * 1024;
+
+/// Runs it.
+pub(crate) async fn run(ctx: &Ctx, args: &LogsArgs) -> Outcome {
+    let (given, task) = match args.args.as_slice() {
+        [given] => (given.as_str(), args.task.as_deref()),
+        [given, task] => (given.as_str(), Some(task.as_str())),
+        _ => {
+            return Err(CliError::Usage(
+                "This command takes one or two arguments: <allocation> <task>".into(),
+            ));
+        }
+    };
+    let id = if args.job {
+        of_job(ctx, given, args.group.as_deref()).await?
+    } else {
+        resolve::alloc(ctx, given).await?.id
+    };
+    let alloc = ctx
+        .client
+        .allocations()
+        .info(id.as_str(), &ctx.query())
+        .await
+        .doing("Error querying allocation")?
+        .value;
+    let task = choose(&alloc, task)?;
+    let sources: &[LogSource] = match (args.stdout, args.stderr) {
+        (false, true) => &[LogSource::Stderr],
+        (true, true) => &[LogSource::Stdout, LogSource::Stderr],
+        (false, false) if args.follow => &[LogSource::Stdout, LogSource::Stderr],
+        _ => &[LogSource::Stdout],
+    };
+    match sources {
+        [one] => show(ctx, args, id.as_str(), &task, *one).await?,
+        _ => {
+            let first = Box::pin(show(ctx, args, id.as_str(), &task, LogSource::Stdout));
+            let second = Box::pin(show(ctx, args, id.as_str(), &task, LogSource::Stderr));
+            futures::future::try_join(first, second).await?;
+        }
+    }
+    Ok(0)
+}
+
+/// The newest running allocation of a job, or its newest.
+async fn of_job(ctx: &Ctx, given: &str, group: Option<&str>) -> Result<caravan_types::AllocId, CliError> {
+    let job = resolve::job(ctx, given).await?;
+    let query = ctx.query().namespace(job.namespace.as_str());
+    let allocs = ctx
+        .client
+        .jobs()
+        .allocations(job.id.as_str(), false, &query)
+        .await
+        .doing("Error querying job allocations")?
+        .value;
+    newest(&allocs, group).map(|alloc| alloc.id.clone()).ok_or_else(|| {
+        CliError::failed(match group {
+            Some(group) => format!("Job \"{}\" has no allocation of group \"{group}\"", job.id),
+            None => format!("Job \"{}\" has no allocation", job.id),
+        })
+    })
+}
+
+fn newest<'a>(allocs: &'a [AllocListStub], group: Option<&str>) -> Option<&'a AllocListStub> {
+    allocs
+        .iter()
+        .filter(|alloc| group.is_none_or(|group| alloc.task_group == group))
+        .max_by_key(|alloc| (alloc.client_status == ClientStatus::Running, alloc.create_index))
+}
+
+/// The task that is meant: the one named, or the only one.
+fn choose(alloc: &Allocation, given: Option<&str>) -> Result<String, CliError> {
+    if let Some(task) = given {
+        return Ok(task.to_owned());
+    }
+    let mut tasks: Vec<String> = match alloc.group() {
+        Some(group) => group.tasks.iter().map(|task| task.name.clone()).collect(),
+        None => alloc.task_states.keys().cloned().collect(),
+    };
+    if tasks.len() == 1 {
+        return Ok(tasks.remove(0));
+    }
+    Err(CliError::failed(format!(
+        "Allocation \"{}\" is running the following tasks:\n  * {}\n\nPlease specify the task.",
+        alloc.id.short(),
+        tasks.join("\n  * ")
+    )))
+}
+
+async fn show(ctx: &Ctx, args: &LogsArgs, id: &str, task: &str, source: LogSource) -> Result<(), CliError> {
+    let options = |start, follow| LogOptions { task: task.to_owned(), source, start, follow };
+    let start = if !args.tail {
+        LogStart::Start(0)
+    } else if let Some(bytes) = args.bytes {
+        LogStart::End(bytes)
+    } else {
+        let text = last_lines(ctx, id, &options, source, args.lines.unwrap_or(LINES)).await?;
+        if !args.follow {
+            write(ctx, args, source, &text);
+            return Ok(());
+        }
+        LogStart::End(text.len() as u64)
+    };
+    let mut logs = open(ctx, id, &options(start, args.follow), source).await?;
+    while let Some(frame) = logs.next().await.doing(reading(source))? {
+        if frame.file_event == "file deleted" {
+            ctx.out.note(&format!("{} was deleted", frame.file));
+        }
+        write(ctx, args, source, &frame.data);
+    }
+    Ok(())
+}
+
+/// Reads back from the end until there are enough lines, or nothing more.
+async fn last_lines(
+    ctx: &Ctx,
+    id: &str,
+    options: &impl Fn(LogStart, bool) -> LogOptions,
+    source: LogSource,
+    lines: usize,
+) -> Result<Vec<u8>, CliError> {
+    let mut window = WINDOW;
+    loop {
+        let mut logs = open(ctx, id, &options(LogStart::End(window), false), source).await?;
+        let mut text = Vec::new();
+        while let Some(frame) = logs.next().await.doing(reading(source))? {
+            text.extend(frame.data);
+        }
+        let whole = (text.len() as u64) < window;
+        let kept = tail(&text, lines);
+        if whole || kept.len() < text.len() {
+            return Ok(kept.to_vec());
+        }
+        window = window.saturating_mul(4);
+    }
+}
+
+/// The last lines of a text, the last of which may lack its end.
+fn tail(text: &[u8], lines: usize) -> &[u8] {
+    let body = text.strip_suffix(b"\n").unwrap_or(text);
+    let cut = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    match lines {
+        0 => &[],
+        lines => cut.clone().nth(lines - 1).map_or(text, |at| &text[at..]),
+    }
+}
+
+async fn open(
+    ctx: &Ctx,
+    id: &str,
+    options: &LogOptions,
+    source: LogSource,
+) -> Result<caravan_sdk::LogStream, CliError> {
+    ctx.client
+        .allocations()
+        .logs(id, options, &ctx.query())
+        .await
+        .doing(format!("{}: error reading file", reading(source)))
+}
+
+fn reading(source: LogSource) -> String {
+    format!("Failed to read {} file", source.as_str())
+}
+
+/// When both outputs are shown, each goes to the output of its own kind, as if the task ran here; one
+/// alone is what was asked for, so it is data.
+fn write(ctx: &Ctx, args: &LogsArgs, source: LogSource, data: &[u8]) {
+    match source {
+        LogSource::Stderr if args.stderr == args.stdout => ctx.out.raw_note(data),
+        _ => ctx.out.raw(data),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_cut_off() {
+        let text = b"one\ntwo\nthree\n";
+        assert_eq!(tail(text, 2), b"two\nthree\n");
+        assert_eq!(tail(text, 9), text);
+        assert_eq!(tail(b"one\ntwo", 1), b"two");
+        assert_eq!(tail(text, 0), b"");
+        assert_eq!(tail(b"", 3), b"");
+    }
+
+    #[test]
+    fn a_running_allocation_is_preferred_to_a_newer_one() {
+        let alloc = |id: &str, status, index| AllocListStub {
+            id: id.into(),
+            client_status: status,
+            create_index: index,
+            task_group: "g".into(),
+            ..Default::default()
+        };
+        let allocs = [alloc("a", ClientStatus::Running, 1), alloc("b", ClientStatus::Failed, 2)];
+        assert_eq!(newest(&allocs, None).unwrap().id, "a");
+        assert_eq!(newest(&allocs[1..], Some("g")).unwrap().id, "b");
+        assert!(newest(&allocs, Some("other")).is_none());
+    }
+
+    #[test]
+    fn the_only_task_needs_no_name() {
+        let mut alloc = Allocation::default();
+        alloc.task_states.insert("t".into(), Default::default());
+        assert_eq!(choose(&alloc, None).unwrap(), "t");
+        alloc.task_states.insert("u".into(), Default::default());
+        assert!(choose(&alloc, None).unwrap_err().to_string().contains("  * t\n  * u"));
+        assert_eq!(choose(&alloc, Some("u")).unwrap(), "u");
+    }
+}

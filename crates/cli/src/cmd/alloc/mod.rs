@@ -1,0 +1,67 @@
+//! `alloc …`
+
+pub(crate) mod logs;
+pub(crate) mod status;
+pub(crate) mod stop;
+
+use crate::format::{Clock, id};
+use crate::table::Table;
+use caravan_types::alloc::AllocListStub;
+use clap::Subcommand;
+
+/// Verbs of allocations.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AllocVerb {
+    /// Show an allocation
+    Status(status::StatusArgs),
+    /// Show what a task wrote to its outputs
+    Logs(logs::LogsArgs),
+    /// Stop an allocation; another takes its place
+    Stop(stop::StopArgs),
+    /// Restart tasks where they are
+    Restart(stop::RestartArgs),
+}
+
+/// What the table of allocations shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Columns {
+    /// Whole ids and times, and the evaluation.
+    pub(crate) verbose: bool,
+    /// The node's name.
+    pub(crate) node_name: bool,
+}
+
+/// The table of allocations, newest first.
+pub(crate) fn table(clock: &Clock, allocs: &[AllocListStub], columns: Columns) -> Table {
+    let verbose = columns.verbose;
+    let mut heading = vec!["ID"];
+    if verbose {
+        heading.push("Eval ID");
+    }
+    heading.push("Node ID");
+    if columns.node_name {
+        heading.push("Node Name");
+    }
+    heading.extend(["Task Group", "Version", "Desired", "Status", "Created", "Modified"]);
+    let mut allocs: Vec<&AllocListStub> = allocs.iter().collect();
+    allocs.sort_by_key(|alloc| std::cmp::Reverse(alloc.create_index));
+    Table::new(&heading).rows(allocs.into_iter().map(|alloc| {
+        let mut row = vec![id(alloc.id.as_str(), verbose)];
+        if verbose {
+            row.push(alloc.eval_id.to_string());
+        }
+        row.push(id(alloc.node_id.as_str(), verbose));
+        if columns.node_name {
+            row.push(alloc.node_name.clone());
+        }
+        row.extend([
+            alloc.task_group.clone(),
+            alloc.job_version.to_string(),
+            alloc.desired_status.as_str().to_owned(),
+            alloc.client_status.as_str().to_owned(),
+            clock.when(alloc.create_time, verbose),
+            clock.when(alloc.modify_time, verbose),
+        ]);
+        row
+    }))
+}

@@ -1,0 +1,85 @@
+//! `job …`
+
+pub(crate) mod diff;
+pub(crate) mod inspect;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod stop;
+pub(crate) mod validate;
+
+use crate::jobfile::JobInput;
+use clap::Subcommand;
+
+/// Verbs of jobs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobVerb {
+    /// Register a job and follow it until it is placed
+    Run(run::RunArgs),
+    /// Show what registering a job would do
+    Plan(plan::PlanArgs),
+    /// Check a job file
+    Validate(validate::ValidateArgs),
+    /// Show jobs, or one job
+    Status(status::StatusArgs),
+    /// Stop jobs
+    Stop(stop::StopArgs),
+    /// Show a job as the servers keep it
+    Inspect(inspect::InspectArgs),
+}
+
+/// Flags of every verb that reads a job file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct FileArgs {
+    /// Read the file as JSON
+    #[arg(long)]
+    json: bool,
+    /// Refuse variables that the job does not declare
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    hcl2_strict: bool,
+    /// Value of a variable, KEY=VALUE; may be repeated
+    #[arg(long = "var", value_name = "KEY=VALUE")]
+    vars: Vec<String>,
+    /// File with values of variables; may be repeated
+    #[arg(long = "var-file", value_name = "FILE")]
+    var_files: Vec<String>,
+}
+
+impl FileArgs {
+    pub(crate) fn input(&self) -> JobInput {
+        JobInput {
+            json: self.json,
+            strict: self.hcl2_strict,
+            vars: self.vars.clone(),
+            var_files: self.var_files.clone(),
+        }
+    }
+
+    /// The flags as they are typed, for a command line that a user may copy.
+    pub(crate) fn typed(&self) -> String {
+        let mut out = String::new();
+        if self.json {
+            out.push_str("-json ");
+        }
+        for var in &self.vars {
+            out.push_str(&format!("-var={var:?} "));
+        }
+        for file in &self.var_files {
+            out.push_str(&format!("-var-file={file:?} "));
+        }
+        out
+    }
+}
+
+/// Warnings of the servers, as shown before anything else.
+pub(crate) fn warnings(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| format!("Job Warnings:\n{text}\n"))
+}

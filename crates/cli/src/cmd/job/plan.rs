@@ -1,0 +1,166 @@
+//! `job plan`
+
+use super::{FileArgs, diff};
+use crate::cmd::one;
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::jobfile;
+use crate::metrics;
+use caravan_sdk::{PlanRequest, PlanResponse};
+
+/// Flags of `job plan`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Show the difference to the job as it is
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    diff: bool,
+    /// Keep the counts of groups that run already
+    #[arg(long)]
+    preserve_counts: bool,
+    /// Keep the resources of tasks that run already
+    #[arg(long)]
+    preserve_resources: bool,
+    /// Show parts of the difference that did not change
+    #[arg(long)]
+    verbose: bool,
+    /// Job file, - for standard input
+    #[arg(value_name = "PATH", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Exit status when the plan could not be made.
+pub(crate) const FAILED: u8 = 255;
+
+/// Runs it: 0 when nothing would start or stop, 1 when something would.
+pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
+    let path = one(&args.args, "This command takes one argument: <path>")?;
+    let file = jobfile::load(ctx, path, &args.file.input())?;
+    for warning in &file.warnings {
+        ctx.out.note(warning);
+    }
+    let id = file.job.id.clone().ok_or_else(|| CliError::failed("The job has no ID"))?;
+    let request = PlanRequest {
+        diff: args.diff,
+        preserve_counts: args.preserve_counts,
+        preserve_resources: args.preserve_resources,
+    };
+    let plan =
+        ctx.client.jobs().plan(&id, &file.job, request, &ctx.query()).await.doing("Error during plan")?.value;
+    ctx.out.line(&render(&plan, &args.file.typed(), path, args.verbose));
+    Ok(status(&plan))
+}
+
+/// The whole answer.
+fn render(plan: &PlanResponse, flags: &str, path: &str, verbose: bool) -> String {
+    let mut out = String::new();
+    if let Some(diff) = &plan.diff {
+        out.push_str(&diff::job(diff, verbose));
+        out.push_str("\n\n");
+    }
+    out.push_str("Scheduler dry-run:\n");
+    if plan.failed_tg_allocs.is_empty() {
+        out.push_str("- All tasks successfully allocated.\n");
+    } else {
+        out.push_str("- WARNING: Failed to place all allocations.\n");
+        out.push_str(&metrics::failures(&plan.failed_tg_allocs, "  ").join("\n"));
+        out.push('\n');
+    }
+    out.push('\n');
+    if let Some(warnings) = super::warnings(&plan.warnings) {
+        out.push_str(&warnings);
+        out.push('\n');
+    }
+    let index = plan.job_modify_index;
+    out.push_str(&format!(
+        "Job Modify Index: {index}\n\
+         To submit the job with version verification run:\n\n\
+         caravan job run -check-index {index} {flags}{path}\n\n\
+         When running the job with the check-index flag, the job will only be run if the\n\
+         job modify index given matches the server-side version. If the index has\n\
+         changed, another user has modified the job and the plan's results are\n\
+         potentially invalid."
+    ));
+    out
+}
+
+/// 1 when allocations would start or stop.
+fn status(plan: &PlanResponse) -> u8 {
+    let moves = plan.annotations.iter().flat_map(|a| a.desired_tg_updates.values()).any(|updates| {
+        updates.place + updates.stop + updates.migrate + updates.destructive_update + updates.canary > 0
+    });
+    u8::from(moves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::eval::AllocMetric;
+    use caravan_types::plan::{DesiredUpdates, PlanAnnotations};
+    use std::collections::BTreeMap;
+
+    fn recorded(text: &str) -> String {
+        text.trim_end().replace("nomad job run", "caravan job run")
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_placed_reads_like_the_recorded_one() {
+        let metric = AllocMetric {
+            nodes_evaluated: 1,
+            nodes_exhausted: 1,
+            class_exhausted: BTreeMap::from([("fixture".into(), 1)]),
+            dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
+            ..Default::default()
+        };
+        let plan: PlanResponse = PlanResponse {
+            failed_tg_allocs: BTreeMap::from([("g".into(), metric)]),
+            job_modify_index: 44,
+            diff: serde_json::from_str(
+                r#"{"Type":"None","ID":"huge","TaskGroups":[{"Type":"None","Name":"g","Updates":{"create":1},
+                    "Tasks":[{"Type":"None","Name":"t"}]}]}"#,
+            )
+            .unwrap(),
+            ..Default::default()
+        };
+        assert_eq!(
+            render(&plan, "", "huge.nomad.hcl", false),
+            recorded(include_str!("../../../fixtures/plan-huge.txt"))
+        );
+        assert_eq!(status(&plan), 0);
+    }
+
+    #[test]
+    fn a_new_job_reads_like_the_recorded_one() {
+        let updates = DesiredUpdates { place: 2, ..Default::default() };
+        let plan = PlanResponse {
+            annotations: Some(PlanAnnotations {
+                desired_tg_updates: BTreeMap::from([("web".into(), updates)]),
+                ..Default::default()
+            }),
+            warnings: "1 warning:\n\n* group \"web\" defines services, but neither the group nor any of its \
+                       tasks have shutdown_delay set"
+                .into(),
+            diff: serde_json::from_str(
+                r#"{"Type":"Added","ID":"web","Fields":[{"Type":"Added","Name":"Priority","New":"50"}],
+                    "TaskGroups":[{"Type":"Added","Name":"web","Updates":{"create":2},
+                    "Tasks":[{"Type":"Added","Name":"server","Annotations":["forces create"]}]}]}"#,
+            )
+            .unwrap(),
+            ..Default::default()
+        };
+        assert_eq!(
+            render(&plan, "", "web.nomad.hcl", false),
+            recorded(include_str!("../../../fixtures/plan-new.txt"))
+        );
+        assert_eq!(status(&plan), 1);
+    }
+}

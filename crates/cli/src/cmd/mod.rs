@@ -1,0 +1,31 @@
+//! The verbs.
+
+pub(crate) mod alloc;
+pub(crate) mod eval;
+pub(crate) mod job;
+pub(crate) mod node;
+pub(crate) mod plugin;
+pub(crate) mod server;
+pub(crate) mod status;
+pub(crate) mod system;
+pub(crate) mod version;
+pub(crate) mod volume;
+
+use crate::error::CliError;
+
+/// The one argument of a verb.
+pub(crate) fn one<'a>(args: &'a [String], usage: &str) -> Result<&'a str, CliError> {
+    match args {
+        [arg] => Ok(arg),
+        _ => Err(CliError::Usage(usage.to_owned())),
+    }
+}
+
+/// The argument of a verb that can do without.
+pub(crate) fn at_most_one<'a>(args: &'a [String], usage: &str) -> Result<Option<&'a str>, CliError> {
+    match args {
+        [] => Ok(None),
+        [arg] => Ok(Some(arg)),
+        _ => Err(CliError::Usage(usage.to_owned())),
+    }
+}

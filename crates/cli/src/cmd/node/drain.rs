@@ -1,0 +1,239 @@
+//! `node drain`
+
+use super::meant;
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::format::Clock;
+use crate::monitor::pace;
+use caravan_sdk::{DrainRequest, DrainSpec, Watch};
+use caravan_types::alloc::{Allocation, ClientStatus};
+use caravan_types::id::AllocId;
+use caravan_types::time::Nanos;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Flags of `node drain`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DrainArgs {
+    /// Start a drain
+    #[arg(long)]
+    enable: bool,
+    /// End a drain
+    #[arg(long)]
+    disable: bool,
+    /// When work that is left is stopped, for example 90m [default: 1h]
+    #[arg(long, value_name = "DURATION")]
+    deadline: Option<String>,
+    /// Never stop work that is left
+    #[arg(long)]
+    no_deadline: bool,
+    /// Stop all work at once
+    #[arg(long)]
+    force: bool,
+    /// Leave system jobs
+    #[arg(long)]
+    ignore_system: bool,
+    /// With -disable: take no new work afterwards
+    #[arg(long)]
+    keep_ineligible: bool,
+    /// Why, kept with the drain
+    #[arg(short = 'm', value_name = "MESSAGE")]
+    message: Option<String>,
+    /// Do not follow the drain
+    #[arg(long)]
+    detach: bool,
+    /// Only follow a drain
+    #[arg(long)]
+    monitor: bool,
+    /// The agent's own node
+    #[arg(long = "self")]
+    own: bool,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+    /// Node
+    #[arg(value_name = "NODE", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Runs it.
+pub(crate) async fn run(ctx: &Ctx, args: &DrainArgs) -> Outcome {
+    if !args.monitor && args.enable == args.disable {
+        return Err(CliError::Usage(
+            "Either the '-enable' or '-disable' flag must be set, unless using '-monitor'".into(),
+        ));
+    }
+    let request = args.request()?;
+    let id = meant(ctx, args.own, &args.args).await?;
+    if args.monitor && !args.enable && !args.disable {
+        return follow(ctx, &id).await;
+    }
+    let question = format!("Are you sure you want to {} drain mode for node \"{id}\"? [y/N]", args.word());
+    if !args.yes && !ctx.out.ask(&question, &["y", "Y"]) {
+        return Err(CliError::failed("Canceling drain toggle"));
+    }
+    ctx.client
+        .nodes()
+        .drain(&id, &request, &ctx.query())
+        .await
+        .doing("Error updating drain specification")?;
+    let set = if args.enable { "set" } else { "unset" };
+    ctx.out.line(&format!("Node \"{id}\" drain strategy {set}"));
+    if args.enable && !args.detach {
+        return follow(ctx, &id).await;
+    }
+    Ok(0)
+}
+
+impl DrainArgs {
+    fn word(&self) -> &'static str {
+        if self.enable { "enable" } else { "disable" }
+    }
+
+    fn request(&self) -> Result<DrainRequest, CliError> {
+        let deadline = match (self.force, self.no_deadline, &self.deadline) {
+            (true, false, None) => Nanos(-1),
+            (false, true, None) => Nanos(0),
+            (false, false, None) => Nanos::from_secs(3600),
+            (false, false, Some(text)) => duration(text).filter(|d| d.0 > 0).ok_or_else(|| {
+                CliError::failed(format!(
+                    "Failed to parse deadline \"{text}\": it must be a positive duration such as 90m or 1h30m"
+                ))
+            })?,
+            _ => return Err(CliError::failed("-force, -no-deadline and -deadline exclude each other")),
+        };
+        let meta = self.message.iter().map(|text| ("message".to_owned(), text.clone())).collect();
+        let spec = DrainSpec { deadline, ignore_system_jobs: self.ignore_system };
+        Ok(DrainRequest {
+            drain_spec: self.enable.then_some(spec),
+            mark_eligible: self.disable && !self.keep_ineligible,
+            meta,
+        })
+    }
+}
+
+/// A duration in Go's notation, of whole numbers.
+fn duration(text: &str) -> Option<Nanos> {
+    let mut total: i64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let n: i64 = rest[..digits].parse().ok()?;
+        let unit = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+        let nanos = match &rest[digits..unit] {
+            "h" => 3_600_000_000_000,
+            "m" => 60_000_000_000,
+            "s" => 1_000_000_000,
+            "ms" => 1_000_000,
+            _ => return None,
+        };
+        total = total.checked_add(n.checked_mul(nanos)?)?;
+        rest = &rest[unit..];
+    }
+    Some(Nanos(total))
+}
+
+async fn follow(ctx: &Ctx, id: &str) -> Outcome {
+    ctx.out.line(&format!("{}: Monitoring node \"{id}\": Ctrl-C to detach monitoring", ctx.clock().stamp()));
+    let mut monitor = Monitor::default();
+    let mut watch = Watch::new(ctx.query());
+    loop {
+        let asked = Instant::now();
+        let allocs = ctx
+            .client
+            .nodes()
+            .allocations(id, watch.query())
+            .await
+            .doing("Error querying node allocations")?;
+        pace(watch.saw(&allocs.meta), asked).await;
+        let node = ctx.client.nodes().info(id, &ctx.query()).await.doing("Error querying node info")?.value;
+        for line in monitor.update(&ctx.clock(), &allocs.value) {
+            ctx.out.line(&line);
+        }
+        if node.drain_strategy.is_none() {
+            let live = allocs.value.iter().any(|a| a.server_terminal() && !a.client_terminal());
+            if !live {
+                ctx.out.line(&format!("{}: Drain complete for node {id}", ctx.clock().stamp()));
+                return Ok(0);
+            }
+        }
+    }
+}
+
+/// Knows what was said of each allocation already.
+#[derive(Debug, Default)]
+struct Monitor {
+    said: BTreeMap<AllocId, (bool, bool, ClientStatus)>,
+}
+
+impl Monitor {
+    fn update(&mut self, clock: &Clock, allocs: &[Allocation]) -> Vec<String> {
+        let mut out = Vec::new();
+        for alloc in allocs {
+            let marked = alloc.desired_transition.migrate == Some(true);
+            let now = (marked, alloc.server_terminal(), alloc.client_status);
+            let Some((was_marked, was_ending, before)) = self.said.insert(alloc.id.clone(), now) else {
+                continue;
+            };
+            let mut say =
+                |text: String| out.push(format!("{}: Alloc \"{}\" {text}", clock.stamp(), alloc.id));
+            if marked && !was_marked {
+                say("marked for migration".into());
+            }
+            if alloc.server_terminal() && !was_ending {
+                say("draining".into());
+            }
+            if before != alloc.client_status {
+                say(format!("status {} -> {}", before.as_str(), alloc.client_status.as_str()));
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::tests::clock;
+    use caravan_types::alloc::{DesiredStatus, DesiredTransition};
+
+    #[test]
+    fn durations_are_read() {
+        assert_eq!(duration("1h30m"), Some(Nanos::from_secs(5400)));
+        assert_eq!(duration("250ms"), Some(Nanos::from_millis(250)));
+        assert_eq!(duration("5"), None);
+        assert_eq!(duration("x"), None);
+        assert_eq!(duration("5d"), None);
+    }
+
+    #[test]
+    fn deadlines_exclude_each_other() {
+        let enable = DrainArgs { enable: true, ..Default::default() };
+        assert_eq!(enable.request().unwrap().drain_spec.unwrap().deadline, Nanos::from_secs(3600));
+        let force = DrainArgs { force: true, ..enable.clone() };
+        assert_eq!(force.request().unwrap().drain_spec.unwrap().deadline, Nanos(-1));
+        assert!(DrainArgs { no_deadline: true, ..force }.request().is_err());
+        let disable = DrainArgs { disable: true, ..Default::default() }.request().unwrap();
+        assert!(disable.drain_spec.is_none() && disable.mark_eligible);
+    }
+
+    #[test]
+    fn only_changes_are_said() {
+        let clock = clock("2026-11-21T09:23:13Z");
+        let mut alloc =
+            Allocation { id: "413bed3b".into(), client_status: ClientStatus::Running, ..Default::default() };
+        let mut monitor = Monitor::default();
+        assert!(monitor.update(&clock, std::slice::from_ref(&alloc)).is_empty());
+        alloc.desired_transition = DesiredTransition { migrate: Some(true), ..Default::default() };
+        alloc.desired_status = DesiredStatus::Stop;
+        alloc.client_status = ClientStatus::Complete;
+        assert_eq!(
+            monitor.update(&clock, &[alloc]),
+            [
+                "2026-11-21T09:23:13Z: Alloc \"413bed3b\" marked for migration",
+                "2026-11-21T09:23:13Z: Alloc \"413bed3b\" draining",
+                "2026-11-21T09:23:13Z: Alloc \"413bed3b\" status running -> complete",
+            ]
+        );
+    }
+}

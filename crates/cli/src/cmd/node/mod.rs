@@ -1,0 +1,30 @@
+//! `node …`
+
+pub(crate) mod drain;
+pub(crate) mod eligibility;
+pub(crate) mod status;
+
+use crate::ctx::Ctx;
+use crate::error::CliError;
+use crate::resolve;
+use clap::Subcommand;
+
+/// Verbs of nodes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeVerb {
+    /// Show nodes, or one node
+    Status(status::StatusArgs),
+    /// Move all work away from a node
+    Drain(drain::DrainArgs),
+    /// Whether a node takes new work
+    Eligibility(eligibility::EligibilityArgs),
+}
+
+/// The node that is meant: the agent's own, or the one named.
+pub(crate) async fn meant(ctx: &Ctx, own: bool, args: &[String]) -> Result<String, CliError> {
+    match (own, args) {
+        (true, []) => resolve::own_node(ctx).await,
+        (false, [given]) => Ok(resolve::node(ctx, given).await?.id.to_string()),
+        _ => Err(CliError::Usage("Node ID must be specified if -self isn't being used".into())),
+    }
+}

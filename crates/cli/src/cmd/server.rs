@@ -1,0 +1,106 @@
+//! `server members`
+
+use crate::ctx::Ctx;
+use crate::error::{Doing as _, Outcome};
+use crate::format::json;
+use crate::table::Table;
+use caravan_sdk::Member;
+use clap::Subcommand;
+
+/// Verbs of servers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServerVerb {
+    /// List the servers
+    Members(MembersArgs),
+}
+
+/// Flags of `server members`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct MembersArgs {
+    /// Show JSON
+    #[arg(long)]
+    json: bool,
+    /// Show all tags
+    #[arg(long, alias = "detailed")]
+    verbose: bool,
+}
+
+/// Runs it.
+pub(crate) async fn members(ctx: &Ctx, args: &MembersArgs) -> Outcome {
+    let members = ctx.client.agent().members().await.doing("Error querying servers")?.members;
+    if args.json {
+        ctx.out.line(&json(&members)?);
+        return Ok(0);
+    }
+    if members.is_empty() {
+        ctx.out.line("No servers found");
+        return Ok(0);
+    }
+    let leader = ctx.client.status().leader(&ctx.query()).await;
+    ctx.out.line(&table(&members, leader.as_deref().unwrap_or_default(), args.verbose));
+    if let Err(error) = leader {
+        ctx.out.note(&format!("\nError determining leaders: {error}"));
+    }
+    Ok(0)
+}
+
+fn table(members: &[Member], leader: &str, verbose: bool) -> String {
+    let mut heading = vec!["Name", "Address", "Port", "Status", "Leader"];
+    if verbose {
+        heading.push("Protocol");
+    }
+    heading.extend(["Raft Version", "Build", "Datacenter", "Region"]);
+    if verbose {
+        heading.push("Tags");
+    }
+    let mut members: Vec<&Member> = members.iter().collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    let rows = members.into_iter().map(|member| {
+        let tag = |name: &str| member.tags.get(name).cloned().unwrap_or_default();
+        let rpc = format!("{}:{}", tag("rpc_addr"), tag("port"));
+        let mut row = vec![
+            member.name.clone(),
+            member.addr.clone(),
+            member.port.to_string(),
+            member.status.clone(),
+            (!leader.is_empty() && rpc == leader).to_string(),
+        ];
+        if verbose {
+            row.push(member.protocol_cur.to_string());
+        }
+        row.extend([tag("raft_vsn"), tag("build"), tag("dc"), tag("region")]);
+        if verbose {
+            let tags: Vec<String> = member.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            row.push(tags.join(","));
+        }
+        row
+    });
+    Table::new(&heading).rows(rows).render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_reads_like_the_recorded_one() {
+        let tags = [
+            ("rpc_addr", "127.0.0.1"),
+            ("port", "14647"),
+            ("raft_vsn", "3"),
+            ("build", "2.0.6-dev"),
+            ("dc", "dc1"),
+            ("region", "global"),
+        ];
+        let member = Member {
+            name: "fixture-node.global".into(),
+            addr: "127.0.0.1".into(),
+            port: 14648,
+            status: "alive".into(),
+            tags: tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            ..Default::default()
+        };
+        let text = table(&[member], "127.0.0.1:14647", false);
+        assert_eq!(text + "\n", include_str!("../../fixtures/server-members.txt"));
+    }
+}

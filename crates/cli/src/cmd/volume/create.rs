@@ -1,0 +1,125 @@
+//! `volume create` and `volume register`
+
+use crate::cmd::one;
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::volumefile;
+use caravan_sdk::{QueryOptions, VolumeDetail, VolumesResponse};
+use caravan_types::volume::VolumeRequestBody;
+use std::future::Future;
+use std::time::Duration;
+
+/// Flags of `volume create`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// Volume file, - for standard input
+    #[arg(value_name = "PATH", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `volume register`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct RegisterArgs {
+    /// Volume file, - for standard input
+    #[arg(value_name = "PATH", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// After how long a call is explained, and how often what it waits for is asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const USAGE: &str = "This command takes one argument: <input>";
+
+/// Runs `volume create`.
+pub(crate) async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
+    let volume = volumefile::load(&ctx.out, one(&args.args, USAGE)?)?;
+    let query = namespace(ctx, &volume);
+    let volumes = ctx.client.volumes();
+    let call = volumes.create(&volume, &query);
+    let answer = explained(ctx, &volume, &query, call).await.doing("Error creating volume")?.value;
+    warn(ctx, &answer);
+    if answer.volumes.is_empty() {
+        return Err(CliError::failed("Error creating volume: the agent answered without a volume"));
+    }
+    for made in &answer.volumes {
+        ctx.out.line(&format!("Created external volume {} with ID {}", made.external_id, made.id));
+    }
+    Ok(0)
+}
+
+/// Runs `volume register`.
+pub(crate) async fn register(ctx: &Ctx, args: &RegisterArgs) -> Outcome {
+    let volume = volumefile::load(&ctx.out, one(&args.args, USAGE)?)?;
+    let query = namespace(ctx, &volume);
+    let volumes = ctx.client.volumes();
+    let call = volumes.register(&volume, &query);
+    let answer = explained(ctx, &volume, &query, call).await.doing("Error registering volume")?.value;
+    warn(ctx, &answer);
+    ctx.out.line(&format!("Volume \"{}\" registered", volume.id));
+    Ok(0)
+}
+
+/// The file's namespace, unless a flag or the environment names another.
+fn namespace(ctx: &Ctx, volume: &VolumeRequestBody) -> QueryOptions {
+    match ctx.client.config().namespace {
+        None if !volume.namespace.is_empty() => ctx.query().namespace(volume.namespace.as_str()),
+        _ => ctx.query(),
+    }
+}
+
+fn warn(ctx: &Ctx, answer: &VolumesResponse) {
+    if !answer.warnings.is_empty() {
+        ctx.out.note(&format!("Volume Warnings:\n{}\n", answer.warnings));
+    }
+}
+
+/// Waits for a call; when it takes long, says what it waits for.
+async fn explained<T>(
+    ctx: &Ctx,
+    volume: &VolumeRequestBody,
+    query: &QueryOptions,
+    call: impl Future<Output = T>,
+) -> T {
+    let mut call = Box::pin(call);
+    let mut said = String::new();
+    loop {
+        tokio::select! {
+            done = &mut call => return done,
+            () = tokio::time::sleep(PATIENCE) => {}
+        }
+        // Only an explanation: while the agent has nothing to tell, the plain wait is told.
+        let volumes = ctx.client.volumes();
+        let detail = tokio::select! {
+            done = &mut call => return done,
+            detail = volumes.info(volume.id.as_str(), query) => detail.ok().map(|answer| answer.value),
+        };
+        let now = progress(volume, detail.as_ref());
+        if now != said {
+            ctx.out.note(&format!("==> {}: {now}", ctx.clock().stamp()));
+            said = now;
+        }
+    }
+}
+
+fn progress(volume: &VolumeRequestBody, detail: Option<&VolumeDetail>) -> String {
+    let what = format!("Waiting for plugin \"{}\" to answer for volume \"{}\"", volume.plugin_id, volume.id);
+    match detail.map(|detail| detail.last_error.as_str()) {
+        Some(error) if !error.is_empty() => format!("{what}: {error}"),
+        _ => what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_names_the_plugin_and_its_trouble() {
+        let volume =
+            VolumeRequestBody { id: "data".into(), plugin_id: "hostpath".into(), ..Default::default() };
+        let what = "Waiting for plugin \"hostpath\" to answer for volume \"data\"";
+        assert_eq!(progress(&volume, None), what);
+        let detail = VolumeDetail { last_error: "no space".into(), ..Default::default() };
+        assert_eq!(progress(&volume, Some(&detail)), format!("{what}: no space"));
+    }
+}

@@ -1,0 +1,97 @@
+//! `volume init`
+
+use crate::cmd::at_most_one;
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+/// Flags of `volume init`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct InitArgs {
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+    /// Kind of volume, csi
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// File to write [default: volume.hcl or volume.json]
+    #[arg(value_name = "FILE", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// The example.
+pub(crate) const HCL: &str = r#"id        = "data"
+name      = "data"
+namespace = "default"
+type      = "csi"
+plugin_id = "hostpath"
+
+# How big it must and may be; how big it is, is up to the plugin.
+capacity_min = "100MiB"
+capacity_max = "1GiB"
+
+# Every way in which jobs will use it.
+capability {
+  access_mode     = "single-node-writer"
+  attachment_mode = "file-system"
+}
+
+# How its file system is mounted; the plugin's defaults if left out.
+mount_options {
+  fs_type = "ext4"
+}
+
+# What the plugin wants to hear when it makes the volume, and secrets for its calls.
+# parameters { tier = "fast" }
+# secrets    { token = "..." }
+
+# Where it must and should be reachable.
+# topology_request {
+#   required {
+#     topology { segments { zone = "z1" } }
+#   }
+# }
+"#;
+
+/// The same as JSON.
+pub(crate) const JSON: &str = r#"{
+    "id": "data",
+    "name": "data",
+    "namespace": "default",
+    "type": "csi",
+    "plugin_id": "hostpath",
+    "capacity_min": "100MiB",
+    "capacity_max": "1GiB",
+    "capability": [
+        {
+            "access_mode": "single-node-writer",
+            "attachment_mode": "file-system"
+        }
+    ],
+    "mount_options": [
+        {
+            "fs_type": "ext4"
+        }
+    ]
+}
+"#;
+
+/// Runs it. A file that is there is never overwritten.
+pub(crate) fn run(ctx: &Ctx, args: &InitArgs) -> Outcome {
+    super::only_csi(args.kind.as_deref())?;
+    let (default, text) = if args.json { ("volume.json", JSON) } else { ("volume.hcl", HCL) };
+    let path =
+        at_most_one(&args.args, "This command takes no arguments or one: <filename>")?.unwrap_or(default);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o660).open(path);
+    let mut file = match file {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(CliError::failed(format!("Volume specification \"{path}\" already exists")));
+        }
+        file => file.doing(format!("Failed to write \"{path}\""))?,
+    };
+    file.write_all(text.as_bytes()).doing(format!("Failed to write \"{path}\""))?;
+    ctx.out.line(&format!("Example volume specification written to {path}"));
+    Ok(0)
+}

@@ -1,0 +1,124 @@
+//! `volume deregister`, `volume delete` and `volume detach`
+
+use super::{meant, only_csi};
+use crate::cmd::one;
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::resolve;
+use caravan_types::ser::Secrets;
+use std::fmt;
+
+/// Flags of `volume deregister`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DeregisterArgs {
+    /// Also while it is in use; asks first
+    #[arg(long)]
+    force: bool,
+    /// Volume
+    #[arg(value_name = "VOLUME", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `volume delete`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DeleteArgs {
+    /// Kind of volume, csi
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Secret for the plugin, KEY=VALUE; may be repeated
+    #[arg(long = "secret", value_name = "KEY=VALUE")]
+    secrets: Vec<Secret>,
+    /// Volume
+    #[arg(value_name = "VOLUME", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// A secret as typed. `Debug` hides it, and nothing about it is an error of the arguments, whose texts
+/// would show it.
+#[derive(Clone)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[REDACTED]")
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl DeleteArgs {
+    fn secrets(&self) -> Result<Secrets, CliError> {
+        let pair = |secret: &Secret| {
+            let (key, value) = secret.0.split_once('=')?;
+            Some((key.to_owned(), value.to_owned()))
+        };
+        let pairs: Option<_> = self.secrets.iter().map(pair).collect();
+        let pairs = pairs.ok_or_else(|| CliError::failed("A secret must be of the form KEY=VALUE"))?;
+        Ok(Secrets::new(pairs))
+    }
+}
+
+/// Flags of `volume detach`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DetachArgs {
+    /// Volume, and a node
+    #[arg(value_name = "VOLUME> <NODE", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Runs `volume deregister`.
+pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
+    let given = one(&args.args, "This command takes one argument: <id>")?;
+    let volume = meant(ctx, given).await?;
+    let id = volume.id.as_str();
+    if args.force {
+        let question = format!("Are you sure you want to force deregister volume \"{id}\"? [y/N]");
+        if !ctx.out.ask(&question, &["y"]) {
+            return Err(CliError::failed("Cancelling volume deregister"));
+        }
+    }
+    let query = ctx.query().namespace(volume.namespace.as_str());
+    ctx.client.volumes().deregister(id, args.force, &query).await.doing("Error deregistering volume")?;
+    ctx.out.line(&format!("Successfully deregistered volume \"{id}\"!"));
+    Ok(0)
+}
+
+/// Runs `volume delete`.
+pub(crate) async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
+    only_csi(args.kind.as_deref())?;
+    let id = one(&args.args, "This command takes one argument: <vol id>")?;
+    ctx.client.volumes().delete(id, &args.secrets()?, &ctx.query()).await.doing("Error deleting volume")?;
+    ctx.out.line(&format!("Successfully deleted volume \"{id}\"!"));
+    Ok(0)
+}
+
+/// Runs `volume detach`. A node that is gone is named by its whole id.
+pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
+    let [volume, node] = args.args.as_slice() else {
+        return Err(CliError::Usage("This command takes two arguments: <vol id> <node id>".into()));
+    };
+    let node = match node.len() {
+        36 => node.clone(),
+        _ => resolve::node(ctx, node).await?.id.to_string(),
+    };
+    ctx.client.volumes().detach(volume, &node, &ctx.query()).await.doing("Error detaching volume")?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let args = DeleteArgs { secrets: vec!["hunter2".to_owned().into()], ..Default::default() };
+        let error = args.secrets().unwrap_err().to_string();
+        assert!(!format!("{args:?}{error}").contains("hunter2"));
+        let args = DeleteArgs { secrets: vec!["k=a=b".to_owned().into()], ..Default::default() };
+        assert_eq!(args.secrets().unwrap().expose()["k"], "a=b");
+    }
+}

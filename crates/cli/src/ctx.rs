@@ -1,0 +1,82 @@
+//! What every command gets.
+
+use crate::error::CliError;
+use crate::format::Clock;
+use crate::out::Out;
+use caravan_sdk::{Client, Config, QueryOptions, Token};
+
+/// Flags of every command that talks to an agent; they win over the environment.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct General {
+    /// Address of the agent, http://host:port or unix:///path [env: CARAVAN_ADDR, NOMAD_ADDR]
+    #[arg(long, global = true, value_name = "ADDR", help_heading = "General options")]
+    address: Option<String>,
+    /// Region to ask [env: CARAVAN_REGION, NOMAD_REGION]
+    #[arg(long, global = true, value_name = "REGION", help_heading = "General options")]
+    region: Option<String>,
+    /// Namespace, * for all where a list is shown [env: CARAVAN_NAMESPACE, NOMAD_NAMESPACE]
+    #[arg(long, global = true, value_name = "NAMESPACE", help_heading = "General options")]
+    namespace: Option<String>,
+    /// ACL token [env: CARAVAN_TOKEN, NOMAD_TOKEN]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        help_heading = "General options",
+        hide_env_values = true
+    )]
+    token: Option<String>,
+    /// Never colour the output
+    #[arg(long, global = true, help_heading = "General options")]
+    no_color: bool,
+    /// Colour the output even when it goes to a file
+    #[arg(long, global = true, help_heading = "General options")]
+    force_color: bool,
+}
+
+/// The agent to ask and where to show the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Ctx {
+    /// The agent.
+    pub(crate) client: Client,
+    /// The outputs.
+    pub(crate) out: Out,
+}
+
+impl Ctx {
+    /// From the flags and the environment.
+    pub(crate) fn new(general: &General, out: &Out) -> Result<Self, CliError> {
+        let told = |error: caravan_sdk::Error| CliError::failed(error.to_string());
+        // A bad address in the environment does not matter when a flag gives another.
+        let lookup = |name: &str| {
+            if name.ends_with("_ADDR") { general.address.clone() } else { None }
+                .or_else(|| std::env::var(name).ok())
+        };
+        let mut config = Config::from_vars(lookup).map_err(told)?;
+        if general.region.is_some() {
+            config.region.clone_from(&general.region);
+        }
+        if general.namespace.is_some() {
+            config.namespace.clone_from(&general.namespace);
+        }
+        if let Some(token) = &general.token {
+            config.token = Some(Token::new(token));
+        }
+        Ok(Self { client: Client::new(config), out: out.coloured(general.no_color, general.force_color) })
+    }
+
+    /// The moment and the zone.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock::read()
+    }
+
+    /// A query without options.
+    pub(crate) fn query(&self) -> QueryOptions {
+        QueryOptions::new()
+    }
+
+    /// Whether objects of all namespaces are asked for.
+    pub(crate) fn all_namespaces(&self) -> bool {
+        self.client.namespace() == "*"
+    }
+}

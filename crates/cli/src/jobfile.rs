@@ -1,0 +1,225 @@
+//! Job files: read, parsed, and kept beside the job for the servers.
+
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _};
+use caravan_hcl::Source;
+use caravan_hcl::diag::render;
+use caravan_hcl::job::{self, ParseOptions, VarInput};
+use caravan_sdk::Submission;
+use caravan_types::api;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How a job file is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobInput {
+    /// It is JSON.
+    pub(crate) json: bool,
+    /// Variables that the job does not declare are errors.
+    pub(crate) strict: bool,
+    /// `KEY=VALUE`.
+    pub(crate) vars: Vec<String>,
+    /// Paths.
+    pub(crate) var_files: Vec<String>,
+}
+
+/// A job and the text it was made from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobFile {
+    /// The job, defaults not filled.
+    pub(crate) job: api::Job,
+    /// Its text.
+    pub(crate) submission: Option<Submission>,
+    /// Findings that are no errors, ready to be shown.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl JobFile {
+    /// Whether its tasks end by themselves.
+    pub(crate) fn is_batch(&self) -> bool {
+        matches!(self.job.kind.as_deref(), Some("batch" | "sysbatch"))
+    }
+
+    /// The longest time that the job gives a new allocation to become healthy.
+    pub(crate) fn progress_deadline(&self) -> Option<Duration> {
+        let updates = self.job.task_groups.iter().flatten().filter_map(|group| group.update.as_ref());
+        let nanos = updates.chain(&self.job.update).filter_map(|update| update.progress_deadline).max()?;
+        let nanos = u64::try_from(nanos.0).ok().filter(|nanos| *nanos > 0)?;
+        Some(Duration::from_nanos(nanos))
+    }
+}
+
+/// The text of a file, or of standard input when the path is `-`. `doing` begins the sentence when
+/// that fails.
+pub(crate) fn read_as(path: &str, doing: &str) -> Result<String, CliError> {
+    if path == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).doing(doing)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(Path::new(path)).doing(doing)
+}
+
+/// Reads a job file.
+pub(crate) fn load(ctx: &Ctx, path: &str, input: &JobInput) -> Result<JobFile, CliError> {
+    if input.json && !(input.vars.is_empty() && input.var_files.is_empty()) {
+        return Err(CliError::failed("Invalid job options: cannot use variables with JSON files."));
+    }
+    let text = read_as(path, &format!("Error getting job struct: Error getting jobfile from {path:?}"))?;
+    if input.json {
+        return from_json(path, text);
+    }
+    from_hcl(path, text, input, ctx.out.colours_errors())
+}
+
+/// A job in JSON, bare or as `{"Job": …}`.
+fn from_json(path: &str, text: String) -> Result<JobFile, CliError> {
+    let told = |reason: String| {
+        CliError::failed(format!("Error getting job struct: Failed to parse JSON job {path:?}: {reason}"))
+    };
+    let job = job::parse_api_json(&text).map_err(|error| told(error.to_string()))?;
+    if job.id.as_deref().unwrap_or_default().is_empty() {
+        return Err(told("it has no ID".into()));
+    }
+    let submission = Submission { source: text, format: "json".into(), ..Submission::default() };
+    Ok(JobFile { job, submission: Some(submission), warnings: Vec::new() })
+}
+
+fn from_hcl(path: &str, text: String, input: &JobInput, colour: bool) -> Result<JobFile, CliError> {
+    let mut options = ParseOptions {
+        env: environment(),
+        strict: input.strict,
+        file_functions: Some(directory(path)),
+        ..ParseOptions::default()
+    };
+    let mut submission = Submission { format: "hcl2".into(), ..Submission::default() };
+    for file in &input.var_files {
+        let text = std::fs::read_to_string(file)
+            .doing(format!("Error getting job struct: Error reading variable file {file:?}"))?;
+        submission.variables.push_str(&text);
+        submission.variables.push('\n');
+        options.var_files.push(Source::new(file, text));
+    }
+    for var in &input.vars {
+        let parsed = VarInput::parse(var).ok_or_else(|| {
+            CliError::failed(format!("Invalid job options: -var {var:?} must be of the form KEY=VALUE"))
+        })?;
+        submission.variable_flags.insert(parsed.name.clone(), parsed.value.clone());
+        options.variables.push(parsed);
+    }
+    let name = if path == "-" { "<stdin>" } else { path };
+    let source = Source::new(name, text);
+    let parsed = job::parse(&source, &options);
+    submission.source = source.text;
+    match parsed {
+        Ok((job, found)) => {
+            let warnings =
+                if found.items.is_empty() { Vec::new() } else { vec![render::pretty(&found, colour)] };
+            Ok(JobFile { job, submission: Some(submission), warnings })
+        }
+        Err(found) => Err(CliError::failed(format!(
+            "Error getting job struct: Error parsing job file from {path}:\n{found}\n\n{}",
+            render::pretty(&found, colour).trim_end()
+        ))),
+    }
+}
+
+/// The environment, as far as it is text.
+fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Where the functions that read files look: beside the job file.
+fn directory(path: &str) -> PathBuf {
+    match Path::new(path).parent() {
+        Some(parent) if path != "-" && !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_jobs_may_be_wrapped() {
+        for text in [r#"{"Job":{"ID":"a","Type":"batch"}}"#, r#"{"ID":"a","Type":"batch"}"#] {
+            let file = from_json("a.json", text.to_owned()).unwrap();
+            assert_eq!(file.job.id.as_deref(), Some("a"));
+            assert!(file.is_batch());
+            assert_eq!(file.submission.unwrap().source, text);
+        }
+        for text in ["{", "{}", r#"{"ID":1}"#] {
+            let message = from_json("a.json", text.to_owned()).unwrap_err().to_string();
+            assert!(message.contains("a.json"), "{message}");
+        }
+    }
+
+    const JOB: &str = "variable \"release\" {\n  default = \"one\"\n}\njob \"web\" {\n  type = \"batch\"\n  group \"g\" {\n    \
+                       task \"t\" {\n      driver = \"exec\"\n      env { RELEASE = var.release }\n    }\n  }\n}\n";
+
+    #[test]
+    fn variables_are_applied_and_kept_beside_the_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let vars = dir.path().join("x.vars");
+        std::fs::write(&vars, "release = \"two\"\n").unwrap();
+        let input =
+            JobInput { strict: true, var_files: vec![vars.display().to_string()], ..JobInput::default() };
+        let release = |input: &JobInput| {
+            let file = from_hcl("web.nomad.hcl", JOB.to_owned(), input, false).unwrap();
+            let json = serde_json::to_value(&file.job).unwrap();
+            (json["TaskGroups"][0]["Tasks"][0]["Env"]["RELEASE"].clone(), file.submission.unwrap())
+        };
+        assert_eq!(release(&JobInput::default()).0, "one");
+        assert_eq!(release(&input).0, "two");
+        let (value, submission) = release(&JobInput { vars: vec!["release=three".into()], ..input });
+        assert_eq!(value, "three");
+        assert_eq!(submission.variable_flags["release"], "three");
+        assert_eq!((submission.source.as_str(), submission.format.as_str()), (JOB, "hcl2"));
+        assert_eq!(submission.variables, "release = \"two\"\n\n");
+    }
+
+    #[test]
+    fn the_examples_are_read() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let mut read = 0;
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path().display().to_string();
+            if path.ends_with(".nomad.hcl") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let file = from_hcl(&path, text, &JobInput { strict: true, ..JobInput::default() }, false);
+                assert!(file.unwrap().job.id.is_some(), "{path}");
+                read += 1;
+            }
+        }
+        assert!(read > 0);
+    }
+
+    #[test]
+    fn a_broken_file_is_shown_with_the_place() {
+        let told = |text: &str| {
+            let error = from_hcl("broken.nomad.hcl", text.to_owned(), &JobInput::default(), false);
+            error.unwrap_err().to_string()
+        };
+        let message = told("job \"broken\" {");
+        let head =
+            "Error getting job struct: Error parsing job file from broken.nomad.hcl:\nbroken.nomad.hcl:1,";
+        assert!(message.starts_with(head), "{message}");
+        assert!(message.contains("job \"broken\" {"), "the line itself is shown: {message}");
+        let input = JobInput { vars: vec!["release".into()], ..JobInput::default() };
+        let message = from_hcl("web.nomad.hcl", JOB.to_owned(), &input, false).unwrap_err().to_string();
+        assert!(message.contains("KEY=VALUE"), "{message}");
+    }
+
+    #[test]
+    fn the_longest_deadline_counts() {
+        let text = r#"{"ID":"a","Update":{"ProgressDeadline":0},
+            "TaskGroups":[{"Update":{"ProgressDeadline":2000000000}},{"Update":{"ProgressDeadline":1000000000}}]}"#;
+        let file = from_json("a.json", text.to_owned()).unwrap();
+        assert_eq!(file.progress_deadline(), Some(Duration::from_secs(2)));
+        assert_eq!(JobFile::default().progress_deadline(), None);
+    }
+}

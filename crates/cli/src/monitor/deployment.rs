@@ -1,0 +1,137 @@
+//! What is said about a deployment as it goes on.
+
+use crate::format::{Clock, id};
+use crate::table::{Pairs, Table};
+use caravan_types::deployment::{Deployment, DeploymentStatus};
+use caravan_types::id::DeploymentId;
+
+/// Knows what was shown of a deployment already.
+#[derive(Debug)]
+pub(crate) struct DeploymentMonitor {
+    verbose: bool,
+    shown: String,
+}
+
+impl DeploymentMonitor {
+    /// Nothing is shown yet.
+    pub(crate) fn new(verbose: bool) -> Self {
+        Self { verbose, shown: String::new() }
+    }
+
+    /// The first line.
+    pub(crate) fn begin(&self, clock: &Clock, deployment: &DeploymentId) -> String {
+        format!("==> {}: Monitoring deployment \"{}\"", clock.stamp(), id(deployment.as_str(), self.verbose))
+    }
+
+    /// The deployment as it is now, unless it looks as it did before.
+    pub(crate) fn update(&mut self, clock: &Clock, deployment: &Deployment) -> Option<String> {
+        let text = format!(
+            "{}\n\n{}",
+            Pairs::new()
+                .pair("ID", id(deployment.id.as_str(), self.verbose))
+                .pair("Job ID", deployment.job_id.as_str())
+                .pair("Job Version", deployment.job_version.to_string())
+                .pair("Status", word(deployment.status))
+                .pair("Description", deployment.status_description.as_str())
+                .render(),
+            groups(clock, deployment)
+        );
+        if text == self.shown {
+            return None;
+        }
+        self.shown.clone_from(&text);
+        Some(format!("    \n{}\n{text}", clock.stamp()))
+    }
+}
+
+/// The word clients see.
+pub(crate) fn word(status: DeploymentStatus) -> &'static str {
+    match status {
+        DeploymentStatus::Running => "running",
+        DeploymentStatus::Paused => "paused",
+        DeploymentStatus::Initializing => "initializing",
+        DeploymentStatus::Pending => "pending",
+        DeploymentStatus::Blocked => "blocked",
+        DeploymentStatus::Unblocking => "unblocking",
+        DeploymentStatus::Successful => "successful",
+        DeploymentStatus::Failed => "failed",
+        DeploymentStatus::Cancelled => "cancelled",
+    }
+}
+
+/// The groups of a deployment under the heading `Deployed`; columns that no group uses are left out.
+pub(crate) fn groups(clock: &Clock, deployment: &Deployment) -> String {
+    let states = || deployment.task_groups.values();
+    let canaries = states().any(|state| state.desired_canaries > 0);
+    let revert = states().any(|state| state.auto_revert);
+    let mut heading = vec!["Task Group"];
+    if revert {
+        heading.push("Auto Revert");
+    }
+    if canaries {
+        heading.push("Promoted");
+    }
+    heading.push("Desired");
+    if canaries {
+        heading.push("Canaries");
+    }
+    heading.extend(["Placed", "Healthy", "Unhealthy", "Progress Deadline"]);
+    let mut table = Table::new(&heading);
+    for (name, state) in &deployment.task_groups {
+        let mut row = vec![name.clone()];
+        if revert {
+            row.push(state.auto_revert.to_string());
+        }
+        if canaries {
+            row.push(if state.desired_canaries > 0 { state.promoted.to_string() } else { "N/A".into() });
+        }
+        row.push(state.desired_total.to_string());
+        if canaries {
+            row.push(if state.desired_canaries > 0 {
+                state.desired_canaries.to_string()
+            } else {
+                "N/A".into()
+            });
+        }
+        row.extend([
+            state.placed_allocs.to_string(),
+            state.healthy_allocs.to_string(),
+            state.unhealthy_allocs.to_string(),
+            clock.maybe(state.require_progress_by),
+        ]);
+        table.row(row);
+    }
+    format!("Deployed\n{}", table.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::tests::clock;
+    use caravan_types::deployment::DeploymentState;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_deployment_reads_like_the_recorded_one() {
+        let at = clock("2026-11-21T09:22:21Z");
+        let by: caravan_types::Time = serde_json::from_str("\"2026-11-21T09:23:00Z\"").unwrap();
+        let state = DeploymentState {
+            desired_total: 2,
+            placed_allocs: 2,
+            require_progress_by: by,
+            ..Default::default()
+        };
+        let deployment = Deployment {
+            id: "353743b5-1be8".into(),
+            job_id: "web".into(),
+            status_description: "Deployment is running".into(),
+            task_groups: BTreeMap::from([("web".into(), state)]),
+            ..Default::default()
+        };
+        let mut monitor = DeploymentMonitor::new(false);
+        let text = monitor.update(&at, &deployment).unwrap();
+        let recorded = include_str!("../../fixtures/run-web.txt");
+        assert!(recorded.contains(&text), "{text}");
+        assert!(monitor.update(&at, &deployment).is_none());
+    }
+}

@@ -1,0 +1,164 @@
+//! Following what a command set in motion until it is done.
+//!
+//! What is said about each new state is decided by state machines ([`eval`], [`follow`],
+//! [`deployment`]) that know nothing of the network; the loops here feed them by blocking queries.
+
+pub(crate) mod deployment;
+pub(crate) mod eval;
+pub(crate) mod follow;
+
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::metrics;
+use caravan_sdk::Watch;
+use caravan_types::alloc::ClientStatus;
+use caravan_types::eval::Evaluation;
+use caravan_types::id::{AllocId, EvalId};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Exit status when not everything was placed.
+const NOT_PLACED: u8 = 2;
+
+/// Allocations with the status that was told last.
+type Told = BTreeMap<AllocId, ClientStatus>;
+
+/// What is waited for besides the evaluation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Whole ids.
+    pub(crate) verbose: bool,
+    /// When there is no deployment: until every new allocation runs or has failed, at most this long.
+    pub(crate) start: Option<Duration>,
+}
+
+/// Follows an evaluation, then its deployment or its allocations. The exit status is 0, 1 when
+/// something failed, 2 when not everything was placed.
+pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcome {
+    let mut next = eval_id.clone();
+    loop {
+        let (eval, status, told) = one(ctx, &next, options).await?;
+        if !eval.next_eval.is_empty() && status == 0 {
+            let clock = ctx.clock();
+            let id = crate::format::id(eval.next_eval.as_str(), options.verbose);
+            ctx.out.line(&format!("==> {}: Monitoring next evaluation \"{id}\"", clock.stamp()));
+            next = eval.next_eval;
+            continue;
+        }
+        if status != 0 {
+            return Ok(status);
+        }
+        if !eval.deployment_id.is_empty() {
+            return deployment(ctx, &eval, options).await;
+        }
+        return match options.start {
+            Some(limit) => start(ctx, &eval, options, limit, told).await,
+            None => Ok(0),
+        };
+    }
+}
+
+/// Shortest time between two answers that bring nothing new: some agents do not know how to wait on
+/// every route.
+const PACE: Duration = Duration::from_millis(200);
+
+/// After an answer that brought nothing new, rests for what is left of the shortest time.
+pub(crate) async fn pace(new: bool, asked: Instant) {
+    if !new {
+        tokio::time::sleep(PACE.saturating_sub(asked.elapsed())).await;
+    }
+}
+
+async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8, Told), CliError> {
+    let mut monitor = eval::EvalMonitor::new(id.clone(), options.verbose);
+    ctx.out.line(&ctx.out.bold(&monitor.begin(&ctx.clock())));
+    let mut watch = Watch::new(ctx.query());
+    loop {
+        let asked = Instant::now();
+        let answer = ctx
+            .client
+            .evaluations()
+            .info(id.as_str(), watch.query())
+            .await
+            .doing("Error reading evaluation")?;
+        pace(watch.saw(&answer.meta), asked).await;
+        let allocs = ctx
+            .client
+            .evaluations()
+            .allocations(id.as_str(), &ctx.query())
+            .await
+            .doing("Error reading allocations")?;
+        for line in monitor.update(&ctx.clock(), &answer.value, &allocs.value) {
+            ctx.out.line(&line);
+        }
+        let Some(status) = monitor.ended() else { continue };
+        if status == NOT_PLACED && !answer.value.blocked_eval.is_empty() {
+            let blocked = answer.value.blocked_eval.as_str();
+            // Only an explanation: not having it is no failure.
+            if let Ok(blocked) = ctx.client.evaluations().info(blocked, &ctx.query()).await {
+                for sentence in metrics::waits(&blocked.value) {
+                    ctx.out.line(&format!("    {}: {sentence}", ctx.clock().stamp()));
+                }
+            }
+        }
+        return Ok((answer.value, status, monitor.into_told()));
+    }
+}
+
+async fn deployment(ctx: &Ctx, eval: &Evaluation, options: Options) -> Outcome {
+    let id = eval.deployment_id.clone();
+    let mut monitor = deployment::DeploymentMonitor::new(options.verbose);
+    ctx.out.line(&ctx.out.bold(&monitor.begin(&ctx.clock(), &id)));
+    let mut watch = Watch::new(ctx.query());
+    loop {
+        let asked = Instant::now();
+        let answer = ctx
+            .client
+            .deployments()
+            .info(id.as_str(), watch.query())
+            .await
+            .doing("Error reading deployment")?;
+        pace(watch.saw(&answer.meta), asked).await;
+        if let Some(text) = monitor.update(&ctx.clock(), &answer.value) {
+            ctx.out.line(&text);
+        }
+        if answer.value.status.is_terminal() {
+            let good = answer.value.status == caravan_types::deployment::DeploymentStatus::Successful;
+            return Ok(u8::from(!good));
+        }
+    }
+}
+
+async fn start(ctx: &Ctx, eval: &Evaluation, options: Options, limit: Duration, told: Told) -> Outcome {
+    let mut follow = follow::Follow::new(options.verbose, told);
+    let waiting = async {
+        let mut watch = Watch::new(ctx.query());
+        loop {
+            let asked = Instant::now();
+            let answer = ctx
+                .client
+                .evaluations()
+                .allocations(eval.id.as_str(), watch.query())
+                .await
+                .doing("Error reading allocations")?;
+            pace(watch.saw(&answer.meta), asked).await;
+            for line in follow.update(&ctx.clock(), &answer.value) {
+                ctx.out.line(&line);
+            }
+            if let Some(status) = follow.ended(&answer.value) {
+                return Ok(status);
+            }
+        }
+    };
+    match tokio::time::timeout(limit, waiting).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            ctx.out.note(&format!(
+                "Not everything runs after {}s; see `caravan job status {}`",
+                limit.as_secs(),
+                eval.job_id
+            ));
+            Ok(1)
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The directories of an allocation (`jobspec` section 9.3).
+
+use crate::ClientError;
+use caravan_sys::mount::{Unmount, is_mount_point, mount_tmpfs, unmount};
+use caravan_sys::mountinfo::MountTable;
+use caravan_types::AllocId;
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+/// `nobody` and `nogroup` have this number on every Linux.
+const NOBODY: u32 = 65534;
+const MIB: u64 = 1024 * 1024;
+
+/// The directories of one allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AllocDir {
+    root: PathBuf,
+}
+
+/// The directories of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TaskDir {
+    /// `<alloc>/<task>`.
+    pub(crate) root: PathBuf,
+    /// Shared with the other tasks: `<alloc>/alloc`.
+    pub(crate) shared: PathBuf,
+}
+
+impl TaskDir {
+    /// `local`.
+    pub(crate) fn local(&self) -> PathBuf {
+        self.root.join("local")
+    }
+    /// `secrets`, in memory.
+    pub(crate) fn secrets(&self) -> PathBuf {
+        self.root.join("secrets")
+    }
+    /// Not visible to the task, in memory.
+    pub(crate) fn private(&self) -> PathBuf {
+        self.root.join("private")
+    }
+}
+
+impl AllocDir {
+    /// Below the directory of all allocations.
+    pub(crate) fn new(base: &Path, alloc: &AllocId) -> Self {
+        Self { root: base.join(alloc.as_str()) }
+    }
+    /// `<alloc>`.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+    /// `<alloc>/alloc`.
+    pub(crate) fn shared(&self) -> PathBuf {
+        self.root.join("alloc")
+    }
+    /// Where log files are.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.shared().join("logs")
+    }
+    /// Of a task.
+    pub(crate) fn task(&self, name: &str) -> TaskDir {
+        TaskDir { root: self.root.join(name), shared: self.shared() }
+    }
+
+    /// Makes what tasks share. Idempotent.
+    pub(crate) fn build(&self) -> Result<(), ClientError> {
+        make(&self.root, 0o755)?;
+        make(&self.shared(), 0o777)?;
+        for part in ["data", "logs", "tmp"] {
+            let dir = self.shared().join(part);
+            make(&dir, 0o777)?;
+            own(&dir, NOBODY)?;
+        }
+        own(&self.shared(), NOBODY)
+    }
+
+    /// Makes the directories of a task. Idempotent.
+    pub(crate) fn build_task(&self, name: &str, secrets_mb: i64) -> Result<TaskDir, ClientError> {
+        let dirs = self.task(name);
+        make(&dirs.root, 0o777)?;
+        make(&dirs.local(), 0o777)?;
+        make(&dirs.root.join("tmp"), 0o1777)?;
+        own(&dirs.root, NOBODY)?;
+        own(&dirs.local(), NOBODY)?;
+        let size = u64::try_from(secrets_mb).unwrap_or(0).max(1) * MIB;
+        // Seen by the task's user, whoever that is; private is the client's own.
+        in_memory(&dirs.secrets(), size, 0o777)?;
+        in_memory(&dirs.private(), MIB, 0o700)?;
+        Ok(dirs)
+    }
+
+    /// Ends every mount below and removes everything.
+    pub(crate) fn destroy(&self) -> Result<(), ClientError> {
+        let table = MountTable::read().map_err(ClientError::kernel("the mount table cannot be read"))?;
+        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        for mount in table.under(&root).rev() {
+            unmount(&mount.target, Unmount::Lazy)
+                .map_err(ClientError::kernel("a mount of the allocation cannot be ended"))?;
+        }
+        // A file system that was left mounted must never be emptied.
+        let table = MountTable::read().map_err(ClientError::kernel("the mount table cannot be read"))?;
+        if let Some(mount) = table.under(&root).next() {
+            let source =
+                io::Error::new(ErrorKind::ResourceBusy, format!("{} is mounted", mount.target.display()));
+            return Err(ClientError::directory(&self.root, "remove the allocation directory")(source));
+        }
+        unseal(&root);
+        match fs::remove_dir_all(&self.root) {
+            Err(source) if source.kind() != ErrorKind::NotFound => {
+                Err(ClientError::directory(&self.root, "remove the allocation directory")(source))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes directories that were sealed beneath mounts removable again.
+fn unseal(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+        let path = entry.path();
+        // Not sealed, or gone already: removing tells.
+        let _ = caravan_sys::seal::unseal_directory(&path, 0o700);
+        unseal(&path);
+    }
+}
+
+fn make(dir: &Path, mode: u32) -> Result<(), ClientError> {
+    let failed = ClientError::directory(dir, "make it");
+    let made = fs::create_dir_all(dir).and_then(|()| fs::set_permissions(dir, Permissions::from_mode(mode)));
+    made.map_err(failed)
+}
+
+fn own(dir: &Path, id: u32) -> Result<(), ClientError> {
+    match chown(dir, Some(id), Some(id)) {
+        // Without root everything belongs to the agent's user, tasks included.
+        Err(source) if source.kind() == ErrorKind::PermissionDenied => Ok(()),
+        other => other.map_err(ClientError::directory(dir, "give it to nobody")),
+    }
+}
+
+fn in_memory(dir: &Path, size: u64, mode: u32) -> Result<(), ClientError> {
+    let failed = |source| ClientError::directory(dir, "make it")(source);
+    fs::create_dir_all(dir).map_err(failed)?;
+    if is_mount_point(dir).map_err(ClientError::kernel("a task directory cannot be looked at"))? {
+        return Ok(());
+    }
+    match mount_tmpfs(dir, size, mode) {
+        Ok(()) => Ok(()),
+        // A plain directory where the agent may not mount.
+        Err(error) if error.raw_os_error() == Some(1) => {
+            fs::set_permissions(dir, Permissions::from_mode(mode)).map_err(failed)
+        }
+        Err(error) => Err(ClientError::kernel("the secrets directory of a task cannot be mounted")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_built_twice_and_destroyed_whole() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = AllocDir::new(base.path(), &"a1".into());
+        for _ in 0..2 {
+            dir.build().unwrap();
+            dir.build_task("web", 0).unwrap();
+        }
+        let web = dir.task("web");
+        assert!(is_mount_point(&web.secrets()).unwrap() && is_mount_point(&web.private()).unwrap());
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&dir.logs()), 0o777);
+        assert_eq!(mode(&web.root.join("tmp")), 0o1777);
+        fs::write(web.secrets().join("token"), "t").unwrap();
+        dir.destroy().unwrap();
+        assert!(!dir.root().exists());
+        let table = MountTable::read().unwrap();
+        assert_eq!(table.under(base.path()).count(), 0);
+        dir.destroy().unwrap();
+    }
+}

@@ -1,0 +1,156 @@
+//! The allocations on this node, made what the servers say.
+
+use crate::ClientError;
+use crate::runner::{AllocRunner, Context, Stage};
+use crate::state::TaskRecord;
+use caravan_types::AllocId;
+use caravan_types::alloc::Allocation;
+use caravan_types::wire::AllocDelta;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio_util::task::TaskTracker;
+
+/// The runners. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocs {
+    context: Arc<Context>,
+    runners: Arc<Mutex<BTreeMap<AllocId, AllocRunner>>>,
+    tasks: TaskTracker,
+}
+
+impl Allocs {
+    /// None yet.
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, runners: Arc::default(), tasks: TaskTracker::new() }
+    }
+
+    /// Takes up an allocation that an earlier agent ran.
+    pub(crate) fn restore(&self, alloc: Allocation, records: BTreeMap<String, TaskRecord>) {
+        tracing::info!(alloc = %alloc.id, name = alloc.name, "taking back allocation");
+        self.begin(Arc::new(alloc), records);
+    }
+
+    fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>) {
+        let runner = AllocRunner::new(Arc::clone(&self.context), Arc::clone(&alloc), records);
+        self.lock().insert(alloc.id.clone(), runner.clone());
+        self.tasks.spawn(runner.run());
+    }
+
+    /// Follows what the servers say: new ones are kept before they are begun.
+    pub(crate) async fn apply(&self, delta: AllocDelta) {
+        let mut fresh = Vec::new();
+        for alloc in &delta.allocs {
+            let known = self.lock().get(&alloc.id).cloned();
+            match known {
+                Some(runner) => {
+                    if runner.alloc().alloc_modify_index <= alloc.alloc_modify_index {
+                        self.context.store.put_alloc(alloc).later();
+                        runner.receive(Arc::clone(alloc));
+                    }
+                    // The servers may have lost what they were told.
+                    if delta.full {
+                        runner.push();
+                    }
+                }
+                None if alloc.client_terminal() => {}
+                None => {
+                    self.context.store.put_alloc(alloc).later();
+                    fresh.push(Arc::clone(alloc));
+                }
+            }
+        }
+        if !fresh.is_empty() && self.context.store.flush().done().await.is_err() {
+            // Logged; without a durable record a restart could not take them back. The servers send them again.
+            return;
+        }
+        for alloc in fresh {
+            self.begin(alloc, BTreeMap::new());
+        }
+        let mut removed = delta.removed;
+        if delta.full {
+            let named = |id: &AllocId| delta.allocs.iter().any(|a| a.id == *id);
+            removed.extend(self.lock().keys().filter(|id| !named(id)).cloned());
+        }
+        for id in removed {
+            self.remove(&id);
+        }
+    }
+
+    /// Ends and removes an allocation that the servers have forgotten.
+    fn remove(&self, id: &AllocId) {
+        let Some(runner) = self.lock().get(id).cloned() else { return };
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            let shutdown = this.context.shutdown.clone();
+            let removing = async {
+                runner.stop(true);
+                runner.reached(Stage::Over).await;
+                this.destroy(&runner).await;
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = removing => {}
+            }
+        });
+    }
+
+    async fn destroy(&self, runner: &AllocRunner) {
+        let id = runner.id();
+        match runner.destroy().await {
+            Ok(()) => {
+                tracing::info!(alloc = %id, "allocation removed");
+                self.lock().remove(&id);
+            }
+            Err(error) => {
+                tracing::warn!(alloc = %id, error = crate::error::chain(&error), "allocation cannot be removed");
+            }
+        }
+    }
+
+    /// Removes a finished allocation because a user asks for its space.
+    pub(crate) async fn collect(&self, id: &AllocId) -> Result<(), ClientError> {
+        let runner = self.get(id)?;
+        if runner.status().is_terminal() {
+            runner.reached(Stage::Over).await;
+            runner.destroy().await?;
+            self.lock().remove(id);
+        }
+        Ok(())
+    }
+
+    /// Ends and removes everything: first what uses plugins, then the plugins.
+    pub(crate) async fn destroy_all(&self) {
+        for plugins in [false, true] {
+            let runners: Vec<_> =
+                self.lock().values().filter(|r| r.is_plugin() == plugins).cloned().collect();
+            for runner in &runners {
+                runner.kill();
+            }
+            for runner in &runners {
+                runner.reached(Stage::Over).await;
+                self.destroy(runner).await;
+            }
+        }
+    }
+
+    /// Waits until every runner has ended; call when nothing new can begin.
+    pub(crate) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.lock().clear();
+    }
+
+    /// The allocation of an id.
+    pub(crate) fn get(&self, id: &AllocId) -> Result<AllocRunner, ClientError> {
+        self.lock().get(id).cloned().ok_or_else(|| ClientError::UnknownAlloc(id.to_string()))
+    }
+
+    /// Ids of all.
+    pub(crate) fn ids(&self) -> Vec<AllocId> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AllocId, AllocRunner>> {
+        self.runners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,359 @@
+//! The client put together: what it is made of, what runs it, and what others ask of it.
+
+use crate::allocs::Allocs;
+use crate::config::ClientConfig;
+use crate::csi::{CsiFault, Ledger, Manager, Registry, VolumeManager};
+use crate::drivers::DriverManager;
+use crate::fs::AllocFs;
+use crate::node::NodeState;
+use crate::reporter::Reporter;
+use crate::runner::Context;
+use crate::servers::Servers;
+use crate::state::{Identity, Store};
+use crate::{ClientError, contact, env, fingerprint};
+use caravan_csi::{Class, CsiError, Deadlines};
+use caravan_drivers::{Driver, ExecOutput, TaskId, Usage};
+use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
+use caravan_sys::files::private_dir;
+use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
+use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
+use caravan_types::node::{Node, NodeSecret};
+use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach};
+use caravan_types::{AllocId, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// A client agent.
+#[derive(Debug)]
+pub struct Client;
+
+impl Client {
+    /// Opens the client state and takes up what is in it. Nothing runs before [`Service::run`].
+    ///
+    /// # Errors
+    /// When a directory cannot be made, or the state cannot be opened or read.
+    #[expect(clippy::new_ret_no_self, reason = "a client is its two halves")]
+    pub fn new(
+        config: ClientConfig,
+        servers: Arc<dyn Servers>,
+        drivers: Vec<Arc<dyn Driver>>,
+    ) -> Result<(Handle, Service), ClientError> {
+        let csi_dir = config.state_dir.join("csi");
+        let made = |dir: &PathBuf| {
+            private_dir(dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))
+        };
+        made(&config.state_dir)?;
+        made(&csi_dir)?;
+        std::fs::create_dir_all(&config.alloc_dir)
+            .map_err(ClientError::directory(&config.alloc_dir, "hold the allocations"))?;
+        let (store, loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
+        let shared = share(&config);
+
+        let known = loaded.identity.is_some();
+        let identity = Arc::new(loaded.identity.unwrap_or_else(new_identity));
+        if !known {
+            store.put_identity(&identity).later();
+        }
+        let node = NodeState::new(fingerprint::read(&config, &identity));
+        let shutdown = CancellationToken::new();
+        let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
+        let registry = Registry::restore(loaded.registrations, store.clone(), |id| here.contains(id));
+        let deadlines = Deadlines::default();
+        let plugins = Manager::new(registry, node.clone(), deadlines);
+        let volumes = VolumeManager::new(
+            Ledger::new(loaded.claims),
+            crate::csi::volumes::Parts {
+                store: store.clone(),
+                node: node.clone(),
+                plugins: plugins.clone(),
+                servers: Arc::clone(&servers),
+                identity: Arc::clone(&identity),
+                csi_dir: csi_dir.clone(),
+                cancel: shutdown.clone(),
+            },
+        );
+        let context = Arc::new(Context {
+            drivers: DriverManager::new(drivers, &config, node.clone()),
+            host_env: env::host_env(host_variables(), config.option_list("env.denylist")),
+            reporter: Reporter::default(),
+            config,
+            identity,
+            store,
+            node,
+            plugins,
+            volumes,
+            servers,
+            csi_dir,
+            deadlines,
+            shutdown,
+        });
+        let allocs = Allocs::new(Arc::clone(&context));
+        let handle = Handle { context: Arc::clone(&context), allocs: allocs.clone() };
+        let service = Service { context, allocs, restored: loaded.allocs, records: loaded.tasks, shared };
+        Ok((handle, service))
+    }
+}
+
+/// Makes the client's trees shared, so that mounts of plugins reach the host and other tasks. Answers what was
+/// bound for it.
+fn share(config: &ClientConfig) -> Vec<PathBuf> {
+    let mut bound = Vec::new();
+    for dir in [&config.state_dir, &config.alloc_dir] {
+        match make_shared_tree(dir) {
+            Ok(true) => bound.push(dir.clone()),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(
+                path = %dir.display(), error = caravan_sys::describe(&error),
+                "the directory cannot be made shared: mounts of CSI plugins in their own root will not be seen"
+            ),
+        }
+    }
+    bound
+}
+
+fn new_identity() -> Identity {
+    let uuid = || uuid::Uuid::new_v4().to_string();
+    Identity { node_id: NodeId::from(uuid()), secret: NodeSecret::new(uuid()) }
+}
+
+fn host_variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+}
+
+/// Runs a client.
+#[derive(Debug)]
+pub struct Service {
+    context: Arc<Context>,
+    allocs: Allocs,
+    restored: Vec<Allocation>,
+    records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
+    shared: Vec<PathBuf>,
+}
+
+impl Service {
+    /// Runs until cancelled. Tasks live on afterwards, except those of a development agent, which are ended and
+    /// removed.
+    pub async fn run(self, cancel: CancellationToken) {
+        let Self { context, allocs, restored, mut records, shared } = self;
+        let stop = CancellationToken::new();
+        let tracker = TaskTracker::new();
+        tracker.spawn(context.drivers.clone().run(stop.child_token()));
+        tracker.spawn(context.plugins.clone().run(stop.child_token()));
+        let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
+        context.volumes.adopt(|id| here.contains(id));
+        for alloc in restored {
+            let mut own = BTreeMap::new();
+            records.retain(|(id, task), record| {
+                let mine = *id == alloc.id;
+                if mine {
+                    own.insert(task.clone(), std::mem::take(record));
+                }
+                !mine
+            });
+            allocs.restore(alloc, own);
+        }
+        let staying = {
+            let (context, allocs, end) = (Arc::clone(&context), allocs.clone(), stop.child_token());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = end.cancelled() => {}
+                    () = contact::stay(context, allocs) => {}
+                }
+            })
+        };
+        cancel.cancelled().await;
+        if context.config.dev {
+            let limit = context.config.max_kill_timeout + Duration::from_secs(10);
+            if tokio::time::timeout(limit, allocs.destroy_all()).await.is_err() {
+                tracing::warn!("some allocations could not be ended in time");
+            }
+        }
+        context.shutdown.cancel();
+        stop.cancel();
+        if staying.await.is_err() {
+            tracing::error!("the contact with the servers panicked");
+        }
+        allocs.ended().await;
+        context.volumes.ended().await;
+        tracker.close();
+        tracker.wait().await;
+        context.store.close();
+        if context.config.dev {
+            for dir in shared.iter().rev() {
+                if let Err(error) = unmount(dir, Unmount::Lazy) {
+                    tracing::debug!(%error, "a directory of the development agent stays bound");
+                }
+            }
+        }
+    }
+}
+
+/// Asks things of a running client. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    context: Arc<Context>,
+    allocs: Allocs,
+}
+
+impl Handle {
+    /// The node's id.
+    pub fn node_id(&self) -> NodeId {
+        self.context.identity.node_id.clone()
+    }
+    /// The node's secret, for the connections that prove who they are.
+    pub fn node_secret(&self) -> NodeSecret {
+        self.context.identity.secret.clone()
+    }
+    /// The node as it is reported.
+    pub fn node(&self) -> Arc<Node> {
+        self.context.node.get()
+    }
+    /// The allocations that are here.
+    pub fn alloc_ids(&self) -> Vec<AllocId> {
+        self.allocs.ids()
+    }
+    /// Whether an allocation is here.
+    pub fn has_alloc(&self, alloc: &AllocId) -> bool {
+        self.allocs.get(alloc).is_ok()
+    }
+    /// The directory of an allocation.
+    ///
+    /// # Errors
+    /// When it is not here.
+    pub fn alloc_dir(&self, alloc: &AllocId) -> Result<PathBuf, ClientError> {
+        Ok(self.allocs.get(alloc)?.dir().root().to_owned())
+    }
+    /// The directory of the log files of an allocation's tasks.
+    ///
+    /// # Errors
+    /// When it is not here.
+    pub fn task_logs(&self, alloc: &AllocId) -> Result<PathBuf, ClientError> {
+        Ok(self.allocs.get(alloc)?.dir().logs())
+    }
+    /// The files of an allocation, as far as users may see them.
+    ///
+    /// # Errors
+    /// When it is not here.
+    pub fn fs(&self, alloc: &AllocId) -> Result<AllocFs, ClientError> {
+        let runner = self.allocs.get(alloc)?;
+        Ok(AllocFs::new(runner.dir().root(), runner.task_names()))
+    }
+    /// Whether a task ever started, so that it has logs.
+    ///
+    /// # Errors
+    /// When the allocation or the task is not here.
+    pub fn task_started(&self, alloc: &AllocId, task: &str) -> Result<bool, ClientError> {
+        self.allocs.get(alloc)?.task_started(task)
+    }
+    /// The states of an allocation's tasks as this node knows them, and what follows for the whole.
+    ///
+    /// # Errors
+    /// When it is not here.
+    pub fn status(
+        &self,
+        alloc: &AllocId,
+    ) -> Result<(ClientStatus, BTreeMap<String, TaskState>), ClientError> {
+        let runner = self.allocs.get(alloc)?;
+        Ok((runner.status(), runner.task_states()))
+    }
+    /// Starts a task anew; every running one without a name (`all`: the user's words for it).
+    ///
+    /// # Errors
+    /// When the allocation or the task is not here, or the task does not run.
+    pub fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientError> {
+        self.allocs.get(alloc)?.restart(task, all)
+    }
+    /// Sends a signal to a task, to every running one without a name.
+    ///
+    /// # Errors
+    /// When the allocation or the task is not here, the task does not run, or the driver refuses.
+    pub async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
+        self.allocs.get(alloc)?.signal(task, signal).await
+    }
+    /// What a task uses.
+    ///
+    /// # Errors
+    /// When the allocation or the task is not here, the task does not run, or the driver cannot tell.
+    pub async fn stats(&self, alloc: &AllocId, task: &str) -> Result<Usage, ClientError> {
+        let (driver, id) = self.allocs.get(alloc)?.running(task)?;
+        Ok(driver.usage(&TaskId(id)).await?)
+    }
+    /// Runs a command next to a task and collects its output.
+    ///
+    /// # Errors
+    /// When the allocation or the task is not here, the task does not run, or the driver refuses.
+    pub async fn exec(
+        &self,
+        alloc: &AllocId,
+        task: &str,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<ExecOutput, ClientError> {
+        let (driver, id) = self.allocs.get(alloc)?.running(task)?;
+        Ok(driver.exec(&TaskId(id), command, timeout).await?)
+    }
+    /// Removes a finished allocation's files.
+    ///
+    /// # Errors
+    /// When it is not here or cannot be removed.
+    pub async fn collect(&self, alloc: &AllocId) -> Result<(), ClientError> {
+        self.allocs.collect(alloc).await
+    }
+    /// Makes a call through the CSI controller that runs here.
+    ///
+    /// # Errors
+    /// When there is none, or what the plugin says.
+    pub async fn controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
+        self.context.plugins.controller_call(call).await
+    }
+    /// Ends the use of a volume that the servers want back. The proof goes to them as a report.
+    ///
+    /// # Errors
+    /// When the request's ids cannot be, or the ledger cannot be written.
+    pub async fn node_detach(&self, request: NodeDetach) -> Result<(), CsiFault> {
+        self.context.volumes.detach(request).await
+    }
+
+    /// Adds what clients serve for servers: controller calls and detaching. HTTP is the agent's.
+    #[must_use]
+    pub fn routes(&self, router: RouterBuilder) -> RouterBuilder {
+        let (calls, detaches) = (self.clone(), self.clone());
+        router
+            .unary::<methods::ControllerCall, _, _>(move |_, call| {
+                let handle = calls.clone();
+                async move { handle.controller_call(call).await.map_err(|fault| rpc_error(&fault)) }
+            })
+            .unary::<methods::NodeDetach, _, _>(move |_, request| {
+                let handle = detaches.clone();
+                async move {
+                    handle.node_detach(request).await.map_err(|fault| rpc_error(&fault))?;
+                    Ok(Done::default())
+                }
+            })
+    }
+}
+
+/// A fault in the codes that `ControllerCall` promises.
+fn rpc_error(fault: &CsiFault) -> RpcError {
+    let code = match fault {
+        CsiFault::NoPlugin { .. } | CsiFault::Plugin { source: CsiError::Unreachable { .. } } => {
+            Code::Retryable
+        }
+        CsiFault::Plugin { source: CsiError::Deadline { .. } } => Code::Deadline,
+        CsiFault::Plugin { source } if source.outcome_unknown() => Code::Unavailable,
+        CsiFault::Plugin { source } => match source.class() {
+            Some(Class::NotFound) => Code::NotFound,
+            Some(Class::AlreadyExists | Class::FailedPrecondition) => Code::Conflict,
+            Some(Class::PermissionDenied | Class::Unauthenticated) => Code::Permission,
+            Some(Class::InvalidArgument | Class::OutOfRange | Class::Unimplemented) => Code::Invalid,
+            _ => Code::Internal,
+        },
+        CsiFault::Mode(_) | CsiFault::Path(_) | CsiFault::Id(_) => Code::Invalid,
+        _ => Code::Internal,
+    };
+    RpcError::new(code, fault.to_string())
+}

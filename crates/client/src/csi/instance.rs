@@ -1,0 +1,129 @@
+//! What a plugin says about itself, turned into what the node reports (`storage` section 3.3).
+
+use super::registry::Registration;
+use caravan_csi::{
+    CapabilitySet, ControllerCapability as C, CsiClient, CsiError, NodeCapability as N, PluginCapability as P,
+};
+use caravan_types::Time;
+use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, PluginRole};
+use caravan_types::volume::Topology;
+
+/// A plugin in one role, reached through its socket.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    /// Who serves.
+    pub(crate) registration: Registration,
+    /// The connection.
+    pub(crate) client: CsiClient,
+}
+
+/// What does not change while the plugin runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Basics {
+    controller_service: bool,
+    topologies: bool,
+    node: Option<CsiNodeInfo>,
+}
+
+impl Instance {
+    /// Asks the plugin everything. `basics` is what an earlier pass learned.
+    pub(crate) async fn fingerprint(&self, basics: &mut Option<Basics>, now: Time) -> CsiInfo {
+        let mut info = blank(&self.registration, now);
+        if basics.is_none() {
+            match self.basics().await {
+                Ok(found) => *basics = Some(found),
+                Err(error) => {
+                    info.health_description = format!("failed initial fingerprint with err: {error}");
+                    return info;
+                }
+            }
+        }
+        if let Some(known) = basics {
+            info.requires_controller_plugin = known.controller_service;
+            info.requires_topologies = known.topologies;
+            info.node_info.clone_from(&known.node);
+        }
+        match self.capabilities(&mut info).await {
+            Ok(true) => {
+                info.healthy = true;
+                info.health_description = "healthy".to_owned();
+            }
+            Ok(false) => info.health_description = "unhealthy".to_owned(),
+            Err(error) => info.health_description = format!("failed fingerprinting with error: {error}"),
+        }
+        info
+    }
+
+    async fn basics(&self) -> Result<Basics, CsiError> {
+        let capabilities = self.client.get_plugin_capabilities().await?;
+        let node = match self.registration.role {
+            PluginRole::Controller => None,
+            PluginRole::Node => {
+                let info = self.client.node_get_info().await?;
+                Some(CsiNodeInfo {
+                    id: info.node_id,
+                    max_volumes: info.max_volumes.map_or(i64::MAX, |n| i64::try_from(n).unwrap_or(i64::MAX)),
+                    accessible_topology: info.accessible_topology.map(|segments| Topology { segments }),
+                    ..Default::default()
+                })
+            }
+        };
+        Ok(Basics {
+            controller_service: capabilities.has(P::ControllerService),
+            topologies: capabilities.has(P::VolumeAccessibilityConstraints),
+            node,
+        })
+    }
+
+    /// Probes and fills in the capabilities of the role; answers whether the plugin is ready.
+    async fn capabilities(&self, info: &mut CsiInfo) -> Result<bool, CsiError> {
+        let ready = self.client.probe().await?.is_ready();
+        match self.registration.role {
+            PluginRole::Controller => {
+                info.controller_info =
+                    Some(controller_info(&self.client.controller_get_capabilities().await?));
+            }
+            PluginRole::Node => {
+                let set = self.client.node_get_capabilities().await?;
+                if let Some(node) = &mut info.node_info {
+                    node.requires_node_stage_volume = set.has(N::StageUnstageVolume);
+                    node.supports_stats = set.has(N::GetVolumeStats);
+                    node.supports_expand = set.has(N::ExpandVolume);
+                    node.supports_condition = set.has(N::VolumeCondition);
+                }
+            }
+        }
+        Ok(ready)
+    }
+}
+
+/// What is reported before anything was learned.
+pub(crate) fn blank(registration: &Registration, now: Time) -> CsiInfo {
+    CsiInfo {
+        plugin_id: registration.name.clone(),
+        alloc_id: registration.alloc.clone(),
+        healthy: false,
+        health_description: "initial fingerprint not completed".to_owned(),
+        update_time: now,
+        provider: registration.provider.clone(),
+        provider_version: registration.version.clone(),
+        ..Default::default()
+    }
+}
+
+fn controller_info(set: &CapabilitySet<C>) -> CsiControllerInfo {
+    CsiControllerInfo {
+        supports_create_delete: set.has(C::CreateDeleteVolume),
+        supports_attach_detach: set.has(C::PublishUnpublishVolume),
+        supports_list_volumes: set.has(C::ListVolumes),
+        supports_get_capacity: set.has(C::GetCapacity),
+        supports_create_delete_snapshot: set.has(C::CreateDeleteSnapshot),
+        supports_list_snapshots: set.has(C::ListSnapshots),
+        supports_clone: set.has(C::CloneVolume),
+        supports_read_only_attach: set.has(C::PublishReadonly),
+        supports_expand: set.has(C::ExpandVolume),
+        supports_list_volumes_attached_nodes: set.has(C::ListVolumesPublishedNodes),
+        supports_condition: set.has(C::VolumeCondition),
+        supports_get: set.has(C::GetVolume),
+    }
+}

@@ -1,0 +1,201 @@
+//! The ledger: which claim is mounted how far on this node (design sections 4.2 and 4.3). Pure.
+//!
+//! An entry is written before the first step and struck after the servers took the proof of the last one, so
+//! the users of a stage are derived from the entries and never counted.
+
+use caravan_types::PluginId;
+use caravan_types::volume::{AttachmentMode, ClaimId, MountProof, Usage};
+use caravan_volumes::paths::{PathError, VolumePaths, for_use};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// How far a claim got on this node. The order is the order of life; `Staging`, `Publishing` and
+/// `Unpublishing` are intents whose outcome is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum MountPhase {
+    /// The servers granted it; the plugin was not called yet.
+    #[default]
+    Granted,
+    /// Staging is about to begin or under way.
+    Staging,
+    /// Staged (or no stage is needed); publishing is about to begin or under way.
+    Publishing,
+    /// Published, with proof.
+    Mounted,
+    /// Unpublishing is about to begin or under way.
+    Unpublishing,
+    /// Nothing is published for the allocation.
+    Unpublished,
+    /// Nothing is staged, or others use the stage; the servers have not taken the proof yet.
+    Unstaged,
+}
+
+/// A claim on this node. Holds everything that its end needs; secrets are never in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ClaimEntry {
+    /// Volume and allocation.
+    pub(crate) claim: ClaimId,
+    /// Generation of the claim.
+    pub(crate) generation: u32,
+    /// Alias in the group.
+    pub(crate) alias: String,
+    /// Plugin.
+    pub(crate) plugin: PluginId,
+    /// The plugin's id of the volume.
+    pub(crate) external_id: String,
+    /// How it is used.
+    pub(crate) usage: Usage,
+    /// Plugin root on the host when the claim began.
+    pub(crate) host_root: PathBuf,
+    /// Plugin root as the plugin saw it then.
+    pub(crate) plugin_root: PathBuf,
+    /// Whether the plugin stages.
+    pub(crate) stages: bool,
+    /// How far it got.
+    pub(crate) phase: MountPhase,
+    /// The mount that was made.
+    pub(crate) proof: Option<MountProof>,
+}
+
+/// What stages are shared by: plugin root, volume and use, all by value.
+pub(crate) type StageKey = (PathBuf, ClaimVolume, Usage);
+type ClaimVolume = caravan_types::VolumeKey;
+
+impl ClaimEntry {
+    /// The stage that it uses.
+    pub(crate) fn stage(&self) -> StageKey {
+        (self.host_root.clone(), self.claim.volume.clone(), self.usage)
+    }
+    /// Whether it keeps its stage from being ended.
+    pub(crate) fn holds_stage(&self) -> bool {
+        self.stages && self.phase > MountPhase::Granted && self.phase < MountPhase::Unstaged
+    }
+    /// Whether the stage is known to have been made for it.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.stages && matches!(self.phase, MountPhase::Publishing | MountPhase::Mounted)
+    }
+    /// The places on the host. Fails for ids that would lead out of the plugin root.
+    pub(crate) fn on_host(&self) -> Result<VolumePaths, PathError> {
+        for_use(&self.host_root, &self.claim.volume, &self.usage, &self.claim.alloc)
+    }
+    /// The same places as the plugin sees them.
+    pub(crate) fn in_plugin(&self) -> Result<VolumePaths, PathError> {
+        for_use(&self.plugin_root, &self.claim.volume, &self.usage, &self.claim.alloc)
+    }
+}
+
+/// Whether what is published is a device.
+pub(crate) fn is_device(usage: Usage) -> bool {
+    usage.attachment_mode == AttachmentMode::BlockDevice
+}
+
+/// All claims on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    entries: BTreeMap<ClaimId, ClaimEntry>,
+}
+
+impl Ledger {
+    /// The ledger with these entries.
+    pub(crate) fn new(entries: impl IntoIterator<Item = ClaimEntry>) -> Self {
+        Self { entries: entries.into_iter().map(|e| (e.claim.clone(), e)).collect() }
+    }
+    /// The entry of a claim.
+    pub(crate) fn get(&self, claim: &ClaimId) -> Option<&ClaimEntry> {
+        self.entries.get(claim)
+    }
+    /// Writes an entry.
+    pub(crate) fn put(&mut self, entry: ClaimEntry) {
+        self.entries.insert(entry.claim.clone(), entry);
+    }
+    /// Strikes an entry.
+    pub(crate) fn remove(&mut self, claim: &ClaimId) {
+        self.entries.remove(claim);
+    }
+    /// All entries.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &ClaimEntry> {
+        self.entries.values()
+    }
+    /// Other claims that keep the stage of this one.
+    pub(crate) fn other_stage_users<'a>(
+        &'a self,
+        entry: &'a ClaimEntry,
+    ) -> impl Iterator<Item = &'a ClaimEntry> {
+        let stage = entry.stage();
+        self.entries.values().filter(move |e| e.claim != entry.claim && e.holds_stage() && e.stage() == stage)
+    }
+    /// Whether ending this claim may end its stage.
+    pub(crate) fn is_last_user(&self, entry: &ClaimEntry) -> bool {
+        self.other_stage_users(entry).next().is_none()
+    }
+    /// Whether another claim proves that the stage is there.
+    pub(crate) fn staged_by_another(&self, entry: &ClaimEntry) -> bool {
+        self.other_stage_users(entry).any(ClaimEntry::is_staged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::VolumeKey;
+    use caravan_types::volume::AccessMode;
+    use proptest::prelude::*;
+
+    fn entry(alloc: &str, phase: MountPhase) -> ClaimEntry {
+        ClaimEntry {
+            claim: ClaimId { volume: VolumeKey::new("default", "data"), alloc: alloc.into() },
+            usage: Usage {
+                read_only: false,
+                attachment_mode: AttachmentMode::FileSystem,
+                access_mode: AccessMode::MultiNodeMultiWriter,
+            },
+            host_root: "/var/csi/node/p".into(),
+            stages: true,
+            phase,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn equal_uses_share_a_stage_and_other_uses_do_not() {
+        let a = entry("a", MountPhase::Mounted);
+        let mut b = entry("b", MountPhase::Mounted);
+        let ledger = Ledger::new([a.clone(), b.clone()]);
+        assert!(!ledger.is_last_user(&a) && ledger.staged_by_another(&a));
+        b.usage.read_only = true;
+        let ledger = Ledger::new([a.clone(), b]);
+        assert!(ledger.is_last_user(&a) && !ledger.staged_by_another(&a));
+    }
+
+    const PHASES: [MountPhase; 7] = [
+        MountPhase::Granted,
+        MountPhase::Staging,
+        MountPhase::Publishing,
+        MountPhase::Mounted,
+        MountPhase::Unpublishing,
+        MountPhase::Unpublished,
+        MountPhase::Unstaged,
+    ];
+
+    proptest! {
+        /// However claims come and go, a stage is ended by exactly the last one that holds it.
+        #[test]
+        fn only_the_last_user_ends_the_stage(phases in prop::collection::vec(0usize..7, 1..6)) {
+            let entries: Vec<_> =
+                phases.iter().enumerate().map(|(n, p)| entry(&n.to_string(), PHASES[*p])).collect();
+            let mut ledger = Ledger::new(entries);
+            let mut left = ledger.entries().filter(|e| e.holds_stage()).count();
+            for claim in ledger.entries().map(|e| e.claim.clone()).collect::<Vec<_>>() {
+                let e = ledger.get(&claim).unwrap().clone();
+                if !e.holds_stage() {
+                    continue;
+                }
+                prop_assert_eq!(ledger.is_last_user(&e), left == 1);
+                ledger.put(ClaimEntry { phase: MountPhase::Unstaged, ..e });
+                left -= 1;
+            }
+        }
+    }
+}

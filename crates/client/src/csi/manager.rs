@@ -1,0 +1,228 @@
+//! One instance per plugin and role: made, replaced and removed as the registry says, fingerprinted into the
+//! node, and lent to whoever has a call to make.
+
+use super::CsiFault;
+use super::instance::{Instance, blank};
+use super::registry::{Key, Registration, Registry};
+use crate::clock::{self, Backoff};
+use crate::node::NodeState;
+use caravan_csi::{CsiClient, Deadlines};
+use caravan_types::plugin::{CsiInfo, PluginRole};
+use caravan_types::{PluginId, Time};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How often a plugin is asked again, and the registry compared with the instances.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// The plugins of this node. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Manager {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    node: NodeState,
+    deadlines: Deadlines,
+    instances: Mutex<HashMap<Key, Slot>>,
+    /// Grows with every change of an instance or of what it says.
+    version: watch::Sender<u64>,
+    tasks: TaskTracker,
+}
+
+#[derive(Debug)]
+struct Slot {
+    instance: Arc<Instance>,
+    info: CsiInfo,
+    end: CancellationToken,
+    /// Ask again now.
+    ask: Arc<Notify>,
+}
+
+/// A plugin and what it last said.
+#[derive(Clone, Debug)]
+pub(crate) struct Lent {
+    /// The plugin.
+    pub(crate) instance: Arc<Instance>,
+    /// What it said.
+    pub(crate) info: CsiInfo,
+}
+
+impl Manager {
+    /// A manager that does nothing until [`Manager::run`].
+    pub(crate) fn new(registry: Registry, node: NodeState, deadlines: Deadlines) -> Self {
+        let inner = Inner {
+            registry,
+            node,
+            deadlines,
+            instances: Mutex::default(),
+            version: watch::Sender::new(0),
+            tasks: TaskTracker::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The registry it follows.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
+    /// Follows the registry until cancelled.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut changes = self.inner.registry.changes();
+        let mut timer = tokio::time::interval(PERIOD);
+        loop {
+            self.follow(&cancel);
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                _ = timer.tick() => {}
+                // Also when some changes were missed: the whole is compared.
+                change = changes.recv() => if let Ok(change) = change {
+                    self.ask(&change.key);
+                }
+            }
+        }
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Has a plugin asked again now.
+    fn ask(&self, key: &Key) {
+        if let Some(slot) = self.lock().get(key) {
+            slot.ask.notify_one();
+        }
+    }
+
+    /// Makes the instances those of the registry.
+    fn follow(&self, cancel: &CancellationToken) {
+        let wanted = self.inner.registry.serving();
+        let mut instances = self.lock();
+        let mut gone = Vec::new();
+        instances.retain(|key, slot| {
+            let keep = wanted.get(key).is_some_and(|r| r.same_endpoint(&slot.instance.registration));
+            if !keep {
+                slot.end.cancel();
+                gone.push(key.clone());
+            }
+            keep
+        });
+        let mut changed = !gone.is_empty();
+        for (key, registration) in wanted {
+            gone.retain(|k| *k != key);
+            if instances.contains_key(&key) {
+                continue;
+            }
+            tracing::info!(plugin = %key.1, role = key.0.as_str(), alloc = %registration.alloc, "serving plugin");
+            let slot = self.start(key.clone(), registration, cancel);
+            instances.insert(key, slot);
+            changed = true;
+        }
+        drop(instances);
+        for key in gone {
+            tracing::info!(plugin = %key.1, role = key.0.as_str(), "plugin is gone");
+            self.inner.node.remove_plugin(key.0, &key.1);
+        }
+        if changed {
+            self.inner.version.send_modify(|v| *v += 1);
+        }
+    }
+
+    fn start(&self, key: Key, registration: Registration, cancel: &CancellationToken) -> Slot {
+        let client = CsiClient::new(&registration.socket, self.inner.deadlines);
+        let info = blank(&registration, Time(clock::now().0));
+        let instance = Arc::new(Instance { registration, client });
+        let (end, ask) = (cancel.child_token(), Arc::new(Notify::new()));
+        let this = self.clone();
+        let (looked_at, until, asked) = (Arc::clone(&instance), end.clone(), Arc::clone(&ask));
+        self.inner.tasks.spawn(async move { this.watch(key, looked_at, until, &asked).await });
+        Slot { instance, info, end, ask }
+    }
+
+    /// Asks the plugin at once and then in turns; while it does not answer well, more often.
+    async fn watch(&self, key: Key, instance: Arc<Instance>, end: CancellationToken, ask: &Notify) {
+        let mut basics = None;
+        let mut backoff = Backoff::new(Duration::from_millis(50), PERIOD);
+        loop {
+            let info = tokio::select! {
+                () = end.cancelled() => return,
+                info = instance.fingerprint(&mut basics, Time(clock::now().0)) => info,
+            };
+            let wait = match info.healthy {
+                true => {
+                    backoff.reset();
+                    PERIOD
+                }
+                false => backoff.delay(),
+            };
+            self.told(&key, &instance, info);
+            tokio::select! {
+                () = end.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+                () = ask.notified() => {}
+            }
+        }
+    }
+
+    fn told(&self, key: &Key, instance: &Arc<Instance>, info: CsiInfo) {
+        let mut instances = self.lock();
+        let Some(slot) = instances.get_mut(key).filter(|s| Arc::ptr_eq(&s.instance, instance)) else {
+            return;
+        };
+        if slot.info.same(&info) {
+            return;
+        }
+        slot.info = info.clone();
+        // Still under the lock: a successor's report can never be overwritten by this one.
+        self.inner.node.put_plugin(key.0, info);
+        drop(instances);
+        self.inner.version.send_modify(|v| *v += 1);
+    }
+
+    /// The plugin of a role once it has said what it can do, waiting for it at most so long. An unhealthy one is
+    /// lent too: releasing what it holds may still work.
+    pub(crate) async fn plugin(
+        &self,
+        role: PluginRole,
+        plugin: &PluginId,
+        patience: Duration,
+    ) -> Result<Lent, CsiFault> {
+        let key = (role, plugin.clone());
+        let mut version = self.inner.version.subscribe();
+        let ready = async {
+            loop {
+                version.borrow_and_update();
+                if let Some(lent) = self.ready(&key) {
+                    return lent;
+                }
+                if version.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::time::timeout(patience, ready).await.map_err(|_| CsiFault::NoPlugin {
+            role: role.as_str(),
+            plugin: plugin.to_string(),
+            reason: self
+                .lock()
+                .get(&key)
+                .map_or("it is not running on this node".to_owned(), |s| s.info.health_description.clone()),
+        })
+    }
+
+    fn ready(&self, key: &Key) -> Option<Lent> {
+        let instances = self.lock();
+        let slot = instances.get(key)?;
+        let told = slot.info.node_info.is_some() || slot.info.controller_info.is_some();
+        told.then(|| Lent { instance: Arc::clone(&slot.instance), info: slot.info.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
+        self.inner.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,139 @@
+//! CSI on a client: which plugins run here ([`registry`]), an instance for each ([`manager`]), their supervision
+//! as tasks ([`supervisor`]), and the volumes they mount ([`volumes`], with the [`ledger`]).
+
+mod controller;
+mod instance;
+pub(crate) mod ledger;
+pub(crate) mod manager;
+mod probe;
+pub(crate) mod registry;
+mod releases;
+mod reports;
+pub(crate) mod supervisor;
+pub(crate) mod volumes;
+
+pub(crate) use ledger::{ClaimEntry, Ledger};
+pub(crate) use manager::Manager;
+pub(crate) use registry::{Registrations, Registry};
+pub(crate) use volumes::VolumeManager;
+
+use caravan_csi::CsiError;
+use caravan_types::job::MountOptions;
+use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
+use std::path::PathBuf;
+
+/// Why something about CSI did not work on this node.
+#[derive(Debug, thiserror::Error)]
+pub enum CsiFault {
+    /// The plugin is not here.
+    #[error("{role} plugin '{plugin}' did not become ready: {reason}")]
+    NoPlugin {
+        /// `csi-controller` or `csi-node`.
+        role: &'static str,
+        /// Plugin id.
+        plugin: String,
+        /// What is known.
+        reason: String,
+    },
+    /// The plugin refused, or cannot be reached.
+    #[error("{source}")]
+    Plugin {
+        /// In the plugin's words.
+        #[from]
+        source: CsiError,
+    },
+    /// The modes of the request say nothing that CSI knows.
+    #[error("{0}")]
+    Mode(String),
+    /// A directory cannot be made, looked at or removed.
+    #[error("failed to {what} {}: {source}", path.display())]
+    Directory {
+        /// Verb phrase.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The kernel refused.
+    #[error("failed to {what}: {source}")]
+    Kernel {
+        /// Verb phrase.
+        what: &'static str,
+        /// Why.
+        source: caravan_sys::Error,
+    },
+    /// A path would leave its root.
+    #[error("{0}")]
+    Path(String),
+    /// An id cannot be part of a path.
+    #[error(transparent)]
+    Id(#[from] caravan_volumes::paths::PathError),
+    /// The plugin reported success, and the mount is not there.
+    #[error("the plugin reported success, but nothing is mounted at {}", .0.display())]
+    NotMounted(PathBuf),
+    /// The plugin reported success, and the mount is still there.
+    #[error("the plugin reported success, but {} is still mounted", .0.display())]
+    StillMounted(PathBuf),
+    /// The mount is not the one that was made.
+    #[error("volume \"{volume}\" is not mounted as it was published: {what}")]
+    Changed {
+        /// Volume id.
+        volume: String,
+        /// The difference.
+        what: String,
+    },
+    /// Nothing is known of the volume here.
+    #[error("No CSI Mount Point found for volume: {0}")]
+    Unknown(String),
+    /// The client state could not be written, so nothing was begun.
+    #[error("the ledger of mounts cannot be written")]
+    Ledger,
+    /// The client ends, or the caller gave up.
+    #[error("the operation was given up")]
+    GivenUp,
+}
+
+impl CsiFault {
+    /// Whether the same may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Plugin { source } => source.is_retryable(),
+            Self::NoPlugin { .. } | Self::StillMounted(_) | Self::Kernel { .. } | Self::Directory { .. } => {
+                true
+            }
+            _ => false,
+        }
+    }
+    /// Whether the plugin may have done what it was asked although it failed.
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::Plugin { source } if source.outcome_unknown())
+    }
+}
+
+/// The capability of a use, in the words of the CSI client.
+pub(crate) fn capability(
+    usage: Usage,
+    options: Option<&MountOptions>,
+) -> Result<caravan_csi::VolumeCapability, CsiFault> {
+    let attachment_mode = match usage.attachment_mode {
+        AttachmentMode::FileSystem => caravan_csi::AttachmentMode::FileSystem,
+        AttachmentMode::BlockDevice => caravan_csi::AttachmentMode::BlockDevice,
+        AttachmentMode::Unknown => {
+            return Err(CsiFault::Mode("unknown volume attachment mode: ".to_owned()));
+        }
+    };
+    let access_mode = match usage.access_mode {
+        AccessMode::SingleNodeReaderOnly => caravan_csi::AccessMode::SingleNodeReaderOnly,
+        AccessMode::SingleNodeWriter => caravan_csi::AccessMode::SingleNodeWriter,
+        AccessMode::MultiNodeReaderOnly => caravan_csi::AccessMode::MultiNodeReaderOnly,
+        AccessMode::MultiNodeSingleWriter => caravan_csi::AccessMode::MultiNodeSingleWriter,
+        AccessMode::MultiNodeMultiWriter => caravan_csi::AccessMode::MultiNodeMultiWriter,
+        AccessMode::Unknown => return Err(CsiFault::Mode("unknown volume access mode: ".to_owned())),
+    };
+    let mount = options.map_or_else(Default::default, |o| caravan_csi::MountOptions {
+        fs_type: o.fs_type.clone(),
+        mount_flags: o.mount_flags.clone().into(),
+    });
+    Ok(caravan_csi::VolumeCapability { access_mode, attachment_mode, mount })
+}

@@ -1,0 +1,226 @@
+//! Ending the use of volumes: unpublish, unstage when nobody else uses the stage, and the proofs of both. Tried
+//! until it is done; never given up while the client runs, and taken up again by the next one.
+
+use super::CsiFault;
+use super::ledger::{ClaimEntry, MountPhase, is_device};
+use super::volumes::{VolumeManager, is_published};
+use crate::clock::Backoff;
+use caravan_csi::{NodeUnpublishRequest, NodeUnstageRequest};
+use caravan_sys::mount::{Unmount, is_mount_point, unmount};
+use caravan_sys::mountinfo::MountTable;
+use caravan_types::AllocId;
+use caravan_types::plugin::PluginRole;
+use caravan_types::volume::ClaimId;
+use caravan_types::wire::{ClaimReportStep, NodeDetach};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// How long one try of a release waits for its plugin; it wakes as soon as the plugin is there.
+const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
+
+impl VolumeManager {
+    /// Ends the use of a volume in the background. Answers at once; asking twice is one release.
+    pub(crate) fn release(&self, claim: ClaimId) {
+        let newly = self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).insert(claim.clone());
+        if newly {
+            let this = self.clone();
+            self.inner.tasks.spawn(async move { this.release_until_done(claim).await });
+        }
+    }
+
+    /// Waits until nothing of these claims is published or staged, or the client ends.
+    pub(crate) async fn released(&self, claims: &[ClaimId]) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            let pending =
+                claims.iter().any(|c| self.entry(c).is_some_and(|e| e.phase < MountPhase::Unstaged));
+            if !pending {
+                return;
+            }
+            tokio::select! {
+                () = self.inner.cancel.cancelled() => return,
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Ends the use of a volume that the servers want back. What is in the ledger is ended as always; otherwise
+    /// the plugin is asked to end whatever it may hold, unless there is no trace of it here.
+    pub(crate) async fn detach(&self, request: NodeDetach) -> Result<(), CsiFault> {
+        if self.entry(&request.claim).is_none() {
+            let known = self.inner.plugins.plugin(PluginRole::Node, &request.plugin_id, Duration::ZERO).await;
+            let mut entry = ClaimEntry {
+                claim: request.claim.clone(),
+                generation: request.generation,
+                plugin: request.plugin_id,
+                external_id: request.external_volume_id,
+                usage: request.usage,
+                phase: MountPhase::Unstaged,
+                ..Default::default()
+            };
+            entry.on_host()?;
+            if let Ok(lent) = known {
+                entry.host_root.clone_from(&lent.instance.registration.host_root);
+                entry.plugin_root.clone_from(&lent.instance.registration.plugin_root);
+                entry.stages = lent.info.node_info.is_some_and(|n| n.requires_node_stage_volume);
+                let host = entry.on_host()?;
+                if [host.publish, host.staging].iter().any(|t| t.symlink_metadata().is_ok()) {
+                    entry.phase = MountPhase::Unpublishing;
+                }
+            }
+            self.write(entry).await?;
+        }
+        self.release(request.claim);
+        Ok(())
+    }
+
+    /// Compares ledger and mount table after a start: claims of allocations that are not here any more are
+    /// released, mounts that no claim knows are ended.
+    pub(crate) fn adopt(&self, is_live: impl Fn(&AllocId) -> bool) {
+        let entries: Vec<ClaimEntry> = self.lock().entries().cloned().collect();
+        for entry in entries.iter().filter(|e| !is_live(&e.claim.alloc) || e.phase > MountPhase::Mounted) {
+            tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "ending a left-over claim");
+            self.release(entry.claim.clone());
+        }
+        let places: Vec<_> = entries.iter().filter_map(|e| e.on_host().ok()).collect();
+        for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.phase == MountPhase::Mounted) {
+            // The last agent may have ended before the servers took it; they know it otherwise.
+            if let Some(proof) = entry.proof.clone() {
+                self.report(entry.claim.clone(), entry.generation, ClaimReportStep::Mounted { proof });
+            }
+        }
+        let known =
+            |path: &Path| places.iter().any(|p| path.starts_with(&p.publish) || path.starts_with(&p.staging));
+        let table = match MountTable::read() {
+            Ok(table) => table,
+            Err(error) => {
+                tracing::warn!(%error, "the mount table cannot be read; left-over mounts stay");
+                return;
+            }
+        };
+        for mount in table.under(&self.inner.csi_dir).rev() {
+            let ours = mount.target.iter().any(|part| part == "per-alloc" || part == "staging");
+            if ours && !known(&mount.target) {
+                tracing::warn!(path = %mount.target.display(), "ending a mount that no claim knows");
+                if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
+                    tracing::warn!(%error, "a left-over mount stays");
+                }
+            }
+        }
+    }
+
+    async fn release_until_done(&self, claim: ClaimId) {
+        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
+        let mut tries = 0;
+        loop {
+            let fault = tokio::select! {
+                () = self.inner.cancel.cancelled() => return,
+                result = self.release_once(&claim) => match result {
+                    Ok(()) => break,
+                    Err(fault) => fault,
+                },
+            };
+            tries += 1;
+            self.note("Unmount volume", &claim, Some(&fault));
+            let generation = self.entry(&claim).map_or(0, |e| e.generation);
+            tokio::select! {
+                () = self.inner.cancel.cancelled() => return,
+                () = async {
+                    self.inner.reports.failed(&claim, generation, fault.to_string(), tries).await;
+                    tokio::time::sleep(backoff.delay()).await;
+                } => {}
+            }
+        }
+        let Some(entry) = self.entry(&claim) else { return };
+        for step in [ClaimReportStep::Unpublished, ClaimReportStep::Unstaged] {
+            if self.inner.reports.deliver(&claim, entry.generation, step).await.is_err() {
+                return;
+            }
+        }
+        self.strike(&claim);
+        self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).remove(&claim);
+    }
+
+    async fn release_once(&self, claim: &ClaimId) -> Result<(), CsiFault> {
+        let _turn = self.turn(&claim.volume).await;
+        let Some(mut entry) = self.entry(claim) else { return Ok(()) };
+        if entry.phase == MountPhase::Unstaged {
+            return Ok(());
+        }
+        if entry.phase == MountPhase::Granted {
+            entry.phase = MountPhase::Unstaged;
+            return self.write(entry).await;
+        }
+        let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
+        let lent = self.inner.plugins.plugin(PluginRole::Node, &entry.plugin, PLUGIN_PATIENCE).await?;
+        let client = &lent.instance.client;
+        if entry.phase < MountPhase::Unpublished {
+            entry.phase = MountPhase::Unpublishing;
+            self.write(entry.clone()).await?;
+            let request =
+                NodeUnpublishRequest { volume_id: entry.external_id.clone(), target_path: inside.publish };
+            match client.node_unpublish(request).await {
+                // The volume is gone: what may still be mounted is looked at below.
+                Err(error) if error.is_not_found() => {}
+                other => other?,
+            }
+            if is_published(&host.publish, is_device(entry.usage)) {
+                return Err(CsiFault::StillMounted(host.publish));
+            }
+            clear(&host.publish, &entry.host_root)?;
+            entry.phase = MountPhase::Unpublished;
+            self.write(entry.clone()).await?;
+        }
+        if entry.stages && self.lock().is_last_user(&entry) {
+            let request = NodeUnstageRequest {
+                volume_id: entry.external_id.clone(),
+                staging_target_path: inside.staging,
+            };
+            match client.node_unstage(request).await {
+                Err(error) if error.is_not_found() => {}
+                other => other?,
+            }
+            let staging = host.staging;
+            if is_mount_point(&staging).unwrap_or_else(|e| !e.is_not_found()) {
+                return Err(CsiFault::StillMounted(staging));
+            }
+            clear(&staging, &entry.host_root).or_else(|fault| match fault {
+                // The plugin keeps something of its own there: it is the plugin's to remove.
+                CsiFault::Directory { ref source, .. } if source.kind() == ErrorKind::DirectoryNotEmpty => {
+                    Ok(())
+                }
+                other => Err(other),
+            })?;
+        }
+        entry.phase = MountPhase::Unstaged;
+        entry.proof = None;
+        self.write(entry).await?;
+        self.note("Unmount volume", claim, None);
+        Ok(())
+    }
+}
+
+/// Removes what the plugin left of a path, and the directories above it that are empty now, up to the root.
+fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
+    let gone = |result: std::io::Result<()>| match result {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let removed = match path.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => gone(std::fs::remove_dir(path)),
+        Ok(_) => gone(std::fs::remove_file(path)),
+        Err(error) => gone(Err(error)),
+    };
+    removed.map_err(|source| CsiFault::Directory { what: "remove", path: path.to_owned(), source })?;
+    let above = path.ancestors().skip(1).take_while(|p| p.starts_with(root) && *p != root);
+    for dir in above {
+        // Another claim uses the rest.
+        if std::fs::remove_dir(dir).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! The hook of tasks that are CSI plugins (`storage` section 1): directories, mounts and environment before the
+//! task, registration once it answers, health while it runs.
+
+use super::CsiFault;
+use super::probe;
+use super::registry::{Registration, Registry};
+use crate::clock;
+use caravan_csi::{CsiClient, Deadlines};
+use caravan_drivers::{FsIsolation as Isolation, Mount, Propagation};
+use caravan_types::alloc::{TaskEvent, event};
+use caravan_types::job::{CsiPluginConfig, CsiPluginType};
+use caravan_types::plugin::PluginRole;
+use caravan_types::{AllocId, Nanos};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const SOCKET: &str = "csi.sock";
+/// Where the plugin finds its staging and publish root when it is not at a fixed place.
+const BASE_VARIABLE: &str = "CARAVAN_CSI_STAGE_PUBLISH_BASE_DIR";
+
+/// A task that is a plugin: everything that follows from its block and its allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PluginTask {
+    alloc: AllocId,
+    config: CsiPluginConfig,
+    socket_dir: PathBuf,
+    host_root: PathBuf,
+    isolation: Isolation,
+}
+
+impl PluginTask {
+    /// Plans a plugin task below the directory of CSI things.
+    pub(crate) fn plan(
+        csi_dir: &Path,
+        alloc: &AllocId,
+        config: &CsiPluginConfig,
+        isolation: Isolation,
+    ) -> Self {
+        let mut config = config.clone();
+        let or = |text: &mut String, default: &str| {
+            if text.is_empty() {
+                default.clone_into(text);
+            }
+        };
+        or(&mut config.mount_dir, "/csi");
+        or(&mut config.stage_publish_base_dir, "/local/csi");
+        if config.health_timeout == Nanos::ZERO {
+            config.health_timeout = Nanos::from_secs(30);
+        }
+        Self {
+            alloc: alloc.clone(),
+            socket_dir: csi_dir.join("plugins").join(alloc.as_str()),
+            host_root: csi_dir.join(config.kind.as_str()).join(config.id.as_str()),
+            isolation,
+            config,
+        }
+    }
+
+    /// Plugin id.
+    pub(crate) fn id(&self) -> &caravan_types::PluginId {
+        &self.config.id
+    }
+
+    /// The socket on the host.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.socket_dir.join(SOCKET)
+    }
+
+    /// The plugin root as the plugin sees it. A task without a root of its own sees the host's.
+    pub(crate) fn plugin_root(&self) -> PathBuf {
+        match self.isolation {
+            Isolation::None => self.host_root.clone(),
+            Isolation::Chroot | Isolation::Image => PathBuf::from(&self.config.stage_publish_base_dir),
+        }
+    }
+
+    /// Whether it mounts for others, which takes privileges.
+    pub(crate) fn mounts_volumes(&self) -> bool {
+        self.config.kind.has_node()
+    }
+
+    /// Makes the directories and removes the socket of an earlier run: connecting to it would only fail, and
+    /// many plugins cannot bind where a socket is left.
+    pub(crate) fn prepare(&self) -> Result<(), CsiFault> {
+        for (dir, what) in
+            [(&self.host_root, "create mount point"), (&self.socket_dir, "create socket mount point")]
+        {
+            caravan_sys::files::private_dir(dir).map_err(|source| CsiFault::Kernel { what, source })?;
+        }
+        let socket = self.socket();
+        match std::fs::remove_file(&socket) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(CsiFault::Directory { what: "remove stale socket", path: socket, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the socket directory when the allocation is over. Stages and targets are left to their owners.
+    pub(crate) fn clean(&self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.socket_dir)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.socket_dir.display(), %error, "a socket directory stays");
+        }
+    }
+
+    /// What the task must see of the host.
+    pub(crate) fn mounts(&self) -> Vec<Mount> {
+        if self.isolation == Isolation::None {
+            return Vec::new();
+        }
+        let shared = |host: &Path, task: &str| Mount {
+            host_path: host.to_owned(),
+            task_path: task.into(),
+            read_only: false,
+            propagation: Propagation::Bidirectional,
+        };
+        let devices = Mount {
+            host_path: "/dev".into(),
+            task_path: "/dev".into(),
+            read_only: false,
+            propagation: Propagation::Private,
+        };
+        vec![
+            shared(&self.socket_dir, &self.config.mount_dir),
+            shared(&self.host_root, &self.config.stage_publish_base_dir),
+            devices,
+        ]
+    }
+
+    /// Adds what the plugin must be told, unless the job file told it.
+    pub(crate) fn add_env(&self, env: &mut BTreeMap<String, String>) {
+        let endpoint = match self.isolation {
+            Isolation::None => format!("unix://{}", self.socket().display()),
+            Isolation::Chroot | Isolation::Image => format!("unix://{}/{SOCKET}", self.config.mount_dir),
+        };
+        env.entry("CSI_ENDPOINT".to_owned()).or_insert(endpoint);
+        env.entry(BASE_VARIABLE.to_owned()).or_insert_with(|| self.plugin_root().display().to_string());
+    }
+
+    /// The roles that it registers.
+    pub(crate) fn roles(&self) -> Vec<PluginRole> {
+        roles(self.config.kind)
+    }
+
+    /// How long the first contact may take.
+    fn patience(&self) -> Duration {
+        self.config.health_timeout.to_std()
+    }
+
+    /// In the words of the event that announces a restart.
+    pub(crate) fn restart_reason(&self) -> String {
+        format!(
+            "CSI plugin did not become healthy before configured {} health timeout",
+            self.config.health_timeout
+        )
+    }
+}
+
+/// The roles of a type, the controller first.
+pub(crate) fn roles(kind: CsiPluginType) -> Vec<PluginRole> {
+    let mut roles = Vec::new();
+    if kind.has_controller() {
+        roles.push(PluginRole::Controller);
+    }
+    if kind.has_node() {
+        roles.push(PluginRole::Node);
+    }
+    roles
+}
+
+/// Registers the plugin once it answers and watches its health; returns, with the reason, only when it did not
+/// answer in time. Dropping the future ends the watch and leaves the registrations.
+pub(crate) async fn supervise(
+    plugin: &PluginTask,
+    registry: &Registry,
+    deadlines: Deadlines,
+    emit: impl Fn(TaskEvent),
+) -> String {
+    let client = CsiClient::new(plugin.socket(), deadlines);
+    let told_before = plugin.roles().iter().all(|role| {
+        registry.of_alloc(&(*role, plugin.id().clone()), &plugin.alloc).is_some_and(|r| r.healthy)
+    });
+    let info = match probe::first_contact(&client, plugin.patience()).await {
+        Ok(info) => info,
+        Err(why) => {
+            let words = format!("Error: {why}");
+            emit(TaskEvent::new(event::PLUGIN_UNHEALTHY, clock::now()).message(words));
+            set_health(plugin, registry, false).await;
+            return why;
+        }
+    };
+    for role in plugin.roles() {
+        let registration = Registration {
+            role,
+            name: plugin.id().clone(),
+            alloc: plugin.alloc.clone(),
+            kind: plugin.config.kind,
+            provider: info.name.clone(),
+            version: info.vendor_version.clone(),
+            socket: plugin.socket(),
+            host_root: plugin.host_root.clone(),
+            plugin_root: plugin.plugin_root(),
+            healthy: true,
+        };
+        registry.register(registration).await;
+    }
+    let healthy_event =
+        || TaskEvent::new(event::PLUGIN_HEALTHY, clock::now()).message(format!("plugin: {}", plugin.id()));
+    // After a restart of the agent nothing changed for the plugin.
+    if !told_before {
+        emit(healthy_event());
+    }
+    let mut healthy = true;
+    loop {
+        match probe::next_change(&client, healthy).await {
+            Ok(()) => {
+                healthy = true;
+                emit(healthy_event());
+            }
+            Err(why) => {
+                healthy = false;
+                let words = format!("Error: {why}");
+                emit(TaskEvent::new(event::PLUGIN_UNHEALTHY, clock::now()).message(words));
+            }
+        }
+        set_health(plugin, registry, healthy).await;
+    }
+}
+
+/// Notes the health of everything the plugin registered.
+pub(crate) async fn set_health(plugin: &PluginTask, registry: &Registry, healthy: bool) {
+    for role in plugin.roles() {
+        registry.set_health(&(role, plugin.id().clone()), &plugin.alloc, healthy).await;
+    }
+}
+
+/// Takes back everything the plugin registered: exactly its own name, roles and allocation.
+pub(crate) async fn deregister(plugin: &PluginTask, registry: &Registry) {
+    for role in plugin.roles() {
+        registry.deregister(&(role, plugin.id().clone()), &plugin.alloc).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(kind: CsiPluginType, isolation: Isolation) -> PluginTask {
+        let config = CsiPluginConfig { id: "disk".into(), kind, ..Default::default() };
+        PluginTask::plan(Path::new("/state/csi"), &"a1".into(), &config, isolation)
+    }
+
+    #[test]
+    fn an_isolated_plugin_gets_its_directories_mounted() {
+        let plugin = plan(CsiPluginType::Node, Isolation::Chroot);
+        let mounts = plugin.mounts();
+        let pairs: Vec<_> =
+            mounts.iter().map(|m| (m.host_path.to_str().unwrap(), m.task_path.to_str().unwrap())).collect();
+        assert_eq!(
+            pairs,
+            [("/state/csi/plugins/a1", "/csi"), ("/state/csi/node/disk", "/local/csi"), ("/dev", "/dev")]
+        );
+        assert_eq!(plugin.plugin_root(), Path::new("/local/csi"));
+        let mut env = BTreeMap::new();
+        plugin.add_env(&mut env);
+        assert_eq!(env["CSI_ENDPOINT"], "unix:///csi/csi.sock");
+    }
+
+    #[test]
+    fn a_plugin_on_the_host_gets_the_hosts_paths() {
+        let plugin = plan(CsiPluginType::Monolith, Isolation::None);
+        assert!(plugin.mounts().is_empty());
+        assert_eq!(plugin.plugin_root(), Path::new("/state/csi/monolith/disk"));
+        let mut env = BTreeMap::from([("CSI_ENDPOINT".to_owned(), "tcp://x".to_owned())]);
+        plugin.add_env(&mut env);
+        assert_eq!(env["CSI_ENDPOINT"], "tcp://x", "the job file has the last word");
+        assert_eq!(env[BASE_VARIABLE], "/state/csi/monolith/disk");
+    }
+
+    #[test]
+    fn a_monolith_registers_twice() {
+        assert_eq!(roles(CsiPluginType::Monolith), [PluginRole::Controller, PluginRole::Node]);
+        assert_eq!(roles(CsiPluginType::Node), [PluginRole::Node]);
+    }
+}

@@ -1,0 +1,340 @@
+//! Mounting volumes: per volume in order, each intent in the ledger before its call and each proof after it.
+//! Ending them is in [`super::releases`].
+
+use super::ledger::{ClaimEntry, Ledger, MountPhase, is_device};
+use super::manager::{Lent, Manager};
+use super::reports::Reports;
+use super::{CsiFault, capability};
+use crate::node::NodeState;
+use crate::servers::Servers;
+use crate::state::{Identity, Store};
+use caravan_csi::{NodePublishRequest, NodeStageRequest};
+use caravan_sys::mount::{is_mount_point, mount_identity};
+use caravan_types::plugin::PluginRole;
+use caravan_types::volume::{ClaimId, MountProof};
+use caravan_types::wire::{ClaimGrant, ClaimReportStep};
+use caravan_types::{PluginId, VolumeKey};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedMutexGuard, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long an operation waits for its plugin (`storage` section 3.1).
+const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The volumes of this node. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumeManager {
+    pub(super) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    store: Store,
+    node: NodeState,
+    pub(super) plugins: Manager,
+    pub(super) reports: Reports,
+    /// Where the plugin roots are.
+    pub(super) csi_dir: PathBuf,
+    ledger: Mutex<Ledger>,
+    turns: Mutex<HashMap<VolumeKey, Arc<tokio::sync::Mutex<()>>>>,
+    pub(super) releasing: Mutex<HashSet<ClaimId>>,
+    /// Grows with every change of the ledger.
+    changes: watch::Sender<u64>,
+    pub(super) cancel: CancellationToken,
+    pub(super) tasks: TaskTracker,
+}
+
+/// What a volume manager works with.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// Where the ledger is kept.
+    pub(crate) store: Store,
+    /// Where events go.
+    pub(crate) node: NodeState,
+    /// Plugins.
+    pub(crate) plugins: Manager,
+    /// Who takes the proofs.
+    pub(crate) servers: Arc<dyn Servers>,
+    /// Who gives them.
+    pub(crate) identity: Arc<Identity>,
+    /// Where the plugin roots are.
+    pub(crate) csi_dir: PathBuf,
+    /// Ends everything that is under way.
+    pub(crate) cancel: CancellationToken,
+}
+
+impl VolumeManager {
+    /// With the ledger as it was stored.
+    pub(crate) fn new(ledger: Ledger, parts: Parts) -> Self {
+        let reports = Reports::new(parts.servers, parts.identity, parts.cancel.clone());
+        let inner = Inner {
+            store: parts.store,
+            node: parts.node,
+            plugins: parts.plugins,
+            reports,
+            csi_dir: parts.csi_dir,
+            ledger: Mutex::new(ledger),
+            turns: Mutex::default(),
+            releasing: Mutex::default(),
+            changes: watch::Sender::new(0),
+            cancel: parts.cancel,
+            tasks: TaskTracker::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Waits until nothing is under way any more, after it was cancelled.
+    pub(crate) async fn ended(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: steps
+    /// that are known to be done are skipped, steps whose outcome is unknown are called again (CSI, every call
+    /// is idempotent).
+    pub(crate) async fn mount(&self, grant: &ClaimGrant) -> Result<MountProof, CsiFault> {
+        let claim = &grant.claim;
+        if self.entry(&claim.id).is_none_or(|e| e.generation != claim.generation) {
+            // Known before anything else: whatever becomes of this, the claim is handed back.
+            let entry = ClaimEntry {
+                claim: claim.id.clone(),
+                generation: claim.generation,
+                alias: claim.alias.clone(),
+                plugin: claim.plugin_id.clone(),
+                external_id: grant.external_volume_id.clone(),
+                usage: claim.usage(),
+                ..Default::default()
+            };
+            self.write(entry).await?;
+        }
+        let _turn = self.turn(&claim.id.volume).await;
+        let lent = self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE).await?;
+        let registration = &lent.instance.registration;
+        let stages = lent.info.node_info.as_ref().is_some_and(|n| n.requires_node_stage_volume);
+        let known = self.entry(&claim.id);
+        let entry = ClaimEntry {
+            claim: claim.id.clone(),
+            generation: claim.generation,
+            alias: claim.alias.clone(),
+            plugin: claim.plugin_id.clone(),
+            external_id: grant.external_volume_id.clone(),
+            usage: claim.usage(),
+            host_root: registration.host_root.clone(),
+            plugin_root: registration.plugin_root.clone(),
+            stages,
+            phase: MountPhase::Staging,
+            proof: None,
+        };
+        entry.on_host()?;
+        if let Some(known) = known
+            && known.phase == MountPhase::Mounted
+            && known.generation == entry.generation
+            && check(&known).is_ok()
+        {
+            return known.proof.ok_or(CsiFault::Ledger);
+        }
+        self.write(entry.clone()).await?;
+        let result = self.stage_and_publish(grant, &lent, entry).await;
+        self.note("Mount volume", &claim.id, result.as_ref().err());
+        let proof = result?;
+        self.report(claim.id.clone(), claim.generation, ClaimReportStep::Mounted { proof: proof.clone() });
+        Ok(proof)
+    }
+
+    /// Delivers a step in the background.
+    pub(crate) fn report(&self, claim: ClaimId, generation: u32, step: ClaimReportStep) {
+        let this = self.clone();
+        self.inner.tasks.spawn(async move {
+            // Undelivered means that the client ends; the next one reports it again.
+            let _ = this.inner.reports.deliver(&claim, generation, step).await;
+            if this.entry(&claim).is_none() {
+                this.inner.reports.forget(&claim);
+            }
+        });
+    }
+
+    async fn stage_and_publish(
+        &self,
+        grant: &ClaimGrant,
+        lent: &Lent,
+        mut entry: ClaimEntry,
+    ) -> Result<MountProof, CsiFault> {
+        let capability = capability(entry.usage, grant.mount_options.as_ref())?;
+        let client = &lent.instance.client;
+        let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
+        if entry.stages {
+            make_dir(&entry.host_root, &host.staging, "create staging directory")?;
+            let there = self.lock().staged_by_another(&entry)
+                && (is_device(entry.usage)
+                    || is_mount_point(&host.staging).map_err(kernel("look at the stage"))?);
+            if !there {
+                client
+                    .node_stage(NodeStageRequest {
+                        volume_id: entry.external_id.clone(),
+                        publish_context: grant.claim.publish_context.clone(),
+                        staging_target_path: inside.staging.clone(),
+                        capability: capability.clone(),
+                        secrets: grant.secrets.expose().clone().into(),
+                        context: grant.volume_context.clone(),
+                    })
+                    .await?;
+            }
+        }
+        entry.phase = MountPhase::Publishing;
+        self.write(entry.clone()).await?;
+        make_dir(&entry.host_root, &host.alloc_dir, "create allocation directory")?;
+        let target = host.publish;
+        client
+            .node_publish(NodePublishRequest {
+                volume_id: entry.external_id.clone(),
+                publish_context: grant.claim.publish_context.clone(),
+                staging_target_path: entry.stages.then(|| inside.staging.clone()),
+                target_path: inside.publish,
+                capability,
+                readonly: entry.usage.read_only,
+                secrets: grant.secrets.expose().clone().into(),
+                context: grant.volume_context.clone(),
+            })
+            .await?;
+        // Success without a mount happens when the plugin's mounts do not reach the host.
+        if !is_published(&target, is_device(entry.usage)) {
+            return Err(CsiFault::NotMounted(target));
+        }
+        let proof = proof(&target)?;
+        entry.phase = MountPhase::Mounted;
+        entry.proof = Some(proof.clone());
+        self.write(entry).await?;
+        Ok(proof)
+    }
+
+    /// The proof of a claim whose mount is there, exactly as it was made.
+    pub(crate) fn mounted(&self, claim: &ClaimId) -> Option<MountProof> {
+        let entry = self.entry(claim)?;
+        (entry.phase == MountPhase::Mounted && check(&entry).is_ok()).then_some(entry.proof).flatten()
+    }
+
+    /// The mount of a claim, compared with its proof: before every start of a task that uses it.
+    pub(crate) fn verify(&self, claim: &ClaimId, alias: &str) -> Result<PathBuf, CsiFault> {
+        let entry = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted);
+        let entry = entry.ok_or_else(|| CsiFault::Unknown(alias.to_owned()))?;
+        check(&entry)?;
+        Ok(entry.on_host()?.publish)
+    }
+
+    /// Whether a plugin root still holds a volume for a live or ending allocation.
+    pub(crate) fn uses_plugin(&self, plugin: &PluginId) -> usize {
+        let called = |e: &&ClaimEntry| e.phase > MountPhase::Granted && e.phase < MountPhase::Unstaged;
+        self.lock().entries().filter(|e| e.plugin == *plugin).filter(called).count()
+    }
+
+    /// Watches the ledger.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
+    /// The claims of an allocation.
+    pub(crate) fn claims_of(&self, alloc: &caravan_types::AllocId) -> Vec<ClaimId> {
+        self.lock().entries().filter(|e| e.claim.alloc == *alloc).map(|e| e.claim.clone()).collect()
+    }
+
+    /// Waits for the turn on a volume: one operation at a time, also across plugins.
+    pub(super) async fn turn(&self, volume: &VolumeKey) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, t| Arc::strong_count(t) > 1);
+            Arc::clone(turns.entry(volume.clone()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    pub(super) fn entry(&self, claim: &ClaimId) -> Option<ClaimEntry> {
+        self.lock().get(claim).cloned()
+    }
+
+    /// Writes an entry; durable when this returns.
+    pub(super) async fn write(&self, entry: ClaimEntry) -> Result<(), CsiFault> {
+        let written = {
+            let mut ledger = self.lock();
+            let written = self.inner.store.put_claim(&entry);
+            ledger.put(entry);
+            written
+        };
+        self.inner.changes.send_modify(|v| *v += 1);
+        written.done().await.map_err(|_| CsiFault::Ledger)
+    }
+
+    pub(super) fn strike(&self, claim: &ClaimId) {
+        let mut ledger = self.lock();
+        self.inner.store.remove_claim(claim).later();
+        ledger.remove(claim);
+        drop(ledger);
+        self.inner.reports.forget(claim);
+        self.inner.changes.send_modify(|v| *v += 1);
+    }
+
+    pub(super) fn note(&self, message: &str, claim: &ClaimId, fault: Option<&CsiFault>) {
+        let mut details = BTreeMap::from([
+            ("volume_id".to_owned(), claim.volume.id.to_string()),
+            ("success".to_owned(), fault.is_none().to_string()),
+        ]);
+        if let Some(fault) = fault {
+            details.insert("error".to_owned(), fault.to_string());
+            tracing::warn!(volume = %claim.volume, alloc = %claim.alloc, %fault, "{message} failed");
+        }
+        self.inner.node.event("Storage", message, details);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.inner.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn kernel(what: &'static str) -> impl FnOnce(caravan_sys::Error) -> CsiFault {
+    move |source| CsiFault::Kernel { what, source }
+}
+
+/// Makes a directory with mode 0700 below a root, and makes sure that it really lies there.
+fn make_dir(root: &Path, dir: &Path, what: &'static str) -> Result<(), CsiFault> {
+    let fault = |source| CsiFault::Directory { what, path: dir.to_owned(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fault)?;
+    let (real_root, real) = (root.canonicalize().map_err(fault)?, dir.canonicalize().map_err(fault)?);
+    if real.starts_with(&real_root) {
+        return Ok(());
+    }
+    Err(CsiFault::Path(format!("{} is not below the plugin root {}", real.display(), real_root.display())))
+}
+
+pub(super) fn is_published(target: &Path, device: bool) -> bool {
+    let is_device = || std::fs::symlink_metadata(target).is_ok_and(|m| m.file_type().is_block_device());
+    // What cannot be looked at (a dead file system) counts as mounted: it must be ended, not removed.
+    is_mount_point(target).unwrap_or_else(|e| !e.is_not_found()) || (device && is_device())
+}
+
+fn proof(target: &Path) -> Result<MountProof, CsiFault> {
+    let identity = mount_identity(target).map_err(kernel("look at the mount"))?;
+    Ok(MountProof {
+        path: target.display().to_string(),
+        device: identity.device.to_string(),
+        mount_id: identity.mount_id,
+    })
+}
+
+/// Compares the mount of an entry with its proof.
+fn check(entry: &ClaimEntry) -> Result<(), CsiFault> {
+    let changed = |what: String| CsiFault::Changed { volume: entry.claim.volume.id.to_string(), what };
+    let Some(made) = &entry.proof else { return Err(changed("there is no proof of its mount".to_owned())) };
+    let target = entry.on_host()?.publish;
+    if !is_published(&target, is_device(entry.usage)) {
+        return Err(changed(format!("nothing is mounted at {}", target.display())));
+    }
+    let found = proof(&target)?;
+    if found.device != made.device || found.mount_id != made.mount_id {
+        return Err(changed(format!("another mount took its place at {}", target.display())));
+    }
+    Ok(())
+}

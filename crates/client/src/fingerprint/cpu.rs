@@ -1,0 +1,94 @@
+//! Processors.
+
+use std::collections::BTreeMap;
+
+/// What `/proc/cpuinfo` tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cpu {
+    /// Threads of execution.
+    pub(super) cores: u32,
+    /// Clock in MHz, the highest known.
+    pub(super) mhz: i64,
+    model: String,
+}
+
+/// Used where a machine does not tell its clock, so that work can still be placed.
+const UNKNOWN_MHZ: i64 = 1000;
+
+/// Parses `/proc/cpuinfo`; `max_khz` is `cpuinfo_max_freq`, empty where there is none.
+pub(super) fn parse(cpuinfo: &str, max_khz: &str) -> Cpu {
+    let mut cpu = Cpu::default();
+    let mut mhz = 0;
+    for line in cpuinfo.lines() {
+        let Some((key, value)) = line.split_once(':') else { continue };
+        let value = value.trim();
+        match key.trim() {
+            "processor" => cpu.cores += 1,
+            "model name" if cpu.model.is_empty() => value.clone_into(&mut cpu.model),
+            "cpu MHz" => mhz = mhz.max(whole(value)),
+            _ => {}
+        }
+    }
+    let max = max_khz.parse::<i64>().unwrap_or(0) / 1000;
+    cpu.cores = cpu.cores.max(1);
+    cpu.mhz = match max.max(mhz) {
+        0 => UNKNOWN_MHZ,
+        known => known,
+    };
+    cpu
+}
+
+fn whole(number: &str) -> i64 {
+    number.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+impl Cpu {
+    pub(super) fn add_attributes(&self, total: i64, reserved: i64, to: &mut BTreeMap<String, String>) {
+        let arch = go_arch(std::env::consts::ARCH);
+        for (key, value) in [
+            ("arch", arch.to_owned()),
+            ("cpu.arch", arch.to_owned()),
+            ("cpu.frequency", self.mhz.to_string()),
+            ("cpu.modelname", self.model.clone()),
+            ("cpu.numcores", self.cores.to_string()),
+            ("cpu.reservablecores", self.cores.to_string()),
+            ("cpu.totalcompute", total.to_string()),
+            ("cpu.usablecompute", (total - reserved).max(0).to_string()),
+        ] {
+            to.insert(key.to_owned(), value);
+        }
+    }
+}
+
+/// The names that job files use are those of Go.
+fn go_arch(arch: &str) -> &str {
+    match arch {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TWO: &str = "processor\t: 0\nmodel name\t: Fast One\ncpu MHz\t\t: 2499.998\n\nprocessor\t: 1\ncpu MHz\t\t: 2600.5\n";
+
+    #[test]
+    fn cores_and_the_highest_clock_count() {
+        let cpu = parse(TWO, "");
+        assert_eq!((cpu.cores, cpu.mhz, cpu.model.as_str()), (2, 2600, "Fast One"));
+        assert_eq!(parse(TWO, "3000000").mhz, 3000);
+        assert_eq!(parse("", ""), Cpu { cores: 1, mhz: UNKNOWN_MHZ, model: String::new() });
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_parses(text in ".*", khz in ".*") {
+            prop_assert!(parse(&text, &khz).mhz > 0);
+        }
+    }
+}

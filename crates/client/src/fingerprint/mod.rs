@@ -1,0 +1,97 @@
+//! What a node is and has, told in the reference's attribute names (`http-api` section 5.4).
+//!
+//! Parsers are pure; [`read`] does the reading. Whatever cannot be read is left out and logged, since a node
+//! without one attribute is better than none.
+
+mod cpu;
+mod host;
+mod network;
+
+use crate::config::ClientConfig;
+use crate::state::Identity;
+use caravan_types::node::{Eligibility, Node, NodeCpu, NodeDisk, NodeMemory, NodeResources, NodeStatus};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const MIB: i64 = 1024 * 1024;
+
+/// The node without its drivers and plugins.
+pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
+    let mut attributes = BTreeMap::new();
+    let cpu = cpu::parse(
+        &text("/proc/cpuinfo"),
+        text("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").trim(),
+    );
+    let found = i64::from(cpu.cores) * cpu.mhz;
+    let shares = config.cpu_total_compute.unwrap_or(found);
+    let reserved = config.reserved.cpu.cpu_shares;
+    cpu.add_attributes(shares, reserved, &mut attributes);
+    host::add_attributes(config, &mut attributes);
+
+    let memory = host::memory_bytes(&text("/proc/meminfo"));
+    attributes.insert("memory.totalbytes".to_owned(), memory.to_string());
+    let memory_mb = config.memory_total_mb.unwrap_or(memory / MIB);
+
+    let disk = host::disk(&config.alloc_dir).unwrap_or_default();
+    attributes.insert("unique.storage.volume".to_owned(), disk.volume.clone());
+    attributes.insert("unique.storage.bytestotal".to_owned(), disk.total.to_string());
+    attributes.insert("unique.storage.bytesfree".to_owned(), disk.free.to_string());
+    let total_mb = config.disk_total_mb.unwrap_or(disk.total / MIB);
+    let disk_mb = config.disk_free_mb.unwrap_or((disk.free / MIB).min(total_mb));
+
+    let network = network::read(config);
+    if let Some(ip) = network.addresses.first() {
+        attributes.insert("unique.network.ip-address".to_owned(), ip.to_string());
+    }
+    if !config.advertise_http.is_empty() {
+        attributes.insert("nomad.advertise.address".to_owned(), config.advertise_http.clone());
+        attributes.insert("unique.advertise.address".to_owned(), config.advertise_http.clone());
+    }
+    let (min_port, max_port) = config.dynamic_ports;
+    let node_resources = NodeResources {
+        cpu: NodeCpu {
+            cpu_shares: shares,
+            total_cpu_cores: cpu.cores,
+            reservable_cpu_cores: (0..u16::try_from(cpu.cores).unwrap_or(u16::MAX)).collect(),
+        },
+        memory: NodeMemory { memory_mb },
+        disk: NodeDisk { disk_mb },
+        node_networks: network.node_networks(),
+        networks: network.networks(),
+        min_dynamic_port: i64::from(min_port),
+        max_dynamic_port: i64::from(max_port),
+        ..Default::default()
+    };
+    Node {
+        id: identity.node_id.clone(),
+        secret_id: identity.secret.clone(),
+        datacenter: config.datacenter.clone(),
+        name: config.node_name.clone(),
+        cgroup_parent: config.cgroup_parent.clone(),
+        http_addr: config.advertise_http.clone(),
+        attributes,
+        node_resources,
+        reserved_resources: config.reserved.clone(),
+        meta: config.meta.clone(),
+        node_class: config.node_class.clone(),
+        node_pool: config.node_pool.clone(),
+        scheduling_eligibility: match config.default_ineligible {
+            true => Eligibility::Ineligible,
+            false => Eligibility::Eligible,
+        },
+        status: NodeStatus::Ready,
+        host_volumes: config.host_volumes.clone(),
+        host_networks: config.host_networks.clone(),
+        node_max_allocs: config.node_max_allocs,
+        ..Default::default()
+    }
+}
+
+/// The content of a small file; empty where there is none.
+fn text(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    std::fs::read_to_string(path).unwrap_or_else(|error| {
+        tracing::debug!(path = %path.display(), %error, "cannot be read for the node's attributes");
+        String::new()
+    })
+}

@@ -1,0 +1,58 @@
+//! Waiting for a directory to change (inotify(7)).
+
+use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// Looks again after so long where the kernel gives no notice (no watches left, a remote file system).
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// A watch on a directory.
+#[derive(Debug)]
+pub(super) struct Watch {
+    notice: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Watch {
+    /// Watches from now on: look first after this.
+    pub(super) fn on(dir: &Path) -> Self {
+        #[expect(
+            deprecated,
+            reason = "the replacement is unsafe for the sake of types that close early, which an OwnedFd never does"
+        )]
+        let register = |fd: OwnedFd| AsyncFd::new(fd);
+        let make = || -> std::io::Result<AsyncFd<OwnedFd>> {
+            let fd = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+            let wanted = WatchFlags::MODIFY
+                | WatchFlags::CREATE
+                | WatchFlags::DELETE
+                | WatchFlags::MOVED_FROM
+                | WatchFlags::MOVED_TO
+                | WatchFlags::DELETE_SELF;
+            add_watch(&fd, dir, wanted)?;
+            register(fd)
+        };
+        let notice = make().inspect_err(|error| {
+            tracing::debug!(path = %dir.display(), %error, "no notice of changes: looking in turns");
+        });
+        Self { notice: notice.ok() }
+    }
+
+    /// Waits for a change since the last call.
+    pub(super) async fn changed(&mut self) {
+        let Some(fd) = &self.notice else {
+            tokio::time::sleep(PERIOD).await;
+            return;
+        };
+        let Ok(mut ready) = fd.readable().await else {
+            tokio::time::sleep(PERIOD).await;
+            return;
+        };
+        // What changed does not matter: whoever waits looks at all of it.
+        let mut events = [0; 4096];
+        while rustix::io::read(fd.get_ref(), &mut events).is_ok_and(|n| n == events.len()) {}
+        ready.clear_ready();
+    }
+}

@@ -1,0 +1,285 @@
+//! Files and logs as streams of frames.
+
+use super::follow::Watch;
+use super::{AllocFs, FsError, io};
+use futures::stream::{BoxStream, StreamExt, unfold};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+/// Most bytes in a frame.
+const FRAME: usize = 64 * 1024;
+
+/// Where an offset counts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// From the beginning.
+    #[default]
+    Start,
+    /// Backwards from the end.
+    End,
+}
+
+/// Which log of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl LogKind {
+    /// As in file names and requests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// Something that happened to a file that is streamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileEvent {
+    /// It is gone; the stream ends.
+    Deleted,
+    /// It is shorter than what was read; the stream goes on from its beginning.
+    Truncated,
+}
+
+impl FileEvent {
+    /// As clients know it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deleted => "file deleted",
+            Self::Truncated => "file truncated",
+        }
+    }
+}
+
+/// A piece of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Bytes, at most 64 KiB.
+    pub data: Vec<u8>,
+    /// Path below the allocation directory.
+    pub file: String,
+    /// Position in the file after the data.
+    pub offset: u64,
+    /// What happened, if anything.
+    pub event: Option<FileEvent>,
+}
+
+/// A stream of frames. It ends at the end of what there is, or never when it follows.
+pub type Frames = BoxStream<'static, Result<Frame, FsError>>;
+
+struct Reading {
+    fs: AllocFs,
+    source: Source,
+    open: Option<(String, File)>,
+    offset: u64,
+    follow: Option<Watch>,
+    over: bool,
+}
+
+enum Source {
+    /// One file.
+    File(String),
+    /// The numbered files of a log, `dir/prefix.<n>`.
+    Log { dir: String, prefix: String, number: u64 },
+}
+
+pub(super) fn of_file(
+    fs: &AllocFs,
+    path: &str,
+    offset: u64,
+    origin: Origin,
+    follow: bool,
+) -> Result<Frames, FsError> {
+    let file = fs.open_file(path)?;
+    let length = file.metadata().map_err(io(path))?.len();
+    let offset = match origin {
+        Origin::Start => offset.min(length),
+        Origin::End => length.saturating_sub(offset),
+    };
+    let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
+    let follow = follow.then(|| watch(fs, dir)).transpose()?;
+    let source = Source::File(path.to_owned());
+    Ok(Reading { fs: fs.clone(), open: Some((path.to_owned(), file)), source, offset, follow, over: false }
+        .frames())
+}
+
+pub(super) fn of_logs(
+    fs: &AllocFs,
+    task: &str,
+    kind: LogKind,
+    offset: u64,
+    origin: Origin,
+    follow: bool,
+) -> Result<Frames, FsError> {
+    let dir = "alloc/logs".to_owned();
+    let prefix = format!("{task}.{}", kind.as_str());
+    // Watched before it is looked at: nothing is missed in between.
+    let follow = match follow.then(|| watch(fs, &dir)).transpose() {
+        Err(FsError::NotFound(_)) => return Err(FsError::NoLogs(task.to_owned())),
+        other => other?,
+    };
+    let files = numbered(fs, &dir, &prefix)?;
+    let (number, offset) =
+        position(&files, offset, origin).ok_or_else(|| FsError::NoLogs(task.to_owned()))?;
+    let source = Source::Log { dir, prefix, number };
+    Ok(Reading { fs: fs.clone(), source, open: None, offset, follow, over: false }.frames())
+}
+
+fn watch(fs: &AllocFs, dir: &str) -> Result<Watch, FsError> {
+    let dir = fs.open(dir)?;
+    Ok(Watch::on(&super::fd_path(&dir)))
+}
+
+/// Numbers and sizes of a log's files, in order.
+fn numbered(fs: &AllocFs, dir: &str, prefix: &str) -> Result<Vec<(u64, u64)>, FsError> {
+    let listed = match fs.ls(dir) {
+        Err(FsError::NotFound(_)) => Vec::new(),
+        other => other?,
+    };
+    let mut files: Vec<(u64, u64)> = listed
+        .iter()
+        .filter(|f| !f.is_dir)
+        .filter_map(|f| Some((f.name.strip_prefix(prefix)?.strip_prefix('.')?.parse().ok()?, f.size)))
+        .collect();
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// The file and the place in it where an offset leads.
+fn position(files: &[(u64, u64)], offset: u64, origin: Origin) -> Option<(u64, u64)> {
+    let total: u64 = files.iter().map(|(_, size)| size).sum();
+    let mut left = match origin {
+        Origin::Start => offset.min(total),
+        Origin::End => total.saturating_sub(offset),
+    };
+    let (last, _) = *files.last()?;
+    for (number, size) in files {
+        if left < *size || *number == last {
+            return Some((*number, left));
+        }
+        left -= size;
+    }
+    None
+}
+
+impl Reading {
+    fn frames(self) -> Frames {
+        unfold(self, |mut this| async move {
+            let frame = this.next().await.transpose()?;
+            this.over |= frame.is_err();
+            Some((frame, this))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Result<Option<Frame>, FsError> {
+        loop {
+            if self.over {
+                return Ok(None);
+            }
+            if let Some(frame) = self.step()? {
+                return Ok(Some(frame));
+            }
+            if self.advance()? {
+                continue;
+            }
+            match &mut self.follow {
+                None => return Ok(None),
+                Some(watch) => watch.changed().await,
+            }
+        }
+    }
+
+    /// What there is to say of the current file, if anything.
+    fn step(&mut self) -> Result<Option<Frame>, FsError> {
+        let path = self.path();
+        if self.open.as_ref().is_none_or(|(name, _)| *name != path) {
+            self.open = match self.fs.open_file(&path) {
+                Ok(file) => Some((path.clone(), file)),
+                // Rotated away: the next one is looked for.
+                Err(FsError::NotFound(_)) => None,
+                Err(other) => return Err(other),
+            };
+        }
+        let Some((_, file)) = &self.open else { return Ok(None) };
+        let mut data = vec![0; FRAME];
+        let n = file.read_at(&mut data, self.offset).map_err(io(&path))?;
+        if n > 0 {
+            data.truncate(n);
+            self.offset += n as u64;
+            return Ok(Some(Frame { data, file: path, offset: self.offset, event: None }));
+        }
+        let meta = file.metadata().map_err(io(&path))?;
+        if meta.len() < self.offset {
+            self.offset = 0;
+            let event = Some(FileEvent::Truncated);
+            return Ok(Some(Frame { file: path, event, ..Frame::default() }));
+        }
+        if matches!(self.source, Source::File(_)) && meta.nlink() == 0 {
+            self.over = true;
+            let event = Some(FileEvent::Deleted);
+            return Ok(Some(Frame { file: path, offset: self.offset, event, ..Frame::default() }));
+        }
+        Ok(None)
+    }
+
+    /// Goes on to the next file of a log once the current one cannot grow any more.
+    fn advance(&mut self) -> Result<bool, FsError> {
+        let Source::Log { dir, prefix, number } = &self.source else { return Ok(false) };
+        let (dir, prefix, number) = (dir.clone(), prefix.clone(), *number);
+        let later = numbered(&self.fs, &dir, &prefix)?.into_iter().map(|(n, _)| n).find(|n| *n > number);
+        let Some(later) = later else { return Ok(false) };
+        // The writer has gone on; what it wrote before that is there now.
+        let grown = match &self.open {
+            Some((_, file)) => file.metadata().map_err(io(&prefix))?.len() > self.offset,
+            None => false,
+        };
+        if !grown {
+            self.source = Source::Log { dir, prefix, number: later };
+            self.open = None;
+            self.offset = 0;
+        }
+        Ok(true)
+    }
+
+    fn path(&self) -> String {
+        match &self.source {
+            Source::File(path) => path.clone(),
+            Source::Log { dir, prefix, number } => format!("{dir}/{prefix}.{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn offsets_lead_across_files() {
+        let files = [(3, 10), (4, 10), (6, 5)];
+        assert_eq!(position(&files, 0, Origin::Start), Some((3, 0)));
+        assert_eq!(position(&files, 12, Origin::Start), Some((4, 2)));
+        assert_eq!(position(&files, 8, Origin::End), Some((4, 7)));
+        assert_eq!(position(&files, 0, Origin::End), Some((6, 5)));
+        assert_eq!(position(&files, 99, Origin::End), Some((3, 0)));
+        assert_eq!(position(&[], 0, Origin::Start), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_of_a_log_is_what_was_asked_for(sizes in prop::collection::vec(0u64..50, 1..6), offset in 0u64..300) {
+            let files: Vec<_> = sizes.iter().enumerate().map(|(n, s)| (n as u64, *s)).collect();
+            let total: u64 = sizes.iter().sum();
+            let (number, at) = position(&files, offset, Origin::End).unwrap();
+            let rest: u64 = files.iter().filter(|(n, _)| *n >= number).map(|(_, s)| s).sum::<u64>() - at;
+            prop_assert_eq!(rest, offset.min(total));
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The files of an allocation, as far as users may see them (`http-api` sections 3.4 and 4.1).
+//!
+//! Every path is resolved by the kernel beneath the allocation's directory (openat2(2), `RESOLVE_BENEATH`), so
+//! no link a task makes leads out of it; what lies in a task's `secrets` or `private` is never read.
+
+mod follow;
+mod frames;
+
+pub use frames::{FileEvent, Frame, Frames, LogKind, Origin};
+
+use caravan_types::Time;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use std::fs::{File, Metadata};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Why something cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// Nothing there.
+    #[error("stat {}: no such file or directory", .0.display())]
+    NotFound(PathBuf),
+    /// The path leads out.
+    #[error("Path escapes the alloc directory")]
+    Escapes,
+    /// It is in a task's secrets.
+    #[error("Reading secret file prohibited: {0}")]
+    Secret(String),
+    /// It is in a task's private files.
+    #[error("Reading private file prohibited: {0}")]
+    Private(String),
+    /// A file is needed.
+    #[error("file \"{0}\" is a directory")]
+    IsDirectory(String),
+    /// A directory is needed.
+    #[error("\"{0}\" is not a directory")]
+    NotDirectory(String),
+    /// The allocation has no such task.
+    #[error("unknown task name \"{0}\"")]
+    UnknownTask(String),
+    /// There are no log files yet.
+    #[error("task \"{0}\" not started yet. No logs available")]
+    NoLogs(String),
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// As it was asked for.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A file or directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Last part of the path.
+    pub name: String,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// Bytes.
+    pub size: u64,
+    /// `-rw-r--r--`, with `d` and `L` first for directories and links.
+    pub mode: String,
+    /// Last change.
+    pub modified: Time,
+    /// Guessed from the first bytes; for files asked for by name only.
+    pub content_type: Option<&'static str>,
+}
+
+/// The files of one allocation.
+#[derive(Clone, Debug)]
+pub struct AllocFs {
+    root: PathBuf,
+    tasks: Vec<String>,
+}
+
+impl AllocFs {
+    pub(crate) fn new(root: &Path, tasks: Vec<String>) -> Self {
+        Self { root: root.to_owned(), tasks }
+    }
+
+    /// What is in a directory, by name.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn ls(&self, path: &str) -> Result<Vec<FileInfo>, FsError> {
+        let dir = self.open(path)?;
+        if !dir.metadata().map_err(io(path))?.is_dir() {
+            return Err(FsError::NotDirectory(path.to_owned()));
+        }
+        let entries = std::fs::read_dir(fd_path(&dir)).map_err(io(path))?;
+        let mut all = Vec::new();
+        for entry in entries.flatten() {
+            // What is removed meanwhile is not there.
+            if let Ok(meta) = entry.path().symlink_metadata() {
+                all.push(info(entry.file_name().to_string_lossy().into_owned(), &meta));
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// One file or directory.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn stat(&self, path: &str) -> Result<FileInfo, FsError> {
+        let mut file = self.open(path)?;
+        let meta = file.metadata().map_err(io(path))?;
+        let name = Path::new(path).file_name().map_or("/".into(), |n| n.to_string_lossy().into_owned());
+        let mut found = info(name, &meta);
+        if meta.is_file() && self.forbid_secrets(&file, path).is_ok() {
+            let mut head = [0; 512];
+            let n = file.read(&mut head).map_err(io(path))?;
+            found.content_type = Some(sniff(&head[..n]));
+        }
+        Ok(found)
+    }
+
+    /// A file to read from, positioned at an offset.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn read_from(&self, path: &str, offset: u64) -> Result<File, FsError> {
+        let mut file = self.open_file(path)?;
+        file.seek(SeekFrom::Start(offset)).map_err(io(path))?;
+        Ok(file)
+    }
+
+    /// At most `limit` bytes of a file from an offset on (all of them without a limit), in memory: for what a
+    /// person looks at.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn read_at(&self, path: &str, offset: u64, limit: Option<u64>) -> Result<Vec<u8>, FsError> {
+        let file = self.read_from(path, offset)?;
+        let mut bytes = Vec::new();
+        file.take(limit.unwrap_or(u64::MAX)).read_to_end(&mut bytes).map_err(io(path))?;
+        Ok(bytes)
+    }
+
+    /// A file as a stream of frames; with `follow` the stream goes on with what is appended.
+    ///
+    /// # Errors
+    /// [`FsError`], before the first frame.
+    pub fn stream(&self, path: &str, offset: u64, origin: Origin, follow: bool) -> Result<Frames, FsError> {
+        frames::of_file(self, path, offset, origin, follow)
+    }
+
+    /// The log of a task as a stream of frames, across its files; with `follow` the stream goes on with what is
+    /// written, across rotations.
+    ///
+    /// # Errors
+    /// [`FsError`], before the first frame.
+    pub fn logs(
+        &self,
+        task: &str,
+        kind: LogKind,
+        offset: u64,
+        origin: Origin,
+        follow: bool,
+    ) -> Result<Frames, FsError> {
+        if !self.tasks.iter().any(|t| t == task) {
+            return Err(FsError::UnknownTask(task.to_owned()));
+        }
+        frames::of_logs(self, task, kind, offset, origin, follow)
+    }
+
+    fn open_file(&self, path: &str) -> Result<File, FsError> {
+        let file = self.open(path)?;
+        if file.metadata().map_err(io(path))?.is_dir() {
+            return Err(FsError::IsDirectory(path.to_owned()));
+        }
+        self.forbid_secrets(&file, path)?;
+        Ok(file)
+    }
+
+    fn open(&self, path: &str) -> Result<File, FsError> {
+        let below = below(path)?;
+        let fault = |errno: Errno| match errno {
+            Errno::NOENT | Errno::NOTDIR => FsError::NotFound(self.root.join(&below)),
+            Errno::XDEV | Errno::LOOP => FsError::Escapes,
+            other => FsError::Io { path: path.to_owned(), source: other.into() },
+        };
+        let dir = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+        let root: OwnedFd = openat(CWD, &self.root, dir, Mode::empty()).map_err(fault)?;
+        // Not blocking: a task may have put a pipe there.
+        let read = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file =
+            openat2(&root, &below, read, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS);
+        let file = File::from(file.map_err(fault)?);
+        let kind = file.metadata().map_err(io(path))?.file_type();
+        if !kind.is_file() && !kind.is_dir() {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file");
+            return Err(FsError::Io { path: path.to_owned(), source });
+        }
+        Ok(file)
+    }
+
+    /// Looks where the file really is: a link into the secrets is a secret.
+    fn forbid_secrets(&self, file: &File, asked: &str) -> Result<(), FsError> {
+        let real = std::fs::read_link(fd_path(file)).map_err(io(asked))?;
+        let root = self.root.canonicalize().map_err(io(asked))?;
+        let inside = real.strip_prefix(&root).map_err(|_| FsError::Escapes)?;
+        let mut parts = inside.components().filter_map(|c| c.as_os_str().to_str());
+        let (Some(task), Some(dir)) = (parts.next(), parts.next()) else { return Ok(()) };
+        if !self.tasks.iter().any(|t| t.eq_ignore_ascii_case(task)) {
+            return Ok(());
+        }
+        match dir.to_ascii_lowercase().as_str() {
+            "secrets" => Err(FsError::Secret(asked.to_owned())),
+            "private" => Err(FsError::Private(asked.to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The path of a user as one below the root; `..` may not climb above it.
+fn below(path: &str) -> Result<PathBuf, FsError> {
+    let mut plain = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => {
+                if !plain.pop() {
+                    return Err(FsError::Escapes);
+                }
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    if plain.as_os_str().is_empty() {
+        plain.push(".");
+    }
+    Ok(plain)
+}
+
+fn fd_path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn io(path: &str) -> impl FnOnce(std::io::Error) -> FsError + '_ {
+    move |source| FsError::Io { path: path.to_owned(), source }
+}
+
+fn info(name: String, meta: &Metadata) -> FileInfo {
+    let nanos = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
+    FileInfo {
+        name,
+        is_dir: meta.is_dir(),
+        size: meta.len(),
+        mode: mode_text(meta.is_dir(), meta.file_type().is_symlink(), meta.mode()),
+        modified: Time(nanos),
+        content_type: None,
+    }
+}
+
+/// A mode in the notation of Go.
+fn mode_text(dir: bool, link: bool, mode: u32) -> String {
+    let mut text = String::new();
+    for (on, letter) in [
+        (dir, 'd'),
+        (link, 'L'),
+        (mode & 0o4000 != 0, 'u'),
+        (mode & 0o2000 != 0, 'g'),
+        (mode & 0o1000 != 0, 't'),
+    ] {
+        if on {
+            text.push(letter);
+        }
+    }
+    if text.is_empty() {
+        text.push('-');
+    }
+    for (bit, letter) in (0..9).rev().zip("rwxrwxrwx".chars()) {
+        text.push(if mode & (1 << bit) != 0 { letter } else { '-' });
+    }
+    text
+}
+
+/// A guess at what a file holds. Text that a browser would run is called plain.
+fn sniff(head: &[u8]) -> &'static str {
+    let starts = |magic: &[u8]| head.starts_with(magic);
+    if starts(b"\x89PNG\r\n\x1a\n") {
+        "image/png"
+    } else if starts(b"\xff\xd8\xff") {
+        "image/jpeg"
+    } else if starts(b"GIF8") {
+        "image/gif"
+    } else if starts(b"%PDF-") {
+        "application/pdf"
+    } else if starts(b"\x1f\x8b") {
+        "application/x-gzip"
+    } else if starts(b"PK\x03\x04") {
+        "application/zip"
+    } else if head.iter().any(|b| matches!(b, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f)) {
+        "application/octet-stream"
+    } else {
+        "text/plain; charset=utf-8"
+    }
+}
+
+#[cfg(test)]
+mod tests;

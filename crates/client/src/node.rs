@@ -1,0 +1,210 @@
+//! The node as it is reported: one value, changed by whoever finds something out, watched by whoever reports it.
+
+use crate::clock;
+use caravan_types::node::{DriverInfo, Node, NodeEvent};
+use caravan_types::plugin::{CsiInfo, PluginRole};
+use caravan_types::{PluginId, Time};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Notify, watch};
+
+/// The node and its unsent events. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeState {
+    node: Arc<watch::Sender<Arc<Node>>>,
+    events: Arc<Events>,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    unsent: Mutex<Vec<NodeEvent>>,
+    ready: Notify,
+}
+
+impl NodeState {
+    /// Begins with a node.
+    pub(crate) fn new(node: Node) -> Self {
+        Self { node: Arc::new(watch::Sender::new(Arc::new(node))), events: Arc::default() }
+    }
+    /// The node now.
+    pub(crate) fn get(&self) -> Arc<Node> {
+        Arc::clone(&self.node.borrow())
+    }
+    /// Watches the node.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Node>> {
+        self.node.subscribe()
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Node)) {
+        self.node.send_if_modified(|node| {
+            let before = Arc::clone(node);
+            change(Arc::make_mut(node));
+            *before != **node
+        });
+    }
+
+    /// Writes what was found out about a driver.
+    pub(crate) fn put_driver(&self, name: &str, info: DriverInfo) {
+        let before = self.get().drivers.get(name).cloned();
+        if before.as_ref().is_some_and(|b| same_driver(b, &info)) {
+            return;
+        }
+        if before.is_some_and(|b| b.detected) || !info.detected {
+            // A first report is no event; a change is.
+            let was_known = self.get().drivers.contains_key(name);
+            if was_known {
+                let details = BTreeMap::from([("driver".to_owned(), name.to_owned())]);
+                self.event("Driver", &info.health_description, details);
+            }
+        }
+        self.update(|node| {
+            let prefix = format!("driver.{name}");
+            node.attributes.retain(|key, _| *key != prefix && !key.starts_with(&format!("{prefix}.")));
+            if info.detected {
+                let own = info.attributes.iter().filter(|(key, _)| key.starts_with("driver."));
+                node.attributes.extend(own.map(|(k, v)| (k.clone(), v.clone())));
+                node.attributes.insert(prefix, "1".to_owned());
+            }
+            node.drivers.insert(name.to_owned(), info);
+        });
+    }
+
+    /// Writes what a plugin said.
+    pub(crate) fn put_plugin(&self, role: PluginRole, info: CsiInfo) {
+        let node = self.get();
+        let known = plugins(&node, role).get(&info.plugin_id);
+        let says_new = known
+            .is_some_and(|k| k.healthy != info.healthy || k.health_description != info.health_description);
+        if says_new {
+            let kind = match role {
+                PluginRole::Controller => "controller",
+                PluginRole::Node => "node",
+            };
+            let details = BTreeMap::from([
+                ("plugin".to_owned(), info.plugin_id.to_string()),
+                ("type".to_owned(), kind.to_owned()),
+            ]);
+            self.event("CSI", &info.health_description, details);
+        }
+        self.update(|node| {
+            let map = match role {
+                PluginRole::Controller => &mut node.csi_controller_plugins,
+                PluginRole::Node => &mut node.csi_node_plugins,
+            };
+            map.insert(info.plugin_id.clone(), info);
+        });
+    }
+
+    /// Strikes a plugin that no allocation serves any more.
+    pub(crate) fn remove_plugin(&self, role: PluginRole, plugin: &PluginId) {
+        self.update(|node| {
+            match role {
+                PluginRole::Controller => node.csi_controller_plugins.remove(plugin),
+                PluginRole::Node => node.csi_node_plugins.remove(plugin),
+            };
+        });
+    }
+
+    /// Notes something that happened.
+    pub(crate) fn event(&self, subsystem: &str, message: &str, details: BTreeMap<String, String>) {
+        let event = NodeEvent {
+            message: message.to_owned(),
+            subsystem: subsystem.to_owned(),
+            details,
+            timestamp: Time(clock::now().0),
+            create_index: 0,
+        };
+        self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.events.ready.notify_one();
+    }
+
+    /// Waits for events and takes them all.
+    pub(crate) async fn take_events(&self) -> Vec<NodeEvent> {
+        loop {
+            let events =
+                std::mem::take(&mut *self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner));
+            if !events.is_empty() {
+                return events;
+            }
+            self.events.ready.notified().await;
+        }
+    }
+
+    /// Gives back events that could not be sent; only the newest are kept, as the servers do.
+    pub(crate) fn give_back(&self, mut events: Vec<NodeEvent>) {
+        let mut unsent = self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        events.append(&mut unsent);
+        let surplus = events.len().saturating_sub(Node::MAX_EVENTS);
+        events.drain(..surplus);
+        *unsent = events;
+        self.events.ready.notify_one();
+    }
+}
+
+fn plugins(node: &Node, role: PluginRole) -> &BTreeMap<PluginId, CsiInfo> {
+    match role {
+        PluginRole::Controller => &node.csi_controller_plugins,
+        PluginRole::Node => &node.csi_node_plugins,
+    }
+}
+
+fn same_driver(a: &DriverInfo, b: &DriverInfo) -> bool {
+    DriverInfo { update_time: Time(0), ..a.clone() } == DriverInfo { update_time: Time(0), ..b.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn csi(healthy: bool, words: &str, at: i64) -> CsiInfo {
+        CsiInfo {
+            plugin_id: "p".into(),
+            healthy,
+            health_description: words.into(),
+            update_time: Time(at),
+            ..Default::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_of_health_is_an_event_and_a_first_report_is_not() {
+        let state = NodeState::new(Node::default());
+        state.put_plugin(PluginRole::Node, csi(false, "initial fingerprint not completed", 1));
+        state.put_plugin(PluginRole::Node, csi(true, "healthy", 2));
+        let events = state.take_events().await;
+        assert_eq!(events.len(), 1);
+        assert_eq!((events[0].subsystem.as_str(), events[0].message.as_str()), ("CSI", "healthy"));
+        assert_eq!(events[0].details["type"], "node");
+        state.remove_plugin(PluginRole::Node, &"p".into());
+        assert!(state.get().csi_node_plugins.is_empty());
+    }
+
+    #[test]
+    fn a_driver_shows_in_the_attributes_while_detected() {
+        let state = NodeState::new(Node::default());
+        let info = DriverInfo {
+            detected: true,
+            healthy: true,
+            attributes: BTreeMap::from([("driver.exec".to_owned(), "true".to_owned())]),
+            ..Default::default()
+        };
+        state.put_driver("exec", info);
+        assert_eq!(state.get().attributes["driver.exec"], "1");
+        state.put_driver("exec", DriverInfo::default());
+        assert!(!state.get().attributes.contains_key("driver.exec"));
+    }
+
+    #[tokio::test]
+    async fn unsent_events_come_back_in_order() {
+        let state = NodeState::new(Node::default());
+        for n in 0..12 {
+            state.event("Storage", &n.to_string(), BTreeMap::new());
+        }
+        let events = state.take_events().await;
+        state.event("Storage", "last", BTreeMap::new());
+        state.give_back(events);
+        let events = state.take_events().await;
+        assert_eq!(events.len(), Node::MAX_EVENTS);
+        assert_eq!(events.last().map(|e| e.message.as_str()), Some("last"));
+    }
+}

@@ -1,0 +1,120 @@
+//! The hook that keeps an allocation from starting until its volumes are mounted, and gives them back afterwards
+//! (`storage` section 4.3).
+
+use super::alloc::AllocRunner;
+use super::binds::claim_id;
+use crate::clock::Backoff;
+use crate::csi::CsiFault;
+use caravan_types::volume::ClaimId;
+use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolume};
+use futures::StreamExt;
+use futures::future::try_join_all;
+use std::time::Duration;
+
+/// Tries of a mount whose failure may pass, before the allocation fails.
+const MOUNT_TRIES: u32 = 5;
+
+impl AllocRunner {
+    /// Claims and mounts every CSI volume of the group; volumes go side by side. What is mounted already, as
+    /// proven, is neither claimed nor mounted again. The error is the hook's, in the reference's words.
+    pub(super) async fn mount_volumes(&self) -> Result<(), String> {
+        let claims = self.claims();
+        try_join_all(claims.iter().map(|claim| self.mount_volume(claim))).await.map(|_| ())
+    }
+
+    /// The claims that the group makes.
+    pub(super) fn claims(&self) -> Vec<ClaimId> {
+        let alloc = self.alloc();
+        let group = alloc.group();
+        group
+            .into_iter()
+            .flat_map(|g| g.csi_volumes())
+            .map(|(_, request)| claim_id(&alloc, request))
+            .collect()
+    }
+
+    async fn mount_volume(&self, claim: &ClaimId) -> Result<(), String> {
+        if self.context().volumes.mounted(claim).is_some() {
+            tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
+            return Ok(());
+        }
+        let grant = self.await_claim(claim).await.map_err(|reason| {
+            format!("claiming volumes: could not claim volume {}: {reason}", claim.volume.id)
+        })?;
+        self.mount_patiently(&grant).await.map_err(|fault| format!("mounting volumes: {fault}"))
+    }
+
+    /// Asks the servers until they answer for good; each new reason for the wait becomes an event.
+    async fn await_claim(&self, claim: &ClaimId) -> Result<ClaimGrant, String> {
+        let context = self.context();
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
+        let mut said = String::new();
+        loop {
+            let request = ClaimVolume {
+                node_id: context.identity.node_id.clone(),
+                secret: context.identity.secret.clone(),
+                claim: claim.clone(),
+            };
+            let mut answers = context.servers.claim_volume(request).await;
+            while let Some(answer) = answers.next().await {
+                match answer {
+                    Ok(ClaimProgress::Attached(grant)) => return Ok(*grant),
+                    Ok(ClaimProgress::Denied { reason }) => return Err(reason),
+                    Ok(ClaimProgress::Waiting { reason }) => {
+                        backoff.reset();
+                        self.say_once(&mut said, reason);
+                    }
+                    Err(error) => {
+                        tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, %error, "a claim waits for the servers");
+                    }
+                }
+            }
+            tokio::time::sleep(backoff.delay()).await;
+        }
+    }
+
+    fn say_once(&self, said: &mut String, reason: String) {
+        if *said != reason {
+            self.tell_waiting(&reason);
+            *said = reason;
+        }
+    }
+
+    async fn mount_patiently(&self, grant: &ClaimGrant) -> Result<(), CsiFault> {
+        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
+        let mut said = String::new();
+        for attempt in 1..=MOUNT_TRIES {
+            match self.context().volumes.mount(grant).await {
+                Ok(_) => return Ok(()),
+                Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
+                    self.say_once(
+                        &mut said,
+                        format!(
+                            "mounting volume {} failed and is tried again: {fault}",
+                            grant.claim.id.volume.id
+                        ),
+                    );
+                    tokio::time::sleep(backoff.delay()).await;
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(CsiFault::GivenUp)
+    }
+
+    /// Gives every volume back and waits until nothing of them is mounted. Proofs go to the servers meanwhile.
+    pub(super) async fn release_volumes(&self) {
+        let context = self.context();
+        let mut claims = context.volumes.claims_of(&self.alloc().id);
+        for claim in &claims {
+            context.volumes.release(claim.clone());
+        }
+        // A claim may be granted on the servers without this node ever having heard of it: nothing was mounted,
+        // and only this node can say so.
+        for claim in self.claims().into_iter().filter(|c| !claims.contains(c)) {
+            context.volumes.report(claim, 0, ClaimReportStep::Unstaged);
+        }
+        claims.retain(|c| c.alloc == self.alloc().id);
+        context.volumes.released(&claims).await;
+    }
+}

@@ -1,0 +1,201 @@
+//! Which task of a group may start when, and which end because another did (`jobspec` sections 4.11 and 9.4).
+
+use caravan_types::alloc::TaskRunState;
+use caravan_types::job::Task;
+use std::collections::BTreeMap;
+
+/// The part a task plays in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// No `lifecycle` block.
+    Main,
+    /// Before the main tasks; a sidecar stays.
+    Prestart {
+        /// Runs along.
+        sidecar: bool,
+    },
+    /// After the main tasks started.
+    Poststart {
+        /// Runs along.
+        sidecar: bool,
+    },
+    /// After the main tasks ended.
+    Poststop,
+}
+
+impl Role {
+    /// Reads the role of a task.
+    pub(crate) fn of(task: &Task) -> Self {
+        match &task.lifecycle {
+            None => Self::Main,
+            Some(block) => match block.hook.as_str() {
+                "prestart" => Self::Prestart { sidecar: block.sidecar },
+                "poststart" => Self::Poststart { sidecar: block.sidecar },
+                _ => Self::Poststop,
+            },
+        }
+    }
+    /// Whether a successful end is the end, whatever the job's type.
+    pub(crate) fn runs_once(self) -> bool {
+        matches!(
+            self,
+            Self::Prestart { sidecar: false } | Self::Poststart { sidecar: false } | Self::Poststop
+        )
+    }
+}
+
+/// A task as far as its siblings care.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sibling {
+    /// Role.
+    pub(crate) role: Role,
+    /// Its end ends the others.
+    pub(crate) leader: bool,
+    /// Where it stands.
+    pub(crate) state: TaskRunState,
+    /// Dead for a bad reason.
+    pub(crate) failed: bool,
+    /// Ran at least once.
+    pub(crate) started: bool,
+}
+
+/// Siblings by name.
+pub(crate) type Group = BTreeMap<String, Sibling>;
+
+/// Whether a task may start now. `stopping`: the allocation is being ended.
+pub(crate) fn may_start(group: &Group, name: &str, stopping: bool) -> bool {
+    let Some(task) = group.get(name) else { return false };
+    let mut others = group.values();
+    match task.role {
+        Role::Prestart { .. } => !stopping,
+        Role::Main => {
+            !stopping
+                && others.all(|t| match t.role {
+                    Role::Prestart { sidecar: false } => t.state == TaskRunState::Dead && !t.failed,
+                    Role::Prestart { sidecar: true } => t.state == TaskRunState::Running,
+                    _ => true,
+                })
+        }
+        Role::Poststart { .. } => {
+            !stopping && others.all(|t| t.role != Role::Main || (t.started && !t.failed))
+        }
+        Role::Poststop => mains_dead(group),
+    }
+}
+
+/// Why a task must end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// A sibling failed.
+    SiblingFailed(String),
+    /// The leader is dead.
+    LeaderDead,
+    /// Only helpers are left.
+    MainTasksDead,
+}
+
+/// Which tasks must end now that `dead` is dead, and why. Tasks that run after all others are spared.
+pub(crate) fn ends_with(group: &Group, dead: &str) -> Vec<(String, EndReason)> {
+    let Some(task) = group.get(dead) else { return Vec::new() };
+    let live = |name: &String, other: &Sibling| {
+        name != dead && other.state != TaskRunState::Dead && other.role != Role::Poststop
+    };
+    let pick = |reason: EndReason, only_helpers: bool| {
+        group
+            .iter()
+            .filter(|(name, other)| live(name, other) && (!only_helpers || other.role != Role::Main))
+            .map(|(name, _)| (name.clone(), reason.clone()))
+            .collect::<Vec<_>>()
+    };
+    if task.role == Role::Poststop {
+        return Vec::new();
+    }
+    if task.failed {
+        return pick(EndReason::SiblingFailed(dead.to_owned()), false);
+    }
+    if task.leader {
+        return pick(EndReason::LeaderDead, false);
+    }
+    if task.role == Role::Main && mains_dead(group) {
+        // A poststart task that never got its turn has nothing left to follow.
+        return pick(EndReason::MainTasksDead, true);
+    }
+    Vec::new()
+}
+
+fn mains_dead(group: &Group) -> bool {
+    group.values().all(|t| t.role != Role::Main || t.state == TaskRunState::Dead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sibling(role: Role) -> Sibling {
+        Sibling { role, leader: false, state: TaskRunState::Pending, failed: false, started: false }
+    }
+
+    fn group() -> Group {
+        Group::from([
+            ("init".to_owned(), sibling(Role::Prestart { sidecar: false })),
+            ("proxy".to_owned(), sibling(Role::Prestart { sidecar: true })),
+            ("web".to_owned(), sibling(Role::Main)),
+            ("after".to_owned(), sibling(Role::Poststart { sidecar: false })),
+            ("clean".to_owned(), sibling(Role::Poststop)),
+        ])
+    }
+
+    fn startable(group: &Group, stopping: bool) -> Vec<&str> {
+        group.keys().filter(|name| may_start(group, name, stopping)).map(String::as_str).collect()
+    }
+
+    fn set(group: &mut Group, name: &str, state: TaskRunState, failed: bool) {
+        let task = group.get_mut(name).unwrap();
+        task.state = state;
+        task.failed = failed;
+        task.started |= state != TaskRunState::Pending;
+    }
+
+    #[test]
+    fn the_order_of_life() {
+        let mut g = group();
+        assert_eq!(startable(&g, false), ["init", "proxy"]);
+        set(&mut g, "proxy", TaskRunState::Running, false);
+        assert!(!may_start(&g, "web", false));
+        set(&mut g, "init", TaskRunState::Dead, false);
+        assert!(may_start(&g, "web", false) && !may_start(&g, "after", false));
+        set(&mut g, "web", TaskRunState::Running, false);
+        assert!(may_start(&g, "after", false) && !may_start(&g, "clean", false));
+        set(&mut g, "web", TaskRunState::Dead, false);
+        assert!(may_start(&g, "clean", false));
+        set(&mut g, "after", TaskRunState::Dead, false);
+        assert_eq!(ends_with(&g, "web"), [("proxy".to_owned(), EndReason::MainTasksDead)]);
+    }
+
+    #[test]
+    fn a_failed_prestart_keeps_the_mains_from_starting() {
+        let mut g = group();
+        set(&mut g, "proxy", TaskRunState::Running, false);
+        set(&mut g, "init", TaskRunState::Dead, true);
+        assert!(!may_start(&g, "web", false));
+        let names: Vec<_> = ends_with(&g, "init").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["after", "proxy", "web"]);
+    }
+
+    #[test]
+    fn a_dead_leader_takes_the_others_along_but_not_the_cleaner() {
+        let mut g = group();
+        g.get_mut("web").unwrap().leader = true;
+        set(&mut g, "web", TaskRunState::Dead, false);
+        let ends = ends_with(&g, "web");
+        assert!(ends.iter().all(|(name, why)| name != "clean" && *why == EndReason::LeaderDead));
+    }
+
+    #[test]
+    fn a_stop_starts_nothing_but_the_cleaner() {
+        let mut g = group();
+        assert!(startable(&g, true).is_empty());
+        set(&mut g, "web", TaskRunState::Dead, false);
+        assert_eq!(startable(&g, true), ["clean"]);
+    }
+}

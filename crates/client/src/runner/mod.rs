@@ -1,0 +1,56 @@
+//! Running allocations: [`alloc`] for the whole with its hooks, [`task`] for each task; what they decide is in the
+//! pure modules [`lifecycle`] and [`status`].
+
+mod alloc;
+mod binds;
+mod csi_hook;
+mod lifecycle;
+mod start;
+mod status;
+mod task;
+
+pub(crate) use alloc::{AllocRunner, Stage};
+
+use crate::config::ClientConfig;
+use crate::csi::{Manager, VolumeManager};
+use crate::drivers::DriverManager;
+use crate::node::NodeState;
+use crate::reporter::Reporter;
+use crate::servers::Servers;
+use crate::state::{Identity, Store};
+use caravan_csi::Deadlines;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What every runner works with.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Settings.
+    pub(crate) config: ClientConfig,
+    /// Who the node is.
+    pub(crate) identity: Arc<Identity>,
+    /// What must not be forgotten.
+    pub(crate) store: Store,
+    /// The node.
+    pub(crate) node: NodeState,
+    /// Drivers.
+    pub(crate) drivers: DriverManager,
+    /// Plugins.
+    pub(crate) plugins: Manager,
+    /// Volumes.
+    pub(crate) volumes: VolumeManager,
+    /// Servers.
+    pub(crate) servers: Arc<dyn Servers>,
+    /// Status updates.
+    pub(crate) reporter: Reporter,
+    /// `<state_dir>/csi`.
+    pub(crate) csi_dir: PathBuf,
+    /// Deadlines of CSI calls.
+    pub(crate) deadlines: Deadlines,
+    /// The host's environment as tasks may see it.
+    pub(crate) host_env: BTreeMap<String, String>,
+    /// The agent ends; tasks live on.
+    pub(crate) shutdown: CancellationToken,
+}

@@ -1,0 +1,196 @@
+//! Everything between the decision to start a task and its first process.
+
+use super::alloc::AllocRunner;
+use super::binds::{Binds, wanted};
+use crate::alloc_dir::TaskDir;
+use crate::csi::supervisor::PluginTask;
+use crate::env::{Inputs, SeenDirs, TaskEnv};
+use caravan_drivers::{
+    Driver, FsIsolation, LogConfig, Mount, Resources, TaskConfig, TaskDirs, TaskHandle, TaskId,
+};
+use caravan_types::alloc::Allocation;
+use caravan_types::job::{Task, TaskGroup};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Drivers that pass the host's environment on (`jobspec` section 9.2).
+const WITH_HOST_ENV: [&str; 4] = ["raw_exec", "exec", "java", "qemu"];
+
+/// A task with everything that is known before it starts.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) plugin: Option<PluginTask>,
+    pub(super) alloc: Arc<Allocation>,
+    pub(super) name: String,
+    env: TaskEnv,
+    dirs: TaskDir,
+}
+
+/// Why a start did not happen.
+#[derive(Debug)]
+pub(super) enum StartFault {
+    /// A hook failed; trying again may help.
+    Hook(String),
+    /// The driver refused.
+    Driver(caravan_drivers::Error),
+}
+
+impl Plan {
+    /// Plans a task. `None` if its driver or its place in the job is gone.
+    pub(super) fn make(runner: &AllocRunner, name: &str) -> Option<Self> {
+        let context = runner.context();
+        let alloc = runner.alloc();
+        let (job, group) = (alloc.job.clone()?, alloc.group()?.clone());
+        let task = group.task(name)?;
+        let driver = context.drivers.get(&task.driver)?;
+        let isolation = driver.capabilities().fs_isolation;
+        let dirs = runner.dir().task(name);
+        let seen = seen_dirs(&dirs, isolation);
+        let empty = BTreeMap::new();
+        let host = if WITH_HOST_ENV.contains(&task.driver.as_str()) { &context.host_env } else { &empty };
+        let node = context.node.get();
+        let env = TaskEnv::build(&Inputs {
+            node: &node,
+            region: &context.config.region,
+            alloc: &alloc,
+            job: &job,
+            group: &group,
+            task,
+            dirs: &seen,
+            cgroup_parent: &context.config.cgroup_parent,
+            host,
+        });
+        let plugin = task
+            .csi_plugin_config
+            .as_ref()
+            .map(|block| PluginTask::plan(&context.csi_dir, &alloc.id, block, isolation));
+        Some(Self { driver, plugin, alloc: Arc::clone(&alloc), name: name.to_owned(), env, dirs })
+    }
+
+    /// The task in the job file.
+    pub(super) fn task(&self) -> &Task {
+        let task = self.alloc.group().and_then(|g| g.task(&self.name));
+        task.expect("the plan was made from this task of this allocation")
+    }
+
+    fn group(&self) -> &TaskGroup {
+        self.alloc.group().expect("the plan was made from this group")
+    }
+
+    /// The signal of a gentle stop, if the job file names one.
+    pub(super) fn kill_signal(&self) -> Option<String> {
+        let signal = self.env.text(&self.task().kill_signal);
+        (!signal.is_empty()).then_some(signal)
+    }
+
+    /// The binds that an earlier agent made for this task.
+    pub(super) fn adopt_binds(&self, runner: &AllocRunner) -> Binds {
+        if self.driver.capabilities().mounts {
+            return Binds::default();
+        }
+        let mounts = wanted(runner.context(), &self.alloc, self.group(), self.task(), &self.env, false);
+        Binds::adopt(&mounts.unwrap_or_default(), &self.dirs)
+    }
+
+    /// Makes directories and mounts, then starts it.
+    pub(super) async fn start(
+        &self,
+        runner: &AllocRunner,
+        id: &str,
+    ) -> Result<(TaskHandle, Binds), StartFault> {
+        let context = runner.context();
+        let task = self.task();
+        let hook =
+            |name: &str, why: String| StartFault::Hook(format!("prestart hook \"{name}\" failed: {why}"));
+        runner
+            .dir()
+            .build_task(&self.name, task.resources.secrets_mb)
+            .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
+        let mut env = self.env.variables().clone();
+        let mut mounts = Vec::new();
+        if let Some(plugin) = &self.plugin {
+            plugin.prepare().map_err(|e| hook("csi_plugin_supervisor", e.to_string()))?;
+            plugin.add_env(&mut env);
+            mounts = plugin.mounts();
+        }
+        let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
+            .map_err(|why| hook("volumes", why))?;
+        let mut binds = Binds::default();
+        if self.driver.capabilities().mounts {
+            mounts.extend(volumes);
+        } else {
+            binds = Binds::make(&volumes, &self.dirs).map_err(|why| hook("volumes", why))?;
+        }
+        let config = self.config(runner, id, env, mounts);
+        match self.driver.start(config).await {
+            Ok(handle) => Ok((handle, binds)),
+            Err(error) => {
+                binds.undo();
+                Err(StartFault::Driver(error))
+            }
+        }
+    }
+
+    fn config(
+        &self,
+        runner: &AllocRunner,
+        id: &str,
+        env: BTreeMap<String, String>,
+        mounts: Vec<Mount>,
+    ) -> TaskConfig {
+        let (task, alloc) = (self.task(), &self.alloc);
+        let config = &runner.context().config;
+        let given = alloc.allocated_resources.as_ref().and_then(|r| r.tasks.get(&self.name));
+        let number = |n: i64| u64::try_from(n).unwrap_or(0);
+        let memory = given.map_or(task.resources.memory_mb, |g| g.memory.memory_mb);
+        let memory_max = given.map_or(task.resources.memory_max_mb, |g| g.memory.memory_max_mb);
+        let user = self.env.text(&task.user);
+        let log = |stream: &str| format!("{}.{stream}", self.name);
+        TaskConfig {
+            id: TaskId(id.to_owned()),
+            alloc_id: alloc.id.to_string(),
+            task_name: self.name.clone(),
+            job_id: alloc.job_id.to_string(),
+            group_name: alloc.task_group.clone(),
+            namespace: alloc.namespace.to_string(),
+            driver_config: self.env.config(&task.config),
+            env,
+            resources: Resources {
+                cpu_mhz: number(given.map_or(task.resources.cpu, |g| g.cpu.cpu_shares)),
+                memory_mb: number(memory),
+                memory_max_mb: (memory_max > memory).then(|| number(memory_max)),
+            },
+            mounts,
+            user: (!user.is_empty()).then_some(user),
+            dirs: TaskDirs {
+                shared_alloc_dir: self.dirs.shared.clone(),
+                task_dir: self.dirs.root.clone(),
+                state_dir: config.state_dir.join("tasks").join(alloc.id.as_str()).join(&self.name),
+            },
+            logs: (!task.log_config.disabled).then(|| LogConfig {
+                dir: runner.dir().logs(),
+                stdout: log("stdout"),
+                stderr: log("stderr"),
+                max_files: task.log_config.max_files,
+                max_file_size_mb: u64::from(task.log_config.max_file_size_mb),
+            }),
+            cgroup_parent: config.cgroup_parent.trim_start_matches('/').into(),
+            lease_file: None,
+            privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),
+        }
+    }
+}
+
+fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {
+    let text = |path: &Path| path.display().to_string();
+    match isolation {
+        FsIsolation::None => {
+            SeenDirs { alloc: text(&dirs.shared), local: text(&dirs.local()), secrets: text(&dirs.secrets()) }
+        }
+        FsIsolation::Chroot | FsIsolation::Image => {
+            SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
+        }
+    }
+}

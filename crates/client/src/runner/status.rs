@@ -1,0 +1,60 @@
+//! What an allocation is, told from what its tasks are (`http-api` section 6.1).
+
+use caravan_types::alloc::{ClientStatus, TaskRunState, TaskState};
+use std::collections::BTreeMap;
+
+/// The status that the client reports, and its words.
+pub(crate) fn aggregate(tasks: &BTreeMap<String, TaskState>) -> (ClientStatus, &'static str) {
+    let any = |want: fn(&TaskState) -> bool| tasks.values().any(want);
+    if any(|t| t.state == TaskRunState::Dead && t.failed) {
+        return (ClientStatus::Failed, "Failed tasks");
+    }
+    if any(|t| t.state == TaskRunState::Running) {
+        return (ClientStatus::Running, "Tasks are running");
+    }
+    // Between the end of the main tasks and the start of those that run afterwards nothing runs, and the
+    // allocation is still not a new one.
+    if any(|t| t.state == TaskRunState::Pending) {
+        let begun = any(|t| !t.started_at.is_zero());
+        return match begun {
+            true => (ClientStatus::Running, "Tasks are running"),
+            false => (ClientStatus::Pending, "No tasks have started"),
+        };
+    }
+    if tasks.is_empty() {
+        return (ClientStatus::Pending, "No tasks have started");
+    }
+    (ClientStatus::Complete, "All tasks have completed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::Time;
+
+    fn task(state: TaskRunState, failed: bool, begun: bool) -> TaskState {
+        TaskState { state, failed, started_at: Time(i64::from(begun)), ..Default::default() }
+    }
+
+    fn of(states: &[TaskState]) -> ClientStatus {
+        let map = states.iter().enumerate().map(|(n, s)| (n.to_string(), s.clone())).collect();
+        aggregate(&map).0
+    }
+
+    #[test]
+    fn one_failure_fails_the_whole() {
+        let failed = task(TaskRunState::Dead, true, true);
+        let running = task(TaskRunState::Running, false, true);
+        assert_eq!(of(&[running.clone(), failed]), ClientStatus::Failed);
+        assert_eq!(of(&[running, task(TaskRunState::Pending, false, false)]), ClientStatus::Running);
+    }
+
+    #[test]
+    fn complete_needs_every_task_dead() {
+        let done = task(TaskRunState::Dead, false, true);
+        assert_eq!(of(&[done.clone(), done.clone()]), ClientStatus::Complete);
+        assert_eq!(of(&[done, task(TaskRunState::Pending, false, false)]), ClientStatus::Running);
+        assert_eq!(of(&[task(TaskRunState::Pending, false, false)]), ClientStatus::Pending);
+        assert_eq!(of(&[]), ClientStatus::Pending);
+    }
+}

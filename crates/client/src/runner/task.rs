@@ -1,0 +1,499 @@
+//! One task: started when it is its turn, watched, started again as the policy says, ended when it must.
+
+use super::alloc::AllocRunner;
+use super::binds::Binds;
+use super::lifecycle::Role;
+use super::start::{Plan, StartFault};
+use crate::ClientError;
+use crate::clock;
+use crate::csi::supervisor;
+use crate::restart::{Cause, Verdict};
+use crate::state::TaskRecord;
+use caravan_drivers::{ExitResult, TaskHandle, TaskId};
+use caravan_types::alloc::{TaskEvent, TaskRunState, event};
+use caravan_types::job::RestartPolicy;
+use caravan_types::plugin::PluginRole;
+use caravan_types::{Nanos, Time};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Between the kill signal and the forced kill, where the job file says nothing.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An order to end a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kill {
+    /// Skip the shutdown delay.
+    pub(super) no_delay: bool,
+    /// Wait for nothing, not even for volumes that a plugin holds.
+    pub(super) force: bool,
+}
+
+/// Something asked of a running task.
+#[derive(Debug)]
+pub(super) enum TaskAction {
+    /// Start anew.
+    Restart {
+        /// In the reference's words.
+        reason: String,
+    },
+    /// Send a signal.
+    Signal {
+        /// Its name.
+        signal: String,
+        /// The driver's answer.
+        reply: oneshot::Sender<Result<(), ClientError>>,
+    },
+}
+
+/// How watching a running task ended.
+enum Seen {
+    Ended(ExitResult),
+    Killed,
+    Restart(String),
+    Unhealthy,
+    AgentEnds,
+}
+
+/// What to do next.
+enum Next {
+    Again,
+    Over { failed: bool },
+    AgentEnds,
+}
+
+/// The runner of one task.
+#[derive(Debug)]
+pub(super) struct TaskRunner {
+    alloc: AllocRunner,
+    name: String,
+    kill: watch::Receiver<Option<Kill>>,
+    actions: mpsc::UnboundedReceiver<TaskAction>,
+    binds: Binds,
+}
+
+impl TaskRunner {
+    pub(super) fn new(
+        alloc: AllocRunner,
+        name: String,
+        actions: mpsc::UnboundedReceiver<TaskAction>,
+    ) -> Self {
+        let kill =
+            alloc.kill_of(&name).unwrap_or_else(|| watch::Sender::new(Some(Kill::default())).subscribe());
+        Self { alloc, name, kill, actions, binds: Binds::default() }
+    }
+
+    pub(super) async fn run(mut self) {
+        let record = self.record();
+        if record.state.state == TaskRunState::Dead {
+            return;
+        }
+        if record.state.events.is_empty() {
+            self.emit(self.event(event::RECEIVED));
+        }
+        let mut next = match self.recover(&record).await {
+            Some(handle) => self.live(handle).await,
+            None if record.stopping => Next::Over { failed: record.state.failed },
+            None => Next::Again,
+        };
+        loop {
+            match next {
+                Next::Again => next = self.start_when_due().await,
+                Next::Over { failed } => return self.finish(failed).await,
+                Next::AgentEnds => return,
+            }
+        }
+    }
+
+    /// Takes a task back that an earlier agent started.
+    async fn recover(&mut self, record: &TaskRecord) -> Option<TaskHandle> {
+        let bytes = record.handle.as_ref()?;
+        let plan = Plan::make(&self.alloc, &self.name);
+        let handle: Result<TaskHandle, String> =
+            rmp_serde::from_slice(bytes).map_err(|e| format!("its handle cannot be read: {e}"));
+        let recovered = match (&plan, handle) {
+            (Some(plan), Ok(handle)) => plan
+                .driver
+                .recover(handle.clone())
+                .await
+                .map(|()| handle)
+                .map_err(|e| crate::error::chain(&e)),
+            (None, Ok(_)) => Err("its driver is not on this node any more".to_owned()),
+            (_, Err(why)) => Err(why),
+        };
+        match recovered {
+            Ok(handle) => {
+                if let Some(plan) = &plan {
+                    self.binds = plan.adopt_binds(&self.alloc);
+                }
+                Some(handle)
+            }
+            Err(why) => {
+                let words = format!("failed to restore task; will not run until server is contacted: {why}");
+                self.emit(self.event(event::FAILED_RESTORING).message(words));
+                self.update(|r| r.handle = None).await;
+                None
+            }
+        }
+    }
+
+    async fn start_when_due(&mut self) -> Next {
+        let started_before = !self.record().state.started_at.is_zero();
+        let shutdown = self.alloc.context().shutdown.clone();
+        let may = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Next::AgentEnds,
+            () = killed(&mut self.kill) => false,
+            may = self.alloc.turn_of(&self.name, started_before) => may,
+        };
+        if !may {
+            return self.give_up(&shutdown).await;
+        }
+        let Some(plan) = Plan::make(&self.alloc, &self.name) else {
+            let words = "the task's driver is not available on this node";
+            self.emit(
+                self.event(event::DRIVER_FAILURE).detail("driver_error", words).detail("fails_task", "true"),
+            );
+            return Next::Over { failed: true };
+        };
+        if !started_before {
+            self.emit(self.event(event::TASK_SETUP).message("Building Task Directory"));
+        }
+        let id = format!("{}/{}/{:016x}", plan.alloc.id, self.name, rand::random::<u64>());
+        // The intent; a start that is lost with the agent is found by its directory and ended by the driver.
+        self.update(|r| r.driver_id = Some(id.clone())).await;
+        match plan.start(&self.alloc, &id).await {
+            Ok((handle, binds)) => {
+                self.binds = binds;
+                self.started(&handle).await;
+                self.live(handle).await
+            }
+            Err(StartFault::Hook(why)) => {
+                self.emit(self.event(event::HOOK_FAILED).message(why));
+                self.decide(Cause::StartFailed { recoverable: true }).await
+            }
+            Err(StartFault::Driver(error)) => {
+                let words = crate::error::chain(&error);
+                self.emit(self.event(event::DRIVER_FAILURE).detail("driver_error", words));
+                self.decide(Cause::StartFailed { recoverable: error.is_recoverable() }).await
+            }
+        }
+    }
+
+    /// A task that may not start: killed, or its allocation could not be set up.
+    async fn give_up(&mut self, shutdown: &tokio_util::sync::CancellationToken) -> Next {
+        if shutdown.is_cancelled() {
+            return Next::AgentEnds;
+        }
+        Next::Over { failed: self.record().state.failed }
+    }
+
+    async fn started(&mut self, handle: &TaskHandle) {
+        for words in &handle.degraded {
+            self.emit(self.event(event::DRIVER).detail("driver_message", words.clone()));
+        }
+        let bytes = rmp_serde::to_vec_named(handle).expect("a handle has a MessagePack form");
+        let event = self.event(event::STARTED);
+        let now = Time(clock::now().0);
+        // Durable before anyone hears that it runs: from then on the agent may die.
+        self.update(|r| {
+            r.handle = Some(bytes);
+            r.state.state = TaskRunState::Running;
+            r.state.push_event(event);
+            if r.state.started_at.is_zero() {
+                r.state.started_at = now;
+            }
+        })
+        .await;
+    }
+
+    /// Watches a running task until something has to be decided.
+    async fn live(&mut self, handle: TaskHandle) -> Next {
+        let id = handle.task_id.clone();
+        let Some(plan) = Plan::make(&self.alloc, &self.name) else { return Next::Over { failed: true } };
+        match self.watch(&plan, &id).await {
+            Seen::AgentEnds => Next::AgentEnds,
+            Seen::Ended(exit) => {
+                self.terminated(&plan, &id, &exit).await;
+                self.decide(Cause::Exited { success: exit.is_success() }).await
+            }
+            Seen::Killed => {
+                if let Some(exit) = self.end(&plan, &id).await {
+                    self.terminated(&plan, &id, &exit).await;
+                }
+                self.emit(self.event(event::KILLED));
+                // Also when it failed before: the order to end it came from elsewhere.
+                Next::Over { failed: false }
+            }
+            Seen::Restart(reason) => {
+                self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
+                self.stop_for_restart(&plan, &id).await;
+                self.decide(Cause::Requested).await
+            }
+            Seen::Unhealthy => {
+                if let Some(plugin) = &plan.plugin {
+                    let reason = plugin.restart_reason();
+                    self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
+                }
+                self.stop_for_restart(&plan, &id).await;
+                self.decide(Cause::Unhealthy).await
+            }
+        }
+    }
+
+    async fn watch(&mut self, plan: &Plan, id: &TaskId) -> Seen {
+        let context = self.alloc.context().clone();
+        let supervise = async {
+            match &plan.plugin {
+                Some(plugin) => {
+                    let (alloc, name) = (&self.alloc, self.name.as_str());
+                    let emit = |event| alloc.emit(name, event);
+                    supervisor::supervise(plugin, context.plugins.registry(), context.deadlines, emit).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let mut supervise = std::pin::pin!(supervise);
+        let mut wait = std::pin::pin!(plan.driver.wait(id));
+        loop {
+            tokio::select! {
+                biased;
+                exit = &mut wait => return Seen::Ended(exit.unwrap_or_else(|error| ExitResult {
+                    exit_code: 0,
+                    err: Some(crate::error::chain(&error)),
+                    ..ExitResult::default()
+                })),
+                () = context.shutdown.cancelled() => return Seen::AgentEnds,
+                () = killed(&mut self.kill) => return Seen::Killed,
+                action = self.actions.recv() => match action {
+                    Some(TaskAction::Restart { reason }) => return Seen::Restart(reason),
+                    Some(TaskAction::Signal { signal, reply }) => {
+                        let event = self.event(event::SIGNALING).detail("task_signal", signal.clone());
+                        self.alloc.emit(&self.name, event);
+                        let done = plan.driver.signal(id, &signal).await.map_err(ClientError::from);
+                        // The asker may have gone away.
+                        let _ = reply.send(done);
+                    }
+                    // The allocation lives as long as we do.
+                    None => return Seen::Killed,
+                },
+                () = &mut supervise => return Seen::Unhealthy,
+            }
+        }
+    }
+
+    /// Ends the task as ordered. A plugin waits until nothing is mounted through it any more, or another
+    /// allocation of it has taken over.
+    async fn end(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
+        let task = plan.task();
+        let timeout = self.kill_timeout(plan);
+        if plan.plugin.is_some()
+            && let Some(exit) = self.outlive_mounts(plan, id).await
+        {
+            return Some(exit);
+        }
+        self.update(|r| r.stopping = true).await;
+        let event = self.event(event::KILLING).detail("kill_timeout", Nanos::from_std(timeout).to_string());
+        self.emit(event);
+        let delay = task.shutdown_delay.to_std();
+        if !delay.is_zero() && !self.kill.borrow().as_ref().is_some_and(|k| k.no_delay) {
+            let words =
+                format!("Waiting for shutdown_delay of {} before killing the task.", task.shutdown_delay);
+            self.emit(self.event(event::SHUTDOWN_DELAY).message(words));
+            let kill = &mut self.kill;
+            let cut = async {
+                // The sender is the allocation's, which outlives this.
+                let _ = kill.wait_for(|k| k.as_ref().is_some_and(|k| k.no_delay)).await;
+            };
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = cut => {}
+                _ = plan.driver.wait(id) => {}
+            }
+        }
+        self.stop(plan, id, timeout).await
+    }
+
+    async fn stop_for_restart(&mut self, plan: &Plan, id: &TaskId) {
+        let timeout = self.kill_timeout(plan);
+        if let Some(exit) = self.stop(plan, id, timeout).await {
+            self.terminated(plan, id, &exit).await;
+        }
+    }
+
+    async fn stop(&mut self, plan: &Plan, id: &TaskId, timeout: Duration) -> Option<ExitResult> {
+        let signal = plan.kill_signal();
+        if let Err(error) = plan.driver.stop(id, timeout, signal.as_deref()).await {
+            let words = crate::error::chain(&error);
+            tracing::error!(task = %id, error = words, "task cannot be stopped");
+            self.emit(self.event(event::DRIVER).detail("driver_message", words));
+        }
+        // What does not end keeps its volumes, its directories and this runner.
+        plan.driver.wait(id).await.ok()
+    }
+
+    fn kill_timeout(&self, plan: &Plan) -> Duration {
+        let asked = plan.task().kill_timeout.to_std();
+        let asked = if asked.is_zero() { KILL_TIMEOUT } else { asked };
+        asked.min(self.alloc.context().config.max_kill_timeout)
+    }
+
+    /// Waits for the volumes of a plugin. Answers the exit if it ends meanwhile.
+    async fn outlive_mounts(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
+        let plugin = plan.plugin.as_ref()?;
+        let context = self.alloc.context().clone();
+        let key = (PluginRole::Node, plugin.id().clone());
+        let alloc = plan.alloc.id.clone();
+        let (mut ledger, mut registry) = (context.volumes.changes(), context.plugins.registry().changes());
+        let mut wait = std::pin::pin!(plan.driver.wait(id));
+        let mut said = 0;
+        loop {
+            ledger.borrow_and_update();
+            let used = context.volumes.uses_plugin(plugin.id());
+            let succeeded =
+                context.plugins.registry().current(&key).is_some_and(|r| r.alloc != alloc && r.healthy);
+            let forced = self.kill.borrow().as_ref().is_some_and(|k| k.force);
+            if used == 0 || succeeded || forced || !plugin.mounts_volumes() {
+                return None;
+            }
+            if said != used {
+                said = used;
+                let words = format!(
+                    "csi_plugin_supervisor: {used} volumes are still mounted through this plugin; it ends after they do"
+                );
+                self.alloc.emit(&self.name, self.event(event::HOOK_MESSAGE).message(words));
+            }
+            tokio::select! {
+                exit = &mut wait => return exit.ok(),
+                () = context.shutdown.cancelled(), if !context.config.dev => return None,
+                _ = ledger.changed() => {}
+                _ = registry.recv() => {}
+                _ = self.kill.changed() => {}
+            }
+        }
+    }
+
+    /// The task has ended: say so, and undo what was made for this run.
+    async fn terminated(&mut self, plan: &Plan, id: &TaskId, exit: &ExitResult) {
+        if let Some(plugin) = &plan.plugin {
+            supervisor::set_health(plugin, self.alloc.context().plugins.registry(), false).await;
+        }
+        self.binds.undo();
+        let mut event = self
+            .event(event::TERMINATED)
+            .detail("exit_code", exit.exit_code.to_string())
+            .detail("signal", exit.signal.to_string());
+        if exit.oom_killed {
+            event = event.detail("oom_killed", "true");
+        }
+        match (&exit.err, exit.oom_killed) {
+            (Some(error), _) => event = event.detail("exit_message", error.clone()),
+            (None, true) => event = event.detail("exit_message", "OOM Killed"),
+            (None, false) => {}
+        }
+        self.update(|r| {
+            r.handle = None;
+            r.state.push_event(event);
+        })
+        .await;
+        if let Err(error) = plan.driver.destroy(id, true).await {
+            tracing::debug!(task = %id, %error, "the driver keeps something of an ended task");
+        }
+    }
+
+    /// Asks the policy, says what it decided, and waits for the delay.
+    async fn decide(&mut self, cause: Cause) -> Next {
+        let alloc = self.alloc.alloc();
+        let group = alloc.group();
+        let task = group.and_then(|g| g.task(&self.name));
+        let policy: RestartPolicy = task
+            .and_then(|t| t.restart_policy)
+            .or_else(|| group.and_then(|g| g.restart_policy))
+            .unwrap_or_default();
+        let batch = alloc.job.as_ref().is_some_and(|j| j.kind.is_batch());
+        let once = task.is_some_and(|t| Role::of(t).runs_once());
+        let now = clock::now();
+        let mut verdict = None;
+        self.update(|r| {
+            verdict = Some(r.restarts.next(&policy, !batch && !once, cause, now, clock::jitter_permille()));
+        })
+        .await;
+        match verdict {
+            Some(Verdict::Restart { reason, delay }) => {
+                let event = self
+                    .event(event::RESTARTING)
+                    .detail("restart_reason", reason)
+                    .detail("start_delay", delay.0.to_string());
+                self.update(|r| {
+                    r.state.state = TaskRunState::Pending;
+                    r.state.restarts += 1;
+                    r.state.last_restart = Time(now.0);
+                    r.state.push_event(event);
+                })
+                .await;
+                let shutdown = self.alloc.context().shutdown.clone();
+                tokio::select! {
+                    () = shutdown.cancelled() => Next::AgentEnds,
+                    () = killed(&mut self.kill) => Next::Over { failed: false },
+                    () = tokio::time::sleep(delay.to_std()) => Next::Again,
+                }
+            }
+            Some(Verdict::Over { reason, failed }) => {
+                if !reason.is_empty() {
+                    let event = self
+                        .event(event::NOT_RESTARTING)
+                        .detail("restart_reason", reason)
+                        .detail("fails_task", failed.to_string());
+                    self.emit(event);
+                }
+                Next::Over { failed }
+            }
+            None => Next::Over { failed: true },
+        }
+    }
+
+    /// It is over for good.
+    async fn finish(&mut self, failed: bool) {
+        self.binds.undo();
+        if let Some(plugin) = Plan::make(&self.alloc, &self.name).and_then(|p| p.plugin) {
+            supervisor::deregister(&plugin, self.alloc.context().plugins.registry()).await;
+            plugin.clean();
+        }
+        self.update(|r| {
+            r.handle = None;
+            r.state.failed |= failed;
+            r.state.state = TaskRunState::Dead;
+            if r.state.finished_at.is_zero() {
+                r.state.finished_at = Time(clock::now().0);
+            }
+        })
+        .await;
+        self.alloc.died(&self.name);
+    }
+
+    fn record(&self) -> TaskRecord {
+        self.alloc.record(&self.name).unwrap_or_default()
+    }
+
+    fn event(&self, kind: &str) -> TaskEvent {
+        TaskEvent::new(kind, clock::now())
+    }
+
+    fn emit(&self, event: TaskEvent) {
+        self.alloc.emit(&self.name, event);
+    }
+
+    async fn update(&self, change: impl FnOnce(&mut TaskRecord)) {
+        if let Some(written) = self.alloc.update(&self.name, change) {
+            written.wait().await;
+        }
+    }
+}
+
+/// Waits for an order to end the task.
+async fn killed(kill: &mut watch::Receiver<Option<Kill>>) {
+    if kill.wait_for(Option::is_some).await.is_err() {
+        // Nobody is left who could give one.
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,74 @@
+//! What a client asks of the servers, apart from how it reaches them.
+
+use async_trait::async_trait;
+use caravan_rpc::{Channel, RpcError, methods};
+use caravan_types::wire::{
+    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
+    NodeHeartbeat, NodeRegister, WatchAllocs,
+};
+use futures::stream::{BoxStream, StreamExt};
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// A stream of answers; its last item may be the error that ended it.
+pub type Answers<T> = BoxStream<'static, Result<T, RpcError>>;
+
+/// The servers as a client sees them.
+#[async_trait]
+pub trait Servers: Debug + Send + Sync + 'static {
+    /// Registers the node, or reports what changed about it.
+    async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError>;
+    /// Gives a sign of life.
+    async fn heartbeat(&self, request: NodeHeartbeat) -> Result<NodeContact, RpcError>;
+    /// Tells what happened on the node.
+    async fn node_events(&self, request: NodeEvents) -> Result<Done, RpcError>;
+    /// Follows the node's allocations.
+    async fn watch_allocs(&self, request: WatchAllocs) -> Answers<AllocDelta>;
+    /// Tells how allocations do.
+    async fn alloc_status(&self, request: AllocStatus) -> Result<Done, RpcError>;
+    /// Asks for a volume and waits.
+    async fn claim_volume(&self, request: ClaimVolume) -> Answers<ClaimProgress>;
+    /// Proves a step of a claim.
+    async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError>;
+}
+
+/// The servers behind a channel.
+#[derive(Clone, Debug)]
+pub struct RpcServers {
+    channel: Channel,
+}
+
+/// No answer within this time counts as none: every one of these calls is small.
+const DEADLINE: Option<Duration> = Some(Duration::from_secs(30));
+
+impl RpcServers {
+    /// Over a channel, local or remote.
+    pub fn new(channel: Channel) -> Self {
+        Self { channel }
+    }
+}
+
+#[async_trait]
+impl Servers for RpcServers {
+    async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError> {
+        self.channel.call::<methods::NodeRegister>(request, DEADLINE).await
+    }
+    async fn heartbeat(&self, request: NodeHeartbeat) -> Result<NodeContact, RpcError> {
+        self.channel.call::<methods::NodeHeartbeat>(request, DEADLINE).await
+    }
+    async fn node_events(&self, request: NodeEvents) -> Result<Done, RpcError> {
+        self.channel.call::<methods::NodeEvents>(request, DEADLINE).await
+    }
+    async fn watch_allocs(&self, request: WatchAllocs) -> Answers<AllocDelta> {
+        self.channel.stream::<methods::WatchAllocs>(request).boxed()
+    }
+    async fn alloc_status(&self, request: AllocStatus) -> Result<Done, RpcError> {
+        self.channel.call::<methods::AllocStatus>(request, DEADLINE).await
+    }
+    async fn claim_volume(&self, request: ClaimVolume) -> Answers<ClaimProgress> {
+        self.channel.stream::<methods::ClaimVolume>(request).boxed()
+    }
+    async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError> {
+        self.channel.call::<methods::ClaimReport>(request, DEADLINE).await
+    }
+}

@@ -1,0 +1,7 @@
+//! The client with real drivers and servers of the test's own.
+
+mod plugins;
+mod recovery;
+mod support;
+mod tasks;
+mod volumes;

@@ -1,0 +1,172 @@
+//! Diagnostics as data; how they look is decided by [`render`].
+
+pub mod render;
+
+use std::fmt;
+
+use crate::source::{Sources, Span};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The input is refused.
+    Error,
+    /// The input is taken, but something in it does not do what it seems to.
+    Warning,
+}
+
+/// A related place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Where.
+    pub span: Span,
+    /// What is there.
+    pub text: String,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// Stable code, `E0101`.
+    pub code: &'static str,
+    /// A few words.
+    pub summary: String,
+    /// Whole sentences.
+    pub detail: String,
+    /// The place, where there is one.
+    pub span: Option<Span>,
+    /// Related places.
+    pub labels: Vec<Label>,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error at a place.
+    pub fn error(
+        code: &'static str,
+        span: impl Into<Option<Span>>,
+        summary: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            summary: summary.into(),
+            detail: detail.into(),
+            span: span.into(),
+            labels: Vec::new(),
+            hint: None,
+        }
+    }
+
+    /// A warning at a place.
+    pub fn warning(
+        code: &'static str,
+        span: impl Into<Option<Span>>,
+        summary: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, span, summary, detail) }
+    }
+
+    /// Adds a related place.
+    #[must_use]
+    pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.labels.push(Label { span, text: text.into() });
+        self
+    }
+
+    /// Adds a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// `<file>:<line>,<col>-<col>: <Summary>; <Detail>`.
+    #[must_use]
+    pub fn one_line(&self, sources: &Sources) -> String {
+        match self.span {
+            Some(span) => format!("{}: {}; {}", sources.show(span), self.summary, self.detail),
+            None => format!("{}; {}", self.summary, self.detail),
+        }
+    }
+}
+
+/// Findings with the texts that they are about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diagnostics {
+    /// The findings, in the order in which they were made.
+    pub items: Vec<Diagnostic>,
+    /// The texts.
+    pub sources: Sources,
+}
+
+impl Diagnostics {
+    /// Whether one of them is an error.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.items.iter().any(|d| d.severity == Severity::Error)
+    }
+}
+
+/// One line per finding.
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, item) in self.items.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&item.one_line(&self.sources))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// The known name nearest to `name`, if one is near enough to be meant.
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.chars().count() / 3).clamp(1, 3);
+    known
+        .into_iter()
+        .map(|k| (distance(name, k), k))
+        .filter(|(d, _)| *d <= limit)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k)
+}
+
+/// Edits between two words; swapping two neighbours is one edit.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let same = usize::from(a[i - 1] != b[j - 1]);
+            row[j] = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_names() {
+        let known = ["priority", "datacenters", "type"];
+        assert_eq!(nearest("priorty", known), Some("priority"));
+        assert_eq!(nearest("tpye", known), Some("type"));
+        assert_eq!(nearest("restarts", known), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Diagnostics for people: file, line, the text itself and an underline.
+
+use std::ops::Range;
+
+use ariadne::{Config, Label, Report, ReportKind};
+
+use super::{Diagnostic, Diagnostics, Severity};
+use crate::source::Span;
+
+type Place = (String, Range<usize>);
+
+/// All findings with source lines and underlines; `color` adds terminal colours.
+#[must_use]
+pub fn pretty(diagnostics: &Diagnostics, color: bool) -> String {
+    let mut out = Vec::new();
+    for item in &diagnostics.items {
+        if item.span.is_some_and(|s| diagnostics.sources.get(s.source).is_some()) {
+            let mut one = Vec::new();
+            if report(diagnostics, item, color, &mut one).is_ok() {
+                out.extend_from_slice(&one);
+                continue;
+            }
+        }
+        let word = match item.severity {
+            Severity::Error => "Error",
+            Severity::Warning => "Warning",
+        };
+        out.extend_from_slice(
+            format!("[{}] {word}: {}\n   {}\n", item.code, item.summary, item.detail).as_bytes(),
+        );
+        if let Some(hint) = &item.hint {
+            out.extend_from_slice(format!("   Help: {hint}\n").as_bytes());
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn report(all: &Diagnostics, item: &Diagnostic, color: bool, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let place = |span: Span| -> Place {
+        let source = all.sources.get(span.source);
+        let name = source.map(|s| s.name.clone()).unwrap_or_default();
+        let length = source.map_or(0, |s| s.text.len());
+        (name, span.start.min(length)..span.end.max(span.start).min(length))
+    };
+    let Some(span) = item.span else { return Ok(()) };
+    let kind = match item.severity {
+        Severity::Error => ReportKind::Error,
+        Severity::Warning => ReportKind::Warning,
+    };
+    let mut report = Report::build(kind, place(span))
+        .with_code(item.code)
+        .with_message(&item.summary)
+        .with_config(Config::default().with_color(color).with_index_type(ariadne::IndexType::Byte))
+        .with_label(Label::new(place(span)).with_message(&item.detail));
+    for label in &item.labels {
+        report = report.with_label(Label::new(place(label.span)).with_message(&label.text));
+    }
+    if let Some(hint) = &item.hint {
+        report = report.with_help(hint);
+    }
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for span in std::iter::once(span).chain(item.labels.iter().map(|l| l.span)) {
+        if let Some(source) = all.sources.get(span.source)
+            && !texts.iter().any(|(name, _)| *name == source.name)
+        {
+            texts.push((source.name.clone(), source.text.clone()));
+        }
+    }
+    report.finish().write(ariadne::sources(texts), out)
+}

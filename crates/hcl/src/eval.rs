@@ -1,0 +1,421 @@
+//! Evaluating expressions: the same input gives the same value, whatever the clock or the machine, except
+//! for the functions that are random by nature and the file functions.
+
+pub mod functions;
+mod operators;
+mod template;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use self::functions::Files;
+use crate::ast::{Expr, ExprKind, For, Key, Step, Traversal};
+use crate::diag::{Diagnostic, nearest};
+use crate::source::Span;
+use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, unify};
+
+/// A value, or what is wrong.
+pub type Evaluated<T> = Result<T, Box<Diagnostic>>;
+
+/// Evaluations of one run beyond this number are refused: files come from strangers.
+const MAX_STEPS: u64 = 1_000_000;
+
+/// The longest string that an evaluation may make, in bytes.
+pub(crate) const MAX_STRING: usize = 16 << 20;
+
+/// Names bound by `for` and `dynamic`, innermost first.
+#[derive(Debug, Clone, Default)]
+pub struct Scope(Option<Arc<Frame>>);
+
+#[derive(Debug)]
+struct Frame {
+    name: String,
+    value: Value,
+    outer: Scope,
+}
+
+impl Scope {
+    /// This scope with one more name.
+    #[must_use]
+    pub fn with(&self, name: &str, value: Value) -> Self {
+        Self(Some(Arc::new(Frame { name: name.to_owned(), value, outer: self.clone() })))
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        let mut frame = self.0.as_deref();
+        while let Some(f) = frame {
+            if f.name == name {
+                return Some(&f.value);
+            }
+            frame = f.outer.0.as_deref();
+        }
+        None
+    }
+}
+
+/// What a reference to an unknown root means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum References {
+    /// It is meant for run time and becomes its own source text (jobspec.md 2.5).
+    Runtime,
+    /// Nothing may be referred to.
+    Refused,
+}
+
+/// Everything that expressions can see.
+#[derive(Debug)]
+pub struct Evaluator {
+    roots: BTreeMap<String, Value>,
+    references: References,
+    functions: bool,
+    files: Files,
+    steps: Cell<u64>,
+}
+
+impl Evaluator {
+    /// For literals: no variables, no functions.
+    #[must_use]
+    pub fn literals() -> Self {
+        Self {
+            roots: BTreeMap::new(),
+            references: References::Refused,
+            functions: false,
+            files: Files::Off,
+            steps: Cell::new(0),
+        }
+    }
+
+    /// For job files.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        Self { references: References::Runtime, functions: true, files, ..Self::literals() }
+    }
+
+    /// Sets a root name such as `var`.
+    pub fn set_root(&mut self, name: &str, value: Value) {
+        self.roots.insert(name.to_owned(), value);
+    }
+
+    /// Adds an attribute to a root that is an object.
+    pub fn set_attribute(&mut self, root: &str, name: &str, value: Value) {
+        if let Some(Value::Map(.., map)) = self.roots.get_mut(root) {
+            map.insert(name.to_owned(), value);
+        }
+    }
+
+    /// The value of a root name.
+    #[must_use]
+    pub fn root(&self, name: &str) -> Option<&Value> {
+        self.roots.get(name)
+    }
+
+    /// Evaluates an expression.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn eval(&self, expr: &Expr, scope: &Scope) -> Evaluated<Value> {
+        let steps = self.steps.get() + 1;
+        self.steps.set(steps);
+        if steps > MAX_STEPS {
+            return Err(fail(
+                "E0209",
+                expr.start(),
+                "Evaluation too long",
+                "This file takes too many evaluation steps; check its ranges and nested loops.",
+            ));
+        }
+        match &expr.kind {
+            ExprKind::Literal(value) => Ok(value.clone()),
+            ExprKind::Paren(inner) | ExprKind::Wrapped(inner) => self.eval(inner, scope),
+            ExprKind::Template(parts) => template::render(self, parts, scope, expr.start()),
+            ExprKind::Traversal(traversal) => self.traversal(traversal, scope),
+            ExprKind::Relative(source, steps) => walk(self.eval(source, scope)?, steps),
+            ExprKind::Index(source, key) => {
+                let value = self.eval(source, scope)?;
+                let index = self.eval(key, scope)?;
+                step_index(value, &index, key.span)
+            }
+            ExprKind::Splat(source, steps) => match self.eval(source, scope)? {
+                Value::Null => Ok(Value::tuple(Vec::new())),
+                Value::Seq(.., items) => {
+                    items.into_iter().map(|v| walk(v, steps)).collect::<Result<_, _>>().map(Value::tuple)
+                }
+                single => Ok(Value::tuple(vec![walk(single, steps)?])),
+            },
+            ExprKind::Call { name, arguments, expand, open } => {
+                if !self.functions {
+                    return Err(fail(
+                        "E0203",
+                        name.span,
+                        "Function calls not allowed",
+                        "Functions may not be called here.",
+                    ));
+                }
+                functions::call(self, name, arguments, *expand, *open, scope)
+            }
+            ExprKind::Unary(operator, inner) => operators::unary(*operator, self.eval(inner, scope)?, inner),
+            ExprKind::Binary(operator, left, right) => operators::binary(self, *operator, left, right, scope),
+            ExprKind::Conditional(condition, yes, no) => self.conditional(condition, yes, no, scope),
+            ExprKind::Tuple(items) => {
+                items.iter().map(|e| self.eval(e, scope)).collect::<Result<_, _>>().map(Value::tuple)
+            }
+            ExprKind::Object(items) => self.object(items, scope),
+            ExprKind::For(inner) => self.for_expression(inner, scope),
+        }
+    }
+
+    fn conditional(&self, condition: &Expr, yes: &Expr, no: &Expr, scope: &Scope) -> Evaluated<Value> {
+        let which = self.truth(condition, scope, "Incorrect condition type")?;
+        // Both sides are evaluated for their types; the one not taken may fail without harm.
+        let (taken, other) = if which { (yes, no) } else { (no, yes) };
+        let value = self.eval(taken, scope)?;
+        let Ok(other) = self.eval(other, scope) else { return Ok(value) };
+        let (a, b) = (Type::of(&value), Type::of(&other));
+        match unify(&[a, b]) {
+            Some(t) => convert(value, &t)
+                .map_err(|e| fail("E0204", taken.start(), "Inconsistent conditional result types", e)),
+            None => Err(fail(
+                "E0204",
+                condition.start(),
+                "Inconsistent conditional result types",
+                format!(
+                    "The true and false result expressions must have consistent types. The results are {} and {}.",
+                    if which { value.type_name() } else { other.type_name() },
+                    if which { other.type_name() } else { value.type_name() },
+                ),
+            )),
+        }
+    }
+
+    /// A condition's value.
+    pub(crate) fn truth(&self, expr: &Expr, scope: &Scope, summary: &str) -> Evaluated<bool> {
+        match convert(self.eval(expr, scope)?, &Type::Bool) {
+            Ok(Value::Bool(b)) => Ok(b),
+            Ok(_) => Err(fail(
+                "E0205",
+                expr.start(),
+                summary,
+                "The condition value is null. Conditions must either be true or false.",
+            )),
+            Err(e) => Err(fail(
+                "E0205",
+                expr.start(),
+                summary,
+                format!("The condition expression must be of type bool: {e}."),
+            )),
+        }
+    }
+
+    fn object(&self, items: &[(Key, Expr)], scope: &Scope) -> Evaluated<Value> {
+        let mut out = BTreeMap::new();
+        for (key, value) in items {
+            let name = match key {
+                Key::Name(name) => name.text.clone(),
+                Key::Expr(expr) => self.key(expr, scope)?,
+            };
+            out.insert(name, self.eval(value, scope)?);
+        }
+        Ok(Value::object(out))
+    }
+
+    fn key(&self, expr: &Expr, scope: &Scope) -> Evaluated<String> {
+        match convert(self.eval(expr, scope)?, &Type::Str) {
+            Ok(Value::Str(s)) => Ok(s.to_string()),
+            Ok(_) => {
+                Err(fail("E0206", expr.start(), "Null value as key", "Can't use a null value as a key."))
+            }
+            Err(e) => Err(fail(
+                "E0206",
+                expr.start(),
+                "Incorrect key type",
+                format!("Can't use this value as a key: {e}."),
+            )),
+        }
+    }
+
+    fn for_expression(&self, f: &For, scope: &Scope) -> Evaluated<Value> {
+        let items = elements(self.eval(&f.collection, scope)?).ok_or_else(|| {
+            fail(
+                "E0207",
+                f.collection.start(),
+                "Iteration over non-iterable value",
+                "A value of this type cannot be used as the collection in a 'for' expression.",
+            )
+        })?;
+        let mut list = Vec::new();
+        let mut map: BTreeMap<String, Value> = BTreeMap::new();
+        let mut groups: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for (key, value) in items {
+            let mut inner = scope.clone();
+            if let Some(name) = &f.key {
+                inner = inner.with(&name.text, key);
+            }
+            inner = inner.with(&f.value.text, value);
+            if let Some(condition) = &f.condition
+                && !self.truth(condition, &inner, "Invalid 'for' condition")?
+            {
+                continue;
+            }
+            let Some(key_expr) = &f.key_expr else {
+                list.push(self.eval(&f.value_expr, &inner)?);
+                continue;
+            };
+            let key = self.key(key_expr, &inner)?;
+            let value = self.eval(&f.value_expr, &inner)?;
+            if f.group {
+                groups.entry(key).or_default().push(value);
+            } else if map.insert(key.clone(), value).is_some() {
+                return Err(fail(
+                    "E0208",
+                    key_expr.start(),
+                    "Duplicate object key",
+                    format!(
+                        "Two different items produced the key {key:?} in this 'for' expression. If duplicates are expected, use the ellipsis (...) after the value expression to enable grouping by key."
+                    ),
+                ));
+            }
+        }
+        Ok(match (&f.key_expr, f.group) {
+            (None, _) => Value::tuple(list),
+            (Some(_), true) => Value::object(groups.into_iter().map(|(k, v)| (k, Value::tuple(v))).collect()),
+            (Some(_), false) => Value::object(map),
+        })
+    }
+
+    fn traversal(&self, t: &Traversal, scope: &Scope) -> Evaluated<Value> {
+        let root = scope.get(&t.root.text).or_else(|| self.roots.get(&t.root.text));
+        match root {
+            Some(mut value) => {
+                // Go as far as possible without copying: roots hold everything.
+                let mut steps = t.steps.as_slice();
+                while let (Value::Map(.., map), Some((Step::Attribute(name), rest))) =
+                    (value, steps.split_first())
+                {
+                    match map.get(&name.text) {
+                        Some(inner) => (value, steps) = (inner, rest),
+                        None => return Err(missing(value, &name.text, name.span)),
+                    }
+                }
+                walk(value.clone(), steps)
+            }
+            None if self.references == References::Runtime => Ok(Value::str(&t.runtime)),
+            None => {
+                Err(fail("E0202", t.root.span, "Variables not allowed", "Variables may not be used here."))
+            }
+        }
+    }
+}
+
+/// An error as evaluation returns it.
+pub(crate) fn fail(
+    code: &'static str,
+    span: Span,
+    summary: &str,
+    detail: impl Into<String>,
+) -> Box<Diagnostic> {
+    Box::new(Diagnostic::error(code, span, summary, detail))
+}
+
+/// Keys and values of a collection; `None` for anything else.
+#[must_use]
+pub fn elements(value: Value) -> Option<Vec<(Value, Value)>> {
+    match value {
+        Value::Seq(SeqKind::Set, _, items) => Some(items.into_iter().map(|v| (v.clone(), v)).collect()),
+        Value::Seq(.., items) => {
+            Some(items.into_iter().enumerate().map(|(i, v)| (Value::Num(Number::from(i)), v)).collect())
+        }
+        Value::Map(.., map) => Some(map.into_iter().map(|(k, v)| (Value::str(k), v)).collect()),
+        _ => None,
+    }
+}
+
+fn walk(mut value: Value, steps: &[Step]) -> Evaluated<Value> {
+    for step in steps {
+        value = match step {
+            Step::Attribute(name) => step_attribute(value, &name.text, name.span)?,
+            Step::Index(key, span) => step_index(value, key, *span)?,
+        };
+    }
+    Ok(value)
+}
+
+/// The error for a map or object that has no such element.
+fn missing(value: &Value, name: &str, span: Span) -> Box<Diagnostic> {
+    match value {
+        Value::Map(MapKind::Object, _, map) => {
+            let mut error = fail(
+                "E0201",
+                span,
+                "Unsupported attribute",
+                format!("This object does not have an attribute named {name:?}."),
+            );
+            if let Some(near) = nearest(name, map.keys().map(String::as_str)) {
+                error.hint = Some(format!("there is one named {near:?}"));
+            }
+            error
+        }
+        _ => fail(
+            "E0201",
+            span,
+            "Missing map element",
+            format!("This map does not have an element with the key {name:?}."),
+        ),
+    }
+}
+
+fn step_attribute(value: Value, name: &str, span: Span) -> Evaluated<Value> {
+    const SUMMARY: &str = "Unsupported attribute";
+    match value {
+        Value::Map(kind, t, mut map) => match map.remove(name) {
+            Some(value) => Ok(value),
+            None => Err(missing(&Value::Map(kind, t, map), name, span)),
+        },
+        Value::Null => Err(fail(
+            "E0201",
+            span,
+            "Attempt to get attribute from null value",
+            "This value is null, so it does not have any attributes.",
+        )),
+        Value::Seq(..) => Err(fail(
+            "E0201",
+            span,
+            SUMMARY,
+            "This value is a list or tuple; take one element with an index, or use [*].",
+        )),
+        other => Err(fail(
+            "E0201",
+            span,
+            SUMMARY,
+            format!("Can't access attributes on a primitive-typed value ({}).", other.type_name()),
+        )),
+    }
+}
+
+fn step_index(value: Value, key: &Value, span: Span) -> Evaluated<Value> {
+    const SUMMARY: &str = "Invalid index";
+    match value {
+        Value::Null => Err(fail("E0201", span, "Attempt to index null value", "This value is null, so it does not have any indices.")),
+        Value::Seq(SeqKind::Set, ..) => Err(fail("E0201", span, SUMMARY, "Elements of a set are identified only by their value and don't have any separate index or key to select with.")),
+        Value::Seq(.., mut items) => {
+            let index = match convert(key.clone(), &Type::Num) {
+                Ok(Value::Num(n)) => n.to_i64(),
+                _ => return Err(fail("E0201", span, SUMMARY, "The given key does not identify an element in this collection value: a number is required.")),
+            };
+            match index.and_then(|i| usize::try_from(i).ok()).filter(|i| *i < items.len()) {
+                Some(i) => Ok(items.swap_remove(i)),
+                None => Err(fail("E0201", span, SUMMARY, format!("The given key does not identify an element in this collection value: it has {} elements.", items.len()))),
+            }
+        }
+        Value::Map(_, _, mut map) => match convert(key.clone(), &Type::Str) {
+            Ok(Value::Str(name)) => map.remove(&*name).ok_or_else(|| {
+                fail("E0201", span, SUMMARY, format!("The given key does not identify an element in this collection value: there is no {name:?}."))
+            }),
+            _ => Err(fail("E0201", span, SUMMARY, "The given key does not identify an element in this collection value: a string is required.")),
+        },
+        other => Err(fail("E0201", span, SUMMARY, format!("This value does not have any indices: it is a {}.", other.type_name()))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Putting the parts of a template together.
+
+use super::{Evaluated, Evaluator, MAX_STRING, Scope, elements, fail};
+use crate::ast::Part;
+use crate::source::Span;
+use crate::value::{Type, Value, convert};
+
+pub(super) fn render(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span) -> Evaluated<Value> {
+    let mut out = String::new();
+    append(evaluator, parts, scope, at, &mut out)?;
+    Ok(Value::str(out))
+}
+
+fn append(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span, out: &mut String) -> Evaluated<()> {
+    for part in parts {
+        match part {
+            Part::Text(text, _) => out.push_str(text),
+            Part::Interpolation(expr) => match convert(evaluator.eval(expr, scope)?, &Type::Str) {
+                Ok(Value::Str(s)) => out.push_str(&s),
+                Ok(_) => {
+                    return Err(fail(
+                        "E0212",
+                        expr.start(),
+                        "Invalid template interpolation value",
+                        "The expression result is null. Cannot include a null value in a string template.",
+                    ));
+                }
+                Err(e) => {
+                    return Err(fail(
+                        "E0212",
+                        expr.start(),
+                        "Invalid template interpolation value",
+                        format!("Cannot include the given value in a string template: {e}."),
+                    ));
+                }
+            },
+            Part::If(condition, yes, no) => {
+                let which = evaluator.truth(condition, scope, "Incorrect condition type")?;
+                append(evaluator, if which { yes } else { no }, scope, at, out)?;
+            }
+            Part::For { key, value, collection, body } => {
+                let items = elements(evaluator.eval(collection, scope)?).ok_or_else(|| {
+                    fail(
+                        "E0207",
+                        collection.start(),
+                        "Iteration over non-iterable value",
+                        "A value of this type cannot be used as the collection in a 'for' directive.",
+                    )
+                })?;
+                for (k, v) in items {
+                    let mut inner = scope.clone();
+                    if let Some(name) = key {
+                        inner = inner.with(&name.text, k);
+                    }
+                    append(evaluator, body, &inner.with(&value.text, v), at, out)?;
+                }
+            }
+        }
+        if out.len() > MAX_STRING {
+            return Err(fail(
+                "E0209",
+                at,
+                "String too long",
+                format!("This template makes a string of more than {MAX_STRING} bytes."),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! The job language: a text and its variables to the job that clients send (jobspec.md sections 1 to 4).
+
+mod locals;
+mod references;
+pub mod tables;
+mod variables;
+
+use std::path::PathBuf;
+
+use caravan_types::api;
+use serde_json::Value as Json;
+
+pub use self::variables::VarInput;
+use crate::ast::{Block, Body};
+use crate::diag::{Diagnostic, Diagnostics, Severity, nearest};
+use crate::eval::functions::Files;
+use crate::eval::{Evaluator, Scope};
+use crate::parse;
+use crate::parse::json::Strings;
+use crate::schema::{Decoder, Header};
+use crate::source::{Source, Sources};
+
+/// What a job file is parsed with.
+#[derive(Debug, Clone, Default)]
+pub struct ParseOptions {
+    /// `-var name=value`, in order.
+    pub variables: Vec<VarInput>,
+    /// Environment: `NOMAD_VAR_name` and `CARAVAN_VAR_name` count, all others are ignored.
+    pub env: Vec<(String, String)>,
+    /// Variable files, in order; those named `*.json` are JSON.
+    pub var_files: Vec<Source>,
+    /// Whether values for unknown variables are errors rather than warnings.
+    pub strict: bool,
+    /// The directory that file functions are confined to; without it they fail.
+    pub file_functions: Option<PathBuf>,
+}
+
+/// Parses a job file. What comes back is not canonical: unset fields stay unset.
+///
+/// # Errors
+/// Everything that is wrong with the file or its variables.
+pub fn parse(source: &Source, options: &ParseOptions) -> Result<(api::Job, Diagnostics), Diagnostics> {
+    let mut sources = Sources::default();
+    let id = sources.add(source.clone());
+    let mut items = Vec::new();
+    let job = match parse::parse(&sources, id) {
+        Ok(body) => read(&body, options, &mut sources, &mut items),
+        Err(errors) => {
+            items = errors;
+            None
+        }
+    };
+    let found = Diagnostics { items, sources };
+    match job {
+        Some(job) if !found.has_errors() => Ok((job, found)),
+        _ => Err(found),
+    }
+}
+
+/// Parses a job in API JSON, alone or under the key `Job`.
+///
+/// # Errors
+/// The text is not JSON, or a value is of the wrong type.
+pub fn parse_api_json(text: &str) -> Result<api::Job, api::DecodeError> {
+    let value: Json = api::decode(text.as_bytes())?;
+    let wrapped = value
+        .as_object()
+        .and_then(|o| o.iter().find(|(key, job)| key.eq_ignore_ascii_case("job") && job.is_object()))
+        .map(|(_, job)| job);
+    api::from_value(wrapped.unwrap_or(&value))
+}
+
+/// The top level: `variable`, `variables`, `locals` and one `job`.
+fn read(
+    body: &Body,
+    options: &ParseOptions,
+    sources: &mut Sources,
+    items: &mut Vec<Diagnostic>,
+) -> Option<api::Job> {
+    const BLOCKS: [&str; 4] = ["variable", "variables", "locals", "job"];
+    let from_json;
+    let body = match &body.json {
+        None => body,
+        Some(objects) => {
+            let labels_of = |name: &str| match name {
+                "variable" | "job" => Some(1),
+                "variables" | "locals" => Some(0),
+                _ => None,
+            };
+            match parse::json::body(objects, body.span, Strings::Templates, &labels_of) {
+                Ok(read) => from_json = read,
+                Err(errors) => {
+                    items.extend(errors);
+                    return None;
+                }
+            }
+            &from_json
+        }
+    };
+    for attribute in &body.attributes {
+        let name = &attribute.name.text;
+        let hint = if BLOCKS.contains(&name.as_str()) {
+            format!(" Did you mean to define a block of type {name:?}?")
+        } else {
+            String::new()
+        };
+        items.push(Diagnostic::error(
+            "E0401",
+            attribute.name.span,
+            "Unsupported argument",
+            format!("An argument named {name:?} is not expected here.{hint}"),
+        ));
+    }
+    let mut jobs: Vec<&Block> = Vec::new();
+    for block in &body.blocks {
+        match block.kind.text.as_str() {
+            "job" => jobs.push(block),
+            "variable" | "variables" | "locals" => {}
+            other => {
+                let mut error = Diagnostic::error(
+                    "E0402",
+                    block.kind.span,
+                    "Unsupported block type",
+                    format!("Blocks of type {other:?} are not expected here."),
+                );
+                if let Some(near) = nearest(other, BLOCKS) {
+                    error.detail.push_str(&format!(" Did you mean {near:?}?"));
+                }
+                items.push(error);
+            }
+        }
+    }
+    let Some(job) = jobs.first() else {
+        if items.is_empty() {
+            items.push(Diagnostic::error("E0412", None, "Missing job block", "A job block is required"));
+        }
+        return None;
+    };
+    if let Some(second) = jobs.get(1) {
+        let error = Diagnostic::error(
+            "E0412",
+            second.header(),
+            "Duplicate job block",
+            format!(
+                "Only one block of type \"job\" is allowed. Previous definition was at {}.",
+                sources.show(job.header())
+            ),
+        );
+        items.push(error.label(job.header(), "the first job"));
+    }
+    let files = options.file_functions.clone().map_or(Files::Off, Files::Within);
+    let mut evaluator = Evaluator::new(files);
+    variables::load(body, options, &mut evaluator, sources, items);
+    if items.iter().any(|d| d.severity == Severity::Error) {
+        return None;
+    }
+    locals::load(body, &mut evaluator, items);
+    if items.iter().any(|d| d.severity == Severity::Error) {
+        return None;
+    }
+    decode(job, &evaluator, items)
+}
+
+fn decode(job: &Block, evaluator: &Evaluator, items: &mut Vec<Diagnostic>) -> Option<api::Job> {
+    let mut decoder = Decoder::new(evaluator);
+    match job.labels.as_slice() {
+        [_] => {}
+        [] => {
+            items.push(Diagnostic::error(
+                "E0403",
+                job.body.span.at_start(),
+                "Missing name for job",
+                "All job blocks must have 1 labels (name).",
+            ));
+            return None;
+        }
+        [_, extra, ..] => {
+            items.push(Diagnostic::error(
+                "E0403",
+                extra.span,
+                "Extraneous label for job",
+                "Only 1 labels (name) are expected for job blocks.",
+            ));
+            return None;
+        }
+    }
+    let header = Header { span: job.header(), labels: &job.labels };
+    let object = decoder.body(&job.body, &tables::JOB, &header, &Scope::default());
+    items.append(&mut decoder.errors);
+    match api::from_value::<api::Job>(&Json::Object(object)) {
+        Ok(job) => Some(job),
+        Err(error) => {
+            items.push(Diagnostic::error(
+                "E0413",
+                job.header(),
+                "Job cannot be represented",
+                format!("{error}."),
+            ));
+            None
+        }
+    }
+}

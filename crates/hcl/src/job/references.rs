@@ -1,0 +1,73 @@
+//! Which names an expression refers to.
+
+use crate::ast::{Expr, ExprKind, Key, Part, Step, Traversal};
+
+/// Calls `see` for every traversal in the expression.
+pub(super) fn each_traversal<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr, &'e Traversal)) {
+    match &expr.kind {
+        ExprKind::Literal(_) => {}
+        ExprKind::Traversal(t) => see(expr, t),
+        ExprKind::Template(parts) => in_parts(parts, see),
+        ExprKind::Wrapped(e)
+        | ExprKind::Paren(e)
+        | ExprKind::Relative(e, _)
+        | ExprKind::Splat(e, _)
+        | ExprKind::Unary(_, e) => each_traversal(e, see),
+        ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
+            each_traversal(a, see);
+            each_traversal(b, see);
+        }
+        ExprKind::Conditional(a, b, c) => {
+            for e in [a, b, c] {
+                each_traversal(e, see);
+            }
+        }
+        ExprKind::Call { arguments: all, .. } | ExprKind::Tuple(all) => {
+            for e in all {
+                each_traversal(e, see);
+            }
+        }
+        ExprKind::Object(items) => {
+            for (key, value) in items {
+                if let Key::Expr(key) = key {
+                    each_traversal(key, see);
+                }
+                each_traversal(value, see);
+            }
+        }
+        ExprKind::For(f) => {
+            for e in [Some(&f.collection), f.key_expr.as_ref(), Some(&f.value_expr), f.condition.as_ref()]
+                .into_iter()
+                .flatten()
+            {
+                each_traversal(e, see);
+            }
+        }
+    }
+}
+
+fn in_parts<'e>(parts: &'e [Part], see: &mut dyn FnMut(&'e Expr, &'e Traversal)) {
+    for part in parts {
+        match part {
+            Part::Text(..) => {}
+            Part::Interpolation(e) => each_traversal(e, see),
+            Part::If(condition, yes, no) => {
+                each_traversal(condition, see);
+                in_parts(yes, see);
+                in_parts(no, see);
+            }
+            Part::For { collection, body, .. } => {
+                each_traversal(collection, see);
+                in_parts(body, see);
+            }
+        }
+    }
+}
+
+/// The name after the root, if the first step is one.
+pub(super) fn first_name(t: &Traversal) -> Option<&crate::ast::Name> {
+    match t.steps.first() {
+        Some(Step::Attribute(name)) => Some(name),
+        _ => None,
+    }
+}

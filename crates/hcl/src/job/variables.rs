@@ -1,0 +1,251 @@
+//! `variable` blocks and where their values come from (jobspec.md 2.1): default, environment, variable files,
+//! command line; later ones win.
+
+mod declare;
+
+use std::collections::BTreeMap;
+
+use self::declare::{Variable, declarations};
+use super::ParseOptions;
+use super::references::{each_traversal, first_name};
+use crate::ast::Body;
+use crate::diag::{Diagnostic, nearest};
+use crate::eval::functions::Files;
+use crate::eval::{Evaluator, Scope};
+use crate::parse;
+use crate::parse::json::{Strings, body as json_body};
+use crate::source::{Source, Sources, Span};
+use crate::value::{Type, Value, convert};
+
+/// A value from the command line, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VarInput {
+    /// The variable.
+    pub name: String,
+    /// Its value, as it was typed.
+    pub value: String,
+}
+
+impl VarInput {
+    /// Splits `name=value`; `None` without an equals sign.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, value) = text.split_once('=')?;
+        Some(Self { name: name.trim().to_owned(), value: value.to_owned() })
+    }
+}
+
+type Items = Vec<Diagnostic>;
+
+/// Reads declarations and values, and sets the root `var`.
+pub(super) fn load(
+    body: &Body,
+    options: &ParseOptions,
+    evaluator: &mut Evaluator,
+    sources: &mut Sources,
+    items: &mut Items,
+) {
+    let mut declared = declarations(body, items);
+    for (key, text) in &options.env {
+        let name = key.strip_prefix("CARAVAN_VAR_").or_else(|| key.strip_prefix("NOMAD_VAR_"));
+        if let Some(variable) = name.and_then(|n| declared.get_mut(n)) {
+            from_text(variable, text, key, sources, items);
+        }
+    }
+    for file in &options.var_files {
+        from_file(file, &mut declared, options.strict, sources, items);
+    }
+    for input in &options.variables {
+        if let Some(variable) = declared.get_mut(&input.name) {
+            let origin = format!("<value for var.{} from arguments>", input.name);
+            from_text(variable, &input.value, &origin, sources, items);
+        } else {
+            let mut found = unknown(
+                &input.name,
+                options.strict,
+                "Undefined -var variable",
+                "was passed in the command line",
+                None,
+            );
+            found.hint = nearest(&input.name, declared.keys().map(String::as_str))
+                .map(|n| format!("there is a variable {n:?}"));
+            items.push(found);
+        }
+    }
+    let mut values = BTreeMap::new();
+    for variable in declared.values() {
+        match &variable.value {
+            Some(value) => {
+                values.insert(variable.name.clone(), value.clone());
+            }
+            None if !variable.failed => items.push(Diagnostic::error(
+                "E0304",
+                variable.span,
+                format!("Unset variable {:?}", variable.name),
+                "A used variable must be set or have a default value: with -var, in a variable file, or in the environment.",
+            )),
+            None => {}
+        }
+    }
+    for variable in declared.values() {
+        validate(variable, sources, items);
+    }
+    evaluator.set_root("var", Value::object(values));
+}
+
+fn unknown(name: &str, strict: bool, summary: &str, how: &str, span: Option<Span>) -> Diagnostic {
+    let detail = format!(
+        "A {name:?} variable {how} but was not found in known variables. To declare variable {name:?}, place this block in your job file: variable {name:?} {{ ... }}"
+    );
+    if strict {
+        Diagnostic::error("E0305", span, summary, detail)
+    } else {
+        Diagnostic::warning("E0305", span, summary, detail)
+    }
+}
+
+/// Primitives and variables without any type are the text itself; collections are expressions.
+fn from_text(variable: &mut Variable, text: &str, origin: &str, sources: &mut Sources, items: &mut Items) {
+    let literal = matches!(variable.kind, None | Some(Type::Any))
+        || variable.kind.as_ref().is_some_and(Type::is_primitive);
+    let id = sources.add(Source::new(origin, text));
+    let span = Span { source: id, start: 0, end: text.len() };
+    let value = if literal {
+        Ok(Value::str(text))
+    } else {
+        parse::native::parse_expression(text, id)
+            .and_then(|e| Evaluator::literals().eval(&e, &Scope::default()).map_err(|e| vec![*e]))
+    };
+    match value {
+        Ok(value) => assign(variable, value, span, items),
+        Err(errors) => {
+            variable.failed = true;
+            items.extend(errors);
+        }
+    }
+}
+
+fn assign(variable: &mut Variable, value: Value, span: Span, items: &mut Items) {
+    let converted = match &variable.kind {
+        Some(t) => convert(value, t),
+        None => Ok(value),
+    };
+    match converted {
+        Ok(value) => variable.value = Some(value),
+        Err(e) => {
+            variable.failed = true;
+            items.push(
+                Diagnostic::error(
+                    "E0306",
+                    span,
+                    "Invalid value for variable",
+                    format!("The value for the variable {:?} does not fit its type: {e}.", variable.name),
+                )
+                .label(variable.span, "declared here"),
+            );
+        }
+    }
+}
+
+fn from_file(
+    file: &Source,
+    declared: &mut BTreeMap<String, Variable>,
+    strict: bool,
+    sources: &mut Sources,
+    items: &mut Items,
+) {
+    let json = file.name.to_ascii_lowercase().ends_with(".json");
+    let id = sources.add(file.clone());
+    let body = if json {
+        parse::json::parse_body(&file.text, id).and_then(|b| {
+            json_body(b.json.as_deref().map_or(&[], Vec::as_slice), b.span, Strings::Literal, &|_| None)
+        })
+    } else {
+        parse::native::parse_body(&file.text, id)
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(errors) => {
+            items.extend(errors);
+            return;
+        }
+    };
+    for block in &body.blocks {
+        items.push(Diagnostic::error(
+            "E0402",
+            block.kind.span,
+            "Unsupported block type",
+            "Blocks are not allowed in a variable file; it has lines of the form name = value.",
+        ));
+    }
+    let literals = Evaluator::literals();
+    for attribute in &body.attributes {
+        let Some(variable) = declared.get_mut(&attribute.name.text) else {
+            let mut found = unknown(
+                &attribute.name.text,
+                strict,
+                "Undefined variable",
+                "was set",
+                Some(attribute.name.span),
+            );
+            found.hint = nearest(&attribute.name.text, declared.keys().map(String::as_str))
+                .map(|n| format!("there is a variable {n:?}"));
+            items.push(found);
+            continue;
+        };
+        match literals.eval(&attribute.value, &Scope::default()) {
+            Ok(value) => assign(variable, value, attribute.value.span, items),
+            Err(error) => {
+                variable.failed = true;
+                items.push(*error);
+            }
+        }
+    }
+}
+
+/// Checks the final value only, with nothing in sight but the variable itself.
+fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
+    let Some(value) = &variable.value else { return };
+    for rule in &variable.rules {
+        let mut foreign = None;
+        each_traversal(&rule.condition, &mut |expr, t| {
+            if t.root.text == "var" && first_name(t).is_some_and(|n| n.text != variable.name) {
+                foreign.get_or_insert(expr.span);
+            }
+        });
+        if let Some(span) = foreign {
+            items.push(Diagnostic::error(
+                "E0307",
+                span,
+                "Invalid reference in variable validation",
+                format!(
+                    "The condition for variable {:?} can only refer to the variable itself, using var.{}.",
+                    variable.name, variable.name
+                ),
+            ));
+            continue;
+        }
+        let mut evaluator = Evaluator::new(Files::Off);
+        evaluator.set_root("var", Value::object([(variable.name.clone(), value.clone())].into()));
+        let message = evaluator.eval(&rule.message, &Scope::default());
+        match evaluator.truth(&rule.condition, &Scope::default(), "Invalid variable validation result") {
+            Ok(true) => {}
+            Ok(false) => {
+                let message = match message.map(|m| convert(m, &Type::Str)) {
+                    Ok(Ok(Value::Str(s))) => s.to_string(),
+                    _ => "The value is not valid.".to_owned(),
+                };
+                items.push(Diagnostic::error(
+                    "E0308",
+                    rule.span,
+                    format!("Invalid value for variable {:?}", variable.name),
+                    format!(
+                        "{message}\n\nThis was checked by the validation rule at {}.",
+                        sources.show(rule.span)
+                    ),
+                ));
+            }
+            Err(error) => items.push(*error),
+        }
+    }
+}

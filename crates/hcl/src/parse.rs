@@ -1,0 +1,236 @@
+//! Texts to trees.
+
+mod collections;
+mod expr;
+pub mod hcl1;
+pub mod json;
+pub mod native;
+mod template;
+
+use crate::ast::Body;
+use crate::diag::Diagnostic;
+use crate::source::{SourceId, Sources};
+
+/// Nesting deeper than this is refused before the parser recurses: of blocks, of expressions, of
+/// templates and of JSON values together.
+pub const MAX_DEPTH: usize = 96;
+
+/// Operators and computed steps (`a + b`, `a[b]`) of one argument beyond this are refused: a chain of them is a
+/// deep tree as well.
+pub const MAX_LINKS: usize = 800;
+
+/// Parses a file: HCL-JSON when its first character is `{`, else the native notation.
+///
+/// # Errors
+/// The text has syntax errors; all that were found.
+pub fn parse(sources: &Sources, id: SourceId) -> Result<Body, Vec<Diagnostic>> {
+    let text = sources.get(id).map(|s| s.text.as_str()).unwrap_or_default();
+    if text.trim_start().starts_with('{') { json::parse_body(text, id) } else { native::parse_body(text, id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::eval::{Evaluator, Scope, functions::Files};
+    use crate::job::{ParseOptions, parse as parse_job};
+    use crate::source::Source;
+
+    /// Pieces of the language in any order: more of it parses than of random text.
+    fn soup() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "job \"a\" {\n",
+            "group \"g\" {\n",
+            "task \"t\" {\n",
+            "}\n",
+            "}",
+            "{",
+            "[",
+            "]",
+            "(",
+            ")",
+            "\"",
+            "${",
+            "%{",
+            "if x",
+            "else",
+            "endif",
+            "for a in b",
+            "endfor",
+            "~}",
+            "=",
+            "==",
+            "?",
+            ":",
+            ",",
+            ".",
+            "...",
+            "=>",
+            "<<EOT\n",
+            "<<-EOT\n",
+            "EOT\n",
+            "\n",
+            " ",
+            "x",
+            "var.a",
+            "local.b",
+            "1",
+            "1e400",
+            "-",
+            "!",
+            "+",
+            "/",
+            "%",
+            "&&",
+            "\\u12",
+            "\\",
+            "null",
+            "true",
+            "upper(",
+            "range(",
+            "for x in [1] : x",
+            "dynamic \"task\" {\n",
+            "for_each = [1]\n",
+            "content {\n",
+            "#",
+            "//",
+            "/*",
+            "*/",
+            "é",
+            "\r\n",
+            "\t",
+            "'",
+            "variable \"v\" {\n",
+            "locals {\n",
+            "count = ",
+            "meta {\n",
+            "config {\n",
+            "[*]",
+            ".*",
+            "[0]",
+            "~",
+            "\u{feff}",
+            "\"type\": ",
+            "\u{0}",
+        ]);
+        prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+    }
+
+    fn try_everything(text: &str) {
+        let mut sources = Sources::default();
+        let id = sources.add(Source::new("x", text));
+        for parsed in [parse(&sources, id), hcl1::parse_body(&sources, id), json::parse_body(text, id)] {
+            if let Err(errors) = parsed {
+                assert!(!errors.is_empty());
+                let found = crate::Diagnostics { items: errors, sources: sources.clone() };
+                assert!(!found.to_string().is_empty());
+                assert!(!crate::diag::render::pretty(&found, false).is_empty());
+            }
+        }
+        if let Ok(expr) = native::parse_expression(text, id) {
+            let _ = Evaluator::new(Files::Off).eval(&expr, &Scope::default());
+        }
+        let _ = parse_job(&Source::new("x", text), &ParseOptions::default());
+        let _ = crate::volume::parse(text, "x");
+        let _ = crate::config::parse(&[Source::new("x", text)]);
+        let _ = crate::duration::parse_duration(text);
+        let _ = crate::duration::parse_size(text);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}") {
+            try_everything(&text);
+        }
+
+        #[test]
+        fn no_soup_of_tokens_makes_it_panic(text in soup()) {
+            try_everything(&text);
+            try_everything(&format!("job \"a\" {{\n{text}"));
+            try_everything(&format!("x = {text}"));
+        }
+
+        #[test]
+        fn strings_read_back(text in "[^\\p{Cc}]{0,40}") {
+            let mut quoted = String::new();
+            for c in text.chars() {
+                match c {
+                    '"' => quoted.push_str("\\\""),
+                    '\\' => quoted.push_str("\\\\"),
+                    _ => quoted.push(c),
+                }
+            }
+            let quoted = format!("\"{}\"", quoted.replace("${", "$${").replace("%{", "%%{"));
+            let mut sources = Sources::default();
+            let id = sources.add(Source::new("x", quoted.as_str()));
+            let expr = native::parse_expression(&quoted, id).unwrap();
+            let value = Evaluator::literals().eval(&expr, &Scope::default()).unwrap();
+            prop_assert_eq!(value, crate::value::Value::str(text));
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_no_overflow() {
+        let n = 5_000;
+        let wrapped = |open: &str, close: &str| format!("x = {}1{}", open.repeat(n), close.repeat(n));
+        let mut texts = vec![
+            wrapped("(", ")"),
+            wrapped("[", "]"),
+            wrapped("{a=", "}"),
+            wrapped("\"${", "}\""),
+            wrapped("-", ""),
+            wrapped("!", ""),
+            wrapped("f(", ")"),
+            wrapped("true ? ", " : 0"),
+            wrapped("true ? 1 : ", ""),
+            wrapped("[for x in y : ", "]"),
+            wrapped("\"%{ if true }", "%{ endif }\""),
+            format!("x = a{}", "[0]".repeat(n)),
+            format!("x = a{}", ".b".repeat(n)),
+            format!("x = a{}", "[b]".repeat(n)),
+            format!("x = a{}", ".*".repeat(n)),
+            format!("x = 1{}", " + 1".repeat(n)),
+            format!("x = 1{}", " * 1 + 1".repeat(n)),
+            format!("{}{}", "a {\n".repeat(n), "}\n".repeat(n)),
+            format!("{}{}", "{\"a\":".repeat(n), "}".repeat(n)),
+            format!("{{\"a\": {}{}}}", "[".repeat(n), "]".repeat(n)),
+        ];
+        let levels: String = "[b]".repeat(150);
+        texts.push(format!("x = {}a{}", "(".repeat(80), format!("{levels})").repeat(80)));
+        texts.push(format!("x = {}a{}", "(".repeat(80), format!("{})", "+b".repeat(150)).repeat(80)));
+        texts.push(format!("x = {}a{}", "(".repeat(80), format!("{})", "+b".repeat(9)).repeat(80)));
+        texts.push(format!("x = \"{}\"", "%{ if true }".repeat(n)));
+        texts.push(format!("x = \"{}{}\"", "%{ if true }".repeat(n), "%{ endif }".repeat(n)));
+        for text in texts {
+            let inner = text.clone();
+            // A small stack, as threads of a server have.
+            let thread = std::thread::Builder::new()
+                .stack_size(2 << 20)
+                .spawn(move || try_everything(&inner))
+                .unwrap();
+            assert!(thread.join().is_ok(), "{}", &text[..40]);
+        }
+    }
+
+    #[test]
+    fn growth_is_bounded() {
+        let double: String =
+            (0..64).map(|i| format!("l{} = \"${{local.l{i}}}${{local.l{i}}}\"\n", i + 1)).collect();
+        let text = format!("locals {{\nl0 = \"0123456789\"\n{double}}}\njob \"a\" {{}}\n");
+        let error = parse_job(&Source::new("x", text), &ParseOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("String too long"), "{error}");
+        let nested = "job \"a\" {\n  name = jsonencode([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : 1]]])\n}\n";
+        let error = parse_job(&Source::new("x", nested), &ParseOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("Evaluation too long"), "{error}");
+    }
+
+    #[test]
+    fn several_errors_of_one_file_are_found() {
+        let text = "job \"a\" {\n  type = 'x'\n  count = 1 +\n  name = \"ok\"\n  group \"g\" {\n    count = [1, 2\n  }\n}\n";
+        let mut sources = Sources::default();
+        let id = sources.add(Source::new("x", text));
+        let errors = parse(&sources, id).unwrap_err();
+        assert!(errors.len() >= 3, "{errors:#?}");
+    }
+}

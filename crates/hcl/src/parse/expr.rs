@@ -1,0 +1,446 @@
+//! Expressions of the native notation.
+
+use super::MAX_LINKS;
+use super::native::{Failed, Parsed, Parser};
+use crate::ast::{Binary, Expr, ExprKind, Name, Step, Traversal, Unary};
+use crate::value::{Number, Value};
+
+const OPERATORS: [(&str, Binary, u8); 13] = [
+    ("||", Binary::Or, 1),
+    ("&&", Binary::And, 2),
+    ("==", Binary::Equal, 3),
+    ("!=", Binary::NotEqual, 3),
+    ("<=", Binary::LessEqual, 4),
+    (">=", Binary::GreaterEqual, 4),
+    ("<", Binary::Less, 4),
+    (">", Binary::Greater, 4),
+    ("+", Binary::Add, 5),
+    ("-", Binary::Subtract, 5),
+    ("*", Binary::Multiply, 6),
+    ("/", Binary::Divide, 6),
+    ("%", Binary::Remainder, 6),
+];
+
+impl Parser<'_> {
+    pub(super) fn expression(&mut self) -> Parsed<Expr> {
+        self.deeper()?;
+        let out = self.conditional();
+        self.depth -= 1;
+        out
+    }
+
+    fn conditional(&mut self) -> Parsed<Expr> {
+        let condition = self.binary(0)?;
+        self.blanks();
+        if !self.eat("?") {
+            return Ok(condition);
+        }
+        self.blanks();
+        let yes = self.expression()?;
+        self.blanks();
+        if !self.eat(":") {
+            let span = self.next_span();
+            return Err(self.error(
+                "E0111",
+                span,
+                "Missing false expression in conditional",
+                "The conditional operator (...?...:...) requires a false expression, delimited by a colon.",
+            ));
+        }
+        self.blanks();
+        let no = self.expression()?;
+        let span = condition.span.to(no.span);
+        Ok(Expr { kind: ExprKind::Conditional(Box::new(condition), Box::new(yes), Box::new(no)), span })
+    }
+
+    fn binary(&mut self, minimum: u8) -> Parsed<Expr> {
+        let mut left = self.unary()?;
+        loop {
+            self.blanks();
+            // A template's "~}" and "%}" are none of ours, and "..." is no operator either.
+            let found = OPERATORS.iter().find(|(token, _, level)| self.at(token) && *level > minimum);
+            let Some((token, operator, level)) = found else { return Ok(left) };
+            if *token == "%" && self.at("%{") {
+                return Ok(left);
+            }
+            self.link()?;
+            self.pos += token.len();
+            self.blanks();
+            self.deeper()?;
+            let right = self.binary(*level);
+            self.depth -= 1;
+            let right = right?;
+            let span = left.span.to(right.span);
+            left = Expr { kind: ExprKind::Binary(*operator, Box::new(left), Box::new(right)), span };
+        }
+    }
+
+    /// Counts one more level of a tree that grows to the left.
+    fn link(&mut self) -> Parsed<()> {
+        self.links += 1;
+        if self.links > MAX_LINKS { Err(self.too_long()) } else { Ok(()) }
+    }
+
+    fn too_long(&mut self) -> Failed {
+        let span = self.next_span();
+        self.error(
+            "E0109",
+            span,
+            "Expression too long",
+            format!(
+                "At most {MAX_LINKS} operators or steps may follow each other; use locals for the parts."
+            ),
+        )
+    }
+
+    fn unary(&mut self) -> Parsed<Expr> {
+        let start = self.pos;
+        let operator = match self.peek() {
+            Some('-') => Unary::Minus,
+            Some('!') if !self.at("!=") => Unary::Not,
+            _ => return self.term(),
+        };
+        self.pos += 1;
+        self.blanks();
+        self.deeper()?;
+        let inner = self.unary();
+        self.depth -= 1;
+        let inner = inner?;
+        let span = self.span(start, start).to(inner.span);
+        Ok(Expr { kind: ExprKind::Unary(operator, Box::new(inner)), span })
+    }
+
+    fn term(&mut self) -> Parsed<Expr> {
+        let start = self.pos;
+        let first = self.primary()?;
+        self.postfix(first, start)
+    }
+
+    fn postfix(&mut self, mut expr: Expr, start: usize) -> Parsed<Expr> {
+        loop {
+            // Steps may follow after blanks only where lines may break.
+            if self.newlines.last() == Some(&true) {
+                let here = self.pos;
+                self.blanks();
+                if !(self.at(".") && !self.at("...") || self.at("[")) {
+                    self.pos = here;
+                    break;
+                }
+            }
+            let from = self.pos;
+            if (self.at(".*") || self.at("[*]"))
+                && let ExprKind::Traversal(traversal) = &mut expr.kind
+            {
+                traversal.runtime = self.runtime_text(start, from).into();
+            }
+            if self.at(".*") {
+                self.link()?;
+                self.pos += 2;
+                let steps = self.attribute_steps()?;
+                let span = expr.span.to(self.span(from, self.pos));
+                expr = Expr { kind: ExprKind::Splat(Box::new(expr), steps), span };
+            } else if self.at(".") && !self.at("...") {
+                let step = self.dot_step()?;
+                expr = self.step(expr, step, start);
+            } else if self.at("[*]") {
+                self.link()?;
+                self.pos += 3;
+                let steps = self.any_steps()?;
+                let span = expr.span.to(self.span(from, self.pos));
+                expr = Expr { kind: ExprKind::Splat(Box::new(expr), steps), span };
+            } else if self.at("[") {
+                expr = self.index(expr, start)?;
+            } else {
+                break;
+            }
+        }
+        if let ExprKind::Traversal(traversal) = &mut expr.kind {
+            traversal.runtime = self.runtime_text(start, self.pos).into();
+        }
+        Ok(expr)
+    }
+
+    fn step(&self, expr: Expr, step: Step, start: usize) -> Expr {
+        let span = expr.span.to(self.span(start, self.pos));
+        let kind = match expr.kind {
+            ExprKind::Traversal(mut t) => {
+                t.steps.push(step);
+                ExprKind::Traversal(t)
+            }
+            ExprKind::Relative(source, mut steps) => {
+                steps.push(step);
+                ExprKind::Relative(source, steps)
+            }
+            kind => ExprKind::Relative(Box::new(Expr { kind, span: expr.span }), vec![step]),
+        };
+        Expr { kind, span }
+    }
+
+    fn dot_step(&mut self) -> Parsed<Step> {
+        let from = self.pos;
+        self.pos += 1;
+        if let Some(name) = self.identifier() {
+            return Ok(Step::Attribute(Name { text: name.text, span: self.span(from, self.pos) }));
+        }
+        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            let span = self.next_span();
+            return Err(self.error(
+                "E0112",
+                span,
+                "Invalid attribute name",
+                "An attribute name is required after a dot.",
+            ));
+        }
+        let number: Result<Number, _> = self.rest()[..digits].parse();
+        self.pos += digits;
+        let span = self.span(from, self.pos);
+        Ok(Step::Index(number.map_or(Value::Null, Value::Num), span))
+    }
+
+    fn attribute_steps(&mut self) -> Parsed<Vec<Step>> {
+        let mut steps = Vec::new();
+        while self.at(".") && !self.at("...") && !self.at(".*") && steps.len() < MAX_LINKS {
+            steps.push(self.dot_step()?);
+        }
+        Ok(steps)
+    }
+
+    fn any_steps(&mut self) -> Parsed<Vec<Step>> {
+        let mut steps = Vec::new();
+        while steps.len() < MAX_LINKS {
+            if self.at(".") && !self.at("...") && !self.at(".*") {
+                steps.push(self.dot_step()?);
+            } else if self.at("[") && !self.at("[*]") {
+                let from = self.pos;
+                match self.bracket()?.kind {
+                    ExprKind::Literal(value) => steps.push(Step::Index(value, self.span(from, self.pos))),
+                    _ => {
+                        let span = self.span(from, self.pos);
+                        return Err(self.error(
+                            "E0112",
+                            span,
+                            "Invalid index in splat",
+                            "After a splat only literal indexes are possible; use a \"for\" expression.",
+                        ));
+                    }
+                }
+            } else {
+                break;
+            }
+        }
+        Ok(steps)
+    }
+
+    /// `[key]`, cursor at the bracket.
+    fn bracket(&mut self) -> Parsed<Expr> {
+        let open = self.pos;
+        self.pos += 1;
+        self.newlines.push(true);
+        self.blanks();
+        let key = self.expression()?;
+        self.blanks();
+        if !self.eat("]") {
+            let span = self.span(open, open + 1);
+            return Err(self.error(
+                "E0112",
+                span,
+                "Missing close bracket on index",
+                "The index operator must end with a closing bracket (\"]\").",
+            ));
+        }
+        self.newlines.pop();
+        Ok(key)
+    }
+
+    fn index(&mut self, expr: Expr, start: usize) -> Parsed<Expr> {
+        let from = self.pos;
+        let key = self.bracket()?;
+        if let ExprKind::Literal(value) = key.kind {
+            let step = Step::Index(value, self.span(from, self.pos));
+            return Ok(self.step(expr, step, start));
+        }
+        self.link()?;
+        let span = expr.span.to(self.span(from, self.pos));
+        let mut expr = expr;
+        if let ExprKind::Traversal(traversal) = &mut expr.kind {
+            traversal.runtime = self.runtime_text(start, from).into();
+        }
+        Ok(Expr { kind: ExprKind::Index(Box::new(expr), Box::new(key)), span })
+    }
+
+    fn primary(&mut self) -> Parsed<Expr> {
+        let start = self.pos;
+        match self.peek() {
+            Some('"') => self.quoted_template(),
+            Some('<') if self.at("<<") => self.heredoc(),
+            Some('(') => {
+                self.pos += 1;
+                self.newlines.push(true);
+                self.blanks();
+                let inner = self.expression()?;
+                self.blanks();
+                if !self.eat(")") {
+                    let span = self.next_span();
+                    return Err(self.error(
+                        "E0113",
+                        span,
+                        "Unbalanced parentheses",
+                        "Expected a closing parenthesis to terminate the expression.",
+                    ));
+                }
+                self.newlines.pop();
+                let span = self.span(start, self.pos);
+                Ok(Expr { kind: ExprKind::Paren(Box::new(inner)), span })
+            }
+            Some('[') => self.tuple(),
+            Some('{') => self.object(),
+            Some(c) if c.is_ascii_digit() => self.number(),
+            Some(c) if c.is_alphabetic() || c == '_' => self.named(),
+            Some('\'') => {
+                let span = self.next_span();
+                Err(self.single_quote(span))
+            }
+            Some('\n' | '\r') | None => {
+                let span = self.next_span();
+                Err(self.error(
+                    "E0110",
+                    span,
+                    "Invalid expression",
+                    "Expected the start of an expression, but found the end of the line.",
+                ))
+            }
+            Some(_) => {
+                let span = self.next_span();
+                Err(self.error(
+                    "E0110",
+                    span,
+                    "Invalid expression",
+                    "Expected the start of an expression, but found an invalid expression token.",
+                ))
+            }
+        }
+    }
+
+    fn number(&mut self) -> Parsed<Expr> {
+        let start = self.pos;
+        let bytes = self.rest().as_bytes();
+        let digits =
+            |from: usize| bytes[from.min(bytes.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let mut length = digits(0);
+        if bytes.get(length) == Some(&b'.') && digits(length + 1) > 0 {
+            length += 1 + digits(length + 1);
+        }
+        if matches!(bytes.get(length), Some(b'e' | b'E')) {
+            let sign = usize::from(matches!(bytes.get(length + 1), Some(b'+' | b'-')));
+            let exponent = digits(length + 1 + sign);
+            if exponent > 0 {
+                length += 1 + sign + exponent;
+            }
+        }
+        self.pos += length;
+        let span = self.span(start, self.pos);
+        match self.text[start..self.pos].parse::<Number>() {
+            Ok(number) => Ok(Expr { kind: ExprKind::Literal(Value::Num(number)), span }),
+            Err(_) => Err(self.error(
+                "E0114",
+                span,
+                "Invalid number literal",
+                "This number is too large or too small.",
+            )),
+        }
+    }
+
+    fn named(&mut self) -> Parsed<Expr> {
+        let start = self.pos;
+        let Some(name) = self.identifier() else {
+            let span = self.next_span();
+            return Err(self.error("E0110", span, "Invalid expression", "Expected a name."));
+        };
+        if self.at("(") || self.at("::") {
+            return self.call(name, start);
+        }
+        let span = name.span;
+        let literal = |value| Ok(Expr { kind: ExprKind::Literal(value), span });
+        match name.text.as_str() {
+            "true" => literal(Value::Bool(true)),
+            "false" => literal(Value::Bool(false)),
+            "null" => literal(Value::Null),
+            _ => {
+                let runtime = self.runtime_text(start, self.pos).into();
+                Ok(Expr {
+                    kind: ExprKind::Traversal(Traversal { root: name, steps: Vec::new(), runtime }),
+                    span,
+                })
+            }
+        }
+    }
+
+    fn call(&mut self, name: Name, start: usize) -> Parsed<Expr> {
+        if !self.eat("(") {
+            let span = self.next_span();
+            return Err(self.error(
+                "E0115",
+                span,
+                "Invalid function name",
+                "Function names have no namespaces here.",
+            ));
+        }
+        let open = self.span(start, self.pos);
+        self.newlines.push(true);
+        let (mut arguments, mut expand) = (Vec::new(), false);
+        loop {
+            self.blanks();
+            if self.eat(")") {
+                break;
+            }
+            if self.pos >= self.limit {
+                return Err(self.error("E0113", open, "Unterminated function call", "There is no closing parenthesis for this function call before the end of the file. This may be caused by incorrect parenthesis nesting elsewhere in this file."));
+            }
+            arguments.push(self.expression()?);
+            self.blanks();
+            if self.eat("...") {
+                expand = true;
+                self.eat(",");
+                self.blanks();
+                if !self.eat(")") {
+                    let span = self.next_span();
+                    return Err(self.error("E0113", span, "Missing closing parenthesis", "An expanded function argument (with ...) must be immediately followed by closing parentheses."));
+                }
+                break;
+            }
+            if self.eat(",") {
+                continue;
+            }
+            if !self.at(")") && self.pos < self.limit {
+                let span = self.next_span();
+                return Err(self.error(
+                    "E0113",
+                    span,
+                    "Missing argument separator",
+                    "A comma is required to separate each function argument from the next.",
+                ));
+            }
+        }
+        self.newlines.pop();
+        let span = self.span(start, self.pos);
+        Ok(Expr { kind: ExprKind::Call { name, arguments, expand, open }, span })
+    }
+
+    /// What a reference for run time becomes: its source text in `${}`, with the blanks that stood there when
+    /// the whole interpolation is this reference (jobspec.md 2.5).
+    fn runtime_text(&self, start: usize, end: usize) -> String {
+        let source = &self.text[start..end];
+        let before = self.text[..start].trim_end_matches([' ', '\t']);
+        let after = self.text[end..self.limit].trim_start_matches([' ', '\t']);
+        if !before.ends_with("${") || before.ends_with("$${") || !after.starts_with('}') {
+            return format!("${{{source}}}");
+        }
+        let open = before.len() - 2;
+        let close = self.limit - after.len() + 1;
+        // The reference adds further braces when more of them follow: one for the first, two for the second
+        // and so on. Jobs in use depend on what they were given, so this is kept.
+        let more = self.text[close..self.limit].bytes().take_while(|b| *b == b'}').take(32).count();
+        format!("{}{}", &self.text[open..close], "}".repeat(more * (more + 1) / 2))
+    }
+}

@@ -1,0 +1,363 @@
+//! HCL-JSON: JSON with places, and bodies read from it by a schema, because only the schema tells blocks
+//! from arguments there.
+
+use std::sync::Arc;
+
+use super::MAX_DEPTH;
+use super::native::parse_template_text;
+use crate::ast::{Attribute, Block, Body, Expr, ExprKind, Key, Name};
+use crate::diag::Diagnostic;
+use crate::source::{SourceId, Span};
+use crate::value::Value;
+
+/// A JSON value and its place.
+#[derive(Debug, Clone)]
+pub struct Json {
+    /// The value.
+    pub kind: JsonKind,
+    /// Its place.
+    pub span: Span,
+}
+
+/// Kinds of JSON values.
+#[derive(Debug, Clone)]
+pub enum JsonKind {
+    /// Null, booleans and numbers.
+    Scalar(Value),
+    /// A string, unescaped.
+    Text(String),
+    /// An array.
+    Array(Vec<Json>),
+    /// An object.
+    Object(JsonObject),
+}
+
+/// The members of an object, in order.
+#[derive(Debug, Clone)]
+pub struct JsonObject {
+    /// Names and values.
+    pub members: Vec<(Name, Json)>,
+    /// With the braces.
+    pub span: Span,
+}
+
+/// Parses a text that must be one object.
+///
+/// # Errors
+/// The text is not JSON, or not an object.
+pub fn parse_body(text: &str, source: SourceId) -> Result<Body, Vec<Diagnostic>> {
+    let value = parse_json(text, source)?;
+    let span = value.span;
+    match value.kind {
+        JsonKind::Object(object) => Ok(Body { span, json: Some(Arc::new(vec![object])), ..Body::default() }),
+        _ => Err(vec![Diagnostic::error(
+            "E0131",
+            span,
+            "Root value must be object",
+            "The root value in a JSON-based configuration must be an object.",
+        )]),
+    }
+}
+
+/// Parses a JSON text.
+///
+/// # Errors
+/// The text is not JSON.
+pub fn parse_json(text: &str, source: SourceId) -> Result<Json, Vec<Diagnostic>> {
+    let mut reader = Reader { text, pos: 0, source, depth: 0 };
+    let value = reader.value().map_err(|d| vec![*d])?;
+    reader.blanks();
+    if reader.pos < text.len() {
+        return Err(vec![
+            *reader.fail("Extraneous data after value", "Extra characters appear after the JSON value."),
+        ]);
+    }
+    Ok(value)
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    pos: usize,
+    source: SourceId,
+    depth: usize,
+}
+
+type Read<T> = Result<T, Box<Diagnostic>>;
+
+impl Reader<'_> {
+    fn span(&self, start: usize, end: usize) -> Span {
+        Span { source: self.source, start, end }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.pos..].chars().next()
+    }
+
+    fn blanks(&mut self) {
+        while matches!(self.peek(), Some(' ' | '\t' | '\n' | '\r')) {
+            self.pos += 1;
+        }
+    }
+
+    fn fail(&self, summary: &str, detail: &str) -> Box<Diagnostic> {
+        let width = self.peek().map_or(0, char::len_utf8);
+        Box::new(Diagnostic::error("E0130", self.span(self.pos, self.pos + width), summary, detail))
+    }
+
+    fn value(&mut self) -> Read<Json> {
+        self.blanks();
+        let start = self.pos;
+        let kind = match self.peek() {
+            Some('{') => JsonKind::Object(self.object()?),
+            Some('[') => JsonKind::Array(self.array()?),
+            Some('"') => JsonKind::Text(self.string()?),
+            Some(c) if c == '-' || c.is_ascii_digit() => {
+                let length = self.text[start..]
+                    .find(|c: char| !(c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E')))
+                    .unwrap_or(self.text.len() - start);
+                let number = self.text[start..start + length].parse();
+                let Ok(number) = number else {
+                    return Err(
+                        self.fail("Invalid JSON number", "There is a syntax error in the given JSON number.")
+                    );
+                };
+                self.pos += length;
+                JsonKind::Scalar(Value::Num(number))
+            }
+            Some(_) => {
+                let words =
+                    [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)];
+                let found = words.into_iter().find(|(w, _)| self.text[start..].starts_with(w));
+                let Some((word, value)) = found else {
+                    return Err(self.fail(
+                        "Invalid JSON value",
+                        "A JSON object, array, string, number, true, false or null is expected here.",
+                    ));
+                };
+                self.pos += word.len();
+                JsonKind::Scalar(value)
+            }
+            None => return Err(self.fail("Missing value", "The JSON text ends where a value is expected.")),
+        };
+        Ok(Json { kind, span: self.span(start, self.pos) })
+    }
+
+    fn enter(&mut self) -> Read<()> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.fail("Nesting too deep", "The JSON values are nested too deeply."));
+        }
+        self.depth += 1;
+        self.pos += 1;
+        Ok(())
+    }
+
+    fn object(&mut self) -> Read<JsonObject> {
+        let start = self.pos;
+        self.enter()?;
+        let mut members = Vec::new();
+        loop {
+            self.blanks();
+            match self.peek() {
+                Some('}') => {
+                    self.pos += 1;
+                    break;
+                }
+                Some('"') => {}
+                _ => {
+                    return Err(self.fail(
+                        "Invalid object attribute name",
+                        "A JSON object attribute name must be a quoted string.",
+                    ));
+                }
+            }
+            let from = self.pos;
+            let text = self.string()?;
+            let name = Name { text, span: self.span(from, self.pos) };
+            self.blanks();
+            if self.peek() != Some(':') {
+                return Err(self.fail(
+                    "Missing attribute value",
+                    "A JSON attribute must have a value, introduced by a colon.",
+                ));
+            }
+            self.pos += 1;
+            members.push((name, self.value()?));
+            self.blanks();
+            match self.peek() {
+                Some(',') => self.pos += 1,
+                Some('}') => {}
+                None => {
+                    return Err(Box::new(Diagnostic::error(
+                        "E0130",
+                        self.span(start, start + 1),
+                        "Unclosed object",
+                        "No closing brace was found for this JSON object.",
+                    )));
+                }
+                Some(_) => {
+                    return Err(self.fail(
+                        "Missing attribute separator comma",
+                        "A comma must appear between each property definition in an object.",
+                    ));
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(JsonObject { members, span: self.span(start, self.pos) })
+    }
+
+    fn array(&mut self) -> Read<Vec<Json>> {
+        let start = self.pos;
+        self.enter()?;
+        let mut items = Vec::new();
+        loop {
+            self.blanks();
+            if self.peek() == Some(']') {
+                self.pos += 1;
+                break;
+            }
+            items.push(self.value()?);
+            self.blanks();
+            match self.peek() {
+                Some(',') => self.pos += 1,
+                Some(']') => {}
+                None => {
+                    return Err(Box::new(Diagnostic::error(
+                        "E0130",
+                        self.span(start, start + 1),
+                        "Unclosed array",
+                        "No closing bracket was found for this JSON array.",
+                    )));
+                }
+                Some(_) => {
+                    return Err(self.fail(
+                        "Missing array element separator",
+                        "A comma must appear between each value in an array.",
+                    ));
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(items)
+    }
+
+    fn string(&mut self) -> Read<String> {
+        let start = self.pos;
+        let bytes = self.text.as_bytes();
+        let mut end = start + 1;
+        while end < bytes.len() && bytes[end] != b'"' {
+            end += if bytes[end] == b'\\' { 2 } else { 1 };
+        }
+        let text = self.text.get(start..=end).and_then(|t| serde_json::from_str::<String>(t).ok());
+        match text {
+            Some(text) => {
+                self.pos = end + 1;
+                Ok(text)
+            }
+            None => Err(self.fail(
+                "Invalid JSON string",
+                "This JSON string is not closed, or has a control character or an invalid escape in it.",
+            )),
+        }
+    }
+}
+
+/// Whether strings in the text are templates, or stand for themselves (variable files).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strings {
+    /// `${}` means something.
+    Templates,
+    /// Literal text.
+    Literal,
+}
+
+/// The value as an expression.
+///
+/// # Errors
+/// A string is no valid template.
+pub fn expression(json: &Json, strings: Strings) -> Result<Expr, Vec<Diagnostic>> {
+    let kind = match &json.kind {
+        JsonKind::Scalar(value) => ExprKind::Literal(value.clone()),
+        JsonKind::Text(text) if strings == Strings::Templates => return parse_template_text(text, json.span),
+        JsonKind::Text(text) => ExprKind::Literal(Value::str(text)),
+        JsonKind::Array(items) => {
+            ExprKind::Tuple(items.iter().map(|j| expression(j, strings)).collect::<Result<_, _>>()?)
+        }
+        JsonKind::Object(object) => ExprKind::Object(
+            object
+                .members
+                .iter()
+                .map(|(name, value)| {
+                    let key = match strings {
+                        Strings::Templates => Key::Expr(parse_template_text(&name.text, name.span)?),
+                        Strings::Literal => Key::Name(name.clone()),
+                    };
+                    Ok((key, expression(value, strings)?))
+                })
+                .collect::<Result<_, Vec<Diagnostic>>>()?,
+        ),
+    };
+    Ok(Expr { kind, span: json.span })
+}
+
+/// Reads objects as a body: members that `labels_of` knows are blocks with that many labels, all others are
+/// arguments.
+///
+/// # Errors
+/// A block is no object, or a string is no valid template.
+pub fn body(
+    objects: &[JsonObject],
+    span: Span,
+    strings: Strings,
+    labels_of: &dyn Fn(&str) -> Option<usize>,
+) -> Result<Body, Vec<Diagnostic>> {
+    let mut out = Body { span, ..Body::default() };
+    for (name, value) in objects.iter().flat_map(|o| &o.members) {
+        if name.text == "//" {
+            continue;
+        }
+        match labels_of(&name.text) {
+            Some(labels) => blocks(name, value, labels, &mut Vec::new(), &mut out.blocks)?,
+            None => out.attributes.push(Attribute { name: name.clone(), value: expression(value, strings)? }),
+        }
+    }
+    Ok(out)
+}
+
+fn blocks(
+    kind: &Name,
+    value: &Json,
+    missing: usize,
+    labels: &mut Vec<Name>,
+    out: &mut Vec<Block>,
+) -> Result<(), Vec<Diagnostic>> {
+    match &value.kind {
+        JsonKind::Array(items) => {
+            for item in items {
+                blocks(kind, item, missing, labels, out)?;
+            }
+            Ok(())
+        }
+        JsonKind::Scalar(Value::Null) => Ok(()),
+        JsonKind::Object(object) if missing > 0 => {
+            for (label, value) in &object.members {
+                labels.push(label.clone());
+                blocks(kind, value, missing - 1, labels, out)?;
+                labels.pop();
+            }
+            Ok(())
+        }
+        JsonKind::Object(object) => {
+            let body =
+                Body { span: object.span, json: Some(Arc::new(vec![object.clone()])), ..Body::default() };
+            out.push(Block { kind: kind.clone(), labels: labels.clone(), body });
+            Ok(())
+        }
+        _ => Err(vec![Diagnostic::error(
+            "E0131",
+            value.span,
+            "Incorrect JSON value type",
+            format!("An object is required here: {:?} is a block.", kind.text),
+        )]),
+    }
+}

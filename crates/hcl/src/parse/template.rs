@@ -1,0 +1,449 @@
+//! Strings, heredocs and the templates in them.
+
+use std::vec::IntoIter;
+
+use super::MAX_DEPTH;
+use super::native::{Failed, Parsed, Parser};
+use crate::ast::{Expr, ExprKind, Name, Part};
+use crate::source::Span;
+use crate::value::Value;
+
+/// What a template is made of before directives are paired.
+#[derive(Debug)]
+struct Token {
+    kind: Kind,
+    span: Span,
+    /// `~` at the opening: blanks before it go.
+    trim_before: bool,
+    /// `~` at the closing: blanks after it go.
+    trim_after: bool,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Text(String),
+    Interpolation(Expr),
+    If(Expr),
+    Else,
+    EndIf,
+    For(Option<Name>, Name, Expr),
+    EndFor,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Up to the closing quote, with backslash escapes.
+    Quoted,
+    /// Up to the limit; each line is a token of its own.
+    Heredoc,
+    /// Up to the limit.
+    Plain,
+}
+
+impl Parser<'_> {
+    /// `"..."`, cursor at the quote.
+    pub(super) fn quoted_template(&mut self) -> Parsed<Expr> {
+        self.deeper()?;
+        let start = self.pos;
+        self.pos += 1;
+        let tokens = self.tokens(Mode::Quoted)?;
+        let end = self.next_span();
+        if !self.eat("\"") {
+            let span = self.span(start, start + 1);
+            return Err(self.error(
+                "E0120",
+                span,
+                "Unterminated template string",
+                "No closing marker was found for the string.",
+            ));
+        }
+        self.depth -= 1;
+        let span = self.span(start, self.pos);
+        self.finish(tokens, span, end, false)
+    }
+
+    /// `"..."` without templates, for labels.
+    pub(super) fn plain_string(&mut self) -> Parsed<String> {
+        let start = self.pos;
+        let expr = self.quoted_template()?;
+        match expr.kind {
+            ExprKind::Literal(Value::Str(s)) => Ok(s.to_string()),
+            _ => {
+                let span = self.span(start, self.pos);
+                Err(self.error("E0120", span, "Invalid string literal", "Template sequences are not allowed in this string. To include a literal \"$\", double it (as \"$$\") to escape it."))
+            }
+        }
+    }
+
+    /// The whole text is a template.
+    pub(super) fn whole_template(&mut self, place: Span) -> Parsed<Expr> {
+        let tokens = self.tokens(Mode::Plain)?;
+        self.finish(tokens, place, place, false)
+    }
+
+    /// `<<MARK` or `<<-MARK`, cursor at the first `<`.
+    pub(super) fn heredoc(&mut self) -> Parsed<Expr> {
+        let start = self.pos;
+        self.pos += 2;
+        let dedent = self.eat("-");
+        let Some(marker) = self.identifier() else {
+            let span = self.next_span();
+            return Err(self.error(
+                "E0121",
+                span,
+                "Invalid heredoc",
+                "A marker such as EOT is expected after \"<<\".",
+            ));
+        };
+        self.eat("\r");
+        if !self.eat("\n") {
+            let span = self.next_span();
+            return Err(self.error(
+                "E0121",
+                span,
+                "Invalid heredoc",
+                "The heredoc marker must be followed by a line end.",
+            ));
+        }
+        let from = self.pos;
+        let mut line = from;
+        let (to, after) = loop {
+            let rest = &self.text[line..self.limit];
+            let end = rest.find('\n').map_or(self.limit, |i| line + i);
+            if self.text[line..end].trim() == marker.text {
+                break (line, end);
+            }
+            if end >= self.limit {
+                let span = self.span(start, from);
+                return Err(self.error(
+                    "E0121",
+                    span,
+                    "Unterminated heredoc",
+                    format!("There is no line with only {:?} that ends this text.", marker.text),
+                ));
+            }
+            line = end + 1;
+        };
+        let after = if self.text[..after].ends_with('\r') { after - 1 } else { after };
+        let limit = std::mem::replace(&mut self.limit, to);
+        let tokens = self.tokens(Mode::Heredoc);
+        self.limit = limit;
+        let tokens = tokens?;
+        self.pos = after;
+        let span = self.span(start, after);
+        let end = self.span(to, after);
+        self.finish(tokens, span, end, dedent)
+    }
+
+    fn finish(&mut self, mut tokens: Vec<Token>, span: Span, end: Span, dedent: bool) -> Parsed<Expr> {
+        trim(&mut tokens);
+        if dedent {
+            remove_indent(&mut tokens);
+        }
+        let mut parts = self.pair(tokens, end)?;
+        let kind = match parts.len() {
+            0 => ExprKind::Literal(Value::str("")),
+            1 => match parts.remove(0) {
+                Part::Text(text, _) => ExprKind::Literal(Value::str(text)),
+                Part::Interpolation(inner) => ExprKind::Wrapped(Box::new(inner)),
+                other => ExprKind::Template(vec![other]),
+            },
+            _ => ExprKind::Template(parts),
+        };
+        Ok(Expr { kind, span })
+    }
+
+    fn tokens(&mut self, mode: Mode) -> Parsed<Vec<Token>> {
+        let mut out = Vec::new();
+        let mut text = String::new();
+        let mut from = self.pos;
+        macro_rules! flush {
+            () => {
+                if !text.is_empty() {
+                    let span = self.span(from, self.pos);
+                    let kind = Kind::Text(std::mem::take(&mut text));
+                    out.push(Token { kind, span, trim_before: false, trim_after: false });
+                }
+            };
+        }
+        while let Some(c) = self.peek() {
+            if text.is_empty() {
+                from = self.pos;
+            }
+            match c {
+                '"' if mode == Mode::Quoted => break,
+                '\n' if mode == Mode::Quoted => {
+                    let span = self.next_span();
+                    return Err(self.error("E0120", span, "Invalid multi-line string", "Quoted strings may not be split over multiple lines. To produce a multi-line string, either use the \\n escape to represent a newline character or use the \"heredoc\" multi-line template syntax."));
+                }
+                '\\' if mode == Mode::Quoted => text.push(self.escape()?),
+                '$' | '%' if self.rest()[1..].starts_with(c) && self.rest()[2..].starts_with('{') => {
+                    text.push(c);
+                    text.push('{');
+                    self.pos += 3;
+                }
+                '$' if self.at("${") => {
+                    flush!();
+                    out.push(self.interpolation()?);
+                }
+                '%' if self.at("%{") => {
+                    flush!();
+                    out.push(self.directive()?);
+                }
+                '\r' if mode == Mode::Heredoc && self.at("\r\n") => self.pos += 1,
+                _ => {
+                    text.push(c);
+                    self.pos += c.len_utf8();
+                    if c == '\n' && mode == Mode::Heredoc {
+                        flush!();
+                    }
+                }
+            }
+        }
+        flush!();
+        Ok(out)
+    }
+
+    fn escape(&mut self) -> Parsed<char> {
+        let start = self.pos;
+        self.pos += 1;
+        let Some(selector) = self.peek() else { return Ok('\\') };
+        self.pos += selector.len_utf8();
+        let digits = match selector {
+            'n' => return Ok('\n'),
+            'r' => return Ok('\r'),
+            't' => return Ok('\t'),
+            '"' => return Ok('"'),
+            '\\' => return Ok('\\'),
+            'u' => 4,
+            'U' => 8,
+            other => {
+                let span = self.span(start, self.pos);
+                return Err(self.error(
+                    "E0122",
+                    span,
+                    "Invalid escape sequence",
+                    format!("The symbol {other:?} is not a valid escape sequence selector.")
+                        .replace('\'', "\""),
+                ));
+            }
+        };
+        let hex = self.rest().get(..digits).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit()));
+        let value = hex.and_then(|h| u32::from_str_radix(h, 16).ok()).and_then(char::from_u32);
+        match value {
+            Some(c) => {
+                self.pos += digits;
+                Ok(c)
+            }
+            None => {
+                let span = self.span(start, self.pos);
+                Err(self.error(
+                    "E0122",
+                    span,
+                    "Invalid escape sequence",
+                    format!(
+                        "\\{selector} must be followed by {digits} hexadecimal digits of a Unicode character."
+                    ),
+                ))
+            }
+        }
+    }
+
+    fn open(&mut self) -> (usize, bool) {
+        let start = self.pos;
+        self.pos += 2;
+        let trim = self.eat("~");
+        self.newlines.push(true);
+        (start, trim)
+    }
+
+    fn close(&mut self, start: usize, what: &str) -> Parsed<bool> {
+        self.blanks();
+        let trim = self.at("~}") && self.eat("~");
+        if !self.eat("}") {
+            let span = if self.pos >= self.limit { self.span(start, start + 2) } else { self.next_span() };
+            return Err(self.error(
+                "E0123",
+                span,
+                &format!("Extra characters after {what} expression"),
+                format!("Expected a closing brace to end the {what} expression, but found extra characters."),
+            ));
+        }
+        self.newlines.pop();
+        Ok(trim)
+    }
+
+    fn interpolation(&mut self) -> Parsed<Token> {
+        self.deeper()?;
+        let (start, trim_before) = self.open();
+        self.blanks();
+        let expr = self.expression()?;
+        let trim_after = self.close(start, "interpolation")?;
+        self.depth -= 1;
+        Ok(Token {
+            kind: Kind::Interpolation(expr),
+            span: self.span(start, self.pos),
+            trim_before,
+            trim_after,
+        })
+    }
+
+    fn directive(&mut self) -> Parsed<Token> {
+        self.deeper()?;
+        let (start, trim_before) = self.open();
+        self.blanks();
+        let keyword = self.identifier();
+        self.blanks();
+        let kind = match keyword.as_ref().map(|k| k.text.as_str()) {
+            Some("if") => Kind::If(self.expression()?),
+            Some("else") => Kind::Else,
+            Some("endif") => Kind::EndIf,
+            Some("for") => {
+                let (key, value, collection) = self.for_intro()?;
+                Kind::For(key, value, collection)
+            }
+            Some("endfor") => Kind::EndFor,
+            _ => {
+                let span = keyword.map_or_else(|| self.next_span(), |k| k.span);
+                return Err(self.error("E0124", span, "Invalid template directive", "A template directive keyword (\"if\", \"for\", \"else\", \"endif\", \"endfor\") is expected at the beginning of a %{ sequence."));
+            }
+        };
+        let trim_after = self.close(start, "template directive")?;
+        self.depth -= 1;
+        Ok(Token { kind, span: self.span(start, self.pos), trim_before, trim_after })
+    }
+
+    /// Pairs directives with their ends.
+    fn pair(&mut self, tokens: Vec<Token>, end: Span) -> Parsed<Vec<Part>> {
+        let mut tokens = tokens.into_iter();
+        match self.parts(&mut tokens, 0, end)? {
+            (parts, None) => Ok(parts),
+            (_, Some(token)) => Err(self.unexpected(&token)),
+        }
+    }
+
+    fn unexpected(&mut self, token: &Token) -> Failed {
+        let name = match token.kind {
+            Kind::Else => "else",
+            Kind::EndIf => "endif",
+            _ => "endfor",
+        };
+        self.error(
+            "E0124",
+            token.span,
+            &format!("Unexpected {name} directive"),
+            format!("The control directive {name:?} has no directive before it that it belongs to."),
+        )
+    }
+
+    /// Parts up to a directive that closes or continues an outer one, which is returned.
+    fn parts(
+        &mut self,
+        tokens: &mut IntoIter<Token>,
+        depth: usize,
+        end: Span,
+    ) -> Parsed<(Vec<Part>, Option<Token>)> {
+        let mut out = Vec::new();
+        while let Some(token) = tokens.next() {
+            if depth >= MAX_DEPTH {
+                return Err(self.error(
+                    "E0109",
+                    token.span,
+                    "Nesting too deep",
+                    format!("Template directives may be nested at most {MAX_DEPTH} levels deep."),
+                ));
+            }
+            match token.kind {
+                Kind::Text(text) if text.is_empty() => {}
+                Kind::Text(text) => out.push(Part::Text(text, token.span)),
+                Kind::Interpolation(expr) => out.push(Part::Interpolation(expr)),
+                Kind::If(condition) => {
+                    let (yes, stop) = self.parts(tokens, depth + 1, end)?;
+                    let mut no = Vec::new();
+                    let mut stop = stop;
+                    if matches!(stop, Some(Token { kind: Kind::Else, .. })) {
+                        (no, stop) = self.parts(tokens, depth + 1, end)?;
+                    }
+                    match stop {
+                        Some(Token { kind: Kind::EndIf, .. }) => out.push(Part::If(condition, yes, no)),
+                        other => return Err(self.missing_end(other, "if", token.span, end)),
+                    }
+                }
+                Kind::For(key, value, collection) => {
+                    let (body, stop) = self.parts(tokens, depth + 1, end)?;
+                    match stop {
+                        Some(Token { kind: Kind::EndFor, .. }) => {
+                            out.push(Part::For { key, value, collection, body })
+                        }
+                        other => return Err(self.missing_end(other, "for", token.span, end)),
+                    }
+                }
+                Kind::Else | Kind::EndIf | Kind::EndFor => return Ok((out, Some(token))),
+            }
+        }
+        Ok((out, None))
+    }
+
+    fn missing_end(&mut self, stop: Option<Token>, what: &str, opened: Span, end: Span) -> Failed {
+        if let Some(token) = stop {
+            return self.unexpected(&token);
+        }
+        let failed = self.error(
+            "E0124",
+            end,
+            "Unexpected end of template",
+            format!("The {what} directive is missing its corresponding end{what} directive."),
+        );
+        if let Some(last) = self.errors.pop() {
+            self.errors.push(last.label(opened, "opened here"));
+        }
+        failed
+    }
+}
+
+/// Removes blanks next to `~`. Only the neighbouring token is touched, which in a heredoc is one line.
+fn trim(tokens: &mut [Token]) {
+    for i in 0..tokens.len() {
+        if tokens[i].trim_before
+            && i > 0
+            && let Kind::Text(text) = &mut tokens[i - 1].kind
+        {
+            text.truncate(text.trim_end().len());
+        }
+        if tokens[i].trim_after
+            && let Some(Token { kind: Kind::Text(text), .. }) = tokens.get_mut(i + 1)
+        {
+            *text = text.trim_start().to_owned();
+        }
+    }
+}
+
+/// Removes the indent that all lines share (`<<-`). Lines of nothing but blanks do not count.
+fn remove_indent(tokens: &mut [Token]) {
+    let mut line_start = true;
+    let mut least = usize::MAX;
+    let mut starts = Vec::new();
+    for (i, token) in tokens.iter().enumerate() {
+        let Kind::Text(text) = &token.kind else {
+            if line_start {
+                least = 0;
+            }
+            line_start = false;
+            continue;
+        };
+        if line_start {
+            let rest = text.trim_start();
+            if !(rest.is_empty() && text.ends_with('\n')) {
+                least = least.min(text.len() - rest.len());
+                starts.push(i);
+            }
+        }
+        line_start = text.ends_with('\n');
+    }
+    for i in starts {
+        if let Kind::Text(text) = &mut tokens[i].kind {
+            let cut: usize = text.chars().take(least).map(char::len_utf8).sum();
+            text.drain(..cut);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What may stand where: tables, and the one decoder that reads a body by them.
+//!
+//! A table names each argument and block in the language and the key that it has in JSON; decoding gives
+//! a JSON object with just what was set. Tables are data, so that documentation and generated files
+//! can be made from them too.
+
+mod decode;
+mod free;
+
+pub use self::decode::{Decoder, Object};
+use crate::ast::Name;
+use crate::diag::Diagnostic;
+use crate::source::Span;
+
+/// What may stand in a body.
+#[derive(Debug)]
+pub struct Schema {
+    /// What messages call the body, usually its block type.
+    pub name: &'static str,
+    /// Arguments.
+    pub attributes: &'static [Attribute],
+    /// Blocks.
+    pub blocks: &'static [BlockType],
+    /// What is computed from several arguments once all are read.
+    pub finish: Option<Finish>,
+}
+
+/// Computes keys from other keys of a decoded body.
+pub type Finish = fn(&mut Object, &Header<'_>) -> Result<(), Box<Diagnostic>>;
+
+/// The block that a body belongs to, for messages.
+#[derive(Debug)]
+pub struct Header<'a> {
+    /// Type and labels.
+    pub span: Span,
+    /// The labels.
+    pub labels: &'a [Name],
+}
+
+/// An argument.
+#[derive(Debug, Clone, Copy)]
+pub struct Attribute {
+    /// In the language.
+    pub name: &'static str,
+    /// In JSON. Keys that begin with `~` are for `finish` only.
+    pub key: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// Whether it must be there.
+    pub required: bool,
+}
+
+/// What an argument holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A string; numbers and booleans are written as such.
+    Str,
+    /// A boolean.
+    Bool,
+    /// A whole number of 64 bits.
+    Int,
+    /// A whole number from 0 to 255.
+    Byte,
+    /// A number of which the low eight bits are taken, as the reference does with weights.
+    SmallInt,
+    /// A whole number, not negative.
+    Unsigned,
+    /// A duration: text with units, or nanoseconds.
+    Duration,
+    /// A list of strings.
+    Strings,
+    /// A list of whole numbers, not negative.
+    UnsignedList,
+    /// A map of strings.
+    StringMap,
+}
+
+/// A block type.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockType {
+    /// In the language.
+    pub name: &'static str,
+    /// In JSON.
+    pub key: &'static str,
+    /// Names of its labels; the first one is stored under `Name`.
+    pub labels: &'static [&'static str],
+    /// How often it may stand.
+    pub repeat: Repeat,
+    /// What is inside.
+    pub content: Content,
+}
+
+/// How often a block may stand, and what it becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// Once: an object.
+    One,
+    /// Any number: an array.
+    Many,
+    /// Any number: an object keyed by the label.
+    ByLabel,
+}
+
+/// What is inside a block.
+#[derive(Debug, Clone, Copy)]
+pub enum Content {
+    /// What a table says.
+    Schema(&'static Schema),
+    /// Anything (jobspec.md 3, free-form maps).
+    Free,
+    /// Names with strings.
+    Strings,
+    /// Names with strings; `name = { ... }` means the same.
+    StringsOrAttribute,
+    /// Names with lists of strings.
+    StringLists,
+}
+
+/// An optional argument.
+#[must_use]
+pub const fn attr(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
+    Attribute { name, key, kind, required: false }
+}
+
+/// A required argument.
+#[must_use]
+pub const fn required(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
+    Attribute { name, key, kind, required: true }
+}
+
+/// A block that stands at most once.
+#[must_use]
+pub const fn one(name: &'static str, key: &'static str, content: Content) -> BlockType {
+    BlockType { name, key, labels: &[], repeat: Repeat::One, content }
+}
+
+/// A block that may repeat.
+#[must_use]
+pub const fn many(name: &'static str, key: &'static str, schema: &'static Schema) -> BlockType {
+    BlockType { name, key, labels: &[], repeat: Repeat::Many, content: Content::Schema(schema) }
+}
+
+/// A block with a label that may repeat.
+#[must_use]
+pub const fn labelled(name: &'static str, key: &'static str, schema: &'static Schema) -> BlockType {
+    BlockType { name, key, labels: &["name"], repeat: Repeat::Many, content: Content::Schema(schema) }
+}

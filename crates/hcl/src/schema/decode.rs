@@ -1,0 +1,538 @@
+//! Reading bodies by tables.
+
+use serde_json::{Map, Value as Json};
+
+use super::{Attribute, BlockType, Content, Header, Kind, Repeat, Schema, free};
+use crate::ast::{self, Block, Body, Expr};
+use crate::diag::{Diagnostic, nearest};
+use crate::duration::parse_duration;
+use crate::eval::{Evaluator, Scope, elements};
+use crate::parse::MAX_DEPTH;
+use crate::parse::json::{Strings, body as json_body};
+use crate::value::{Type, Value, convert};
+
+/// A decoded body: only what was set.
+pub type Object = Map<String, Json>;
+
+/// At most this many errors are collected.
+const MAX_ERRORS: usize = 50;
+
+const UNSUITABLE: &str = "Unsuitable value type";
+
+/// Reads bodies and collects what is wrong with them.
+#[derive(Debug)]
+pub struct Decoder<'e> {
+    /// For expressions.
+    pub evaluator: &'e Evaluator,
+    /// What was found so far.
+    pub errors: Vec<Diagnostic>,
+    /// Whether strings of JSON texts are templates.
+    strings: Strings,
+    depth: usize,
+}
+
+impl<'e> Decoder<'e> {
+    /// A decoder that evaluates with `evaluator`.
+    #[must_use]
+    pub fn new(evaluator: &'e Evaluator) -> Self {
+        Self { evaluator, errors: Vec::new(), strings: Strings::Templates, depth: 0 }
+    }
+
+    /// A decoder for notations without expressions.
+    #[must_use]
+    pub fn literal(evaluator: &'e Evaluator) -> Self {
+        Self { strings: Strings::Literal, ..Self::new(evaluator) }
+    }
+
+    /// Records an error.
+    pub fn report(&mut self, error: Diagnostic) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
+        }
+    }
+
+    /// Evaluates; `None` after an error was recorded.
+    pub fn eval(&mut self, expr: &Expr, scope: &Scope) -> Option<Value> {
+        match self.evaluator.eval(expr, scope) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.report(*error);
+                None
+            }
+        }
+    }
+
+    /// The body as the native notation has it; JSON is read by the schema.
+    pub(crate) fn native<'b>(
+        &mut self,
+        body: &'b Body,
+        labels_of: &dyn Fn(&str) -> Option<usize>,
+    ) -> std::borrow::Cow<'b, Body> {
+        use std::borrow::Cow;
+        let Some(objects) = &body.json else { return Cow::Borrowed(body) };
+        match json_body(objects, body.span, self.strings, labels_of) {
+            Ok(body) => Cow::Owned(body),
+            Err(errors) => {
+                errors.into_iter().for_each(|e| self.report(e));
+                Cow::Owned(Body { span: body.span, ..Body::default() })
+            }
+        }
+    }
+
+    /// Reads a body by its table.
+    pub fn body(
+        &mut self,
+        body: &Body,
+        schema: &'static Schema,
+        header: &Header<'_>,
+        scope: &Scope,
+    ) -> Object {
+        let labels_of = |name: &str| match name {
+            "dynamic" => Some(1),
+            _ => schema.blocks.iter().find(|b| b.name == name).map(|b| b.labels.len()),
+        };
+        let body = self.native(body, &labels_of);
+        let mut out = Object::new();
+        let mut seen = Seen::default();
+        for attribute in &body.attributes {
+            self.attribute(attribute, schema, &mut out, &mut seen, scope);
+        }
+        for wanted in schema.attributes.iter().filter(|a| a.required) {
+            if !body.attributes.iter().any(|a| a.name.text == wanted.name) {
+                self.report(Diagnostic::error(
+                    "E0404",
+                    body.span.at_start(),
+                    "Missing required argument",
+                    format!("The argument {:?} is required, but no definition was found.", wanted.name),
+                ));
+            }
+        }
+        for block in &body.blocks {
+            self.block(block, schema, &mut out, &mut seen, scope);
+        }
+        if let Some(finish) = schema.finish
+            && let Err(error) = finish(&mut out, header)
+        {
+            self.report(*error);
+        }
+        out
+    }
+
+    fn attribute(
+        &mut self,
+        attribute: &ast::Attribute,
+        schema: &'static Schema,
+        out: &mut Object,
+        seen: &mut Seen,
+        scope: &Scope,
+    ) {
+        let name = attribute.name.text.as_str();
+        if let Some(spec) = schema.attributes.iter().find(|a| a.name == name) {
+            if let Some(value) = self.eval(&attribute.value, scope) {
+                match typed(spec, value) {
+                    Ok(Some(json)) => {
+                        out.insert(spec.key.to_owned(), json);
+                    }
+                    Ok(None) => {}
+                    Err(detail) => {
+                        self.report(Diagnostic::error("E0405", attribute.value.start(), UNSUITABLE, detail));
+                    }
+                }
+            }
+            return;
+        }
+        let block = schema.blocks.iter().find(|b| b.name == name);
+        if let Some(block @ BlockType { content: Content::StringsOrAttribute, .. }) = block {
+            seen.0.push((block.name, attribute.name.span));
+            if let Some(value) = self.eval(&attribute.value, scope) {
+                match string_map(value) {
+                    Ok(Some(map)) => {
+                        out.insert(block.key.to_owned(), Json::Object(map));
+                    }
+                    Ok(None) => {}
+                    Err(detail) => {
+                        self.report(Diagnostic::error("E0405", attribute.value.start(), UNSUITABLE, detail));
+                    }
+                }
+            }
+            return;
+        }
+        let mut detail = format!("An argument named {name:?} is not expected here.");
+        if block.is_some() {
+            detail.push_str(&format!(" Did you mean to define a block of type {name:?}?"));
+        } else if let Some(near) = nearest(name, schema.attributes.iter().map(|a| a.name)) {
+            detail.push_str(&format!(" Did you mean {near:?}?"));
+        }
+        self.report(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", detail));
+    }
+
+    fn block(
+        &mut self,
+        block: &Block,
+        schema: &'static Schema,
+        out: &mut Object,
+        seen: &mut Seen,
+        scope: &Scope,
+    ) {
+        let name = block.kind.text.as_str();
+        if name == "dynamic" && !schema.blocks.is_empty() {
+            self.dynamic(block, schema, out, seen, scope);
+            return;
+        }
+        match schema.blocks.iter().find(|b| b.name == name) {
+            Some(spec) => self.known_block(block, spec, out, seen, scope),
+            None => self.unknown_block(block, schema),
+        }
+    }
+
+    fn unknown_block(&mut self, block: &Block, schema: &'static Schema) {
+        let name = block.kind.text.as_str();
+        let mut detail = format!("Blocks of type {name:?} are not expected here.");
+        if schema.attributes.iter().any(|a| a.name == name) {
+            detail.push_str(&format!(
+                " Did you mean to define argument {name:?}? If so, use the equals sign to assign it a value."
+            ));
+        } else if let Some(near) = nearest(name, schema.blocks.iter().map(|b| b.name)) {
+            detail.push_str(&format!(" Did you mean {near:?}?"));
+        }
+        self.report(Diagnostic::error("E0402", block.kind.span, "Unsupported block type", detail));
+    }
+
+    fn known_block(
+        &mut self,
+        block: &Block,
+        spec: &'static BlockType,
+        out: &mut Object,
+        seen: &mut Seen,
+        scope: &Scope,
+    ) {
+        if !self.labels(block, spec) {
+            return;
+        }
+        if spec.repeat == Repeat::One {
+            if let Some((_, first)) = seen.0.iter().find(|(name, _)| *name == spec.name) {
+                let error = Diagnostic::error(
+                    "E0406",
+                    block.header(),
+                    format!("Duplicate {} block", spec.name),
+                    format!("Only one {} block is allowed.", spec.name),
+                )
+                .label(*first, "the first one");
+                self.report(error);
+                return;
+            }
+            seen.0.push((spec.name, block.kind.span));
+        }
+        if self.depth > MAX_DEPTH {
+            self.report(Diagnostic::error(
+                "E0109",
+                block.kind.span,
+                "Nesting too deep",
+                "The blocks are nested too deeply.",
+            ));
+            return;
+        }
+        self.depth += 1;
+        let mut value = self.content(block, spec.content, scope);
+        self.depth -= 1;
+        let label = block.labels.first().map(|l| l.text.clone());
+        if let Some(label) = &label {
+            value.entry("Name").or_insert_with(|| Json::String(label.clone()));
+        }
+        match spec.repeat {
+            Repeat::One => {
+                out.insert(spec.key.to_owned(), Json::Object(value));
+            }
+            Repeat::Many => {
+                if let Json::Array(items) = out.entry(spec.key).or_insert_with(|| Json::Array(Vec::new())) {
+                    items.push(Json::Object(value));
+                }
+            }
+            Repeat::ByLabel => {
+                if let Json::Object(items) =
+                    out.entry(spec.key).or_insert_with(|| Json::Object(Object::new()))
+                {
+                    items.insert(label.unwrap_or_default(), Json::Object(value));
+                }
+            }
+        }
+    }
+
+    fn labels(&mut self, block: &Block, spec: &BlockType) -> bool {
+        let (name, wanted) = (spec.name, spec.labels.len());
+        if let Some(extra) = block.labels.get(wanted) {
+            let detail = if wanted == 0 {
+                format!("No labels are expected for {name} blocks.")
+            } else {
+                format!("Only {wanted} labels ({}) are expected for {name} blocks.", spec.labels.join(", "))
+            };
+            self.report(Diagnostic::error(
+                "E0403",
+                extra.span,
+                format!("Extraneous label for {name}"),
+                detail,
+            ));
+            return false;
+        }
+        if let Some(missing) = spec.labels.get(block.labels.len()) {
+            let error = Diagnostic::error(
+                "E0403",
+                block.body.span.at_start(),
+                format!("Missing {missing} for {name}"),
+                format!("All {name} blocks must have {wanted} labels ({}).", spec.labels.join(", ")),
+            );
+            self.report(error);
+            return false;
+        }
+        true
+    }
+
+    fn content(&mut self, block: &Block, content: Content, scope: &Scope) -> Object {
+        match content {
+            Content::Schema(schema) => {
+                let header = Header { span: block.header(), labels: &block.labels };
+                self.body(&block.body, schema, &header, scope)
+            }
+            Content::Free => free::body(self, &block.body, scope),
+            Content::Strings | Content::StringsOrAttribute => {
+                self.strings(&block.body, scope, |v| match convert(v, &Type::Str) {
+                    Ok(Value::Null) => Err("Unsuitable value: null value is not allowed".to_owned()),
+                    Ok(v) => Ok(v.to_json()),
+                    Err(e) => Err(format!("Unsuitable value: {e}")),
+                })
+            }
+            Content::StringLists => self.strings(&block.body, scope, |v| {
+                convert(v, &Type::List(Box::new(Type::Str)))
+                    .map(|v| v.to_json())
+                    .map_err(|e| format!("Unsuitable value: {e}"))
+            }),
+        }
+    }
+
+    fn strings(&mut self, body: &Body, scope: &Scope, read: fn(Value) -> Result<Json, String>) -> Object {
+        let body = self.native(body, &|_| None);
+        let mut out = Object::new();
+        for attribute in &body.attributes {
+            if let Some(value) = self.eval(&attribute.value, scope) {
+                match read(value) {
+                    Ok(json) => {
+                        out.insert(attribute.name.text.clone(), json);
+                    }
+                    Err(detail) => {
+                        self.report(Diagnostic::error("E0405", attribute.value.start(), UNSUITABLE, detail));
+                    }
+                }
+            }
+        }
+        for block in &body.blocks {
+            let detail = format!(
+                "Blocks of type {:?} are not expected here; only names with values are.",
+                block.kind.text
+            );
+            self.report(Diagnostic::error("E0402", block.kind.span, "Unsupported block type", detail));
+        }
+        out
+    }
+
+    /// `dynamic "kind" { for_each iterator labels content {} }`.
+    fn dynamic(
+        &mut self,
+        block: &Block,
+        schema: &'static Schema,
+        out: &mut Object,
+        seen: &mut Seen,
+        scope: &Scope,
+    ) {
+        let [kind] = block.labels.as_slice() else {
+            self.report(Diagnostic::error(
+                "E0407",
+                block.header(),
+                "Missing name for dynamic block",
+                "A dynamic block has one label: the type of the blocks that it makes.",
+            ));
+            return;
+        };
+        let labels_of = |name: &str| (name == "content").then_some(0);
+        let body = self.native(&block.body, &labels_of);
+        let find = |name: &str| body.attributes.iter().find(|a| a.name.text == name);
+        for attribute in &body.attributes {
+            if !matches!(attribute.name.text.as_str(), "for_each" | "iterator" | "labels") {
+                self.report(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", format!("An argument named {:?} is not expected here; a dynamic block has \"for_each\", \"iterator\" and \"labels\".", attribute.name.text)));
+            }
+        }
+        let Some(content) = body.blocks.iter().find(|b| b.kind.text == "content") else {
+            self.report(Diagnostic::error("E0407", body.span.at_start(), "Missing dynamic content block", "A dynamic block must have a nested block of type \"content\" to describe the body of each generated block."));
+            return;
+        };
+        let Some(for_each) = find("for_each") else {
+            self.report(Diagnostic::error(
+                "E0404",
+                body.span.at_start(),
+                "Missing required argument",
+                "The argument \"for_each\" is required, but no definition was found.",
+            ));
+            return;
+        };
+        let iterator = match find("iterator").map(|a| &a.value.kind) {
+            Some(ast::ExprKind::Traversal(t)) if t.steps.is_empty() => t.root.text.clone(),
+            Some(ast::ExprKind::Literal(Value::Str(s))) => s.to_string(),
+            Some(_) => {
+                let span = find("iterator").map(|a| a.value.span);
+                self.report(Diagnostic::error("E0407", span, "Invalid expression", "A single static variable reference is required: only attribute access and indexing with constant keys."));
+                return;
+            }
+            None => kind.text.clone(),
+        };
+        let Some(collection) = self.eval(&for_each.value, scope) else { return };
+        if collection == Value::Null {
+            self.report(Diagnostic::error(
+                "E0407",
+                for_each.value.start(),
+                "Invalid dynamic for_each value",
+                "Cannot use a null value in for_each.",
+            ));
+            return;
+        }
+        let type_name = collection.type_name();
+        let Some(items) = elements(collection) else {
+            self.report(Diagnostic::error(
+                "E0407",
+                for_each.value.start(),
+                "Invalid dynamic for_each value",
+                format!("Cannot use a {type_name} value in for_each. An iterable collection is required."),
+            ));
+            return;
+        };
+        for (key, value) in items {
+            let pair = [("key".to_owned(), key), ("value".to_owned(), value)].into();
+            let inner = scope.with(&iterator, Value::object(pair));
+            let mut labels = Vec::new();
+            if let Some(expr) = find("labels").map(|a| &a.value) {
+                let Some(value) = self.eval(expr, &inner) else { continue };
+                match convert(value, &Type::List(Box::new(Type::Str))) {
+                    Ok(Value::Seq(.., items)) => labels.extend(items.into_iter().map(|v| match v {
+                        Value::Str(s) => ast::Name { text: s.to_string(), span: expr.start() },
+                        _ => ast::Name { text: String::new(), span: expr.start() },
+                    })),
+                    other => {
+                        let why = other.err().unwrap_or_else(|| "null".to_owned());
+                        self.report(Diagnostic::error(
+                            "E0407",
+                            expr.start(),
+                            "Invalid dynamic block label",
+                            format!("Labels must be a list of strings: {why}."),
+                        ));
+                        continue;
+                    }
+                }
+            }
+            let made = Block { kind: kind.clone(), labels, body: content.body.clone() };
+            let before = self.errors.len();
+            self.block(&made, schema, out, seen, &inner);
+            if self.errors.len() >= before + 5 {
+                // The same mistake in every turn of the loop helps nobody.
+                return;
+            }
+        }
+    }
+}
+
+/// Blocks of which one is allowed, with the place of the first.
+#[derive(Debug, Default)]
+struct Seen(Vec<(&'static str, crate::source::Span)>);
+
+/// The value as the argument's kind wants it; `None` for null, which means unset.
+fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, String> {
+    let unsuitable = |e: String| format!("Unsuitable value: {e}");
+    if value == Value::Null {
+        return match spec.kind {
+            Kind::Duration => Err(unsuitable("null value is not allowed".to_owned())),
+            _ => Ok(None),
+        };
+    }
+    let number = |v: Value| match convert(v, &Type::Num).map_err(unsuitable)? {
+        Value::Num(n) => Ok(n),
+        _ => Err(unsuitable("a number is required".to_owned())),
+    };
+    let json = match spec.kind {
+        Kind::Str => convert(value, &Type::Str).map_err(unsuitable)?.to_json(),
+        Kind::Bool => convert(value, &Type::Bool).map_err(unsuitable)?.to_json(),
+        Kind::Int => number(value)?.to_i64().map(Json::from).ok_or_else(|| {
+            unsuitable(format!("value must be a whole number, between {} and {}", i64::MIN, i64::MAX))
+        })?,
+        Kind::Byte => {
+            number(value)?.to_i64().and_then(|n| u8::try_from(n).ok()).map(Json::from).ok_or_else(|| {
+                unsuitable("value must be a whole number, between 0 and 255 inclusive".to_owned())
+            })?
+        }
+        Kind::SmallInt => {
+            let n = number(value)?.truncate().to_i64();
+            let n = n.ok_or_else(|| unsuitable("value must be a whole number".to_owned()))?;
+            let [low, ..] = n.to_le_bytes();
+            Json::from(i8::from_le_bytes([low]))
+        }
+        Kind::Unsigned => unsigned(number(value)?).ok_or_else(|| {
+            unsuitable(format!("value must be a whole number, between 0 and {} inclusive", u64::MAX))
+        })?,
+        Kind::Duration => match value {
+            Value::Str(s) => {
+                Json::from(parse_duration(&s).map_err(|e| format!("Unsuitable duration value: {e}"))?)
+            }
+            Value::Num(n) => Json::from(n.to_i64().ok_or_else(|| {
+                unsuitable("a duration without a unit must be a whole number of nanoseconds".to_owned())
+            })?),
+            other => {
+                return Err(unsuitable(format!(
+                    "expected a duration such as \"30s\" but found {}",
+                    other.type_name()
+                )));
+            }
+        },
+        Kind::Strings => {
+            let list = convert(value, &Type::List(Box::new(Type::Str))).map_err(unsuitable)?;
+            if let Value::Seq(.., items) = &list
+                && items.contains(&Value::Null)
+            {
+                return Err(unsuitable("null value is not allowed in a list of strings".to_owned()));
+            }
+            list.to_json()
+        }
+        Kind::UnsignedList => match convert(value, &Type::List(Box::new(Type::Num))).map_err(unsuitable)? {
+            Value::Seq(.., items) => items
+                .into_iter()
+                .map(|v| match v {
+                    Value::Num(n) => unsigned(n),
+                    _ => None,
+                })
+                .collect::<Option<Vec<_>>>()
+                .map(Json::Array)
+                .ok_or_else(|| unsuitable("values must be whole numbers, not negative".to_owned()))?,
+            other => other.to_json(),
+        },
+        Kind::StringMap => match string_map(value)? {
+            Some(map) => Json::Object(map),
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(json))
+}
+
+fn unsigned(n: crate::value::Number) -> Option<Json> {
+    n.to_i128().and_then(|n| u64::try_from(n).ok()).map(Json::from)
+}
+
+fn string_map(value: Value) -> Result<Option<Object>, String> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Map(.., map) => map
+            .into_iter()
+            .map(|(k, v)| match convert(v, &Type::Str) {
+                Ok(Value::Null) => Err("Unsuitable value: null value is not allowed".to_owned()),
+                Ok(v) => Ok((k, v.to_json())),
+                Err(e) => Err(format!("Unsuitable value: {e}")),
+            })
+            .collect::<Result<_, _>>()
+            .map(Some),
+        other => Err(format!("Unsuitable value: map of string required, but have {}", other.type_name())),
+    }
+}

@@ -1,0 +1,246 @@
+//! Values and types of the language, conversion between them and finding a common type.
+
+mod convert;
+mod number;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::convert::{convert, unify};
+pub use self::number::Number;
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// No value.
+    Null,
+    /// `true`, `false`.
+    Bool(bool),
+    /// A number.
+    Num(Number),
+    /// A string.
+    Str(Arc<str>),
+    /// A tuple, a list or a set (sorted, without duplicates); the type is that of list and set elements.
+    Seq(SeqKind, Type, Vec<Value>),
+    /// An object or a map; the type is that of map values.
+    Map(MapKind, Type, BTreeMap<String, Value>),
+}
+
+/// Kinds of sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeqKind {
+    /// Each place has its own type.
+    Tuple,
+    /// All of one type.
+    List,
+    /// All of one type, sorted, each once.
+    Set,
+}
+
+/// Kinds of keyed collections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapKind {
+    /// Each attribute has its own type.
+    Object,
+    /// All of one type.
+    Map,
+}
+
+/// A type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Type {
+    /// Not known, or whatever comes.
+    Any,
+    /// `string`
+    Str,
+    /// `number`
+    Num,
+    /// `bool`
+    Bool,
+    /// `list(T)`
+    List(Box<Type>),
+    /// `set(T)`
+    Set(Box<Type>),
+    /// `map(T)`
+    Map(Box<Type>),
+    /// `tuple([T, ...])`
+    Tuple(Vec<Type>),
+    /// `object({k = T})`
+    Object(BTreeMap<String, Type>),
+}
+
+impl Type {
+    /// `string`, `number` or `bool`.
+    #[must_use]
+    pub fn is_primitive(&self) -> bool {
+        matches!(self, Self::Str | Self::Num | Self::Bool)
+    }
+
+    /// The type of a value; null is of any type.
+    #[must_use]
+    pub fn of(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Any,
+            Value::Bool(_) => Self::Bool,
+            Value::Num(_) => Self::Num,
+            Value::Str(_) => Self::Str,
+            Value::Seq(SeqKind::Tuple, _, items) => Self::Tuple(items.iter().map(Self::of).collect()),
+            Value::Seq(SeqKind::List, t, _) => Self::List(Box::new(t.clone())),
+            Value::Seq(SeqKind::Set, t, _) => Self::Set(Box::new(t.clone())),
+            Value::Map(MapKind::Object, _, map) => {
+                Self::Object(map.iter().map(|(k, v)| (k.clone(), Self::of(v))).collect())
+            }
+            Value::Map(MapKind::Map, t, _) => Self::Map(Box::new(t.clone())),
+        }
+    }
+
+    /// What messages call it: `string`, `tuple`, `list of number`, ...
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Any => "dynamic".to_owned(),
+            Self::Str => "string".to_owned(),
+            Self::Num => "number".to_owned(),
+            Self::Bool => "bool".to_owned(),
+            Self::List(t) => format!("list of {}", t.name()),
+            Self::Set(t) => format!("set of {}", t.name()),
+            Self::Map(t) => format!("map of {}", t.name()),
+            Self::Tuple(_) => "tuple".to_owned(),
+            Self::Object(_) => "object".to_owned(),
+        }
+    }
+}
+
+impl Value {
+    /// A string.
+    #[must_use]
+    pub fn str(text: impl AsRef<str>) -> Self {
+        Self::Str(Arc::from(text.as_ref()))
+    }
+
+    /// A whole number.
+    #[must_use]
+    pub fn int(n: i64) -> Self {
+        Self::Num(Number::from(n))
+    }
+
+    /// A tuple.
+    #[must_use]
+    pub fn tuple(items: Vec<Self>) -> Self {
+        Self::Seq(SeqKind::Tuple, Type::Any, items)
+    }
+
+    /// A list of strings.
+    #[must_use]
+    pub fn strings(items: impl IntoIterator<Item = String>) -> Self {
+        Self::Seq(SeqKind::List, Type::Str, items.into_iter().map(Self::str).collect())
+    }
+
+    /// A list whose elements have the type `t`.
+    #[must_use]
+    pub fn list(t: Type, items: Vec<Self>) -> Self {
+        Self::Seq(SeqKind::List, t, items)
+    }
+
+    /// An object.
+    #[must_use]
+    pub fn object(map: BTreeMap<String, Self>) -> Self {
+        Self::Map(MapKind::Object, Type::Any, map)
+    }
+
+    /// A set: sorted, each element once.
+    #[must_use]
+    pub fn set(t: Type, mut items: Vec<Self>) -> Self {
+        items.sort_by(Self::order);
+        items.dedup();
+        Self::Seq(SeqKind::Set, t, items)
+    }
+
+    /// What messages call its type.
+    #[must_use]
+    pub fn type_name(&self) -> String {
+        Type::of(self).name()
+    }
+
+    /// The order of set elements: by kind, then numbers by size and strings by bytes.
+    #[must_use]
+    pub fn order(a: &Self, b: &Self) -> std::cmp::Ordering {
+        fn rank(v: &Value) -> u8 {
+            match v {
+                Value::Null => 0,
+                Value::Bool(_) => 1,
+                Value::Num(_) => 2,
+                Value::Str(_) => 3,
+                Value::Seq(..) => 4,
+                Value::Map(..) => 5,
+            }
+        }
+        match (a, b) {
+            (Self::Bool(x), Self::Bool(y)) => x.cmp(y),
+            (Self::Num(x), Self::Num(y)) => x.cmp(y),
+            (Self::Str(x), Self::Str(y)) => x.cmp(y),
+            (Self::Seq(.., x), Self::Seq(.., y)) => x
+                .iter()
+                .zip(y)
+                .map(|(p, q)| Self::order(p, q))
+                .find(|o| o.is_ne())
+                .unwrap_or_else(|| x.len().cmp(&y.len())),
+            (Self::Map(.., x), Self::Map(.., y)) => x
+                .iter()
+                .zip(y)
+                .map(|((k, p), (l, q))| k.cmp(l).then_with(|| Self::order(p, q)))
+                .find(|o| o.is_ne())
+                .unwrap_or_else(|| x.len().cmp(&y.len())),
+            _ => rank(a).cmp(&rank(b)),
+        }
+    }
+
+    /// As JSON: whole numbers that fit 64 bits as integers, others as floating point.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        use serde_json::Value as J;
+        match self {
+            Self::Null => J::Null,
+            Self::Bool(b) => J::Bool(*b),
+            Self::Num(n) => n.to_json(),
+            Self::Str(s) => J::String(s.to_string()),
+            Self::Seq(.., items) => J::Array(items.iter().map(Self::to_json).collect()),
+            Self::Map(.., map) => J::Object(map.iter().map(|(k, v)| (k.clone(), v.to_json())).collect()),
+        }
+    }
+
+    /// From JSON: arrays become tuples, objects become objects.
+    #[must_use]
+    pub fn from_json(json: &serde_json::Value) -> Self {
+        use serde_json::Value as J;
+        match json {
+            J::Null => Self::Null,
+            J::Bool(b) => Self::Bool(*b),
+            J::Number(n) => n.to_string().parse().map_or(Self::Null, Self::Num),
+            J::String(s) => Self::str(s),
+            J::Array(items) => Self::tuple(items.iter().map(Self::from_json).collect()),
+            J::Object(map) => {
+                Self::object(map.iter().map(|(k, v)| (k.clone(), Self::from_json(v))).collect())
+            }
+        }
+    }
+}
+
+impl From<bool> for Value {
+    fn from(b: bool) -> Self {
+        Self::Bool(b)
+    }
+}
+
+impl From<Number> for Value {
+    fn from(n: Number) -> Self {
+        Self::Num(n)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}

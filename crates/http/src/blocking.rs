@@ -1,0 +1,71 @@
+//! Reads that wait until what they read has changed (`http-api` section 1.5).
+
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Meta;
+use caravan_state::{Root, Topic};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Reads once, or waits for a result that is newer than the index asked for. `read` answers the index
+/// of its result and the result. Only changes of `topics` are waited for; a timeout is no error.
+pub(crate) async fn read<T>(
+    call: &Call,
+    topics: &[Topic],
+    read: impl Fn(&Root) -> Result<(u64, T), ApiError>,
+) -> Result<(Meta, T), ApiError> {
+    call.query.check_stale()?;
+    let wait = call.query.wait()?;
+    let server = call.server()?;
+    let store = server.store();
+    let answer = |root: &Root| {
+        let (index, value) = read(root)?;
+        let meta = Meta { index: index.max(1), known_leader: server.is_leader(), next_token: String::new() };
+        Ok((meta, value))
+    };
+    if wait.index == 0 {
+        return answer(&store.snapshot());
+    }
+    let deadline = Instant::now() + jittered(wait.limit, rand::random());
+    // The watch begins before the first look, so that no change falls between.
+    let mut watch = topics.iter().fold(store.watch(), |watch, topic| watch.on(topic.clone())).start();
+    let mut seen = 0;
+    loop {
+        let root = store.snapshot();
+        // Nothing found: clients look again from the index that the error carries.
+        let index = match answer(&root) {
+            Ok((meta, value)) if meta.index > wait.index => return Ok((meta, value)),
+            Ok((meta, _)) => meta.index,
+            Err(ApiError { meta: Some(meta), .. }) if meta.index <= wait.index => meta.index,
+            Err(error) => return Err(error),
+        };
+        // An index that went back says that the whole state was replaced.
+        if root.index() < seen || call.state.stopping.is_cancelled() {
+            return answer(&root);
+        }
+        seen = root.index();
+        tracing::trace!(index, wanted = wait.index, "a query waits");
+        tokio::select! {
+            () = watch.changed() => {}
+            () = call.state.stopping.cancelled() => return answer(&store.snapshot()),
+            () = tokio::time::sleep_until(deadline) => return answer(&store.snapshot()),
+        }
+    }
+}
+
+/// The wait and up to a sixteenth more, so that clients that asked together do not come back together.
+fn jittered(limit: Duration, random: u16) -> Duration {
+    limit + limit / 16 * u32::from(random) / u32::from(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_jitter_is_at_most_a_sixteenth() {
+        let limit = Duration::from_secs(16);
+        assert_eq!(jittered(limit, 0), limit);
+        assert_eq!(jittered(limit, u16::MAX), Duration::from_secs(17));
+    }
+}

@@ -1,0 +1,185 @@
+//! Request bodies: keys without regard to case, unknown keys ignored, `null` for unset
+//! (`http-api` section 2.3).
+
+use crate::error::ApiError;
+use caravan_types::api::DecodeError;
+use caravan_types::api::decode::{ApiValue, decode, known};
+use caravan_types::volume::VolumeRequestBody;
+use serde_json::{Map, Value};
+
+/// Declares request bodies: `Name("Wire") { field: Type = "Key"; }`.
+macro_rules! bodies {
+    ($($(#[$meta:meta])* $name:ident($wire:literal) { $($field:ident : $ty:ty = $key:literal;)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct $name { $(pub(crate) $field: $ty,)* }
+
+        impl caravan_types::api::decode::ApiValue for $name {
+            const TYPE: &'static str = concat!("api.", $wire);
+            fn read(
+                value: &serde_json::Value,
+                at: &mut caravan_types::api::decode::Place,
+            ) -> Result<Self, caravan_types::api::DecodeError> {
+                use caravan_types::api::decode::{ApiValue, known};
+                let serde_json::Value::Object(map) = value else {
+                    return Err(at.mismatch(value, Self::TYPE));
+                };
+                let mut out = Self::default();
+                for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+                    match known(&[$($key),*], key) {
+                        $(Some($key) => out.$field = at.inside($wire, $key, |at| ApiValue::read(value, at))?,)*
+                        _ => {}
+                    }
+                }
+                Ok(out)
+            }
+        }
+    )*};
+}
+pub(crate) use bodies;
+
+/// Reads a body that must be there.
+pub(crate) fn required<T: ApiValue>(body: &[u8]) -> Result<T, ApiError> {
+    Ok(decode(body)?)
+}
+
+/// Reads a body that may be empty or `null`.
+pub(crate) fn optional<T: ApiValue + Default>(body: &[u8]) -> Result<T, ApiError> {
+    match decode::<Option<T>>(body) {
+        Ok(value) => Ok(value.unwrap_or_default()),
+        Err(DecodeError::Empty) => Ok(T::default()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+bodies! {
+    /// Volumes to register or create.
+    VolumesBody("CSIVolumeRegisterRequest") {
+        volumes: Vec<Value> = "Volumes";
+        namespace: String = "Namespace";
+    }
+}
+
+/// The keys of a volume and of the objects within.
+const VOLUME_KEYS: &[&str] = &[
+    "ID",
+    "Name",
+    "ExternalID",
+    "Namespace",
+    "RequestedTopologies",
+    "Topologies",
+    "AccessMode",
+    "AttachmentMode",
+    "MountOptions",
+    "Secrets",
+    "Parameters",
+    "Context",
+    "RequestedCapacityMin",
+    "RequestedCapacityMax",
+    "RequestedCapabilities",
+    "CloneID",
+    "SnapshotID",
+    "PluginID",
+    "Required",
+    "Preferred",
+    "Segments",
+    "FSType",
+    "MountFlags",
+];
+
+/// Keys below which the keys are the user's own.
+const VOLUME_MAPS: &[&str] = &["Secrets", "Parameters", "Context", "Segments"];
+
+/// Reads the volumes of a request. No error repeats a value, because any may be a secret.
+pub(crate) fn volumes(body: &[u8]) -> Result<(String, Vec<VolumeRequestBody>), ApiError> {
+    let body: VolumesBody = required(body)?;
+    let read = |value: &Value| {
+        let value = spelled(value);
+        check_maps(&value)?;
+        serde_json::from_value(value).map_err(|error| ApiError::bad_request(format!("json: {error}")))
+    };
+    let volumes = body.volumes.iter().filter(|v| !v.is_null()).map(read).collect::<Result<_, ApiError>>()?;
+    Ok((body.namespace, volumes))
+}
+
+/// The value with its keys in their declared spelling and without unset fields.
+fn spelled(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(spelled).collect(),
+        Value::Object(map) => {
+            let mut out = Map::new();
+            for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+                let key = known(VOLUME_KEYS, key).unwrap_or(key);
+                let value = if VOLUME_MAPS.contains(&key) { value.clone() } else { spelled(value) };
+                out.insert(key.to_owned(), value);
+            }
+            Value::Object(out)
+        }
+        other => other.clone(),
+    }
+}
+
+fn check_maps(volume: &Value) -> Result<(), ApiError> {
+    for key in ["Secrets", "Parameters", "Context"] {
+        let strings = match volume.get(key) {
+            None => true,
+            Some(Value::Object(map)) => map.values().all(Value::is_string),
+            Some(_) => false,
+        };
+        if !strings {
+            return Err(ApiError::bad_request(format!(
+                "json: cannot unmarshal the value of Go struct field CSIVolume.Volumes.{key}: it must be an object of strings"
+            )));
+        }
+    }
+    let flags = volume.pointer("/MountOptions/MountFlags").and_then(Value::as_array);
+    if flags.is_some_and(|flags| !flags.iter().all(Value::is_string)) {
+        return Err(ApiError::bad_request(
+            "json: cannot unmarshal the value of Go struct field CSIMountOptions.MountFlags: it must be a list of strings",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_read_in_any_spelling() {
+        let body = br#"{"volumes":[{"id":"data","PLUGINID":"p","secrets":{"Id":"x"},"name":null,
+            "RequestedCapabilities":[{"accessmode":"single-node-writer","AttachmentMode":"file-system"}],
+            "RequestedTopologies":{"required":[{"segments":{"Rack":"r1"}}]},"unknown":1}]}"#;
+        let (namespace, volumes) = volumes(body).unwrap();
+        assert_eq!((namespace.as_str(), volumes.len()), ("", 1));
+        assert_eq!((volumes[0].id.as_str(), volumes[0].plugin_id.as_str()), ("data", "p"));
+        assert_eq!(volumes[0].secrets.expose()["Id"], "x");
+        assert_eq!(volumes[0].requested_capabilities[0].access_mode.as_str(), "single-node-writer");
+        let topologies = volumes[0].requested_topologies.as_ref().unwrap();
+        assert_eq!(topologies.required[0].segments["Rack"], "r1");
+    }
+
+    #[test]
+    fn errors_tell_no_secrets() {
+        for body in [
+            r#"{"Volumes":[{"ID":"a","Secrets":{"k":{"hunter2":1}}}]}"#,
+            r#"{"Volumes":[{"ID":"a","Secrets":"hunter2"}]}"#,
+            r#"{"Volumes":[{"ID":"a","MountOptions":{"MountFlags":[{"hunter2":1}]}}]}"#,
+        ] {
+            let error = volumes(body.as_bytes()).unwrap_err();
+            assert_eq!(error.status, 400);
+            assert!(!error.message.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_absent_body_is_told_from_an_optional_one() {
+        assert_eq!(required::<VolumesBody>(b" ").unwrap_err().message, "Request body is empty");
+        assert!(optional::<VolumesBody>(b"").unwrap().volumes.is_empty());
+        assert!(optional::<VolumesBody>(b"null").unwrap().volumes.is_empty());
+        assert_eq!(
+            required::<VolumesBody>(b"[1,2]").unwrap_err().message,
+            "json: cannot unmarshal array into Go value of type api.CSIVolumeRegisterRequest"
+        );
+    }
+}

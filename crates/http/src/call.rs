@@ -1,0 +1,52 @@
+//! A request as the routes see it.
+
+use crate::error::ApiError;
+use crate::query::Query;
+use crate::state::HttpState;
+use bytes::Bytes;
+use caravan_server::Handle;
+use http::{HeaderMap, Method};
+
+/// A request, path and query decoded, body read.
+pub(crate) struct Call {
+    pub(crate) state: HttpState,
+    pub(crate) method: Method,
+    /// Path and query as they came, for agents that it is passed on to.
+    pub(crate) uri: String,
+    /// Segments of the decoded path.
+    pub(crate) segments: Vec<String>,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// How many agents passed it on.
+    pub(crate) hops: u8,
+}
+
+impl Call {
+    /// The server in this agent.
+    pub(crate) fn server(&self) -> Result<&Handle, ApiError> {
+        self.state.server.as_ref().ok_or_else(|| ApiError::internal("this agent is not a server"))
+    }
+
+    /// Refuses all methods but one.
+    pub(crate) fn only(&self, method: &Method) -> Result<(), ApiError> {
+        if self.method == *method { Ok(()) } else { Err(ApiError::method()) }
+    }
+
+    /// Refuses all methods but PUT and POST, which are the same on most routes.
+    pub(crate) fn put(&self) -> Result<(), ApiError> {
+        if self.is_put() { Ok(()) } else { Err(ApiError::method()) }
+    }
+
+    pub(crate) fn is_put(&self) -> bool {
+        self.method == Method::PUT || self.method == Method::POST
+    }
+
+    pub(crate) fn is_get(&self) -> bool {
+        self.method == Method::GET
+    }
+
+    pub(crate) fn is_delete(&self) -> bool {
+        self.method == Method::DELETE
+    }
+}

@@ -1,0 +1,277 @@
+//! The client of this agent behind the routes.
+
+use crate::client_side::{
+    ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, LogKind, Origin, Range,
+};
+use crate::host;
+use async_trait::async_trait;
+use bytes::Bytes;
+use caravan_client::fs::{self, AllocFs, FsError};
+use caravan_client::{ClientError, Handle};
+use caravan_types::{AllocId, NodeId};
+use futures::StreamExt;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::AsyncReadExt;
+use tokio_util::io::ReaderStream;
+
+/// Between two looks at a counter that a share is made from.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+fn of_fs(error: &FsError) -> ClientSideError {
+    let status = match error {
+        FsError::NotFound(_) | FsError::NoLogs(_) => StatusCode::NOT_FOUND,
+        FsError::UnknownTask(_) | FsError::IsDirectory(_) | FsError::NotDirectory(_) => {
+            StatusCode::BAD_REQUEST
+        }
+        FsError::Escapes | FsError::Secret(_) | FsError::Private(_) | FsError::Io { .. } => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    };
+    ClientSideError::new(status, error.to_string())
+}
+
+fn of_client(error: &ClientError) -> ClientSideError {
+    match error {
+        ClientError::UnknownAlloc(id) => {
+            ClientSideError::new(StatusCode::NOT_FOUND, format!("Unknown allocation \"{id}\""))
+        }
+        other => ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, other.to_string()),
+    }
+}
+
+/// A stream of a path that is not there is a bad request, unlike a look at it.
+fn of_stream(error: &FsError) -> ClientSideError {
+    match error {
+        FsError::NotFound(_) => ClientSideError::new(StatusCode::BAD_REQUEST, error.to_string()),
+        other => of_fs(other),
+    }
+}
+
+/// Looks at files away from the threads that serve.
+async fn blocking<T: Send + 'static>(
+    fs: AllocFs,
+    look: impl FnOnce(&AllocFs) -> Result<T, FsError> + Send + 'static,
+) -> Result<T, ClientSideError> {
+    let looked = tokio::task::spawn_blocking(move || look(&fs).map_err(|e| of_fs(&e))).await;
+    looked.unwrap_or_else(|e| {
+        let text = format!("looking at the files failed: {e}");
+        Err(ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text))
+    })
+}
+
+fn info(file: fs::FileInfo) -> FileInfo {
+    FileInfo {
+        name: file.name,
+        is_dir: file.is_dir,
+        size: file.size,
+        file_mode: file.mode,
+        mod_time: file.modified,
+        content_type: file.content_type.map(str::to_owned),
+    }
+}
+
+fn frames(frames: fs::Frames) -> Frames {
+    let frame = |frame: Result<fs::Frame, FsError>| match frame {
+        Ok(frame) => Ok(Frame {
+            data: Bytes::from(frame.data),
+            file: frame.file,
+            offset: frame.offset,
+            event: frame.event.map(|event| event.as_str().to_owned()).unwrap_or_default(),
+        }),
+        Err(error) => Err(of_fs(&error)),
+    };
+    frames.map(frame).boxed()
+}
+
+fn origin(origin: Origin) -> fs::Origin {
+    match origin {
+        Origin::Start => fs::Origin::Start,
+        Origin::End => fs::Origin::End,
+    }
+}
+
+fn now_ns() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Percent of one processor: nanoseconds of work in a time.
+fn percent(work_ns: u64, passed: Duration) -> f64 {
+    Duration::from_nanos(work_ns).as_secs_f64() * 100.0 / passed.as_secs_f64().max(f64::EPSILON)
+}
+
+#[async_trait]
+impl ClientSide for Handle {
+    fn node_id(&self) -> NodeId {
+        Self::node_id(self)
+    }
+    fn has_alloc(&self, alloc: &AllocId) -> bool {
+        Self::has_alloc(self, alloc)
+    }
+    fn alloc_count(&self) -> usize {
+        self.alloc_ids().len()
+    }
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn list(&self, alloc: &AllocId, path: &str) -> Result<Vec<FileInfo>, ClientSideError> {
+        let (fs, path) = (self.fs(alloc).map_err(|e| of_client(&e))?, path.to_owned());
+        let files = blocking(fs, move |fs| fs.ls(&path)).await?;
+        Ok(files.into_iter().map(info).collect())
+    }
+
+    async fn stat(&self, alloc: &AllocId, path: &str) -> Result<FileInfo, ClientSideError> {
+        let (fs, path) = (self.fs(alloc).map_err(|e| of_client(&e))?, path.to_owned());
+        let mut file = info(blocking(fs, move |fs| fs.stat(&path)).await?);
+        file.content_type.get_or_insert_with(|| "application/octet-stream".into());
+        Ok(file)
+    }
+
+    async fn read(
+        &self,
+        alloc: &AllocId,
+        path: &str,
+        offset: i64,
+        limit: Option<u64>,
+    ) -> Result<Content, ClientSideError> {
+        let offset = u64::try_from(offset).map_err(|_| {
+            let text = format!("can't seek to offset {offset}: seek {path}: invalid argument");
+            ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+        })?;
+        let (fs, path) = (self.fs(alloc).map_err(|e| of_client(&e))?, path.to_owned());
+        let file = blocking(fs, move |fs| fs.read_from(&path, offset)).await?;
+        let file = tokio::fs::File::from_std(file).take(limit.unwrap_or(u64::MAX));
+        let chunks = ReaderStream::with_capacity(file, 64 * 1024).map(|chunk| {
+            chunk.map_err(|e| ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
+        });
+        Ok(chunks.boxed())
+    }
+
+    async fn stream(&self, alloc: &AllocId, path: &str, range: Range) -> Result<Frames, ClientSideError> {
+        let fs = self.fs(alloc).map_err(|e| of_client(&e))?;
+        let opened = fs.stream(path, range.offset, origin(range.origin), range.follow);
+        opened.map(frames).map_err(|e| of_stream(&e))
+    }
+
+    async fn logs(
+        &self,
+        alloc: &AllocId,
+        task: &str,
+        kind: LogKind,
+        range: Range,
+    ) -> Result<Frames, ClientSideError> {
+        let fs = self.fs(alloc).map_err(|e| of_client(&e))?;
+        let kind = match kind {
+            LogKind::Stdout => fs::LogKind::Stdout,
+            LogKind::Stderr => fs::LogKind::Stderr,
+        };
+        let opened = fs.logs(task, kind, range.offset, origin(range.origin), range.follow);
+        opened.map(frames).map_err(|e| of_fs(&e))
+    }
+
+    async fn alloc_stats(&self, alloc: &AllocId, task: Option<&str>) -> Result<Value, ClientSideError> {
+        let (_, states) = self.status(alloc).map_err(|e| of_client(&e))?;
+        let names: Vec<String> = match task {
+            Some(task) if !states.contains_key(task) => {
+                return Err(ClientSideError::new(
+                    StatusCode::BAD_REQUEST,
+                    format!("unknown task name \"{task}\""),
+                ));
+            }
+            Some(task) => vec![task.to_owned()],
+            None => states.into_keys().collect(),
+        };
+        // Tasks that do not run use nothing.
+        let mut before = Vec::new();
+        for name in names {
+            if let Ok(usage) = self.stats(alloc, &name).await {
+                before.push((name, usage, tokio::time::Instant::now()));
+            }
+        }
+        if !before.is_empty() {
+            tokio::time::sleep(SAMPLE).await;
+        }
+        let mut tasks = Map::new();
+        let (mut memory, mut rss, mut busy, mut user, mut system) = (0_u64, 0_u64, 0.0, 0.0, 0.0);
+        for (name, then, at) in before {
+            let Ok(now) = self.stats(alloc, &name).await else { continue };
+            let passed = at.elapsed();
+            let share = |now: u64, then: u64| percent(now.saturating_sub(then), passed);
+            let shares = (
+                share(now.cpu_total_ns, then.cpu_total_ns),
+                share(now.cpu_user_ns, then.cpu_user_ns),
+                share(now.cpu_system_ns, then.cpu_system_ns),
+            );
+            busy += shares.0;
+            user += shares.1;
+            system += shares.2;
+            memory += now.memory;
+            rss += now.rss;
+            let usage = json!({
+                "CpuStats": cpu(shares.0, shares.1, shares.2, now.throttled_periods, now.throttled_ns),
+                "MemoryStats": {
+                    "RSS": now.rss, "Cache": now.cache, "Swap": now.swap, "MappedFile": 0,
+                    "Usage": now.memory, "MaxUsage": now.memory_peak, "KernelUsage": 0, "KernelMaxUsage": 0,
+                    "Measured": ["RSS", "Cache", "Swap", "Usage", "Max Usage"],
+                },
+                "DeviceStats": null,
+            });
+            tasks.insert(name, json!({"ResourceUsage": usage, "Timestamp": now_ns(), "Pids": null}));
+        }
+        Ok(json!({
+            "ResourceUsage": {
+                "CpuStats": cpu(busy, user, system, 0, 0),
+                "MemoryStats": {
+                    "RSS": rss, "Cache": 0, "Swap": 0, "MappedFile": 0, "Usage": memory, "MaxUsage": 0,
+                    "KernelUsage": 0, "KernelMaxUsage": 0, "Measured": ["RSS", "Usage"],
+                },
+                "DeviceStats": [],
+            },
+            "Tasks": tasks,
+            "Timestamp": now_ns(),
+        }))
+    }
+
+    async fn host_stats(&self) -> Result<Value, ClientSideError> {
+        let read = async |path: &str| {
+            tokio::fs::read_to_string(path).await.map_err(|e| {
+                let text = format!("{path} cannot be read: {e}");
+                ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+            })
+        };
+        let before = host::cpus(&read("/proc/stat").await?);
+        tokio::time::sleep(SAMPLE).await;
+        let (stat, meminfo) = (read("/proc/stat").await?, read("/proc/meminfo").await?);
+        Ok(host::stats(&before, &stat, &meminfo, &read("/proc/uptime").await?, now_ns()))
+    }
+
+    async fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientSideError> {
+        Self::restart(self, alloc, task, all).map_err(|error| match error {
+            ClientError::UnknownTask(task) => ClientSideError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("Could not find task runner for task: {task}"),
+            ),
+            other => of_client(&other),
+        })
+    }
+
+    async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientSideError> {
+        Self::signal(self, alloc, task, signal).await.map_err(|error| match error {
+            ClientError::UnknownTask(_) => {
+                ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, "Task not found")
+            }
+            other => of_client(&other),
+        })
+    }
+}
+
+fn cpu(busy: f64, user: f64, system: f64, throttled_periods: u64, throttled_ns: u64) -> Value {
+    json!({
+        "Percent": busy, "UserMode": user, "SystemMode": system, "TotalTicks": 0.0,
+        "ThrottledPeriods": throttled_periods, "ThrottledTime": throttled_ns,
+        "Measured": ["System Mode", "User Mode", "Percent", "Throttled Periods", "Throttled Time"],
+    })
+}

@@ -1,0 +1,279 @@
+//! Query strings and paths: decoding, and the parameters that every route knows (`http-api` section 1.3).
+
+use crate::error::ApiError;
+use caravan_types::{Namespace, Nanos};
+use std::time::Duration;
+
+/// Longest wait of a blocking query, and the wait where none is asked for.
+const MAX_WAIT: Duration = Duration::from_secs(300);
+
+/// The pairs of a query string, decoded, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+/// What a blocking query waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// Answer once the result is newer than this; 0 = at once.
+    pub(crate) index: u64,
+    /// Answer after this time in any case.
+    pub(crate) limit: Duration,
+}
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Self {
+        let pair = |part: &str| {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            (decode_form(key), decode_form(value))
+        };
+        Self(text.split('&').filter(|part| !part.is_empty()).map(pair).collect())
+    }
+
+    /// The first value of a parameter; present without a value reads as the empty text.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The same, empty when absent.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
+    /// All values of a parameter.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A Go bool; absent or empty reads as `None`.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.text(name) {
+            "" => Ok(None),
+            text => match go_bool(text) {
+                Some(value) => Ok(Some(value)),
+                None => Err(ApiError::internal(format!(
+                    "Failed to parse value of \"{name}\" ({text}) as a bool: strconv.ParseBool: parsing \"{text}\": invalid syntax"
+                ))),
+            },
+        }
+    }
+
+    /// Whether answers are indented.
+    pub(crate) fn pretty(&self) -> bool {
+        self.get("pretty").is_some_and(|value| value != "0")
+    }
+
+    /// `index` and `wait`.
+    pub(crate) fn wait(&self) -> Result<Wait, ApiError> {
+        let index = match self.text("index") {
+            "" => 0,
+            text => text.parse().map_err(|_| ApiError::bad_request("Invalid index"))?,
+        };
+        let limit = match self.text("wait") {
+            "" => MAX_WAIT,
+            text => {
+                let wait = go_duration(text).ok_or_else(|| ApiError::bad_request("Invalid wait time"))?;
+                if wait.0 <= 0 { MAX_WAIT } else { wait.to_std().min(MAX_WAIT) }
+            }
+        };
+        Ok(Wait { index, limit })
+    }
+
+    /// Checks `stale`. Every answer comes from the leader so far, which is never stale.
+    pub(crate) fn check_stale(&self) -> Result<(), ApiError> {
+        match self.text("stale") {
+            "" => Ok(()),
+            text if go_bool(text).is_some() => Ok(()),
+            _ => Err(ApiError::bad_request("Expect `true` or `false` for `stale` query string parameter")),
+        }
+    }
+
+    /// The namespace asked for, `default` when none is named.
+    pub(crate) fn namespace(&self) -> Namespace {
+        match self.text("namespace") {
+            "" => Namespace::default_namespace(),
+            name => Namespace::new(name),
+        }
+    }
+
+    /// The namespace of a list: none for `*`.
+    pub(crate) fn list_namespace(&self) -> Option<Namespace> {
+        (self.text("namespace") != "*").then(|| self.namespace())
+    }
+}
+
+/// `1 t T TRUE true True` and `0 f F FALSE false False`.
+pub(crate) fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// A duration in Go's notation: `10s`, `1h30m`, `1.5ms`, `-2s`, `0`.
+pub(crate) fn go_duration(text: &str) -> Option<Nanos> {
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(Nanos::ZERO);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total: i64 = 0;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let scale: i64 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        total = total.checked_add(scaled(number, scale)?)?;
+        rest = after;
+    }
+    Some(Nanos(if negative { -total } else { total }))
+}
+
+/// `number` times `scale`, where the number may have decimals.
+fn scaled(number: &str, scale: i64) -> Option<i64> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && decimals.is_empty() {
+        return None;
+    }
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let mut total = whole.checked_mul(scale)?;
+    let mut unit = scale;
+    for digit in decimals.chars() {
+        unit /= 10;
+        total = total.checked_add(unit.checked_mul(i64::from(digit.to_digit(10)?))?)?;
+    }
+    Some(total)
+}
+
+/// Decodes `%41`; what is not a valid escape stays as it is.
+pub(crate) fn decode_percent(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten()
+            .filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match escaped {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn decode_form(text: &str) -> String {
+    decode_percent(&text.replace('+', " "))
+}
+
+/// The path without `//`, `.` and `..`, if it has any.
+pub(crate) fn cleaned(path: &str) -> Option<String> {
+    let inner = path.strip_prefix('/').unwrap_or(path);
+    let tail = inner.strip_suffix('/').unwrap_or(inner);
+    if path.starts_with('/') && (tail.is_empty() || tail.split('/').all(|s| !matches!(s, "" | "." | ".."))) {
+        return None;
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                kept.pop();
+            }
+            segment => kept.push(segment),
+        }
+    }
+    let slash = if path.ends_with('/') && !kept.is_empty() { "/" } else { "" };
+    Some(format!("/{}{slash}", kept.join("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_decoded() {
+        let query = Query::parse("a=1+2&b=%2Fx%25&stale&a=z&c=%zz");
+        assert_eq!(query.get("a"), Some("1 2"));
+        assert_eq!(query.all("a").collect::<Vec<_>>(), ["1 2", "z"]);
+        assert_eq!(query.get("b"), Some("/x%"));
+        assert_eq!(query.get("stale"), Some(""));
+        assert_eq!(query.get("c"), Some("%zz"));
+        assert_eq!(query.get("d"), None);
+    }
+
+    #[test]
+    fn durations_read_like_go() {
+        for (text, want) in [
+            ("10s", 10_000_000_000),
+            ("500ms", 500_000_000),
+            ("1h30m", 5_400_000_000_000),
+            ("1.5s", 1_500_000_000),
+            (".5s", 500_000_000),
+            ("-2s", -2_000_000_000),
+            ("0", 0),
+            ("3us", 3_000),
+        ] {
+            assert_eq!(go_duration(text), Some(Nanos(want)), "{text}");
+        }
+        for text in ["", "10", "10q", "s", "1..2s", "9999999999999h", "-"] {
+            assert_eq!(go_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn waits_are_capped() {
+        let wait = |text: &str| Query::parse(text).wait();
+        assert_eq!(wait("").unwrap(), Wait { index: 0, limit: MAX_WAIT });
+        assert_eq!(wait("index=7&wait=100000s").unwrap(), Wait { index: 7, limit: MAX_WAIT });
+        assert_eq!(wait("wait=-1s").unwrap().limit, MAX_WAIT);
+        assert_eq!(wait("wait=2s").unwrap().limit, Duration::from_secs(2));
+        assert_eq!(wait("wait=10q").unwrap_err().message, "Invalid wait time");
+        assert_eq!(wait("index=ten").unwrap_err().message, "Invalid index");
+    }
+
+    #[test]
+    fn paths_are_cleaned_only_when_they_must_be() {
+        for path in ["/", "/v1/jobs", "/v1/jobs/", "/v1/job/"] {
+            assert_eq!(cleaned(path), None, "{path}");
+        }
+        for (path, want) in [
+            ("//v1/jobs", "/v1/jobs"),
+            ("/v1//jobs/", "/v1/jobs/"),
+            ("/v1/x/../jobs", "/v1/jobs"),
+            ("/..", "/"),
+        ] {
+            assert_eq!(cleaned(path).as_deref(), Some(want), "{path}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_is_sent_breaks_the_parsers(text in ".*") {
+            let query = Query::parse(&text);
+            let _ = (query.wait(), query.flag("a"), go_duration(&text), cleaned(&text), decode_percent(&text));
+        }
+    }
+}

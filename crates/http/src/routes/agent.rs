@@ -1,0 +1,150 @@
+//! What an agent tells about itself (`http-api` sections 3.7 and 5.7).
+
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use std::thread::available_parallelism;
+
+pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        ["self"] => {
+            call.only(&Method::GET)?;
+            Ok(Reply::value(json!({
+                "config": call.state.info.config,
+                "member": member(call),
+                "stats": stats(call),
+            })))
+        }
+        ["health"] => {
+            call.only(&Method::GET)?;
+            Ok(health(call))
+        }
+        ["members"] => {
+            call.only(&Method::GET)?;
+            let info = &call.state.info;
+            Ok(Reply::value(json!({
+                "ServerName": info.name,
+                "ServerRegion": info.region,
+                "ServerDC": info.datacenter,
+                "Members": [member(call)],
+            })))
+        }
+        ["servers"] => {
+            call.only(&Method::GET)?;
+            // Agents without a server are answered by one; a server that is no client has none to name.
+            if call.state.client.is_none() && call.hops == 0 {
+                return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));
+            }
+            Reply::json(call.server()?.addresses())
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+/// This server as a member of its cluster; empty on agents that are none.
+fn member(call: &Call) -> Value {
+    let info = &call.state.info;
+    let (addr, port) = info.rpc_addr.rsplit_once(':').unwrap_or_default();
+    let server = call.state.server.is_some();
+    let tags = json!({
+        "id": info.server_id,
+        "role": "nomad",
+        "region": info.region,
+        "dc": info.datacenter,
+        "vsn": "1",
+        "raft_vsn": "3",
+        "build": info.version,
+        "revision": "",
+        "port": port,
+        "rpc_addr": addr,
+        "bootstrap": "1",
+        "expect": "1",
+    });
+    json!({
+        "Name": if server { format!("{}.{}", info.name, info.region) } else { String::new() },
+        "Addr": addr,
+        "Port": port.parse::<u16>().unwrap_or(0),
+        "Tags": if server { tags } else { Value::Null },
+        "Status": if server { "alive" } else { "none" },
+        "ProtocolMin": 1,
+        "ProtocolMax": 5,
+        "ProtocolCur": 2,
+        "DelegateMin": 2,
+        "DelegateMax": 5,
+        "DelegateCur": 4,
+    })
+}
+
+fn stats(call: &Call) -> Value {
+    let info = &call.state.info;
+    let mut groups = Map::new();
+    if let Some(server) = &call.state.server {
+        let metrics = server.log_metrics();
+        groups.insert(
+            "nomad".into(),
+            json!({
+                "server": "true",
+                "leader": metrics.is_leader.to_string(),
+                "leader_addr": info.rpc_addr,
+                "bootstrap": "true",
+                "known_regions": "1",
+            }),
+        );
+        groups.insert(
+            "raft".into(),
+            json!({
+                "state": if metrics.is_leader { "Leader" } else { "Follower" },
+                "term": metrics.term.to_string(),
+                "last_log_index": metrics.last_log_index.to_string(),
+                "applied_index": metrics.applied_index.to_string(),
+                "commit_index": metrics.applied_index.to_string(),
+                "last_snapshot_index": metrics.snapshot_index.unwrap_or(0).to_string(),
+                "num_peers": "0",
+            }),
+        );
+    }
+    if let Some(of_client) = &call.state.client {
+        let servers = call.state.server.as_ref().map(|server| server.addresses().join(","));
+        groups.insert(
+            "client".into(),
+            json!({
+                "node_id": of_client.node_id(),
+                "known_servers": servers.unwrap_or_default(),
+                "num_allocations": of_client.alloc_count().to_string(),
+            }),
+        );
+    }
+    groups.insert(
+        "runtime".into(),
+        json!({
+            "version": info.version,
+            "arch": std::env::consts::ARCH,
+            "kernel.name": std::env::consts::OS,
+            "cpu_count": available_parallelism().map_or(1, usize::from).to_string(),
+        }),
+    );
+    Value::Object(groups)
+}
+
+/// The parts asked for (both when none is) that this agent has; 500 if one of them does not work.
+fn health(call: &Call) -> Reply {
+    let asked: Vec<&str> = call.query.all("type").collect();
+    let wants = |part: &str| asked.is_empty() || asked.contains(&part);
+    let told = |result: Result<(), String>| match result {
+        Ok(()) => json!({"ok": true, "message": "ok"}),
+        Err(reason) => json!({"ok": false, "message": reason}),
+    };
+    let mut parts = Map::new();
+    if let Some(client) = call.state.client.as_ref().filter(|_| wants("client")) {
+        parts.insert("client".into(), told(client.health()));
+    }
+    if let Some(server) = call.state.server.as_ref().filter(|_| wants("server")) {
+        let leader = if server.is_leader() { Ok(()) } else { Err("no leader".to_owned()) };
+        parts.insert("server".into(), told(leader));
+    }
+    let ok = parts.values().all(|part| part["ok"] == json!(true));
+    let status = if ok { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    Reply::value(Value::Object(parts)).status(status)
+}

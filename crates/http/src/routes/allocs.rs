@@ -1,0 +1,136 @@
+//! Allocations (`http-api` sections 3.2 and 5.3).
+
+use super::{check_prefix, check_uuid};
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, page};
+use crate::reply::{Meta, Reply};
+use caravan_server::Kind;
+use caravan_state::{Table, Topic};
+use caravan_types::AllocId;
+use caravan_types::alloc::{AllocListStub, AllocatedTaskResources, Allocation};
+use caravan_types::job::Resources;
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Elements of a list.
+pub(crate) fn stubs<'a>(
+    rows: impl IntoIterator<Item = &'a Arc<Allocation>>,
+    task_states: bool,
+    resources: bool,
+) -> Vec<AllocListStub> {
+    let stub = |alloc: &Arc<Allocation>| {
+        let mut stub = alloc.stub();
+        if !task_states {
+            stub.task_states.clear();
+        }
+        if resources {
+            stub.allocated_resources.clone_from(&alloc.allocated_resources);
+        }
+        stub
+    };
+    rows.into_iter().map(stub).collect()
+}
+
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let namespace = call.query.list_namespace();
+    let prefix = call.query.text("prefix");
+    check_prefix("alloc", prefix)?;
+    let resources = call.query.flag("resources")?.unwrap_or(false);
+    let task_states = call.query.flag("task_states")?.unwrap_or(true);
+    let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Allocs)], |root| {
+        let rows = root
+            .allocs_with_prefix(prefix)
+            .filter(|alloc| namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns))
+            .collect();
+        let (rows, next) = page(&call.query, rows, |alloc| match prefix {
+            "" => Token::Created(alloc.create_index, alloc.id.as_str()),
+            _ => Token::Id(alloc.id.as_str()),
+        })?;
+        Ok((root.table_index(Table::Allocs), (stubs(rows, task_states, resources), next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        [id, "stop"] => {
+            call.put()?;
+            stop(call, AllocId::new(id)).await
+        }
+        [id] => {
+            call.only(&Method::GET)?;
+            get(call, AllocId::new(id)).await
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+async fn get(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
+    check_uuid("alloc", id.as_str())?;
+    let (meta, alloc) = blocking::read(call, &[Topic::Alloc(id.clone())], |root| match root.alloc(&id) {
+        Some(alloc) => Ok((alloc.modify_index, alloc.clone())),
+        None => {
+            let index = root.table_index(Table::Allocs);
+            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            Err(ApiError::not_found("alloc not found").with_meta(meta))
+        }
+    })
+    .await?;
+    Ok(Reply::value(full(&alloc)?).meta(meta))
+}
+
+async fn stop(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
+    check_uuid("alloc", id.as_str())?;
+    call.query.flag("no_shutdown_delay")?;
+    call.query.flag("reschedule")?;
+    let (eval, index) = call.server()?.stop_alloc(id).await.map_err(|error| match error.kind {
+        Kind::NotFound => ApiError::not_found("allocation not found"),
+        _ => ApiError::of_change(&error),
+    })?;
+    Ok(Reply::value(json!({"EvalID": eval, "Index": index})).index(index))
+}
+
+/// The whole allocation: display messages and the older views of its resources filled in.
+pub(crate) fn full(alloc: &Allocation) -> Result<Value, ApiError> {
+    let mut alloc = Allocation { task_states: alloc.displayed_states(), ..alloc.clone() };
+    if let Some(given) = &alloc.allocated_resources {
+        let shared = Resources {
+            disk_mb: given.shared.disk_mb,
+            networks: given.shared.networks.clone(),
+            ..Resources::default()
+        };
+        let tasks: BTreeMap<String, Resources> =
+            given.tasks.iter().map(|(name, task)| (name.clone(), of_task(task))).collect();
+        let mut total = shared.clone();
+        for task in tasks.values() {
+            total.cpu += task.cpu;
+            total.memory_mb += task.memory_mb;
+            total.memory_max_mb += if task.memory_max_mb > 0 { task.memory_max_mb } else { task.memory_mb };
+            total.networks.extend(task.networks.iter().cloned());
+        }
+        (alloc.resources, alloc.shared_resources, alloc.task_resources) = (Some(total), Some(shared), tasks);
+    }
+    let mut value = serde_json::to_value(&alloc)
+        .map_err(|e| ApiError::internal(format!("the allocation cannot be encoded: {e}")))?;
+    if let Some(network) = value.get_mut("NetworkStatus").and_then(Value::as_object_mut) {
+        network.insert("DNS".into(), Value::Null);
+    }
+    Ok(value)
+}
+
+fn of_task(task: &AllocatedTaskResources) -> Resources {
+    Resources {
+        cpu: task.cpu.cpu_shares,
+        memory_mb: task.memory.memory_mb,
+        memory_max_mb: task.memory.memory_max_mb,
+        networks: task.networks.clone(),
+        ..Resources::default()
+    }
+}

@@ -1,0 +1,272 @@
+//! What the node itself answers: files, logs, figures and signals of allocations, figures of the host
+//! (`http-api` sections 3.4 and 4).
+
+use crate::body::{bodies, optional};
+use crate::call::Call;
+use crate::client_side::{ClientSide, Content, LogKind, Origin, Range};
+use crate::error::ApiError;
+use crate::frames;
+use crate::query::go_bool;
+use crate::reply::{JSON, Reply, TEXT};
+use axum::body::Body;
+use bytes::Bytes;
+use caravan_rpc::Channel;
+use caravan_types::{AllocId, NodeId};
+use futures::{StreamExt, future, stream};
+use http::StatusCode;
+use serde_json::json;
+
+/// Which agent answers.
+pub(crate) enum Place {
+    /// This one.
+    Here,
+    /// The one at the other end.
+    There(Channel),
+}
+
+/// Where a request belongs: to the node that holds the allocation, or the node that is named.
+pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
+    let target = match rest {
+        ["fs", verb, alloc @ ..] => {
+            if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(verb) {
+                return Err(ApiError::not_found("Invalid method"));
+            }
+            Target::Alloc(AllocId::new(alloc.join("/")))
+        }
+        ["allocation", alloc, verb] => {
+            if *verb == "exec"
+                || *verb == "checks"
+                || *verb == "snapshot"
+                || *verb == "pause"
+                || *verb == "gc"
+            {
+                return Err(ApiError::unknown_path());
+            }
+            if !["stats", "restart", "signal"].contains(verb) {
+                return Err(ApiError::not_found("resource not found"));
+            }
+            Target::Alloc(AllocId::new(alloc))
+        }
+        ["allocation", ..] => return Err(ApiError::not_found("resource not found")),
+        ["stats"] => Target::Node(call.query.text("node_id").into()),
+        _ => return Err(ApiError::unknown_path()),
+    };
+    let client = call.state.client.as_deref();
+    if target.is_at(client) {
+        return Ok(Place::Here);
+    }
+    let unknown = || target.unknown();
+    let Some(server) = &call.state.server else {
+        // Only what came from outside goes to a server; a server that asks here has looked already.
+        let relay = call.state.relay.clone().filter(|_| call.hops == 0);
+        return relay.map(Place::There).ok_or_else(unknown);
+    };
+    let root = server.store().snapshot();
+    let node = match &target {
+        Target::Alloc(id) => root.alloc(id).map(|alloc| alloc.node_id.clone()),
+        Target::Node(id) => root.node(id).map(|node| node.id.clone()),
+    };
+    let node = node.ok_or_else(unknown)?;
+    if client.is_some_and(|client| client.node_id() == node) {
+        // The node is this one, and its client has forgotten the allocation.
+        return Err(unknown());
+    }
+    let channel = server.node_channel(&node).map_err(|_| ApiError::not_found("No path to node"))?;
+    Ok(Place::There(channel))
+}
+
+enum Target {
+    Alloc(AllocId),
+    /// Empty: whichever node is asked.
+    Node(NodeId),
+}
+
+impl Target {
+    fn is_at(&self, client: Option<&dyn ClientSide>) -> bool {
+        client.is_some_and(|client| match self {
+            Self::Alloc(id) => client.has_alloc(id),
+            Self::Node(id) => id.is_empty() || client.node_id() == *id,
+        })
+    }
+    fn unknown(&self) -> ApiError {
+        match self {
+            Self::Alloc(id) if id.is_empty() => ApiError::bad_request("must provide a valid alloc id"),
+            Self::Alloc(id) => ApiError::not_found(format!("Unknown allocation \"{id}\"")),
+            Self::Node(id) if id.is_empty() => {
+                ApiError::bad_request("No local Node and node_id not provided")
+            }
+            Self::Node(id) => ApiError::not_found(format!("Unknown node {id}")),
+        }
+    }
+}
+
+bodies! {
+    /// Tasks to restart.
+    RestartBody("AllocRestartRequest") {
+        task: String = "TaskName";
+        all: bool = "AllTasks";
+    }
+
+    /// A signal to send.
+    SignalBody("AllocSignalRequest") {
+        task: String = "Task";
+        signal: String = "Signal";
+    }
+}
+
+/// Answers here; [`place`] has made sure that this is the place.
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    let client = call.state.client.as_deref().ok_or_else(|| ApiError::not_found("No path to node"))?;
+    let named = |task: &str| (!task.is_empty()).then(|| task.to_owned());
+    match rest {
+        ["stats"] => Ok(Reply::value(client.host_stats().await?)),
+        ["fs", verb, alloc @ ..] => files(call, client, verb, &AllocId::new(alloc.join("/"))).await,
+        ["allocation", alloc, "stats"] => {
+            let task = named(call.query.text("task"));
+            Ok(Reply::value(client.alloc_stats(&AllocId::new(alloc), task.as_deref()).await?))
+        }
+        ["allocation", alloc, "restart"] => {
+            let body: RestartBody = optional(&call.body)?;
+            let task = named(&body.task);
+            client.restart(&AllocId::new(alloc), task.as_deref(), body.all).await?;
+            Ok(done())
+        }
+        ["allocation", alloc, "signal"] => {
+            call.put()?;
+            let body: SignalBody = optional(&call.body)?;
+            let task = named(&body.task);
+            client.signal(&AllocId::new(alloc), task.as_deref(), &body.signal).await?;
+            Ok(done())
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+fn done() -> Reply {
+    Reply::value(json!({"Index": 0}))
+}
+
+async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId) -> Result<Reply, ApiError> {
+    let path = call.query.text("path");
+    let required = || match path {
+        "" => Err(ApiError::bad_request("must provide a file name")),
+        path => Ok(path),
+    };
+    match verb {
+        "ls" => {
+            let path = if path.is_empty() { "/" } else { path };
+            Reply::json(client.list(alloc, path).await?)
+        }
+        "stat" => Reply::json(client.stat(alloc, required()?).await?),
+        "cat" => Ok(content(client.read(alloc, required()?, 0, None).await).await),
+        "readat" => {
+            let path = required()?;
+            let number = |name: &str| {
+                let text = call.query.text(name);
+                text.parse::<i64>().map_err(|_| {
+                    ApiError::bad_request(format!(
+                        "error parsing {name}: strconv.ParseInt: parsing \"{text}\": invalid syntax"
+                    ))
+                })
+            };
+            let offset = number("offset")?;
+            let limit = match call.query.text("limit") {
+                "" => None,
+                _ => u64::try_from(number("limit")?).ok().filter(|limit| *limit > 0),
+            };
+            Ok(content(client.read(alloc, path, offset, limit).await).await)
+        }
+        "stream" => {
+            let range = range(call, true)?;
+            let frames = client.stream(alloc, required()?, range).await?;
+            Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
+        }
+        "logs" => logs(call, client, alloc).await,
+        _ => Err(ApiError::not_found("Invalid method")),
+    }
+}
+
+async fn logs(call: &Call, client: &dyn ClientSide, alloc: &AllocId) -> Result<Reply, ApiError> {
+    let task = call.query.text("task");
+    if task.is_empty() {
+        return Err(ApiError::bad_request("must provide task name"));
+    }
+    let kind = match call.query.text("type") {
+        "stdout" => LogKind::Stdout,
+        "stderr" => LogKind::Stderr,
+        _ => return Err(ApiError::bad_request("must provide log type (stdout/stderr)")),
+    };
+    let range = range(call, false)?;
+    let plain = boolean(call, "plain", false)?;
+    let frames = client.logs(alloc, task, kind, range).await?;
+    let stopping = call.state.stopping.clone();
+    Ok(if plain {
+        Reply::raw("text/plain", frames::plain(frames, stopping))
+    } else {
+        Reply::raw(JSON, frames::framed(frames, stopping))
+    })
+}
+
+fn boolean(call: &Call, name: &str, otherwise: bool) -> Result<bool, ApiError> {
+    match call.query.text(name) {
+        "" => Ok(otherwise),
+        text => go_bool(text).ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "failed to parse {name} field to boolean: strconv.ParseBool: parsing \"{text}\": invalid syntax"
+            ))
+        }),
+    }
+}
+
+fn range(call: &Call, follow: bool) -> Result<Range, ApiError> {
+    let follow = boolean(call, "follow", follow)?;
+    let offset = match call.query.text("offset") {
+        "" => 0,
+        text => text.parse::<i64>().map_err(|_| {
+            ApiError::bad_request(format!(
+                "error parsing offset: strconv.ParseInt: parsing \"{text}\": invalid syntax"
+            ))
+        })?,
+    };
+    let origin = match call.query.text("origin") {
+        "" | "start" => Origin::Start,
+        "end" => Origin::End,
+        _ => return Err(ApiError::bad_request("origin must be start or end")),
+    };
+    Ok(Range { offset: u64::try_from(offset).unwrap_or(0), origin, follow })
+}
+
+/// Content with the headers that keep a browser from acting on it. A refusal is the content, with status
+/// 200, as clients of these two routes know it.
+async fn content(opened: Result<Content, crate::ClientSideError>) -> Reply {
+    let mut chunks = match opened {
+        Ok(chunks) => chunks,
+        Err(error) => return refusal(&error),
+    };
+    let first = match chunks.next().await.transpose() {
+        Ok(first) => first.unwrap_or_default(),
+        Err(error) => return refusal(&error),
+    };
+    let content_type = sniffed(&first);
+    let body = Body::from_stream(stream::once(future::ready(Ok(first))).chain(chunks));
+    Reply::raw(content_type, body)
+        .header("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+        .header("x-content-type-options", "nosniff")
+        .header("x-xss-protection", "1; mode=block")
+}
+
+/// Without an allocation there is nothing to read from, and that is said with a status.
+fn refusal(error: &crate::ClientSideError) -> Reply {
+    let status = match error.status {
+        StatusCode::NOT_FOUND if error.message.starts_with("Unknown allocation") => StatusCode::NOT_FOUND,
+        _ => StatusCode::OK,
+    };
+    Reply::raw(TEXT, error.message.clone()).status(status)
+}
+
+/// Text or not. HTML counts as text, so that no browser shows it as a page.
+fn sniffed(first: &Bytes) -> &'static str {
+    let head = &first[..first.len().min(512)];
+    let binary = head.iter().any(|b| *b < 0x20 && !matches!(b, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b));
+    if binary { "application/octet-stream" } else { TEXT }
+}

@@ -1,0 +1,75 @@
+//! Deployments, to be read only so far (`http-api` sections 3.2 and 5.5).
+
+use super::{allocs, check_prefix, check_uuid};
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, page};
+use crate::reply::{Meta, Reply};
+use caravan_state::{Table, Topic};
+use caravan_types::{DeploymentId, JobKey};
+use http::Method;
+
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let namespace = call.query.list_namespace();
+    let prefix = call.query.text("prefix");
+    check_prefix("deployment", prefix)?;
+    let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Deployments)], |root| {
+        let rows = root
+            .deployments_with_prefix(prefix)
+            .filter(|row| namespace.as_ref().is_none_or(|ns| row.namespace == *ns))
+            .collect();
+        let (rows, next) = page(&call.query, rows, |row| match prefix {
+            "" => Token::Created(row.create_index, row.id.as_str()),
+            _ => Token::Id(row.id.as_str()),
+        })?;
+        let rows: Vec<_> = rows.into_iter().cloned().collect();
+        Ok((root.table_index(Table::Deployments), (rows, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        ["allocations", id] => {
+            call.only(&Method::GET)?;
+            allocations(call, DeploymentId::new(id)).await
+        }
+        [id] => {
+            call.only(&Method::GET)?;
+            get(call, DeploymentId::new(id)).await
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+async fn get(call: &Call, id: DeploymentId) -> Result<Reply, ApiError> {
+    check_uuid("deployment", id.as_str())?;
+    let (meta, row) =
+        blocking::read(call, &[Topic::Deployment(id.clone())], |root| match root.deployment(&id) {
+            Some(row) => Ok((row.modify_index, row.clone())),
+            None => {
+                let index = root.table_index(Table::Deployments);
+                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                Err(ApiError::not_found("deployment not found").with_meta(meta))
+            }
+        })
+        .await?;
+    Ok(Reply::json(&*row)?.meta(meta))
+}
+
+async fn allocations(call: &Call, id: DeploymentId) -> Result<Reply, ApiError> {
+    check_uuid("deployment", id.as_str())?;
+    let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::Allocs)], |root| {
+        let key = root.deployment(&id).map(|row| JobKey::new(row.namespace.clone(), row.job_id.clone()));
+        let of_job = key.iter().flat_map(|key| root.allocs_by_job(key));
+        let mut rows: Vec<_> = of_job.filter(|alloc| alloc.deployment_id == id).collect();
+        rows.sort_by_key(|alloc| alloc.create_index);
+        Ok((root.table_index(Table::Allocs), allocs::stubs(rows, true, false)))
+    })
+    .await?;
+    Ok(Reply::json(stubs)?.meta(meta))
+}

@@ -1,0 +1,127 @@
+//! Evaluations (`http-api` sections 3.2 and 5.2).
+
+use super::{allocs, check_prefix, check_uuid};
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, page};
+use crate::reply::{Meta, Reply};
+use caravan_state::{Root, Table, Topic};
+use caravan_types::EvalId;
+use caravan_types::eval::{EvalStub, Evaluation};
+use http::Method;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The rows that the list's parameters leave.
+fn selected<'a>(call: &Call, root: &'a Root) -> Vec<&'a Arc<Evaluation>> {
+    let namespace = call.query.list_namespace();
+    let (status, job) = (call.query.text("status"), call.query.text("job"));
+    root.evals_with_prefix(call.query.text("prefix"))
+        .filter(|eval| namespace.as_ref().is_none_or(|ns| eval.namespace == *ns))
+        .filter(|eval| status.is_empty() || eval.status.as_str() == status)
+        .filter(|eval| job.is_empty() || eval.job_id == *job)
+        .collect()
+}
+
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let prefix = call.query.text("prefix");
+    check_prefix("eval", prefix)?;
+    let filtered = !call.query.text("filter").is_empty();
+    if filtered && !(call.query.text("status").is_empty() && call.query.text("job").is_empty()) {
+        return Err(ApiError::bad_request("Filter expression cannot be used with other filter parameters"));
+    }
+    let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Evals)], |root| {
+        let (rows, next) = page(&call.query, selected(call, root), |eval| match prefix {
+            "" => Token::Created(eval.create_index, eval.id.as_str()),
+            _ => Token::Id(eval.id.as_str()),
+        })?;
+        let rows: Vec<_> = rows.into_iter().cloned().collect();
+        Ok((root.table_index(Table::Evals), (rows, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+pub(crate) async fn count(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    check_prefix("eval", call.query.text("prefix"))?;
+    if !call.query.text("filter").is_empty() {
+        return Err(ApiError::bad_request("filter expressions are not supported yet"));
+    }
+    let (meta, count) = blocking::read(call, &[Topic::Table(Table::Evals)], |root| {
+        Ok((root.table_index(Table::Evals), selected(call, root).len()))
+    })
+    .await?;
+    Ok(Reply::value(meta.merge_into(json!({"Count": count}))).meta(meta))
+}
+
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        [id, "allocations"] => {
+            call.only(&Method::GET)?;
+            allocations(call, EvalId::new(id)).await
+        }
+        [id] => {
+            call.only(&Method::GET)?;
+            get(call, EvalId::new(id)).await
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+async fn get(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
+    check_uuid("eval", id.as_str())?;
+    let with_related = call.query.flag("related")?.unwrap_or(false);
+    let (meta, eval) = blocking::read(call, &[Topic::Eval(id.clone())], |root| {
+        let Some(eval) = root.eval(&id) else {
+            let index = root.table_index(Table::Evals);
+            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            return Err(ApiError::not_found("eval not found").with_meta(meta));
+        };
+        let mut eval = (**eval).clone();
+        if with_related {
+            eval.related_evals = related(root, &eval);
+        }
+        Ok((eval.modify_index, eval))
+    })
+    .await?;
+    Ok(Reply::json(eval)?.meta(meta))
+}
+
+/// All evaluations that are linked with one, however far.
+fn related(root: &Root, eval: &Evaluation) -> Vec<EvalStub> {
+    let of_job: Vec<_> = root.evals_by_job(&eval.job_key()).collect();
+    let links = |e: &Evaluation| [e.next_eval.clone(), e.previous_eval.clone(), e.blocked_eval.clone()];
+    let mut seen = BTreeSet::from([eval.id.clone()]);
+    loop {
+        let before = seen.len();
+        for row in &of_job {
+            let linked = links(row);
+            if seen.contains(&row.id) || linked.iter().any(|id| seen.contains(id)) {
+                seen.insert(row.id.clone());
+                seen.extend(linked.into_iter().filter(|id| !id.is_empty()));
+            }
+        }
+        if seen.len() == before {
+            break;
+        }
+    }
+    let mut rows: Vec<_> = of_job.into_iter().filter(|e| e.id != eval.id && seen.contains(&e.id)).collect();
+    rows.sort_by_key(|e| e.create_index);
+    rows.into_iter().map(|e| e.stub()).collect()
+}
+
+async fn allocations(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
+    check_uuid("eval", id.as_str())?;
+    let (meta, stubs) = blocking::read(call, &[Topic::AllocsOfEval(id.clone())], |root| {
+        let mut rows: Vec<_> = root.allocs_by_eval(&id).collect();
+        rows.sort_by_key(|alloc| alloc.create_index);
+        Ok((root.table_index(Table::Allocs), allocs::stubs(rows, true, false)))
+    })
+    .await?;
+    Ok(Reply::json(stubs)?.meta(meta))
+}

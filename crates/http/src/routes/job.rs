@@ -1,0 +1,227 @@
+//! One job and what belongs to it. Ids may contain slashes, so the last segments decide.
+
+use super::jobs::{self, registered, registration};
+use super::{allocs, plan};
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::jobdiff;
+use crate::reply::{Meta, Reply};
+use caravan_state::{Root, Table, Topic};
+use caravan_types::JobKey;
+use http::Method;
+use serde_json::{Value, json};
+
+/// Routes of the reference that are not built (`docs/gaps.md`): they must not be taken for job ids.
+const NOT_BUILT: &[&str] = &[
+    "/periodic/force",
+    "/dispatch",
+    "/dispatch/payload",
+    "/revert",
+    "/stable",
+    "/scale",
+    "/services",
+    "/actions",
+    "/action",
+];
+
+pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
+    if NOT_BUILT.iter().any(|suffix| path.ends_with(suffix)) {
+        return Err(ApiError::unknown_path());
+    }
+    let tagged: Vec<&str> = path.split('/').collect();
+    if matches!(tagged.as_slice(), [_, "versions", _, "tag"]) {
+        return Err(ApiError::unknown_path());
+    }
+    let key = |id: &str| jobs::key(call.query.namespace(), id);
+    if let Some(id) = path.strip_suffix("/evaluate") {
+        call.put()?;
+        let done = call.server()?.evaluate_job(key(id)).await.map_err(|e| ApiError::of_change(&e))?;
+        return Ok(registered(&done));
+    }
+    if let Some(id) = path.strip_suffix("/plan") {
+        return plan::route(call, id);
+    }
+    let read = [
+        "/allocations",
+        "/evaluations",
+        "/deployments",
+        "/deployment",
+        "/summary",
+        "/versions",
+        "/submission",
+    ];
+    for suffix in read {
+        if let Some(id) = path.strip_suffix(suffix) {
+            call.only(&Method::GET)?;
+            return read_part(call, suffix, key(id)).await;
+        }
+    }
+    match () {
+        () if call.is_get() => get(call, key(path)).await,
+        () if call.is_put() => jobs::register(call, Some(path)).await,
+        () if call.is_delete() => deregister(call, key(path)).await,
+        () => Err(ApiError::method()),
+    }
+}
+
+async fn read_part(call: &Call, suffix: &str, key: JobKey) -> Result<Reply, ApiError> {
+    match suffix {
+        "/allocations" => allocations(call, key).await,
+        "/evaluations" => evaluations(call, key).await,
+        "/deployments" => deployments(call, key).await,
+        "/deployment" => deployment(call, key).await,
+        "/summary" => summary(call, key).await,
+        "/versions" => versions(call, key).await,
+        _ => submission(call, &key),
+    }
+}
+
+/// What a read answers that found nothing.
+fn missing(root: &Root, table: Table, text: &str) -> ApiError {
+    let meta = Meta { index: root.table_index(table), known_leader: true, next_token: String::new() };
+    ApiError::not_found(text).with_meta(meta)
+}
+
+async fn get(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let (meta, job) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
+        let job = root.job(&key).ok_or_else(|| missing(root, Table::Jobs, "job not found"))?;
+        Ok((job.modify_index, job.clone()))
+    })
+    .await?;
+    Ok(Reply::json(&*job)?.meta(meta))
+}
+
+async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let flag = |name: &str| call.query.flag(name);
+    flag("global")?;
+    flag("no_shutdown_delay")?;
+    let purge = flag("purge")?.unwrap_or(false);
+    let priority = match call.query.text("eval_priority") {
+        "" => None,
+        text => match text.parse::<i64>() {
+            Ok(0) => None,
+            Ok(n) if (1..=100).contains(&n) => Some(n),
+            Ok(_) => {
+                return Err(ApiError::bad_request("Eval priority must be between 1 and 100 inclusively"));
+            }
+            Err(_) => {
+                return Err(ApiError::internal(format!(
+                    "Failed to parse value of \"eval_priority\" ({text}) as an int: strconv.Atoi: parsing \"{text}\": invalid syntax"
+                )));
+            }
+        },
+    };
+    let server = call.server()?;
+    let done = server.deregister_job(key, purge, priority).await.map_err(|e| ApiError::of_change(&e))?;
+    let mut value = registration(&done);
+    value["VolumeEvalID"] = json!("");
+    value["VolumeEvalIndex"] = json!(0);
+    Ok(Reply::value(value).index(done.index))
+}
+
+async fn allocations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let all = call.query.flag("all")?.unwrap_or(false);
+    let (meta, stubs) = blocking::read(call, &[Topic::AllocsOfJob(key.clone())], |root| {
+        // Those of an earlier job of the same id are left out unless asked for.
+        let born = root.job(&key).map(|job| job.create_index);
+        let own = |create_index: Option<u64>| {
+            all || born.is_none() || create_index.is_none_or(|at| Some(at) == born)
+        };
+        let mut rows: Vec<_> = root
+            .allocs_by_job(&key)
+            .filter(|alloc| own(alloc.job.as_ref().map(|job| job.create_index)))
+            .collect();
+        rows.sort_by_key(|alloc| alloc.create_index);
+        Ok((root.table_index(Table::Allocs), allocs::stubs(rows, true, false)))
+    })
+    .await?;
+    Ok(Reply::json(stubs)?.meta(meta))
+}
+
+async fn evaluations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let (meta, evals) = blocking::read(call, &[Topic::EvalsOfJob(key.clone())], |root| {
+        let mut evals: Vec<_> = root.evals_by_job(&key).cloned().collect();
+        evals.sort_by_key(|eval| std::cmp::Reverse(eval.create_index));
+        Ok((root.table_index(Table::Evals), evals))
+    })
+    .await?;
+    Ok(Reply::json(evals)?.meta(meta))
+}
+
+async fn deployments(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let all = call.query.flag("all")?.unwrap_or(false);
+    let (meta, rows) = blocking::read(call, &[Topic::DeploymentsOfJob(key.clone())], |root| {
+        let born = root.job(&key).map(|job| job.create_index);
+        let own = |at: u64| all || born.is_none_or(|born| born == at);
+        let mut rows: Vec<_> =
+            root.deployments_by_job(&key).filter(|row| own(row.job_create_index)).cloned().collect();
+        rows.sort_by_key(|row| row.create_index);
+        Ok((root.table_index(Table::Deployments), rows))
+    })
+    .await?;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+/// The newest deployment; `null` when there is none.
+async fn deployment(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let (meta, row) = blocking::read(call, &[Topic::DeploymentsOfJob(key.clone())], |root| {
+        let row = root.deployments_by_job(&key).max_by_key(|row| row.create_index).cloned();
+        let index = row.as_ref().map_or(root.table_index(Table::Deployments), |row| row.modify_index);
+        Ok((index, row))
+    })
+    .await?;
+    Ok(Reply::json(row)?.meta(meta))
+}
+
+async fn summary(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let (meta, summary) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
+        let summary = root.job_summary(&key);
+        let summary = summary.ok_or_else(|| missing(root, Table::JobSummaries, "job not found"))?;
+        Ok((summary.modify_index, summary))
+    })
+    .await?;
+    Ok(Reply::json(summary)?.meta(meta))
+}
+
+async fn versions(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let diffs = call.query.flag("diffs")?.unwrap_or(false);
+    let (meta, versions) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
+        let versions: Vec<_> = root.job_versions(&key).cloned().collect();
+        let Some(newest) = versions.iter().map(|job| job.modify_index).max() else {
+            return Err(missing(root, Table::JobVersions, "job versions not found"));
+        };
+        Ok((newest, versions))
+    })
+    .await?;
+    let pairs = versions.windows(2);
+    let diffs: Option<Vec<Value>> =
+        diffs.then(|| pairs.map(|pair| jobdiff::job(Some(&pair[1]), &pair[0], None)).collect());
+    let body = json!({"Versions": versions, "Diffs": diffs});
+    Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}
+
+fn submission(call: &Call, key: &JobKey) -> Result<Reply, ApiError> {
+    let version: u64 = call
+        .query
+        .text("version")
+        .parse()
+        .map_err(|_| ApiError::bad_request("Unable to parse job submission version parameter"))?;
+    let root = call.server()?.store().snapshot();
+    let found = root.submission(key, version).zip(root.job_version(key, version));
+    let Some((source, job)) = found else {
+        return Err(missing(&root, Table::Submissions, "job source not found"));
+    };
+    let index = root.table_index(Table::Submissions);
+    let body = json!({
+        "Source": source.source,
+        "Format": source.format,
+        "VariableFlags": source.variable_flags,
+        "Variables": source.variables,
+        "Namespace": key.namespace,
+        "JobID": key.id,
+        "Version": version,
+        "JobModifyIndex": job.job_modify_index,
+    });
+    Ok(Reply::value(body).meta(Meta { index, known_leader: true, next_token: String::new() }))
+}

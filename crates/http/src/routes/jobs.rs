@@ -1,0 +1,217 @@
+//! Jobs: the list, registration, validation, parsing (`http-api` section 3.1).
+
+use super::convert;
+use crate::blocking;
+use crate::body::{bodies, required};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, page};
+use crate::reply::Reply;
+use caravan_hcl::job::ParseOptions;
+use caravan_server::{JobRegistered, JobSubmission, joined};
+use caravan_state::{Root, Table, Topic};
+use caravan_types::api;
+use caravan_types::command::JobSource;
+use caravan_types::job::{Job, JobListStub};
+use caravan_types::{JobId, Namespace};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+bodies! {
+    /// A job to register.
+    RegisterBody("JobRegisterRequest") {
+        job: Option<api::Job> = "Job";
+        submission: Option<Submission> = "Submission";
+        enforce_index: bool = "EnforceIndex";
+        job_modify_index: u64 = "JobModifyIndex";
+        preserve_counts: bool = "PreserveCounts";
+        eval_priority: i64 = "EvalPriority";
+        region: String = "Region";
+        namespace: String = "Namespace";
+    }
+
+    /// The text that a job was made from.
+    Submission("JobSubmission") {
+        source: String = "Source";
+        format: String = "Format";
+        variable_flags: BTreeMap<String, String> = "VariableFlags";
+        variables: String = "Variables";
+    }
+
+    /// A job to check.
+    ValidateBody("JobValidateRequest") {
+        job: Option<api::Job> = "Job";
+        region: String = "Region";
+        namespace: String = "Namespace";
+    }
+
+    /// A job file to read.
+    ParseBody("JobsParseRequest") {
+        text: String = "JobHCL";
+        variables: String = "Variables";
+        canonicalize: bool = "Canonicalize";
+    }
+}
+
+pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
+    if call.is_get() {
+        return list(call).await;
+    }
+    call.put()?;
+    register(call, None).await
+}
+
+async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let namespace = call.query.list_namespace();
+    let prefix = call.query.text("prefix");
+    let with_meta = call.query.flag("meta")?.unwrap_or(false);
+    let tables = [Table::Jobs, Table::JobSummaries];
+    let (mut meta, (stubs, next)) = blocking::read(call, &tables.map(Topic::Table), |root| {
+        let rows = root.jobs_with_prefix(namespace.as_ref(), prefix).collect();
+        let (rows, next) =
+            page(&call.query, rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()))?;
+        let stubs: Vec<JobListStub> = rows.into_iter().map(|job| stub(root, job, with_meta)).collect();
+        Ok((root.tables_index(&tables), (stubs, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(stubs)?.meta(meta))
+}
+
+fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
+    JobListStub {
+        id: job.id.clone(),
+        parent_id: job.parent_id.clone(),
+        name: job.name.clone(),
+        namespace: job.namespace.clone(),
+        datacenters: job.datacenters.clone(),
+        node_pool: job.node_pool.clone(),
+        multiregion: job.multiregion.clone(),
+        kind: job.kind,
+        priority: job.priority,
+        periodic: job.periodic.is_some(),
+        parameterized_job: job.parameterized_job.is_some(),
+        stop: job.stop,
+        status: job.status,
+        status_description: job.status_description.clone(),
+        job_summary: root.job_summary(&job.key()),
+        create_index: job.create_index,
+        modify_index: job.modify_index,
+        job_modify_index: job.job_modify_index,
+        submit_time: job.submit_time,
+        meta: (with_meta && !job.meta.is_empty()).then(|| job.meta.clone()),
+    }
+}
+
+/// Registers a job; a name in the path must be the job's.
+pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, ApiError> {
+    let body: RegisterBody = required(&call.body)?;
+    let job = specified(body.job, call, &body.region, &body.namespace)?;
+    if let Some(id) = id
+        && job.id.as_deref() != Some(id)
+    {
+        return Err(ApiError::bad_request("Job ID does not match name"));
+    }
+    let source = body.submission.map(|s| JobSource {
+        source: s.source,
+        format: s.format,
+        variable_flags: s.variable_flags,
+        variables: s.variables,
+    });
+    let submission = JobSubmission {
+        job: convert::accepted(job)?,
+        enforce_index: body.enforce_index.then_some(body.job_modify_index),
+        preserve_counts: body.preserve_counts,
+        eval_priority: (body.eval_priority != 0).then_some(body.eval_priority),
+        source,
+    };
+    let done = call.server()?.register_job(submission).await.map_err(|e| ApiError::of_change(&e))?;
+    Ok(registered(&done))
+}
+
+/// The job of a body, with the region and namespace that win (`http-api` section 2.4).
+pub(crate) fn specified(
+    job: Option<api::Job>,
+    call: &Call,
+    region: &str,
+    namespace: &str,
+) -> Result<api::Job, ApiError> {
+    let mut job = job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
+    if job.id.as_deref().unwrap_or_default().is_empty() {
+        return Err(ApiError::bad_request("Job ID hasn't been provided"));
+    }
+    let first = |texts: [&str; 3], otherwise: &str| {
+        texts.into_iter().find(|text| !text.is_empty()).unwrap_or(otherwise).to_owned()
+    };
+    let own = job.region.clone().unwrap_or_default();
+    let own = if own == "global" { "" } else { own.as_str() };
+    let here = &call.state.info.region;
+    job.region = Some(first([region, call.query.text("region"), own], here));
+    let own = job.namespace.clone().unwrap_or_default();
+    job.namespace = Some(first([call.query.text("namespace"), namespace, &own], "default"));
+    Ok(job)
+}
+
+/// The answer to everything that makes an evaluation of a job.
+pub(crate) fn registered(done: &JobRegistered) -> Reply {
+    Reply::value(registration(done)).index(done.index)
+}
+
+pub(crate) fn registration(done: &JobRegistered) -> Value {
+    json!({
+        "EvalID": done.eval_id,
+        "EvalCreateIndex": done.eval_create_index,
+        "JobModifyIndex": done.job_modify_index,
+        "Warnings": done.warnings,
+        "Index": done.index,
+        "LastContact": 0,
+        "KnownLeader": false,
+        "NextToken": "",
+    })
+}
+
+/// Checks a job; what is wrong with it is the answer, not an error.
+pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: ValidateBody = required(&call.body)?;
+    let job = specified(body.job, call, &body.region, &body.namespace)?;
+    let (errors, warnings) = match convert::internal(job) {
+        Ok(job) => {
+            let verdict = call.server()?.validate_job(&job);
+            (verdict.errors, verdict.warnings)
+        }
+        Err(errors) => (errors, Vec::new()),
+    };
+    let text = if errors.is_empty() { String::new() } else { joined(&errors) };
+    Reply::json(json!({
+        "DriverConfigValidated": true,
+        "Error": text,
+        "ValidationErrors": if errors.is_empty() { None } else { Some(errors) },
+        "Warnings": caravan_server::joined_warnings(&warnings),
+    }))
+}
+
+/// Reads a job file. Functions that read files are off: they would read the agent's.
+pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: ParseBody = required(&call.body)?;
+    if body.text.is_empty() {
+        return Err(ApiError::bad_request("Job spec is empty"));
+    }
+    let mut options = ParseOptions::default();
+    if !body.variables.is_empty() {
+        options.var_files.push(caravan_hcl::Source::new("variables.hcl", &body.variables));
+    }
+    let source = caravan_hcl::Source::new("input.hcl", &body.text);
+    let (mut job, _warnings) = caravan_hcl::job::parse(&source, &options)
+        .map_err(|errors| ApiError::bad_request(errors.to_string()))?;
+    if body.canonicalize {
+        api::canonicalize(&mut job);
+    }
+    Reply::json(job)
+}
+
+/// The key of the job that a path names.
+pub(crate) fn key(namespace: Namespace, id: &str) -> caravan_types::JobKey {
+    caravan_types::JobKey { namespace, id: JobId::new(id) }
+}

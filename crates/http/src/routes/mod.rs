@@ -1,0 +1,38 @@
+//! The routes, a module for each kind of object.
+
+pub(crate) mod agent;
+pub(crate) mod allocs;
+pub(crate) mod client;
+pub(crate) mod convert;
+pub(crate) mod deployments;
+pub(crate) mod evals;
+pub(crate) mod job;
+pub(crate) mod jobs;
+pub(crate) mod nodes;
+pub(crate) mod plan;
+pub(crate) mod plugins;
+pub(crate) mod search;
+pub(crate) mod system;
+pub(crate) mod volume;
+pub(crate) mod volumes;
+
+use crate::error::ApiError;
+
+/// Ids of allocations, evaluations, deployments and nodes are UUIDs; `what` names the kind.
+fn check_uuid(what: &str, id: &str) -> Result<(), ApiError> {
+    if id.len() == 36 {
+        return Ok(());
+    }
+    Err(ApiError::internal(format!("{what} lookup failed: index error: UUID must be 36 characters")))
+}
+
+/// Prefixes of them are hexadecimal.
+fn check_prefix(what: &str, prefix: &str) -> Result<(), ApiError> {
+    match prefix.chars().find(|c| !c.is_ascii_hexdigit() && *c != '-') {
+        None => Ok(()),
+        Some(c) => Err(ApiError::internal(format!(
+            "{what} lookup failed: index error: Invalid UUID: encoding/hex: invalid byte: U+{:04X} '{c}'",
+            u32::from(c)
+        ))),
+    }
+}

@@ -1,0 +1,114 @@
+//! Nodes, to be read only so far (`http-api` sections 3.3 and 5.4).
+
+use super::{allocs, check_prefix, check_uuid};
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, page};
+use crate::reply::{Meta, Reply};
+use caravan_state::{Table, Topic};
+use caravan_types::NodeId;
+use caravan_types::node::Node;
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let prefix = call.query.text("prefix");
+    check_prefix("node", prefix)?;
+    let resources = call.query.flag("resources")?.unwrap_or(false);
+    let os = call.query.flag("os")?.unwrap_or(false);
+    let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::Nodes)], |root| {
+        let rows = root.nodes_with_prefix(prefix).collect();
+        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()))?;
+        let stub = |node: &Node| {
+            let mut stub = node.stub();
+            if os {
+                let name = node.attributes.get("os.name").cloned().unwrap_or_default();
+                stub.attributes = Some(BTreeMap::from([("os.name".to_owned(), name)]));
+            }
+            if resources {
+                stub.node_resources = Some(node.node_resources.clone());
+                stub.reserved_resources = Some(node.reserved_resources.clone());
+            }
+            stub
+        };
+        let stubs: Vec<_> = rows.into_iter().map(|node| stub(node)).collect();
+        Ok((root.table_index(Table::Nodes), (stubs, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(stubs)?.meta(meta))
+}
+
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        ["pools"] => {
+            call.only(&Method::GET)?;
+            Ok(pools())
+        }
+        ["pool", ..] | [_, "eligibility" | "drain" | "purge" | "evaluate"] => Err(ApiError::unknown_path()),
+        [id, "allocations"] => {
+            call.only(&Method::GET)?;
+            allocations(call, NodeId::new(id)).await
+        }
+        [id] => {
+            call.only(&Method::GET)?;
+            get(call, NodeId::new(id)).await
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+async fn get(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
+    check_uuid("node", id.as_str())?;
+    let (meta, node) = blocking::read(call, &[Topic::Node(id.clone())], |root| match root.node(&id) {
+        Some(node) => Ok((node.modify_index, node.clone())),
+        None => {
+            let index = root.table_index(Table::Nodes);
+            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            Err(ApiError::not_found("node not found").with_meta(meta))
+        }
+    })
+    .await?;
+    let mut value = serde_json::to_value(&*node)
+        .map_err(|e| ApiError::internal(format!("the node cannot be encoded: {e}")))?;
+    value["Drain"] = json!(node.drain_strategy.is_some());
+    Ok(Reply::value(value).meta(meta))
+}
+
+async fn allocations(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
+    check_uuid("node", id.as_str())?;
+    let (meta, rows) = blocking::read(call, &[Topic::AllocsOfNode(id.clone())], |root| {
+        let mut rows: Vec<_> = root.allocs_by_node(&id).cloned().collect();
+        rows.sort_by_key(|alloc| alloc.create_index);
+        Ok((root.table_index(Table::Allocs), rows))
+    })
+    .await?;
+    let rows: Vec<Value> = rows.iter().map(|alloc| allocs::full(alloc)).collect::<Result<_, _>>()?;
+    Ok(Reply::value(Value::Array(rows)).meta(meta))
+}
+
+/// The pools that are always there; others cannot be made yet.
+fn pools() -> Reply {
+    let pool = |name: &str, description: &str| {
+        json!({
+            "Name": name,
+            "Description": description,
+            "Meta": null,
+            "NodeIdentityTTL": 86_400_000_000_000_i64,
+            "SchedulerConfiguration": null,
+            "Hash": "",
+            "CreateIndex": 1,
+            "ModifyIndex": 1,
+        })
+    };
+    let pools =
+        [pool("all", "Node pool with all nodes in the cluster."), pool("default", "Default node pool.")];
+    Reply::value(Value::Array(pools.into())).meta(Meta {
+        index: 1,
+        known_leader: true,
+        next_token: String::new(),
+    })
+}

@@ -1,0 +1,61 @@
+//! What registering a job would do (`http-api` section 5.6).
+
+use super::{convert, jobs};
+use crate::body::{bodies, required};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::jobdiff;
+use crate::reply::Reply;
+use caravan_types::api;
+use serde_json::{Value, json};
+
+bodies! {
+    /// A job to plan.
+    PlanBody("JobPlanRequest") {
+        job: Option<api::Job> = "Job";
+        diff: bool = "Diff";
+        preserve_counts: bool = "PreserveCounts";
+        region: String = "Region";
+        namespace: String = "Namespace";
+    }
+}
+
+pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: PlanBody = required(&call.body)?;
+    let job = jobs::specified(body.job, call, &body.region, &body.namespace)?;
+    if job.id.as_deref() != Some(id) {
+        return Err(ApiError::bad_request("Job ID does not match"));
+    }
+    let mut job = convert::accepted(job)?;
+    let server = call.server()?;
+    if body.preserve_counts
+        && let Some(current) = server.store().snapshot().job(&job.key())
+    {
+        for group in &mut job.task_groups {
+            if let Some(before) = current.group(&group.name) {
+                group.count = before.count;
+            }
+        }
+    }
+    let planned = server.plan_job(job.clone()).map_err(|e| ApiError::of_change(&e))?;
+    let updates = planned.annotations.as_ref().map(|a| &a.desired_tg_updates);
+    let diff = body.diff.then(|| jobdiff::job(planned.current.as_deref(), &job, updates));
+    // The first evaluation is the one that the plan was made for; clients expect what follows from it.
+    let created: Vec<_> = planned.created_evals.iter().skip(1).collect();
+    Reply::json(json!({
+        "Annotations": planned.annotations,
+        "FailedTGAllocs": some(&planned.failed, planned.failed.is_empty()),
+        "JobModifyIndex": planned.job_modify_index,
+        "CreatedEvals": some(&created, created.is_empty()),
+        "Diff": diff,
+        "NextPeriodicLaunch": Value::Null,
+        "Warnings": planned.warnings,
+        "Index": planned.job_modify_index,
+    }))
+    .map(|reply| reply.index(planned.job_modify_index))
+}
+
+fn some<T>(value: T, empty: bool) -> Option<T> {
+    (!empty).then_some(value)
+}

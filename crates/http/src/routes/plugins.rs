@@ -1,0 +1,58 @@
+//! CSI plugins (`http-api` section 3.5, `storage` section 5.2).
+
+use super::allocs;
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::{Meta, Reply};
+use caravan_state::{Root, Table, Topic};
+use caravan_types::plugin::Plugin;
+use caravan_types::{AllocId, PluginId};
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    match call.query.text("type") {
+        "csi" => {}
+        "" => return Ok(Reply::value(json!([]))),
+        _ => return Ok(Reply::empty()),
+    }
+    let prefix = call.query.text("prefix");
+    let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::Plugins)], |root| {
+        let stubs: Vec<_> = root.plugins_with_prefix(prefix).map(|plugin| plugin.stub()).collect();
+        Ok((root.table_index(Table::Plugins), stubs))
+    })
+    .await?;
+    Ok(Reply::json(stubs)?.meta(meta))
+}
+
+pub(crate) async fn get(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = PluginId::new(id);
+    let (meta, value) = blocking::read(call, &[Topic::Plugin(id.clone())], |root| {
+        let index = root.table_index(Table::Plugins);
+        match root.plugin(&id) {
+            Some(plugin) => Ok((index, full(root, plugin)?)),
+            None => {
+                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                Err(ApiError::not_found("plugin not found").with_meta(meta))
+            }
+        }
+    })
+    .await?;
+    Ok(Reply::value(value).meta(meta))
+}
+
+/// With the allocations that run it, newest change first.
+fn full(root: &Root, plugin: &Plugin) -> Result<Value, ApiError> {
+    let reports = plugin.controllers.values().chain(plugin.nodes.values());
+    let ids: BTreeSet<&AllocId> = reports.map(|report| &report.alloc_id).collect();
+    let mut rows: Vec<_> = ids.into_iter().filter_map(|id| root.alloc(id)).collect();
+    rows.sort_by_key(|alloc| std::cmp::Reverse(alloc.modify_index));
+    let mut value = serde_json::to_value(plugin)
+        .map_err(|e| ApiError::internal(format!("the plugin cannot be encoded: {e}")))?;
+    value["Allocations"] = json!(allocs::stubs(rows, true, false));
+    Ok(value)
+}

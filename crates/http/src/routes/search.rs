@@ -1,0 +1,102 @@
+//! Ids by prefix, over all kinds of objects (`http-api` section 3.7).
+
+use crate::blocking;
+use crate::body::{bodies, required};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use caravan_state::{Root, Table};
+use caravan_types::Namespace;
+use serde_json::{Map, Value, json};
+
+bodies! {
+    /// What to look for.
+    SearchBody("SearchRequest") {
+        prefix: String = "Prefix";
+        context: String = "Context";
+    }
+}
+
+/// Most ids of one kind in an answer.
+const LIMIT: usize = 20;
+
+/// Kinds, with their table where there is one.
+const CONTEXTS: [(&str, Option<Table>); 12] = [
+    ("allocs", Some(Table::Allocs)),
+    ("jobs", Some(Table::Jobs)),
+    ("nodes", Some(Table::Nodes)),
+    ("node_pools", None),
+    ("evals", Some(Table::Evals)),
+    ("deployment", Some(Table::Deployments)),
+    ("plugins", Some(Table::Plugins)),
+    ("volumes", Some(Table::Volumes)),
+    ("scaling_policy", None),
+    ("vars", None),
+    ("namespaces", None),
+    ("host_volumes", None),
+];
+
+pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: SearchBody = required(&call.body)?;
+    let all = matches!(body.context.as_str(), "" | "all");
+    let kinds: Vec<_> = CONTEXTS.iter().filter(|(name, _)| all || *name == body.context).collect();
+    if kinds.is_empty() {
+        let names: Vec<_> = CONTEXTS.iter().map(|(name, _)| *name).collect();
+        return Err(ApiError::internal(format!(
+            "context must be one of [{}] or 'all' for all contexts; got \"{}\"",
+            names.join(" "),
+            body.context
+        )));
+    }
+    let namespace = call.query.list_namespace();
+    let (meta, (matches, truncations)) = blocking::read(call, &[], |root| {
+        let (mut matches, mut truncations) = (Map::new(), Map::new());
+        for (name, _) in &kinds {
+            let mut ids = found(root, name, namespace.as_ref(), &body.prefix);
+            truncations.insert((*name).into(), json!(ids.len() > LIMIT));
+            ids.truncate(LIMIT);
+            matches.insert((*name).into(), if ids.is_empty() { Value::Null } else { json!(ids) });
+        }
+        let tables: Vec<Table> = kinds.iter().filter_map(|(_, table)| *table).collect();
+        Ok((root.tables_index(&tables), (matches, truncations)))
+    })
+    .await?;
+    let body = json!({"Matches": matches, "Truncations": truncations});
+    Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}
+
+/// At most one id more than is answered.
+fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, prefix: &str) -> Vec<String> {
+    let here = |ns: &Namespace| namespace.is_none_or(|wanted| ns == wanted);
+    let fixed =
+        |names: &[&str]| names.iter().filter(|n| n.starts_with(prefix)).map(|n| (*n).to_owned()).collect();
+    let most = LIMIT + 1;
+    match kind {
+        "allocs" => {
+            let rows = root.allocs_with_prefix(prefix).filter(|a| here(&a.namespace));
+            rows.take(most).map(|a| a.id.to_string()).collect()
+        }
+        "jobs" => root.jobs_with_prefix(namespace, prefix).take(most).map(|j| j.id.to_string()).collect(),
+        "nodes" => {
+            let rows =
+                root.nodes().filter(|n| n.id.as_str().starts_with(prefix) || n.name.starts_with(prefix));
+            rows.take(most).map(|n| n.id.to_string()).collect()
+        }
+        "evals" => {
+            let rows = root.evals_with_prefix(prefix).filter(|e| here(&e.namespace));
+            rows.take(most).map(|e| e.id.to_string()).collect()
+        }
+        "deployment" => {
+            let rows = root.deployments_with_prefix(prefix).filter(|d| here(&d.namespace));
+            rows.take(most).map(|d| d.id.to_string()).collect()
+        }
+        "plugins" => root.plugins_with_prefix(prefix).take(most).map(|p| p.id.to_string()).collect(),
+        "volumes" => {
+            root.volumes_with_prefix(namespace, prefix).take(most).map(|v| v.id.to_string()).collect()
+        }
+        "node_pools" => fixed(&["all", "default"]),
+        "namespaces" => fixed(&["default"]),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,144 @@
+//! One CSI volume. Ids may contain slashes, so the last segment decides.
+
+use super::volumes::{self, TABLES};
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::query::go_bool;
+use crate::reply::{Meta, Reply};
+use caravan_server::{Handle, Kind};
+use caravan_state::{Root, Topic};
+use caravan_types::ser::Secrets;
+use caravan_types::volume::Volume;
+use caravan_types::{NodeId, VolumeId, VolumeKey};
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
+    let key = |id: &str| VolumeKey { namespace: call.query.namespace(), id: VolumeId::new(id) };
+    if path.strip_suffix("/create").is_some() {
+        call.only(&Method::PUT)?;
+        return volumes::create(call).await;
+    }
+    if let Some(id) = path.strip_suffix("/delete") {
+        call.only(&Method::DELETE)?;
+        return delete(call, &key(id)).await;
+    }
+    if let Some(id) = path.strip_suffix("/detach") {
+        call.only(&Method::DELETE)?;
+        return detach(call, &key(id)).await;
+    }
+    match call.method {
+        Method::GET => get(call, key(path)).await,
+        Method::PUT => volumes::register(call).await,
+        Method::DELETE => deregister(call, &key(path)).await,
+        _ => Err(ApiError::method()),
+    }
+}
+
+async fn get(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
+    let server = call.server()?;
+    let plugin = server.store().snapshot().volume(&key).map(|volume| volume.plugin_id.clone());
+    let mut topics = vec![Topic::Volume(key.clone()), Topic::ClaimsOfVolume(key.clone())];
+    topics.extend(plugin.map(Topic::Plugin));
+    let (meta, value) = blocking::read(call, &topics, |root| {
+        let index = root.tables_index(&TABLES);
+        match root.volume(&key) {
+            Some(volume) => Ok((index, full(server, root, volume)?)),
+            None => {
+                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                Err(ApiError::not_found("volume not found").with_meta(meta))
+            }
+        }
+    })
+    .await?;
+    Ok(Reply::value(value).meta(meta))
+}
+
+/// The reference's shape, and what only our agents tell: where the volume's life stands, and how far
+/// each claim got and what it waits for.
+fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, ApiError> {
+    let mut value = serde_json::to_value(volumes::view(root, volume))
+        .map_err(|e| ApiError::internal(format!("the volume cannot be encoded: {e}")))?;
+    let claims: Vec<Value> = volumes::claims(root, volume)
+        .into_iter()
+        .map(|claim| {
+            json!({
+                "AllocID": claim.id.alloc,
+                "NodeID": claim.node_id,
+                "JobID": claim.job_id,
+                "Mode": claim.mode,
+                "Phase": claim.phase,
+                "Tries": claim.tries,
+                "LastError": claim.last_error,
+                "NextTry": claim.next_try,
+                "WaitsFor": server.claim_wait(&claim.id),
+                "ModifyTime": claim.modify_time,
+            })
+        })
+        .collect();
+    value["CaravanClaims"] = Value::Array(claims);
+    value["CaravanPhase"] = json!(volume.phase);
+    value["CaravanLastError"] = json!(volume.last_error);
+    Ok(value)
+}
+
+fn removed(call: &Call, index: u64) -> Result<Reply, ApiError> {
+    let known_leader = call.server()?.is_leader();
+    Ok(Reply::empty().meta(Meta { index, known_leader, next_token: String::new() }))
+}
+
+async fn deregister(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
+    let force = match call.query.text("force") {
+        "" => false,
+        text => go_bool(text).ok_or_else(|| ApiError::bad_request("invalid force value"))?,
+    };
+    let done = call.server()?.deregister_volume(key, force).await;
+    removed(call, done.map_err(|e| ApiError::of_change(&e))?)
+}
+
+async fn delete(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
+    let header = call.headers.get("x-nomad-csi-secrets").and_then(|value| value.to_str().ok());
+    let done = call.server()?.delete_volume(key, &secrets(header.unwrap_or_default())).await;
+    removed(call, done.map_err(|e| ApiError::of_change(&e))?)
+}
+
+/// `k1=v1,k2=v2`; what is no pair is dropped.
+fn secrets(header: &str) -> Secrets {
+    let pairs: BTreeMap<String, String> = header
+        .split(',')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(key, value)| (key.trim().to_owned(), value.to_owned()))
+        .filter(|(key, _)| !key.is_empty())
+        .collect();
+    Secrets::new(pairs)
+}
+
+async fn detach(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
+    let node = call.query.text("node");
+    if node.is_empty() {
+        return Err(ApiError::bad_request("detach requires node ID"));
+    }
+    let server = call.server()?;
+    let done = server.detach_volume(key, &NodeId::new(node)).await.map_err(|error| {
+        if error.kind == Kind::NotFound && server.store().snapshot().volume(key).is_none() {
+            return ApiError::internal("no such volume");
+        }
+        ApiError::of_change(&error)
+    })?;
+    removed(call, done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_come_in_pairs() {
+        let secrets = secrets("user=admin, pass=a=b,nonsense,=x");
+        let want = [("pass".to_owned(), "a=b".to_owned()), ("user".to_owned(), "admin".to_owned())];
+        assert_eq!(secrets.expose(), &BTreeMap::from(want));
+    }
+}

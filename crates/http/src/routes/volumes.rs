@@ -1,0 +1,141 @@
+//! CSI volumes: the list, registration, and what plugins list (`http-api` section 3.5, `storage`
+//! sections 5.1 and 6.1).
+
+use crate::blocking;
+use crate::body;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, page};
+use crate::reply::{Meta, Reply};
+use caravan_server::ServerError;
+use caravan_state::{Root, Table, Topic};
+use caravan_types::volume::{Claim, ClaimMode, CsiVolume, Volume};
+use caravan_types::{Namespace, NodeId, PluginId};
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Everything that a volume's answer is made of: its row, its claims, the health of its plugin.
+pub(crate) const TABLES: [Table; 3] = [Table::Volumes, Table::Claims, Table::Plugins];
+
+pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
+    if call.is_put() {
+        return register(call).await;
+    }
+    call.only(&Method::GET)?;
+    match call.query.text("type") {
+        "csi" => list(call).await,
+        "host" => hosts(call).await,
+        "" => Ok(Reply::value(json!([]))),
+        _ => Err(ApiError::not_found("resource not found")),
+    }
+}
+
+/// There are no dynamic host volumes yet, so the list is empty; the index is that of all volumes.
+async fn hosts(call: &Call) -> Result<Reply, ApiError> {
+    let (meta, ()) = blocking::read(call, &[Topic::Table(Table::Volumes)], |root| {
+        Ok((root.table_index(Table::Volumes), ()))
+    })
+    .await?;
+    Ok(Reply::value(json!([])).meta(meta))
+}
+
+async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let namespace = call.query.list_namespace();
+    let prefix = call.query.text("prefix");
+    let plugin = call.query.text("plugin_id");
+    let node = call.query.get("node_id").filter(|id| !id.is_empty()).map(NodeId::new);
+    let (mut meta, (stubs, next)) = blocking::read(call, &TABLES.map(Topic::Table), |root| {
+        let on_node: Option<BTreeSet<_>> = node.as_ref().map(|node| {
+            root.claims_by_node(node).filter(|c| c.phase.holds()).map(|c| c.id.volume.clone()).collect()
+        });
+        let rows = root
+            .volumes_with_prefix(namespace.as_ref(), prefix)
+            .filter(|volume| plugin.is_empty() || volume.plugin_id == *plugin)
+            .filter(|volume| on_node.as_ref().is_none_or(|keys| keys.contains(&volume.key())))
+            .collect();
+        let (rows, next) = page(&call.query, rows, |row: &&Arc<Volume>| {
+            Token::Key(row.namespace.as_str(), row.id.as_str())
+        })?;
+        let stubs: Vec<_> = rows.into_iter().map(|volume| bare(root, volume).stub()).collect();
+        Ok((root.tables_index(&TABLES), (stubs, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(stubs)?.meta(meta))
+}
+
+pub(crate) fn claims<'a>(root: &'a Root, volume: &Volume) -> Vec<&'a Claim> {
+    root.claims_of(&volume.key()).filter(|claim| claim.phase.holds()).map(|claim| &**claim).collect()
+}
+
+/// A volume without the allocations that use it.
+fn bare(root: &Root, volume: &Volume) -> CsiVolume {
+    let plugin = root.plugin(&volume.plugin_id).map(|plugin| &**plugin);
+    CsiVolume::project(volume, &claims(root, volume), plugin, Vec::new())
+}
+
+/// A volume as clients see it, with the allocations of its claims, readers first.
+pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
+    let held = claims(root, volume);
+    let of = |mode: ClaimMode| {
+        held.iter().filter(move |c| c.mode == mode).filter_map(|c| Some(root.alloc(&c.id.alloc)?.stub()))
+    };
+    let stubs = of(ClaimMode::Read).chain(of(ClaimMode::Write)).collect();
+    let plugin = root.plugin(&volume.plugin_id).map(|plugin| &**plugin);
+    CsiVolume::project(volume, &held, plugin, stubs)
+}
+
+/// Volumes that exist already are recorded.
+pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
+    let (namespace, volumes) = read(call)?;
+    let server = call.server()?;
+    answer(call, server.register_volumes(&namespace, volumes).await)
+}
+
+/// Volumes are made by their plugins.
+pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
+    let (namespace, volumes) = read(call)?;
+    let server = call.server()?;
+    answer(call, server.create_volumes(&namespace, volumes).await)
+}
+
+fn read(call: &Call) -> Result<(Namespace, Vec<caravan_types::volume::VolumeRequestBody>), ApiError> {
+    let (named, volumes) = body::volumes(&call.body)?;
+    let asked = call.query.get("namespace").is_some_and(|name| !name.is_empty());
+    let namespace = if asked || named.is_empty() { call.query.namespace() } else { Namespace::new(named) };
+    Ok((namespace, volumes))
+}
+
+fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Reply, ApiError> {
+    let volumes = done.map_err(|e| ApiError::of_change(&e))?;
+    let server = call.server()?;
+    let root = server.store().snapshot();
+    let index = volumes.iter().map(|volume| volume.modify_index).max().unwrap_or(root.index());
+    let views: Vec<CsiVolume> = volumes.iter().map(|volume| view(&root, volume)).collect();
+    let meta = Meta { index, known_leader: server.is_leader(), next_token: String::new() };
+    let body = json!({"Volumes": views, "Warnings": ""});
+    Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}
+
+/// Volumes as a plugin lists them, in its own pages.
+pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let plugin = PluginId::new(call.query.text("plugin_id"));
+    let per_page = match call.query.text("per_page") {
+        "" => 0,
+        text => text
+            .parse::<i32>()
+            .map_err(|_| ApiError::bad_request("Expect a number for `per_page` query string parameter"))?,
+    };
+    let server = call.server()?;
+    let (volumes, next_token) = server
+        .list_external_volumes(&plugin, per_page, call.query.text("next_token").to_owned())
+        .await
+        .map_err(|e| ApiError::of_change(&e))?;
+    let index = server.store().snapshot().tables_index(&TABLES);
+    let meta = Meta { index, known_leader: server.is_leader(), next_token };
+    let body: Value = json!({"Volumes": volumes});
+    Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}

@@ -1,0 +1,46 @@
+//! What the routes work on.
+
+use crate::client_side::ClientSide;
+use caravan_rpc::Channel;
+use caravan_server::Handle;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Facts about this agent.
+#[derive(Clone, Debug, Default)]
+pub struct AgentInfo {
+    /// Region.
+    pub region: String,
+    /// Datacenter.
+    pub datacenter: String,
+    /// Name, unique in the region.
+    pub name: String,
+    /// Version, such as `0.1.0`.
+    pub version: String,
+    /// Id of the server, a UUID; empty on agents that are none.
+    pub server_id: String,
+    /// HTTP address that others reach, `host:port`.
+    pub http_addr: String,
+    /// RPC address that others reach, `host:port`; empty on agents that are no server.
+    pub rpc_addr: String,
+    /// Nothing is kept over a restart.
+    pub dev: bool,
+    /// The `config` object of `/v1/agent/self`, secrets left out by whoever makes it.
+    pub config: Value,
+}
+
+/// Everything that the routes need; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct HttpState {
+    /// The server in this agent.
+    pub server: Option<Handle>,
+    /// The client in this agent.
+    pub client: Option<Arc<dyn ClientSide>>,
+    /// The way to a server, for agents that are none.
+    pub relay: Option<Channel>,
+    /// Facts.
+    pub info: Arc<AgentInfo>,
+    /// Once cancelled, blocking queries answer and streams end.
+    pub stopping: CancellationToken,
+}

@@ -1,0 +1,209 @@
+//! Volumes of a group on a node: may they be used there, and the claims that come with a placement.
+//!
+//! The order of the checks and the reasons are those of `storage` section 7. Other than there, claims
+//! of the plan in hand count, modes are checked against what the volume was registered with, and a
+//! volume that the node holds already does not count against the plugin's limit again.
+
+use crate::context::Context;
+use crate::view::View;
+use caravan_types::eval::WaitsFor;
+use caravan_types::job::{MountOptions, TaskGroup, VolumeRequest};
+use caravan_types::node::Node;
+use caravan_types::volume::{Claim, ClaimId, ClaimMode, ClaimPhase, Volume, VolumePhase};
+use caravan_types::{AllocId, VolumeKey};
+use caravan_volumes::{AdmitError, modes, topology};
+use std::sync::Arc;
+
+/// Why the volumes of a group do not fit a node, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub reason: String,
+    pub waits: Vec<WaitsFor>,
+}
+
+impl Refused {
+    fn new(reason: String, waits: impl IntoIterator<Item = WaitsFor>) -> Self {
+        Self { reason, waits: waits.into_iter().collect() }
+    }
+}
+
+/// A volume that a group asks for: alias, request, and the volume.
+pub(crate) type Requested<'a> = (&'a str, &'a VolumeRequest, Arc<Volume>);
+
+/// The group's volumes for an allocation's name.
+pub(crate) fn requests<'a, V: View>(
+    ctx: &Context<'_, V>,
+    group: &'a TaskGroup,
+    alloc_name: &str,
+) -> Result<Vec<Requested<'a>>, Refused> {
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
+    for (alias, request) in group.csi_volumes() {
+        let key = VolumeKey::new(ctx.job.namespace.clone(), request.source_for(alloc_name));
+        match ctx.view.volume(&key) {
+            Some(volume) => found.push((alias.as_str(), request, Arc::clone(volume))),
+            None => missing.push(key),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    let names: Vec<&str> = missing.iter().map(|key| key.id.as_str()).collect();
+    let reason = format!("missing CSI volume(s) {}", names.join(", "));
+    Err(Refused::new(reason, missing.into_iter().map(WaitsFor::Volume)))
+}
+
+/// The claims that a placement on a node would make, or why it cannot.
+///
+/// With `without_stopped`, the claims of allocations that this plan stops do not count: the question
+/// is then whether the placement will be possible once they are released.
+pub(crate) fn claims<V: View>(
+    ctx: &mut Context<'_, V>,
+    node: &Node,
+    group: &TaskGroup,
+    alloc_name: &str,
+    without_stopped: bool,
+) -> Result<Vec<Claim>, Refused> {
+    let requests = requests(ctx, group, alloc_name)?;
+    let mut granted: Vec<Claim> = Vec::new();
+    for (alias, request, volume) in &requests {
+        let mut claim = draft(ctx, node, group, alias, request, volume);
+        // One claim serves all aliases of a volume: it writes when any of them does.
+        let same = granted.iter().position(|c| c.id.volume == claim.id.volume);
+        if same.is_some_and(|at| granted[at].mode == ClaimMode::Write) {
+            claim.mode = ClaimMode::Write;
+        }
+        check(ctx, node, volume, &mut claim, &granted, without_stopped)?;
+        match same {
+            Some(at) => granted[at].mode = claim.mode,
+            None => granted.push(claim),
+        }
+    }
+    Ok(granted)
+}
+
+/// Gives claims to an allocation.
+pub(crate) fn assign(claims: &mut [Claim], alloc: &AllocId) {
+    for claim in claims {
+        claim.id.alloc = alloc.clone();
+    }
+}
+
+fn draft<V: View>(
+    ctx: &Context<'_, V>,
+    node: &Node,
+    group: &TaskGroup,
+    alias: &str,
+    request: &VolumeRequest,
+    volume: &Volume,
+) -> Claim {
+    let info = node.csi_node_plugins.get(&volume.plugin_id).and_then(|info| info.node_info.as_ref());
+    let mount_options = match (&volume.mount_options, &request.mount_options) {
+        (Some(base), Some(over)) => Some(base.merged(over)),
+        (base, over) => over.clone().or_else(|| base.clone()),
+    };
+    Claim {
+        id: ClaimId { volume: volume.key(), alloc: AllocId::default() },
+        job_id: ctx.job.id.clone(),
+        task_group: group.name.clone(),
+        alias: alias.to_owned(),
+        mode: if request.read_only { ClaimMode::Read } else { ClaimMode::Write },
+        access_mode: request.access_mode,
+        attachment_mode: request.attachment_mode,
+        mount_options: mount_options.filter(|options| *options != MountOptions::default()),
+        node_id: node.id.clone(),
+        plugin_id: volume.plugin_id.clone(),
+        external_volume_id: volume.remote_id().to_owned(),
+        external_node_id: info.map(|info| info.id.clone()).unwrap_or_default(),
+        phase: ClaimPhase::Reserved,
+        ..Claim::default()
+    }
+}
+
+fn check<V: View>(
+    ctx: &mut Context<'_, V>,
+    node: &Node,
+    volume: &Volume,
+    claim: &mut Claim,
+    granted: &[Claim],
+    without_stopped: bool,
+) -> Result<(), Refused> {
+    let (plugin_id, key) = (&volume.plugin_id, volume.key());
+    let plugin_wait = || [WaitsFor::Plugin(plugin_id.clone())];
+    let id = &volume.id;
+    match volume.phase {
+        VolumePhase::Ready => {}
+        VolumePhase::Creating => {
+            return Err(Refused::new(format!("CSI volume {id} is being created"), [WaitsFor::Volume(key)]));
+        }
+        VolumePhase::Deleting => {
+            return Err(Refused::new(format!("CSI volume {id} is being deleted"), [WaitsFor::Volume(key)]));
+        }
+    }
+    let Some(info) = node.csi_node_plugins.get(plugin_id) else {
+        let reason = format!("CSI plugin {plugin_id} is missing from client {}", node.id);
+        return Err(Refused::new(reason, plugin_wait()));
+    };
+    if !info.healthy {
+        let reason = format!("CSI plugin {plugin_id} is unhealthy on client {}", node.id);
+        return Err(Refused::new(reason, plugin_wait()));
+    }
+    let node_info = info.node_info.as_ref();
+    let limit = node_info.map_or(i64::MAX, |info| info.max_volumes);
+    // CSI: zero means that the plugin names no limit.
+    if limit > 0
+        && let Ok(limit) = usize::try_from(limit)
+    {
+        let mut held = ctx.usage(node).volumes.get(plugin_id).cloned().unwrap_or_default();
+        held.extend(granted.iter().filter(|c| c.plugin_id == *plugin_id).map(|c| c.id.volume.clone()));
+        if !held.contains(&key) && held.len() >= limit {
+            let reason =
+                format!("CSI plugin {plugin_id} has the maximum number of volumes on client {}", node.id);
+            return Err(Refused::new(reason, held.into_iter().map(WaitsFor::Claim)));
+        }
+    }
+    if !topology::accessible(&volume.topologies, node_info.and_then(|info| info.accessible_topology.as_ref()))
+    {
+        return Err(Refused::new("did not meet topology requirement".to_owned(), []));
+    }
+    // Whether volumes are attached is not known while no controller has told: unknown is never no.
+    let attaches = ctx.view.plugin(plugin_id).and_then(|plugin| plugin.attaches());
+    if attaches.is_none() {
+        return Err(Refused::new(unschedulable(volume, claim.mode), plugin_wait()));
+    }
+    claim.needs_attach = attaches;
+    let existing = ctx.claims_of(&key, without_stopped);
+    modes::admit(volume, &existing, claim).map_err(|error| {
+        let reason = match &error {
+            AdmitError::MaxClaims { holder, .. } | AdmitError::OtherNode { holder, .. } => {
+                exhausted(ctx, volume, claim.mode, holder)
+            }
+            AdmitError::ReadOnlyMode { .. } => unschedulable(volume, claim.mode),
+            other => format!("CSI {other}"),
+        };
+        Refused::new(reason, error.waits_for())
+    })
+}
+
+fn unschedulable(volume: &Volume, mode: ClaimMode) -> String {
+    match mode {
+        ClaimMode::Read => {
+            format!("CSI volume {} is unschedulable or has exhausted its available reader claims", volume.id)
+        }
+        ClaimMode::Write => format!("CSI volume {} is unschedulable or is read-only", volume.id),
+    }
+}
+
+fn exhausted<V: View>(ctx: &Context<'_, V>, volume: &Volume, mode: ClaimMode, holder: &AllocId) -> String {
+    if mode == ClaimMode::Read {
+        return unschedulable(volume, mode);
+    }
+    let base = format!("CSI volume {} has exhausted its available writer claims", volume.id);
+    // A claim of the plan in hand has no allocation yet; one of a collected allocation never again.
+    if holder.is_empty() || ctx.view.alloc(holder).is_some() || ctx.is_planned(holder) {
+        return base;
+    }
+    format!(
+        "{base} and is claimed by a garbage collected allocation {holder}; waiting for claim to be released"
+    )
+}

@@ -1,0 +1,134 @@
+//! Metrics of an evaluation as sentences.
+
+use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation};
+
+/// Why allocations of an evaluation were not placed, one sentence for each cause; empty when all were.
+pub fn explain(eval: &Evaluation) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for (group, metric) in &eval.failed_tg_allocs {
+        let mut causes = causes(metric);
+        if causes.is_empty() {
+            causes.push("no node was found".to_owned());
+        }
+        let queued = eval.queued_allocations.get(group).copied().unwrap_or(0);
+        let head = match queued {
+            0 => format!("Task group {group:?}"),
+            1 => format!("Task group {group:?} (1 allocation not placed)"),
+            n => format!("Task group {group:?} ({n} allocations not placed)"),
+        };
+        sentences.extend(causes.into_iter().map(|cause| format!("{head}: {cause}.")));
+    }
+    sentences.extend(eval.missing_non_node_resources.iter().filter_map(|text| waiting(text)));
+    if !eval.blocked_eval.is_empty() && sentences.is_empty() {
+        sentences.push(format!("Evaluation {} waits to place the rest.", eval.blocked_eval.short()));
+    }
+    if eval.status == EvalStatus::Failed && !eval.status_description.is_empty() {
+        sentences.push(format!("The evaluation failed: {}.", eval.status_description));
+    }
+    sentences
+}
+
+fn causes(metric: &AllocMetric) -> Vec<String> {
+    let pool = if metric.node_pool.is_empty() { "default" } else { &metric.node_pool };
+    if metric.nodes_in_pool == 0 {
+        return vec![format!("no node in pool {pool:?} is ready and eligible")];
+    }
+    if metric.nodes_available.values().sum::<u32>() == 0 {
+        return vec![format!(
+            "none of the {} of pool {pool:?} is in the job's datacenters",
+            nodes(metric.nodes_in_pool)
+        )];
+    }
+    let mut causes = Vec::new();
+    for (reason, count) in &metric.constraint_filtered {
+        let count = *count;
+        let who = nodes(count);
+        let (lack, fail) = if count == 1 { ("lacks", "does") } else { ("lack", "do") };
+        causes.push(match reason.as_str() {
+            "missing drivers" => format!("{who} {lack} a healthy driver that the group needs"),
+            "missing devices" => format!("{who} {lack} a device that the group needs"),
+            "missing network" => format!("{who} {lack} the network mode that the group needs"),
+            "missing compatible host volumes" => format!("{who} {lack} a host volume that the group needs"),
+            "distinct_hosts" => {
+                format!("{who} {fail} not qualify: an allocation of the job is there already")
+            }
+            other if other.starts_with("${") => format!("{who} {fail} not satisfy \"{other}\""),
+            other => format!("{who} {fail} not qualify: {other}"),
+        });
+    }
+    for (dimension, count) in &metric.dimension_exhausted {
+        let who = nodes(*count);
+        let has = if *count == 1 { "has" } else { "have" };
+        causes.push(match dimension.as_str() {
+            "cpu" | "memory" | "disk" | "cores" => format!("{who} {has} not enough {dimension} left"),
+            other => format!("{who} {has} no room: {other}"),
+        });
+    }
+    causes
+}
+
+fn nodes(count: u32) -> String {
+    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
+}
+
+/// The sentence for an element of `MissingNonNodeResources`.
+fn waiting(text: &str) -> Option<String> {
+    if let Some(key) = text.strip_prefix("csi-volume:") {
+        let (namespace, id) = key.split_once(':')?;
+        return Some(format!("Waits for volume {id:?} in namespace {namespace:?} to be created."));
+    }
+    if let Some(key) = text.strip_prefix("csi-claim:") {
+        let (namespace, id) = key.split_once(':')?;
+        return Some(format!(
+            "Waits for a claim on volume {id:?} in namespace {namespace:?} to be released."
+        ));
+    }
+    text.strip_prefix("csi-plugin:").map(|id| format!("Waits for plugin {id:?} to become healthy."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn metrics_become_sentences() {
+        let metric = AllocMetric {
+            nodes_in_pool: 4,
+            nodes_available: BTreeMap::from([("dc1".into(), 4)]),
+            constraint_filtered: BTreeMap::from([
+                ("missing drivers".into(), 2),
+                ("${attr.kernel.name} = plan9".into(), 1),
+            ]),
+            dimension_exhausted: BTreeMap::from([("memory".into(), 1)]),
+            ..AllocMetric::default()
+        };
+        let eval = Evaluation {
+            failed_tg_allocs: BTreeMap::from([("g".into(), metric)]),
+            queued_allocations: BTreeMap::from([("g".into(), 2)]),
+            missing_non_node_resources: vec!["csi-claim:default:data".into()],
+            ..Evaluation::default()
+        };
+        assert_eq!(
+            explain(&eval),
+            [
+                "Task group \"g\" (2 allocations not placed): 1 node does not satisfy \"${attr.kernel.name} \
+                 = plan9\".",
+                "Task group \"g\" (2 allocations not placed): 2 nodes lack a healthy driver that the group \
+                 needs.",
+                "Task group \"g\" (2 allocations not placed): 1 node has not enough memory left.",
+                "Waits for a claim on volume \"data\" in namespace \"default\" to be released.",
+            ]
+        );
+        assert!(explain(&Evaluation::default()).is_empty());
+    }
+
+    #[test]
+    fn empty_clusters_are_named() {
+        let eval = Evaluation {
+            failed_tg_allocs: BTreeMap::from([("g".into(), AllocMetric::default())]),
+            ..Evaluation::default()
+        };
+        assert_eq!(explain(&eval), ["Task group \"g\": no node in pool \"default\" is ready and eligible."]);
+    }
+}

@@ -1,0 +1,314 @@
+//! Wanted against existing: which allocations of a job stop, change, are made.
+
+use crate::diff::{self, Update};
+use crate::feasible;
+use crate::view::View;
+use caravan_lang::Matcher;
+use caravan_types::alloc::{Allocation, ClientStatus};
+use caravan_types::eval::WaitsFor;
+use caravan_types::job::{Job, JobType, TaskGroup};
+use caravan_types::node::{Node, NodeStatus};
+use caravan_types::plan::DesiredUpdates;
+use caravan_types::{JobKey, NodeId, PluginId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Reasons of stops, as clients know them (`http-api` section 6.1).
+pub(crate) const NOT_NEEDED: &str = "alloc not needed due to job update";
+pub(crate) const UPDATING: &str = "alloc is being updated due to job update";
+pub(crate) const MIGRATING: &str = "alloc is being migrated";
+pub(crate) const TAINTED: &str = "alloc not needed as node is tainted";
+pub(crate) const LOST: &str = "alloc is lost since its node is down";
+pub(crate) const RESCHEDULED: &str = "alloc was rescheduled because it failed";
+
+/// An allocation to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    pub alloc: Arc<Allocation>,
+    pub description: &'static str,
+    pub lost: bool,
+}
+
+/// An allocation to make.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// Position of the group in the job.
+    pub group: usize,
+    /// `job.group[index]`.
+    pub name: String,
+    /// The one that it replaces.
+    pub previous: Option<Arc<Allocation>>,
+    /// The previous one still runs and stops only for this one.
+    pub replaces: bool,
+    /// The only node that is meant (system jobs).
+    pub only_on: Option<NodeId>,
+    /// A node on which it failed.
+    pub penalty: Option<NodeId>,
+}
+
+/// All that changes.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub stops: Vec<Stop>,
+    pub in_place: Vec<Arc<Allocation>>,
+    pub places: Vec<Place>,
+    pub updates: BTreeMap<String, DesiredUpdates>,
+    /// What holds a stop back: mounts that need the plugin.
+    pub waits: BTreeSet<WaitsFor>,
+}
+
+impl Changes {
+    pub fn of(&mut self, group: &str) -> &mut DesiredUpdates {
+        self.updates.entry(group.to_owned()).or_default()
+    }
+
+    pub fn stop(&mut self, alloc: &Arc<Allocation>, description: &'static str) {
+        self.stops.push(Stop { alloc: Arc::clone(alloc), description, lost: false });
+    }
+}
+
+/// Where the node of an allocation leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// All is well.
+    Firm,
+    /// The node drains, or a user wants the allocation elsewhere.
+    Leaving,
+    /// The node is gone.
+    Lost,
+}
+
+/// Sorts an allocation by the state of its node and by what users want of it.
+pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation) -> Ground {
+    match node {
+        None => Ground::Lost,
+        Some(node) if node.status == NodeStatus::Down => Ground::Lost,
+        _ if alloc.desired_transition.migrate == Some(true) => Ground::Leaving,
+        Some(node) if node.drain_strategy.is_some() => Ground::Leaving,
+        Some(_) => Ground::Firm,
+    }
+}
+
+/// The allocations that are still to be dealt with: neither stopped nor over. Those whose node is gone
+/// are declared lost on the way, also when they were stopping: their clients never will say so.
+pub(crate) fn live<V: View>(view: &V, key: &JobKey, changes: &mut Changes) -> Vec<Arc<Allocation>> {
+    let mut live = Vec::new();
+    for alloc in view.allocs_by_job(key).filter(|a| !a.client_terminal()) {
+        let node = view.node(&alloc.node_id).map(AsRef::as_ref);
+        if ground(node, alloc) == Ground::Lost {
+            changes.of(&alloc.task_group).stop += 1;
+            changes.stops.push(Stop { alloc: Arc::clone(alloc), description: LOST, lost: true });
+        } else if !alloc.server_terminal() {
+            live.push(Arc::clone(alloc));
+        }
+    }
+    live
+}
+
+/// What a stopped or removed job needs: everything stops.
+pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey) -> Changes {
+    let mut changes = Changes::default();
+    for alloc in live(view, key, &mut changes) {
+        changes.of(&alloc.task_group).stop += 1;
+        changes.stop(&alloc, NOT_NEEDED);
+    }
+    changes
+}
+
+/// Whether a specification that an allocation runs is the newest.
+pub(crate) fn is_current(alloc: &Allocation, job: &Job) -> bool {
+    alloc.job.as_ref().is_some_and(|old| old.create_index == job.create_index && old.version == job.version)
+}
+
+/// Whether an allocation that is over leaves its place to another one.
+///
+/// The one seam where rescheduling will come in: for now an allocation that failed stays failed until
+/// a new version or a forced reschedule, and one that completed its batch job never runs again.
+pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
+    if !is_current(alloc, job) || alloc.server_terminal() {
+        return true;
+    }
+    let forced = alloc.desired_transition.force_reschedule == Some(true);
+    match alloc.client_status {
+        ClientStatus::Failed => job.kind == JobType::System || forced,
+        ClientStatus::Complete => !job.kind.is_batch(),
+        _ => true,
+    }
+}
+
+/// The newest allocation of a name that had to leave and has no successor yet.
+pub(crate) fn to_succeed<'a>(gone: impl Iterator<Item = &'a Arc<Allocation>>) -> Option<&'a Arc<Allocation>> {
+    gone.filter(|a| a.next_allocation.is_empty())
+        .filter(|a| {
+            a.client_status == ClientStatus::Failed
+                || matches!(a.desired_description.as_str(), UPDATING | MIGRATING | LOST | TAINTED)
+        })
+        .max_by_key(|a| a.create_index)
+}
+
+/// The volumes mounted on a node through plugins of the job: they keep a plugin where it is.
+pub(crate) fn mounts_that_need<V: View>(view: &V, job: &Job, node: &NodeId) -> Vec<WaitsFor> {
+    let plugins: BTreeSet<&PluginId> = job
+        .task_groups
+        .iter()
+        .flat_map(|g| &g.tasks)
+        .filter_map(|t| t.csi_plugin_config.as_ref())
+        .filter(|config| config.kind.has_node())
+        .map(|config| &config.id)
+        .collect();
+    if plugins.is_empty() {
+        return Vec::new();
+    }
+    view.claims_by_node(node)
+        .filter(|claim| claim.phase.holds() && plugins.contains(&claim.plugin_id))
+        .map(|claim| WaitsFor::Claim(claim.id.volume.clone()))
+        .collect()
+}
+
+/// How a running allocation gets to the newest version, its node considered.
+pub(crate) fn update_of(
+    matcher: &mut Matcher,
+    job: &Job,
+    group: &TaskGroup,
+    alloc: &Allocation,
+    node: Option<&Node>,
+) -> Update {
+    let update = diff::update(alloc.job.as_deref(), job, group);
+    if update != Update::InPlace {
+        return update;
+    }
+    let stays = node.is_some_and(|node| {
+        feasible::in_pool(job, node)
+            && feasible::in_datacenters(job, node)
+            && feasible::check(matcher, job, group, node).is_ok()
+    });
+    if stays { Update::InPlace } else { Update::Destructive }
+}
+
+/// What a service or batch job needs.
+pub(crate) fn changes<V: View>(view: &V, job: &Job, matcher: &mut Matcher) -> Changes {
+    let mut changes = Changes::default();
+    let key = job.key();
+    let mut by_group: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
+    for alloc in live(view, &key, &mut changes) {
+        by_group.entry(alloc.task_group.clone()).or_default().push(alloc);
+    }
+    for (name, allocs) in &by_group {
+        if job.group(name).is_none() {
+            for alloc in allocs {
+                changes.of(name).stop += 1;
+                changes.stop(alloc, NOT_NEEDED);
+            }
+        }
+    }
+    for (at, group) in job.task_groups.iter().enumerate() {
+        changes.of(&group.name);
+        let allocs = by_group.remove(&group.name).unwrap_or_default();
+        group_changes(view, job, matcher, (at, group), allocs, &mut changes);
+    }
+    // Updates first: they bring their own room with them.
+    changes.places.sort_by_key(|place| !place.replaces);
+    changes
+}
+
+fn group_changes<V: View>(
+    view: &V,
+    job: &Job,
+    matcher: &mut Matcher,
+    (at, group): (usize, &TaskGroup),
+    allocs: Vec<Arc<Allocation>>,
+    changes: &mut Changes,
+) {
+    let mut slots: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
+    for alloc in allocs {
+        // A name without a number cannot be kept apart from others: it counts as beyond the last.
+        slots.entry(alloc.index().unwrap_or(u32::MAX)).or_default().push(alloc);
+    }
+    let mut over: BTreeMap<u32, Vec<&Arc<Allocation>>> = BTreeMap::new();
+    let key = job.key();
+    for alloc in view.allocs_by_job(&key).filter(|a| a.task_group == group.name) {
+        let lost_now = changes.stops.iter().any(|s| s.lost && s.alloc.id == alloc.id);
+        if (alloc.terminal() || lost_now)
+            && let Some(index) = alloc.index()
+        {
+            over.entry(index).or_default().push(alloc);
+        }
+    }
+    for index in 0..group.count {
+        let mut here = slots.remove(&index).unwrap_or_default();
+        // The one that needs the least change stays; duplicates of a name go.
+        here.sort_by_key(|a| (!is_current(a, job), std::cmp::Reverse(a.create_index)));
+        let mut here = here.into_iter();
+        let place =
+            Place { group: at, name: format!("{}.{}[{index}]", job.id, group.name), ..Place::default() };
+        match here.next() {
+            Some(alloc) => keep(view, job, matcher, group, alloc, place, changes),
+            None => fill(job, group, over.get(&index).map_or(&[][..], Vec::as_slice), place, changes),
+        }
+        for duplicate in here {
+            changes.of(&group.name).stop += 1;
+            changes.stop(&duplicate, NOT_NEEDED);
+        }
+    }
+    for alloc in slots.into_values().flatten() {
+        changes.of(&group.name).stop += 1;
+        changes.stop(&alloc, NOT_NEEDED);
+    }
+}
+
+fn keep<V: View>(
+    view: &V,
+    job: &Job,
+    matcher: &mut Matcher,
+    group: &TaskGroup,
+    alloc: Arc<Allocation>,
+    place: Place,
+    changes: &mut Changes,
+) {
+    let node = view.node(&alloc.node_id).map(AsRef::as_ref);
+    if ground(node, &alloc) == Ground::Leaving {
+        // A plugin outlives its last mount, unless a user wants this very one gone.
+        let asked = alloc.desired_transition.migrate == Some(true);
+        let needed = if asked { Vec::new() } else { mounts_that_need(view, job, &alloc.node_id) };
+        if needed.is_empty() {
+            changes.of(&group.name).migrate += 1;
+            changes.stop(&alloc, MIGRATING);
+            changes.places.push(Place { previous: Some(alloc), ..place });
+        } else {
+            changes.of(&group.name).ignore += 1;
+            changes.waits.extend(needed);
+        }
+        return;
+    }
+    match update_of(matcher, job, group, &alloc, node) {
+        Update::None => changes.of(&group.name).ignore += 1,
+        Update::InPlace => {
+            changes.of(&group.name).in_place_update += 1;
+            changes.in_place.push(alloc);
+        }
+        Update::Destructive => {
+            changes.of(&group.name).destructive_update += 1;
+            changes.places.push(Place { previous: Some(alloc), replaces: true, ..place });
+        }
+    }
+}
+
+fn fill(job: &Job, group: &TaskGroup, over: &[&Arc<Allocation>], mut place: Place, changes: &mut Changes) {
+    if over.iter().any(|a| a.next_allocation.is_empty() && !gives_way(a, job)) {
+        changes.of(&group.name).ignore += 1;
+        return;
+    }
+    if let Some(previous) =
+        to_succeed(over.iter().copied().filter(|a| is_current(a, job) || a.server_terminal()))
+    {
+        if previous.client_status == ClientStatus::Failed && !previous.server_terminal() {
+            place.penalty = Some(previous.node_id.clone());
+            changes.stop(previous, RESCHEDULED);
+        }
+        place.previous = Some(Arc::clone(previous));
+    } else if let Some(lost) = over.iter().find(|a| !a.terminal()) {
+        place.previous = Some(Arc::clone(lost));
+    }
+    changes.of(&group.name).place += 1;
+    changes.places.push(place);
+}

@@ -1,0 +1,385 @@
+//! From evaluation to decision.
+
+use crate::context::Context;
+use crate::feasible;
+use crate::place::{self, Census, Failure, Prepared, Selected, select};
+use crate::reconcile::{self, Changes, NOT_NEEDED, Place, Stop, UPDATING};
+use crate::rng::Rng;
+use crate::system;
+use crate::view::View;
+use caravan_lang::Matcher;
+use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
+use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor};
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
+use caravan_types::volume::Claim;
+use caravan_types::{EvalId, NodeId, UnixNanos};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What the world adds to a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// Now.
+    pub now: UnixNanos,
+    /// Breaks ties and numbers what is new. The same seed gives the same decision; it must be random
+    /// for each evaluation, because ids follow from it.
+    pub seed: u64,
+}
+
+const BLOCKED: &str = "created to place remaining allocations";
+
+/// What came of placing.
+#[derive(Default)]
+struct Outcome {
+    stops: Vec<Stop>,
+    in_place: Vec<Arc<Allocation>>,
+    placements: BTreeMap<NodeId, Vec<Allocation>>,
+    claims: Vec<Claim>,
+    failed: BTreeMap<String, AllocMetric>,
+    queued: BTreeMap<String, u32>,
+    /// Whether something was not placed that a change of the cluster may let in.
+    blocked: bool,
+    waits: BTreeSet<WaitsFor>,
+    classes: BTreeMap<String, bool>,
+    escaped: bool,
+}
+
+/// Decides what an evaluation changes.
+///
+/// The decision's evaluation is complete, with the counts of what is still queued and the reasons.
+/// When something is left that a change of the cluster may let in, a blocked evaluation follows; an
+/// evaluation that was itself made for what was left over is put back to blocked instead. Other
+/// blocked evaluations of the job are cancelled among the follow-ups: this one has looked at
+/// everything that they wait to look at.
+pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decision {
+    let key = eval.job_key();
+    let job = view.job(&key).cloned();
+    let mut rng = Rng::new(params.seed, eval.id.as_str());
+    let (mut changes, outcome) = match job.as_ref().filter(|job| !job.is_stopped()) {
+        None => {
+            let changes = reconcile::stop_all(view, &key);
+            let outcome = Outcome { stops: changes.stops.clone(), ..Outcome::default() };
+            (changes, outcome)
+        }
+        // Periodic and parameterized jobs are templates: only their children run.
+        Some(job) if job.periodic.is_some() || job.parameterized_job.is_some() => {
+            (Changes::default(), Outcome::default())
+        }
+        Some(job) => run(view, job, eval, params, &mut rng),
+    };
+    for group in job.iter().flat_map(|job| &job.task_groups) {
+        changes.of(&group.name);
+    }
+    decide(view, eval, params, job, &mut rng, changes, outcome)
+}
+
+fn run<V: View>(
+    view: &V,
+    job: &Arc<Job>,
+    eval: &Evaluation,
+    params: &Params,
+    rng: &mut Rng,
+) -> (Changes, Outcome) {
+    let (nodes, census) = eligible(view, job, rng);
+    let mut matcher = Matcher::new();
+    let mut changes = if job.kind.is_system() {
+        system::changes(view, job, &nodes, &mut matcher)
+    } else {
+        reconcile::changes(view, job, &mut matcher)
+    };
+    let mut ctx = Context::new(view, job, rng.clone());
+    for stop in &changes.stops {
+        ctx.stop(&stop.alloc);
+    }
+    let mut outcome = Outcome {
+        stops: changes.stops.clone(),
+        in_place: changes.in_place.clone(),
+        waits: changes.waits.clone(),
+        blocked: !changes.waits.is_empty(),
+        ..Outcome::default()
+    };
+    let mut placer =
+        Placer { job, eval, now: params.now, nodes: &nodes, census: &census, prepared: BTreeMap::new() };
+    let base = outcome.stops.len();
+    for place in std::mem::take(&mut changes.places) {
+        placer.place(&mut ctx, place, &mut changes, &mut outcome);
+    }
+    // What follows is numbered after everything that placing numbered.
+    *rng = ctx.rng.clone();
+    if job.all_at_once && !outcome.failed.is_empty() {
+        // All or nothing: what was placed waits with the rest, and what it would replace goes on.
+        outcome.stops.truncate(base);
+        let (placements, _) = ctx.into_placements();
+        for alloc in placements.into_values().flatten() {
+            *outcome.queued.entry(alloc.task_group).or_default() += 1;
+        }
+        outcome.blocked = true;
+    } else {
+        (outcome.placements, outcome.claims) = ctx.into_placements();
+    }
+    (changes, outcome)
+}
+
+/// The nodes that the job may look at, in the order in which ties are broken.
+fn eligible<V: View>(view: &V, job: &Job, rng: &mut Rng) -> (Vec<Arc<Node>>, Census) {
+    let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
+    let mut census = Census { pool, ..Census::default() };
+    let mut nodes = Vec::new();
+    for node in view.nodes().filter(|n| n.is_schedulable() && feasible::in_pool(job, n)) {
+        census.in_pool += 1;
+        if feasible::in_datacenters(job, node) {
+            *census.by_datacenter.entry(node.datacenter.clone()).or_default() += 1;
+            nodes.push(Arc::clone(node));
+        }
+    }
+    rng.shuffle(&mut nodes);
+    (nodes, census)
+}
+
+struct Placer<'a> {
+    job: &'a Arc<Job>,
+    eval: &'a Evaluation,
+    now: UnixNanos,
+    nodes: &'a [Arc<Node>],
+    census: &'a Census,
+    prepared: BTreeMap<usize, Prepared<'a>>,
+}
+
+impl<'a> Placer<'a> {
+    fn place<V: View>(
+        &mut self,
+        ctx: &mut Context<'a, V>,
+        place: Place,
+        changes: &mut Changes,
+        outcome: &mut Outcome,
+    ) {
+        let job: &'a Job = self.job;
+        let group = &job.task_groups[place.group];
+        let prepared = self
+            .prepared
+            .entry(place.group)
+            .or_insert_with(|| Prepared::new(ctx, self.nodes, self.census, group));
+        let is_system = job.kind.is_system();
+        // What failed once fails again: nothing was freed in between.
+        if !place.replaces
+            && !is_system
+            && !prepared.differs_by_name()
+            && let Some(metric) = outcome.failed.get_mut(&group.name)
+        {
+            metric.coalesced_failures += 1;
+            *outcome.queued.entry(group.name.clone()).or_default() += 1;
+            return;
+        }
+        let replaced = place.previous.as_ref().filter(|_| place.replaces).map(Arc::clone);
+        if let Some(old) = &replaced {
+            ctx.stop(old);
+        }
+        match select(ctx, prepared, &place, false) {
+            Ok(selected) => {
+                if let Some(old) = replaced {
+                    outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
+                } else if is_system {
+                    changes.of(&group.name).place += 1;
+                }
+                self.add(ctx, place, selected);
+            }
+            Err(failure) => {
+                let mut waits_for_old = false;
+                if let Some(old) = replaced {
+                    // Only the old one's claim is in the way: it must go before the new one can come.
+                    waits_for_old = failure.waits.iter().any(|w| matches!(w, WaitsFor::Claim(_)))
+                        && select(ctx, prepared, &place, true).is_ok();
+                    if waits_for_old {
+                        outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
+                    } else if is_system && !failure.may_change() {
+                        outcome.stops.push(Stop { alloc: old, description: NOT_NEEDED, lost: false });
+                    } else {
+                        ctx.unstop(&old);
+                    }
+                }
+                let counts = !is_system || failure.may_change() || waits_for_old;
+                record(prepared, *failure, counts, is_system, changes, outcome);
+            }
+        }
+    }
+
+    fn add<V: View>(&self, ctx: &mut Context<'a, V>, place: Place, selected: Selected) {
+        let Selected { node, resources, mut claims, metric } = selected;
+        let job = self.job;
+        let id = ctx.rng.uuid().into();
+        crate::csi::assign(&mut claims, &id);
+        for claim in &mut claims {
+            claim.create_time = self.now;
+            claim.modify_time = self.now;
+        }
+        let alloc = Allocation {
+            id,
+            namespace: job.namespace.clone(),
+            eval_id: self.eval.id.clone(),
+            name: place.name,
+            node_id: node.id.clone(),
+            node_name: node.name.clone(),
+            job_id: job.id.clone(),
+            task_group: job.task_groups[place.group].name.clone(),
+            allocated_resources: Some(resources),
+            metrics: Some(metric),
+            desired_status: DesiredStatus::Run,
+            client_status: ClientStatus::Pending,
+            previous_allocation: place.previous.map(|old| old.id.clone()).unwrap_or_default(),
+            create_time: self.now,
+            modify_time: self.now,
+            ..Allocation::default()
+        };
+        ctx.place(alloc, claims);
+    }
+}
+
+fn record(
+    prepared: &Prepared<'_>,
+    failure: Failure,
+    counts: bool,
+    is_system: bool,
+    changes: &mut Changes,
+    outcome: &mut Outcome,
+) {
+    let name = &prepared.group.name;
+    if counts {
+        *outcome.queued.entry(name.clone()).or_default() += 1;
+        outcome.blocked = true;
+        outcome.waits.extend(failure.waits);
+        outcome.escaped |= prepared.escaped;
+        for (class, fits) in &prepared.classes {
+            *outcome.classes.entry(class.clone()).or_default() |= fits;
+        }
+        if is_system {
+            changes.of(name).place += 1;
+        }
+    } else {
+        // A node that does not suit a system job is not a failure; that none does is worth saying.
+        let runs_somewhere = changes
+            .updates
+            .get(name)
+            .is_some_and(|u| u.place + u.ignore + u.in_place_update + u.destructive_update > 0);
+        if runs_somewhere {
+            return;
+        }
+    }
+    match outcome.failed.get_mut(name) {
+        Some(metric) if is_system => place::merge(metric, &failure.metric),
+        Some(metric) => metric.coalesced_failures += 1,
+        None => {
+            outcome.failed.insert(name.clone(), failure.metric);
+        }
+    }
+}
+
+fn decide<V: View>(
+    view: &V,
+    eval: &Evaluation,
+    params: &Params,
+    job: Option<Arc<Job>>,
+    rng: &mut Rng,
+    changes: Changes,
+    mut outcome: Outcome,
+) -> Decision {
+    let now = params.now;
+    if let Some(job) = job.as_ref().filter(|j| j.kind.is_system()) {
+        // Complaints about groups that were placed on another node after all.
+        let placed: BTreeSet<&str> =
+            outcome.placements.values().flatten().map(|a| a.task_group.as_str()).collect();
+        let queued = &outcome.queued;
+        outcome.failed.retain(|group, _| queued.contains_key(group) || !placed.contains(group.as_str()));
+        debug_assert!(outcome.failed.keys().all(|name| job.group(name).is_some()));
+    }
+    let mut queued: BTreeMap<String, u32> =
+        job.iter().flat_map(|j| &j.task_groups).map(|g| (g.name.clone(), 0)).collect();
+    queued.extend(std::mem::take(&mut outcome.queued));
+
+    let mut plan = Plan {
+        eval_id: eval.id.clone(),
+        priority: eval.priority,
+        all_at_once: job.as_ref().is_some_and(|job| job.all_at_once),
+        job: job.clone(),
+        snapshot_index: view.index(),
+        placements: outcome.placements,
+        claims: outcome.claims,
+        annotations: Some(PlanAnnotations {
+            desired_tg_updates: changes.updates,
+            ..PlanAnnotations::default()
+        }),
+        ..Plan::default()
+    };
+    for alloc in outcome.in_place {
+        let updated =
+            Allocation { eval_id: eval.id.clone(), job: None, modify_time: now, ..Allocation::clone(&alloc) };
+        plan.placements.entry(alloc.node_id.clone()).or_default().push(updated);
+    }
+    for stop in outcome.stops {
+        plan.stops.entry(stop.alloc.node_id.clone()).or_default().push(StopAlloc {
+            alloc_id: stop.alloc.id.clone(),
+            description: stop.description.to_owned(),
+            client_status: stop.lost.then_some(ClientStatus::Lost),
+            followup_eval_id: EvalId::default(),
+        });
+    }
+
+    let mut done = Evaluation {
+        status: EvalStatus::Complete,
+        status_description: String::new(),
+        failed_tg_allocs: outcome.failed,
+        queued_allocations: queued,
+        plan_annotations: plan.annotations.clone(),
+        blocked_eval: EvalId::default(),
+        class_eligibility: BTreeMap::new(),
+        escaped_computed_class: false,
+        missing_non_node_resources: Vec::new(),
+        snapshot_index: view.index(),
+        modify_time: now,
+        ..eval.clone()
+    };
+    let mut follow_ups = Vec::new();
+    let reblocks = outcome.blocked && eval.triggered_by == Trigger::QueuedAllocs;
+    if outcome.blocked {
+        let wait = |eval: &mut Evaluation| {
+            eval.status = EvalStatus::Blocked;
+            eval.status_description = BLOCKED.to_owned();
+            eval.class_eligibility = outcome.classes.clone();
+            eval.escaped_computed_class = outcome.escaped;
+            eval.missing_non_node_resources = outcome.waits.iter().map(WaitsFor::to_string).collect();
+        };
+        if reblocks {
+            wait(&mut done);
+        } else {
+            let mut blocked = Evaluation {
+                id: EvalId::from(rng.uuid()),
+                namespace: eval.namespace.clone(),
+                priority: eval.priority,
+                kind: eval.kind.clone(),
+                triggered_by: Trigger::QueuedAllocs,
+                job_id: eval.job_id.clone(),
+                job_modify_index: job.as_ref().map_or(eval.job_modify_index, |j| j.job_modify_index),
+                previous_eval: eval.id.clone(),
+                failed_tg_allocs: done.failed_tg_allocs.clone(),
+                queued_allocations: done.queued_allocations.clone(),
+                snapshot_index: view.index(),
+                create_time: now,
+                modify_time: now,
+                ..Evaluation::default()
+            };
+            wait(&mut blocked);
+            done.blocked_eval = blocked.id.clone();
+            follow_ups.push(blocked);
+        }
+    }
+    let key = eval.job_key();
+    let superseded = view.evals_by_job(&key).filter(|e| e.status == EvalStatus::Blocked && e.id != eval.id);
+    follow_ups.extend(superseded.map(|old| Evaluation {
+        status: EvalStatus::Canceled,
+        status_description: format!("evaluation {:?} looked at the job anew", eval.id.as_str()),
+        modify_time: now,
+        ..Evaluation::clone(old)
+    }));
+    Decision { plan, eval: done, follow_ups }
+}

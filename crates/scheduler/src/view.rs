@@ -1,0 +1,117 @@
+//! What the scheduler reads.
+
+use caravan_state::Root;
+use caravan_types::alloc::Allocation;
+use caravan_types::eval::Evaluation;
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::plugin::Plugin;
+use caravan_types::volume::{Claim, Volume};
+use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
+use std::sync::Arc;
+
+/// A consistent picture of the cluster. Every method must answer from the same moment.
+pub trait View {
+    /// Index of the picture.
+    fn index(&self) -> u64;
+    /// A job.
+    fn job(&self, key: &JobKey) -> Option<&Arc<Job>>;
+    /// All nodes, in a fixed order.
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>>;
+    /// A node.
+    fn node(&self, id: &NodeId) -> Option<&Arc<Node>>;
+    /// The allocations of a job, those that are over included.
+    fn allocs_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Allocation>>;
+    /// The allocations of a node, those that are over included.
+    fn allocs_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Allocation>>;
+    /// An allocation.
+    fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>>;
+    /// A volume.
+    fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>>;
+    /// The claims of a volume.
+    fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>>;
+    /// The claims on a node.
+    fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>>;
+    /// A plugin.
+    fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>>;
+    /// The evaluations of a job.
+    fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
+}
+
+impl View for Root {
+    fn index(&self) -> u64 {
+        Root::index(self)
+    }
+    fn job(&self, key: &JobKey) -> Option<&Arc<Job>> {
+        Root::job(self, key)
+    }
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        Root::nodes(self)
+    }
+    fn node(&self, id: &NodeId) -> Option<&Arc<Node>> {
+        Root::node(self, id)
+    }
+    fn allocs_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Allocation>> {
+        Root::allocs_by_job(self, key)
+    }
+    fn allocs_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
+        Root::allocs_by_node(self, id)
+    }
+    fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>> {
+        Root::alloc(self, id)
+    }
+    fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>> {
+        Root::volume(self, key)
+    }
+    fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>> {
+        Root::claims_of(self, key)
+    }
+    fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
+        Root::claims_by_node(self, id)
+    }
+    fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
+        Root::plugin(self, id)
+    }
+    fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
+        Root::evals_by_job(self, key)
+    }
+}
+
+impl<T: View> View for Arc<T> {
+    fn index(&self) -> u64 {
+        T::index(self)
+    }
+    fn job(&self, key: &JobKey) -> Option<&Arc<Job>> {
+        T::job(self, key)
+    }
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        T::nodes(self)
+    }
+    fn node(&self, id: &NodeId) -> Option<&Arc<Node>> {
+        T::node(self, id)
+    }
+    fn allocs_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Allocation>> {
+        T::allocs_by_job(self, key)
+    }
+    fn allocs_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
+        T::allocs_by_node(self, id)
+    }
+    fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>> {
+        T::alloc(self, id)
+    }
+    fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>> {
+        T::volume(self, key)
+    }
+    fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>> {
+        T::claims_of(self, key)
+    }
+    fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
+        T::claims_by_node(self, id)
+    }
+    fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
+        T::plugin(self, id)
+    }
+    fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
+        T::evals_by_job(self, key)
+    }
+}

@@ -1,0 +1,9 @@
+//! The scheduler over small clusters: what it decides, and what always holds.
+
+mod explanations;
+mod jobs;
+mod placing;
+mod properties;
+mod state;
+mod volumes;
+mod world;

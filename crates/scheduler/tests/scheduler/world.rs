@@ -1,0 +1,343 @@
+//! A cluster in memory: answers the scheduler's questions and applies its decisions.
+
+use caravan_scheduler::{Params, View, schedule};
+use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
+use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
+use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup, VolumeRequest};
+use caravan_types::node::{DriverInfo, Node, NodeStatus};
+use caravan_types::plan::Decision;
+use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin};
+use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Claim, ClaimPhase, Volume};
+use caravan_types::{AllocId, EvalId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    pub index: u64,
+    pub jobs: BTreeMap<JobKey, Arc<Job>>,
+    pub nodes: BTreeMap<NodeId, Arc<Node>>,
+    pub allocs: BTreeMap<AllocId, Arc<Allocation>>,
+    pub volumes: BTreeMap<VolumeKey, Arc<Volume>>,
+    pub claims: Vec<Arc<Claim>>,
+    pub plugins: BTreeMap<PluginId, Arc<Plugin>>,
+    pub evals: BTreeMap<EvalId, Arc<Evaluation>>,
+}
+
+impl View for World {
+    fn index(&self) -> u64 {
+        self.index
+    }
+    fn job(&self, key: &JobKey) -> Option<&Arc<Job>> {
+        self.jobs.get(key)
+    }
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+    fn node(&self, id: &NodeId) -> Option<&Arc<Node>> {
+        self.nodes.get(id)
+    }
+    fn allocs_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.allocs.values().filter(move |a| a.job_key() == *key)
+    }
+    fn allocs_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.allocs.values().filter(move |a| a.node_id == *id)
+    }
+    fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>> {
+        self.allocs.get(id)
+    }
+    fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>> {
+        self.volumes.get(key)
+    }
+    fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>> {
+        self.claims.iter().filter(move |c| c.id.volume == *key)
+    }
+    fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
+        self.claims.iter().filter(move |c| c.node_id == *id)
+    }
+    fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
+        self.plugins.get(id)
+    }
+    fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
+        self.evals.values().filter(move |e| e.job_key() == *key)
+    }
+}
+
+/// A node with 4000 MHz, 4000 MB, the driver raw_exec and the address 10.0.0.1.
+pub fn node(id: &str) -> Node {
+    let mut node = Node {
+        id: id.into(),
+        name: format!("host-{id}"),
+        datacenter: "dc1".into(),
+        node_pool: "default".into(),
+        node_class: "small".into(),
+        computed_class: "v1:1".into(),
+        status: NodeStatus::Ready,
+        ..Node::default()
+    };
+    node.attributes.insert("kernel.name".into(), "linux".into());
+    node.attributes.insert("unique.network.ip-address".into(), "10.0.0.1".into());
+    node.node_resources.cpu.cpu_shares = 4000;
+    node.node_resources.cpu.total_cpu_cores = 4;
+    node.node_resources.cpu.reservable_cpu_cores = vec![0, 1, 2, 3];
+    node.node_resources.memory.memory_mb = 4000;
+    node.node_resources.disk.disk_mb = 10_000;
+    node.node_resources.min_dynamic_port = 20_000;
+    node.node_resources.max_dynamic_port = 20_009;
+    let driver = DriverInfo { detected: true, healthy: true, ..DriverInfo::default() };
+    node.drivers.insert("raw_exec".into(), driver);
+    node
+}
+
+/// A job of one group `g` with one task of 500 MHz and 256 MB.
+pub fn job(id: &str, kind: JobType, count: u32) -> Job {
+    let mut task = Task { name: "t".into(), driver: "raw_exec".into(), ..Task::default() };
+    task.resources.cpu = 500;
+    task.resources.memory_mb = 256;
+    let group = TaskGroup {
+        name: "g".into(),
+        count,
+        tasks: vec![task],
+        ephemeral_disk: Some(EphemeralDisk { size_mb: 300, ..EphemeralDisk::default() }),
+        ..TaskGroup::default()
+    };
+    Job {
+        id: id.into(),
+        name: id.into(),
+        namespace: "default".into(),
+        kind,
+        priority: 50,
+        datacenters: vec!["dc1".into()],
+        node_pool: "default".into(),
+        task_groups: vec![group],
+        ..Job::default()
+    }
+}
+
+pub fn volume(id: &str, mode: AccessMode) -> Volume {
+    Volume {
+        namespace: "default".into(),
+        id: id.into(),
+        external_id: format!("ext-{id}"),
+        plugin_id: "p".into(),
+        requested_capabilities: vec![Capability {
+            attachment_mode: AttachmentMode::FileSystem,
+            access_mode: mode,
+        }],
+        ..Volume::default()
+    }
+}
+
+/// Lets the job's group use a volume under the alias `data`.
+pub fn with_volume(mut job: Job, source: &str, mode: AccessMode) -> Job {
+    let request = VolumeRequest {
+        name: "data".into(),
+        source: source.into(),
+        access_mode: mode,
+        attachment_mode: AttachmentMode::FileSystem,
+        ..VolumeRequest::default()
+    };
+    job.task_groups[0].volumes.insert("data".into(), request);
+    job
+}
+
+impl World {
+    pub fn with_nodes(ids: &[&str]) -> Self {
+        let mut world = Self::default();
+        for id in ids {
+            world.set_node(node(id));
+        }
+        world
+    }
+
+    pub fn set_node(&mut self, node: Node) {
+        self.index += 1;
+        self.nodes.insert(node.id.clone(), Arc::new(node));
+    }
+
+    pub fn change_node(&mut self, id: &str, change: impl FnOnce(&mut Node)) {
+        let mut node = Node::clone(&self.nodes[id]);
+        change(&mut node);
+        self.set_node(node);
+    }
+
+    pub fn set_volume(&mut self, volume: Volume) {
+        self.index += 1;
+        self.volumes.insert(volume.key(), Arc::new(volume));
+    }
+
+    /// A healthy plugin `p` on all nodes, controller included.
+    pub fn install_plugin(&mut self, max_volumes: i64) {
+        let mut plugin = Plugin { id: "p".into(), controller_required: true, ..Plugin::default() };
+        let ids: Vec<NodeId> = self.nodes.keys().cloned().collect();
+        for id in ids {
+            let info = CsiInfo {
+                plugin_id: "p".into(),
+                healthy: true,
+                requires_controller_plugin: true,
+                node_info: Some(CsiNodeInfo {
+                    id: format!("csi-{id}"),
+                    max_volumes,
+                    ..CsiNodeInfo::default()
+                }),
+                ..CsiInfo::default()
+            };
+            let controller = CsiInfo {
+                controller_info: Some(CsiControllerInfo {
+                    supports_attach_detach: true,
+                    ..CsiControllerInfo::default()
+                }),
+                node_info: None,
+                ..info.clone()
+            };
+            plugin.nodes.insert(id.clone(), info.clone());
+            plugin.controllers.insert(id.clone(), controller);
+            self.change_node(id.as_str(), |node| drop(node.csi_node_plugins.insert("p".into(), info)));
+        }
+        self.plugins.insert("p".into(), Arc::new(plugin));
+    }
+
+    /// Registers a job; a changed specification gets the next version.
+    pub fn register(&mut self, mut job: Job) {
+        self.index += 1;
+        let old = self.jobs.get(&job.key());
+        job.create_index = old.map_or(self.index, |j| j.create_index);
+        job.version = old.map_or(0, |j| j.version + 1);
+        job.job_modify_index = self.index;
+        self.jobs.insert(job.key(), Arc::new(job));
+    }
+
+    pub fn eval(&mut self, job: &str, trigger: Trigger) -> Evaluation {
+        self.index += 1;
+        Evaluation {
+            id: format!("eval-{}", self.index).into(),
+            namespace: "default".into(),
+            job_id: job.into(),
+            priority: 50,
+            triggered_by: trigger,
+            ..Evaluation::default()
+        }
+    }
+
+    /// Evaluates a job and applies what comes of it.
+    pub fn run(&mut self, job: &str) -> Decision {
+        self.run_seeded(job, 1)
+    }
+
+    pub fn run_seeded(&mut self, job: &str, seed: u64) -> Decision {
+        let eval = self.eval(job, Trigger::JobRegister);
+        self.decide(&eval, seed)
+    }
+
+    pub fn decide(&mut self, eval: &Evaluation, seed: u64) -> Decision {
+        let decision = schedule(self, eval, &Params { now: NOW, seed });
+        self.apply(&decision);
+        decision
+    }
+
+    pub fn apply(&mut self, decision: &Decision) {
+        self.index += 1;
+        let plan = &decision.plan;
+        for alloc in plan.placements.values().flatten() {
+            let mut alloc = alloc.clone();
+            alloc.job.clone_from(&plan.job);
+            if alloc.create_index == 0 {
+                alloc.create_index = self.index;
+            }
+            if let Some(old) = self.allocs.get(&alloc.previous_allocation) {
+                let mut old = Allocation::clone(old);
+                old.next_allocation = alloc.id.clone();
+                self.allocs.insert(old.id.clone(), Arc::new(old));
+            }
+            self.allocs.insert(alloc.id.clone(), Arc::new(alloc));
+        }
+        for stop in plan.stops.values().flatten() {
+            self.change_alloc(&stop.alloc_id, |alloc| {
+                alloc.desired_status = DesiredStatus::Stop;
+                alloc.desired_description.clone_from(&stop.description);
+                if let Some(status) = stop.client_status {
+                    alloc.client_status = status;
+                }
+            });
+        }
+        self.claims.extend(plan.claims.iter().cloned().map(Arc::new));
+        for eval in decision.follow_ups.iter().chain([&decision.eval]) {
+            self.evals.insert(eval.id.clone(), Arc::new(eval.clone()));
+        }
+    }
+
+    pub fn change_alloc(&mut self, id: &AllocId, change: impl FnOnce(&mut Allocation)) {
+        let mut alloc = Allocation::clone(&self.allocs[id]);
+        change(&mut alloc);
+        self.allocs.insert(id.clone(), Arc::new(alloc));
+    }
+
+    /// The newest allocation of a name.
+    pub fn alloc_named(&self, name: &str) -> Arc<Allocation> {
+        let of_name = self.allocs.values().filter(|a| a.name == name);
+        Arc::clone(of_name.max_by_key(|a| a.create_index).expect("there is one"))
+    }
+
+    pub fn client(&mut self, name: &str, status: ClientStatus) {
+        let id = self.alloc_named(name).id.clone();
+        self.change_alloc(&id, |alloc| alloc.client_status = status);
+    }
+
+    /// All allocations that were told to stop are over, their claims released.
+    pub fn settle(&mut self) {
+        let stopping: Vec<AllocId> =
+            self.allocs.values().filter(|a| a.server_terminal()).map(|a| a.id.clone()).collect();
+        for id in stopping {
+            self.change_alloc(&id, |alloc| {
+                if !alloc.client_terminal() {
+                    alloc.client_status = ClientStatus::Complete;
+                }
+            });
+        }
+        let allocs = &self.allocs;
+        for claim in &mut self.claims {
+            if allocs.get(&claim.id.alloc).is_none_or(|a| a.client_terminal()) {
+                *claim = Arc::new(Claim { phase: ClaimPhase::Gone, ..Claim::clone(claim) });
+            }
+        }
+    }
+
+    /// Names and nodes of what runs or is to run.
+    pub fn running(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .allocs
+            .values()
+            .filter(|a| !a.terminal())
+            .map(|a| format!("{} on {}", a.name, a.node_id))
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub fn blocked(&self) -> Vec<&Arc<Evaluation>> {
+        self.evals.values().filter(|e| e.status == EvalStatus::Blocked).collect()
+    }
+}
+
+/// Names of what a decision places.
+pub fn placed(decision: &Decision) -> Vec<String> {
+    let mut names: Vec<String> =
+        decision.plan.placements.values().flatten().map(|a| format!("{} on {}", a.name, a.node_id)).collect();
+    names.sort();
+    names
+}
+
+/// What a decision stops, with the reasons.
+pub fn stopped(world: &World, decision: &Decision) -> Vec<String> {
+    let mut names: Vec<String> = decision
+        .plan
+        .stops
+        .values()
+        .flatten()
+        .map(|s| format!("{}: {}", world.allocs[&s.alloc_id].name, s.description))
+        .collect();
+    names.sort();
+    names
+}

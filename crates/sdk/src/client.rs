@@ -1,0 +1,198 @@
+//! The client itself: one request, its answer, its failure.
+
+use crate::config::{Address, Config, Token};
+use crate::error::Error;
+use crate::query::{Meta, QueryOptions, Response};
+use crate::transport::{self, Pool};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::sync::Arc;
+
+/// A client of one agent. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    pool: Pool,
+}
+
+impl Client {
+    /// A client with these settings. Nothing is sent before the first call.
+    pub fn new(config: Config) -> Self {
+        let pool = transport::pool(config.address.clone());
+        Self { inner: Arc::new(Inner { config, pool }) }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The agent's address.
+    pub fn address(&self) -> &Address {
+        &self.inner.config.address
+    }
+
+    /// The namespace of calls that name none.
+    pub fn namespace(&self) -> &str {
+        self.inner.config.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Reads a route. `path` begins with `/v1/` and is escaped.
+    ///
+    /// An empty body reads as `null`, so that `Option` tells "none".
+    ///
+    /// # Errors
+    /// [`Error::Status`] for anything but a 2xx, else what broke on the way.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<T>, Error> {
+        self.call(Method::GET, path, query, &[], Bytes::new()).await
+    }
+
+    /// Writes to a route.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn put<B: Serialize + ?Sized, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &QueryOptions,
+        body: &B,
+    ) -> Result<Response<T>, Error> {
+        let body =
+            serde_json::to_vec(body).map_err(|source| Error::Encode { path: path.to_owned(), source })?;
+        self.call(Method::PUT, path, query, &[], body.into()).await
+    }
+
+    /// Deletes at a route.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn delete<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<T>, Error> {
+        self.call(Method::DELETE, path, query, &[], Bytes::new()).await
+    }
+
+    /// Sends a request with headers of its own and reads the answer.
+    pub(crate) async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: &QueryOptions,
+        headers: &[(&str, Token)],
+        body: Bytes,
+    ) -> Result<Response<T>, Error> {
+        let answer = self.send(method, path, query, headers, body).await?;
+        let meta = Meta::read(answer.headers());
+        let body = self.collect(path, answer.into_body()).await?;
+        let text: &[u8] = if body.iter().all(u8::is_ascii_whitespace) { b"null" } else { &body };
+        let value =
+            serde_json::from_slice(text).map_err(|source| Error::Decode { path: path.to_owned(), source })?;
+        Ok(Response { value, meta })
+    }
+
+    /// Sends a request and returns the answer with its body still to be read.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: &QueryOptions,
+        headers: &[(&str, Token)],
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, Error> {
+        let request = self.request(method, path, query, headers, body)?;
+        let answer = self.inner.pool.request(request).await.map_err(|source| self.failed(source))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let code = answer.status().as_u16();
+        let body = self.collect(path, answer.into_body()).await?;
+        Err(Error::Status { code, body: String::from_utf8_lossy(&body).trim_end().to_owned() })
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: &QueryOptions,
+        headers: &[(&str, Token)],
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Error> {
+        let config = &self.inner.config;
+        let authority = match &config.address {
+            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Address::Tcp { host, port } => format!("{host}:{port}"),
+            Address::Unix(_) => "localhost".to_owned(),
+        };
+        let query = query.encode(config.region.as_deref(), config.namespace.as_deref());
+        let separator = if query.is_empty() { "" } else { "?" };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{authority}{path}{separator}{query}"))
+            .header(HOST, authority)
+            .header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")));
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &config.token {
+            request = request.header("X-Nomad-Token", token.expose());
+        }
+        if let Some(auth) = &config.http_auth {
+            request = request.header(AUTHORIZATION, format!("Basic {}", BASE64.encode(auth.expose())));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, value.expose());
+        }
+        request.body(Full::new(body)).map_err(|source| Error::Request { path: path.to_owned(), source })
+    }
+
+    async fn collect(&self, path: &str, body: Incoming) -> Result<Bytes, Error> {
+        match body.collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(source) => Err(self.broken(path, source)),
+        }
+    }
+
+    pub(crate) fn broken(&self, path: &str, source: hyper::Error) -> Error {
+        Error::Broken { address: self.address().clone(), path: path.to_owned(), source }
+    }
+
+    fn failed(&self, source: hyper_util::client::legacy::Error) -> Error {
+        let address = self.address().clone();
+        let io = io_error(&source);
+        let absent = io
+            .is_some_and(|e| matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound));
+        if source.is_connect() && absent {
+            return Error::NoAgent { address, source };
+        }
+        let reason = io.map_or_else(|| deepest(&source), ToString::to_string);
+        Error::Unreachable { address, reason, source }
+    }
+}
+
+/// The kernel's word inside a chain of causes.
+fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    std::iter::successors(Some(error), |e| e.source()).find_map(|e| e.downcast_ref())
+}
+
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |e| e.source()).last().map_or_else(String::new, ToString::to_string)
+}

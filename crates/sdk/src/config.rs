@@ -1,0 +1,202 @@
+//! Where the agent is and who asks.
+
+use crate::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where an agent listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// Plain HTTP over TCP.
+    Tcp {
+        /// Name or address, without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// Plain HTTP over a unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Port of an agent when none is said.
+    pub const DEFAULT_PORT: u16 = 4646;
+}
+
+impl Default for Address {
+    fn default() -> Self {
+        Self::Tcp { host: "127.0.0.1".into(), port: Self::DEFAULT_PORT }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "http://[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "http://{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// Reads `http://host[:port]` or `unix:///path`; a path behind the port is ignored.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad = |reason| Error::Address { address: text.to_owned(), reason };
+        if let Some(path) = text.strip_prefix("unix://") {
+            return match path {
+                "" => Err(bad("the path of the socket is missing")),
+                path => Ok(Self::Unix(path.into())),
+            };
+        }
+        if text.starts_with("https://") {
+            return Err(bad("TLS is not supported yet"));
+        }
+        let rest = text
+            .strip_prefix("http://")
+            .ok_or_else(|| bad("it must start with http:// or unix://"))?
+            .split(['/', '?', '#'])
+            .next()
+            .unwrap_or_default();
+        let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        let (host, port) = match rest.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(|| bad("a bracket is not closed"))?;
+                (host, port.strip_prefix(':'))
+            }
+            None => match rest.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (rest, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(bad("the host is missing"));
+        }
+        let port = match port {
+            Some(port) => port.parse().map_err(|_| bad("the port is not a number from 0 to 65535"))?,
+            None => Self::DEFAULT_PORT,
+        };
+        Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+/// A secret that goes into a header. `Debug` hides it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Takes a secret into custody.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[REDACTED]")
+    }
+}
+
+/// How a [`crate::Client`] reaches its agent and what it says about itself.
+///
+/// Region, namespace and token go with every call unless a call says otherwise.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Config {
+    /// The agent.
+    pub address: Address,
+    /// Region; the agent's own when absent.
+    pub region: Option<String>,
+    /// Namespace; `default` when absent.
+    pub namespace: Option<String>,
+    /// ACL token.
+    pub token: Option<Token>,
+    /// `user:password` for a proxy in front of the agent.
+    pub http_auth: Option<Token>,
+}
+
+impl Config {
+    /// The settings of this process's environment: `CARAVAN_ADDR`, `CARAVAN_REGION`,
+    /// `CARAVAN_NAMESPACE`, `CARAVAN_TOKEN` and `CARAVAN_HTTP_AUTH`; where one is not set, the variable
+    /// with `NOMAD_` in its place counts (`http-api` section 7).
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::from_vars(|name| std::env::var(name).ok())
+    }
+
+    /// As [`Config::from_env`], with the variables looked up by a function.
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let get = |name: &str| {
+            ["CARAVAN", "NOMAD"]
+                .iter()
+                .find_map(|prefix| lookup(&format!("{prefix}_{name}")).filter(|value| !value.is_empty()))
+        };
+        Ok(Self {
+            address: get("ADDR").map(|text| text.parse()).transpose()?.unwrap_or_default(),
+            region: get("REGION"),
+            namespace: get("NAMESPACE"),
+            token: get("TOKEN").map(Token::new),
+            http_auth: get("HTTP_AUTH").map(Token::new),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown() {
+        for (text, shown) in [
+            ("http://127.0.0.1:4646", "http://127.0.0.1:4646"),
+            ("http://box", "http://box:4646"),
+            ("http://[::1]:80/x", "http://[::1]:80"),
+            ("unix:///run/api.sock", "unix:///run/api.sock"),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn bad_addresses_are_told_in_a_sentence() {
+        for (text, part) in [
+            ("not a url", "must start with"),
+            ("https://x", "TLS"),
+            ("http://:1", "host"),
+            ("http://x:99999", "port"),
+            ("unix://", "path"),
+            ("http://[::1", "bracket"),
+        ] {
+            let message = text.parse::<Address>().unwrap_err().to_string();
+            assert!(message.contains(part) && message.contains(text), "{message}");
+        }
+    }
+
+    #[test]
+    fn own_variables_win_over_the_older_names() {
+        let vars = |name: &str| match name {
+            "CARAVAN_ADDR" => Some("http://a:1".to_owned()),
+            "NOMAD_ADDR" => Some("http://b:2".to_owned()),
+            "NOMAD_REGION" => Some("mars".to_owned()),
+            "NOMAD_TOKEN" => Some("hunter2".to_owned()),
+            _ => None,
+        };
+        let config = Config::from_vars(vars).unwrap();
+        assert_eq!(config.address.to_string(), "http://a:1");
+        assert_eq!(config.region.as_deref(), Some("mars"));
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+}

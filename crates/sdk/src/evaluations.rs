@@ -1,0 +1,65 @@
+//! Evaluations and deployments (`http-api` section 3.2).
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::query::{QueryOptions, Response, path};
+use caravan_types::alloc::AllocListStub;
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+
+/// Routes of evaluations.
+#[derive(Clone, Copy, Debug)]
+pub struct Evaluations<'a>(&'a Client);
+
+/// Routes of deployments.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployments<'a>(&'a Client);
+
+impl Client {
+    /// Routes of evaluations.
+    pub fn evaluations(&self) -> Evaluations<'_> {
+        Evaluations(self)
+    }
+
+    /// Routes of deployments.
+    pub fn deployments(&self) -> Deployments<'_> {
+        Deployments(self)
+    }
+}
+
+/// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
+#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+impl Evaluations<'_> {
+    /// Lists evaluations.
+    pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<Evaluation>>, Error> {
+        self.0.get("/v1/evaluations", query).await
+    }
+
+    /// An evaluation, by its whole id. Parameter `related=true` fills `related_evals`.
+    pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Evaluation>, Error> {
+        self.0.get(&path("/v1/evaluation/{}", &[id]), query).await
+    }
+
+    /// Allocations that an evaluation made or changed.
+    pub async fn allocations(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<Vec<AllocListStub>>, Error> {
+        self.0.get(&path("/v1/evaluation/{}/allocations", &[id]), query).await
+    }
+}
+
+/// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
+#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+impl Deployments<'_> {
+    /// Lists deployments.
+    pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<Deployment>>, Error> {
+        self.0.get("/v1/deployments", query).await
+    }
+
+    /// A deployment, by its whole id.
+    pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Deployment>, Error> {
+        self.0.get(&path("/v1/deployment/{}", &[id]), query).await
+    }
+}

@@ -1,0 +1,114 @@
+//! Nodes (`http-api` section 3.3).
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::model::HostStats;
+use crate::query::{QueryOptions, Response, path};
+use caravan_types::alloc::Allocation;
+use caravan_types::id::EvalId;
+use caravan_types::node::{Eligibility, Node, NodeListStub};
+use caravan_types::ser::null_default;
+use caravan_types::time::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How a node is emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct DrainSpec {
+    /// Allowed time; negative = at once, 0 = no limit.
+    pub deadline: Nanos,
+    /// Leave system jobs.
+    pub ignore_system_jobs: bool,
+}
+
+/// Starts or ends a drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct DrainRequest {
+    /// How; none ends the drain.
+    pub drain_spec: Option<DrainSpec>,
+    /// Take allocations again when a drain is ended.
+    pub mark_eligible: bool,
+    /// Free pairs, kept with the drain.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
+}
+
+/// Answer to a change of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct NodeUpdateResponse {
+    /// Evaluations made.
+    #[serde(rename = "EvalIDs", deserialize_with = "null_default")]
+    pub eval_ids: Vec<EvalId>,
+    /// Their index.
+    pub eval_create_index: u64,
+    /// The node's.
+    pub node_modify_index: u64,
+}
+
+/// Routes of nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Nodes<'a>(&'a Client);
+
+impl Client {
+    /// Routes of nodes.
+    pub fn nodes(&self) -> Nodes<'_> {
+        Nodes(self)
+    }
+}
+
+/// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
+#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+impl Nodes<'_> {
+    /// Lists nodes.
+    pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<NodeListStub>>, Error> {
+        self.0.get("/v1/nodes", query).await
+    }
+
+    /// A node, by its whole id.
+    pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Node>, Error> {
+        self.0.get(&path("/v1/node/{}", &[id]), query).await
+    }
+
+    /// Allocations of a node.
+    pub async fn allocations(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<Vec<Allocation>>, Error> {
+        self.0.get(&path("/v1/node/{}/allocations", &[id]), query).await
+    }
+
+    /// What a node's machine uses; the node itself is asked.
+    pub async fn host_stats(&self, id: &str, query: &QueryOptions) -> Result<Response<HostStats>, Error> {
+        self.0.get("/v1/client/stats", &query.clone().param("node_id", id)).await
+    }
+
+    /// Whether the scheduler may place on a node.
+    pub async fn eligibility(
+        &self,
+        id: &str,
+        eligibility: Eligibility,
+        query: &QueryOptions,
+    ) -> Result<Response<NodeUpdateResponse>, Error> {
+        let body = serde_json::json!({"NodeID": id, "Eligibility": eligibility});
+        self.0.put(&path("/v1/node/{}/eligibility", &[id]), query, &body).await
+    }
+
+    /// Starts or ends a drain.
+    pub async fn drain(
+        &self,
+        id: &str,
+        request: &DrainRequest,
+        query: &QueryOptions,
+    ) -> Result<Response<NodeUpdateResponse>, Error> {
+        self.0.put(&path("/v1/node/{}/drain", &[id]), query, request).await
+    }
+
+    /// Forgets a node.
+    pub async fn purge(&self, id: &str, query: &QueryOptions) -> Result<Response<NodeUpdateResponse>, Error> {
+        self.0.put(&path("/v1/node/{}/purge", &[id]), query, &()).await
+    }
+}

@@ -1,0 +1,123 @@
+//! Tasks.
+
+use super::{Problems, affinities, carried, carried_all, constraints, networks, or_nanos};
+use crate::api;
+use crate::job as kept;
+use crate::job::{CsiPluginType, PropagationMode};
+
+impl Problems {
+    pub(super) fn task(&mut self, task: &api::Task) -> kept::Task {
+        self.within(format!("task {:?}", task.name), |p| kept::Task {
+            name: task.name.clone(),
+            driver: task.driver.clone(),
+            user: task.user.clone(),
+            config: task.config.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            env: task.env.clone().unwrap_or_default(),
+            services: carried_all(task.services.as_ref()),
+            vault: task.vault.as_ref().map(carried),
+            secrets: carried_all(task.secrets.as_ref()),
+            consul: task.consul.as_ref().map(carried),
+            templates: carried_all(task.templates.as_ref()),
+            constraints: constraints(task.constraints.as_ref()),
+            affinities: affinities(task.affinities.as_ref()),
+            resources: task.resources.as_ref().map(resources).unwrap_or_default(),
+            restart_policy: task.restart.as_ref().map(|r| p.restart(r)),
+            dispatch_payload: task.dispatch_payload.as_ref().map(carried),
+            lifecycle: task
+                .lifecycle
+                .as_ref()
+                .map(|l| kept::Lifecycle { hook: l.hook.clone(), sidecar: l.sidecar }),
+            meta: task.meta.clone().unwrap_or_default(),
+            kill_timeout: task.kill_timeout.unwrap_or_default(),
+            log_config: task.log_config.as_ref().map(|l| p.logs(l)).unwrap_or_default(),
+            artifacts: carried_all(task.artifacts.as_ref()),
+            leader: task.leader,
+            shutdown_delay: task.shutdown_delay,
+            volume_mounts: task.volume_mounts.iter().flatten().filter_map(|m| p.mount(m)).collect(),
+            scaling_policies: carried_all(task.scaling_policies.as_ref()),
+            kill_signal: task.kill_signal.clone(),
+            kind: task.kind.clone(),
+            csi_plugin_config: task.csi_plugin.as_ref().map(|c| p.csi_plugin(c)),
+            identity: task.identity.as_ref().map(carried),
+            identities: carried_all(task.identities.as_ref()),
+            actions: carried_all(task.actions.as_ref()),
+            schedule: task.schedule.as_ref().map(carried),
+        })
+    }
+
+    fn logs(&mut self, logs: &api::LogConfig) -> kept::LogConfig {
+        kept::LogConfig {
+            max_files: self.number("logs max_files", logs.max_files),
+            max_file_size_mb: self.number("logs max_file_size", logs.max_file_size_mb),
+            // `enabled` is the old name for the opposite.
+            disabled: logs.disabled.unwrap_or_default() || logs.enabled == Some(false),
+        }
+    }
+
+    /// A mount; one without a volume is dropped (storage.md 4.2).
+    fn mount(&mut self, mount: &api::VolumeMount) -> Option<kept::VolumeMount> {
+        let volume = mount.volume.clone()?;
+        let propagation_mode = match mount.propagation_mode.as_deref() {
+            None | Some("" | "private") => PropagationMode::Private,
+            Some("host-to-task") => PropagationMode::HostToTask,
+            Some("bidirectional") => PropagationMode::Bidirectional,
+            Some(other) => {
+                self.add(format!("volume mount has an invalid propagation mode: {other:?}"));
+                PropagationMode::default()
+            }
+        };
+        Some(kept::VolumeMount {
+            volume,
+            destination: mount.destination.clone().unwrap_or_default(),
+            read_only: mount.read_only.unwrap_or_default(),
+            propagation_mode,
+            selinux_label: mount.selinux_label.clone().unwrap_or_default(),
+        })
+    }
+
+    fn csi_plugin(&mut self, plugin: &api::CsiPlugin) -> kept::CsiPluginConfig {
+        let kind = match plugin.kind.as_str() {
+            "node" => CsiPluginType::Node,
+            "controller" => CsiPluginType::Controller,
+            "monolith" => CsiPluginType::Monolith,
+            other => {
+                self.add(format!(
+                    "CSIPluginConfig PluginType must be one of 'node', 'controller', or 'monolith', got: {other:?}"
+                ));
+                CsiPluginType::default()
+            }
+        };
+        kept::CsiPluginConfig {
+            id: plugin.id.as_str().into(),
+            kind,
+            mount_dir: plugin.mount_dir.clone(),
+            stage_publish_base_dir: plugin.stage_publish_base_dir.clone(),
+            health_timeout: or_nanos(plugin.health_timeout, 30),
+        }
+    }
+}
+
+fn resources(r: &api::Resources) -> kept::Resources {
+    kept::Resources {
+        cpu: r.cpu.unwrap_or_default(),
+        cores: r.cores.unwrap_or_default(),
+        memory_mb: r.memory_mb.unwrap_or_default(),
+        memory_max_mb: r.memory_max_mb.unwrap_or_default(),
+        disk_mb: r.disk_mb.unwrap_or_default(),
+        iops: r.iops.unwrap_or_default(),
+        networks: networks(r.networks.as_ref()),
+        devices: r
+            .devices
+            .iter()
+            .flatten()
+            .map(|d| kept::RequestedDevice {
+                name: d.name.clone(),
+                count: d.count.unwrap_or(1),
+                constraints: carried_all(d.constraints.as_ref()),
+                affinities: carried_all(d.affinities.as_ref()),
+            })
+            .collect(),
+        numa: r.numa.as_ref().map(carried),
+        secrets_mb: r.secrets_mb.unwrap_or_default(),
+    }
+}

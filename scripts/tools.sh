@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Checks for the tools that building (`build`), linting (`lint`) and testing (`test`) take. Installs what is
+# missing where it can (Debian packages as root, components of rustup, csi-sanity into .tools/bin); otherwise
+# names the line that installs it. Touches no network when nothing is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PATH:${HOME:-}/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
+
+csi_sanity_package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0
+
+say() { printf '%s\n' "$*" >&2; }
+die() {
+    say "tools: $1"
+    shift
+    for line in "$@"; do say "    $line"; done
+    exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+# at_least WANTED FOUND
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+# packages NAME... : installs Debian packages, or says how.
+packages() {
+    if [ "$(id -u)" -eq 0 ] && have apt-get; then
+        say "tools: installing $*"
+        if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2; then
+            apt-get update -q >&2
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
+        fi
+    else
+        die "missing packages, here by their names in Debian: $*" \
+            "sudo apt-get install --no-install-recommends $*"
+    fi
+}
+
+# need_packages COMMAND=PACKAGE... : installs the packages of all commands that are missing, at once.
+need_packages() {
+    local pair missing=()
+    for pair in "$@"; do
+        have "${pair%%=*}" || missing+=("${pair#*=}")
+    done
+    if [ "${#missing[@]}" -gt 0 ]; then packages "${missing[@]}"; fi
+}
+
+rust() {
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    if ! have cargo; then
+        die "cargo is missing; Rust $wanted or newer is needed:" \
+            "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+    fi
+    found=$(cargo --version | awk '{ print $2 }')
+    if ! at_least "$wanted" "$found"; then
+        die "cargo is $found, but Rust $wanted or newer is needed:" "rustup update stable"
+    fi
+}
+
+build() {
+    rust
+    need_packages cc=build-essential mount=mount losetup=mount mkfs.ext4=e2fsprogs mkfs.xfs=xfsprogs
+}
+
+lint() {
+    rust
+    local component
+    for component in rustfmt clippy; do
+        if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then
+            if have rustup; then
+                rustup component add "$component" >&2
+            else
+                die "cargo has no $component:" "rustup component add $component"
+            fi
+        fi
+    done
+}
+
+sanity() {
+    local installed=$PWD/.tools/bin/csi-sanity
+    if [ -x "${CSI_SANITY:-$installed}" ]; then return; fi
+    if [ "${CSI_SANITY:-$installed}" != "$installed" ]; then
+        die "CSI_SANITY names $CSI_SANITY, which is no program"
+    fi
+    need_packages go=golang-go
+    say "tools: installing csi-sanity into .tools/bin"
+    if ! GOBIN="$PWD/.tools/bin" GOTOOLCHAIN="${GOTOOLCHAIN:-auto}" go install "$csi_sanity_package" >&2; then
+        die "csi-sanity could not be built by $(go version); with Go 1.21 or newer (https://go.dev/dl) this does it:" \
+            "GOBIN=$PWD/.tools/bin go install $csi_sanity_package"
+    fi
+}
+
+tests() {
+    if [ "$(id -u)" -ne 0 ]; then
+        # shellcheck disable=SC2016 # $PATH is for the reader's shell
+        die "the tests start agents, which mount: run them as root, for example with" \
+            'sudo --preserve-env=HOME env "PATH=$PATH" make test'
+    fi
+    build
+    sanity
+}
+
+for what in "$@"; do
+    case $what in
+    build) build ;;
+    lint) lint ;;
+    test) tests ;;
+    *) die "no such set of tools: $what (build, lint, test)" ;;
+    esac
+done
