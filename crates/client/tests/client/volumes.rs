@@ -232,7 +232,7 @@ async fn no_task_starts_without_the_mount_that_was_made() {
     let volume = create(&agent, "data").await;
     agent.servers.grant(grant("c1", &volume));
     agent.servers.run(writer("c1", "raw_exec"));
-    writes(&agent, "c1").await;
+    agent.servers.status("c1", ClientStatus::Running).await;
     let table = caravan_sys::mountinfo::MountTable::read().unwrap();
     let csi = agent.dir.path().join("client/csi");
     let published =
