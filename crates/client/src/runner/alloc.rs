@@ -354,7 +354,7 @@ impl AllocRunner {
 
     /// Adds an event to a task.
     pub(super) fn emit(&self, task: &str, event: TaskEvent) {
-        tracing::info!(alloc = self.alloc().id.short(), task, event = event.kind, "{}", event.display());
+        tracing::info!(alloc = %self.id(), task, event = event.kind, says = event.display(), "task event");
         if let Some(written) = self.update(task, |record| record.state.push_event(event)) {
             written.later();
         }

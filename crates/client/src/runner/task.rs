@@ -137,7 +137,7 @@ impl TaskRunner {
                 Some(handle)
             }
             Err(why) => {
-                let words = format!("failed to restore task; will not run until server is contacted: {why}");
+                let words = format!("failed to restore task: {why}");
                 self.emit(self.event(event::FAILED_RESTORING).message(words));
                 self.update(|r| r.handle = None).await;
                 None
