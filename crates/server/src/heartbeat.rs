@@ -77,8 +77,10 @@ impl Heartbeats {
             .filter(|n| matches!(n.status, NodeStatus::Ready | NodeStatus::Initializing))
             .map(|n| n.id.clone())
             .collect();
+        let at = Instant::now() + self.config.failover;
         for node in nodes {
-            self.expect(node, self.config.failover);
+            // Some may have beaten before this task ran.
+            self.deadlines().entry(node).or_insert(at);
         }
         loop {
             let next = self.deadlines().values().min().copied();

@@ -242,3 +242,35 @@ pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Machine;
+    use caravan_consensus::{Config, Consensus, ServerId};
+    use caravan_state::Store;
+
+    #[tokio::test]
+    async fn what_was_missed_while_changes_were_missed_is_made_up_for() {
+        let store = Arc::new(Store::default());
+        let config = Config::memory(ServerId(1));
+        let (log, _service) = Consensus::start(config, Machine(store.clone())).await.unwrap();
+        let core = Core { store, log };
+        let broker = Broker::new(core.clone());
+        let blocked = Evaluation {
+            id: "e".into(),
+            namespace: "default".into(),
+            job_id: "j".into(),
+            status: EvalStatus::Blocked,
+            snapshot_index: 1,
+            ..Default::default()
+        };
+        // Twice: the second time the broker already knows of changes newer than what the scheduler saw.
+        for _ in 0..2 {
+            core.commit(Change::Evals { evals: vec![blocked.clone()] }).await.unwrap();
+            broker.resync().await;
+            assert_eq!(core.snapshot().eval(&blocked.id).unwrap().status, EvalStatus::Pending);
+        }
+        assert_eq!(broker.depth().blocked, 0);
+    }
+}

@@ -321,3 +321,48 @@ async fn a_forgotten_allocation_leaves_no_reason_behind() {
     cluster.phase(&id, ClaimPhase::Gone).await;
     until("no reason", || cluster.handle.claim_wait(&id).is_none().then_some(())).await;
 }
+
+#[tokio::test]
+async fn an_update_hands_the_volume_from_the_old_allocation_to_the_new() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let key = make::volume_key("data");
+    cluster.create(make::volume("data")).await.unwrap();
+    let mut job = make::writer("one", "data");
+    cluster.run_job(job.clone()).await;
+    let old = cluster.placed("one").await;
+    let claim = client.start(&old, &key).await;
+    job.task_groups[0].tasks[0].env.insert("COLOUR".into(), "red".into());
+    cluster.run_job(job).await;
+    until("the stop of the old one", || {
+        cluster.root().alloc(&old.id).filter(|a| a.server_terminal()).cloned()
+    })
+    .await;
+    cluster.blocked("one").await;
+    client.finish(&old, &claim).await;
+    let new = cluster.placed("one").await;
+    assert_ne!(new.id, old.id);
+    client.start(&new, &key).await;
+    assert_eq!(plugin.count(PUBLISH), 2);
+    plugin.assert_one_at_a_time();
+}
+
+#[tokio::test]
+async fn a_node_that_is_told_to_let_go_twice_is_not_confused() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let key = make::volume_key("data");
+    cluster.create(make::volume("data")).await.unwrap();
+    cluster.run_job(make::writer("one", "data")).await;
+    let alloc = cluster.placed("one").await;
+    let claim = client.start(&alloc, &key).await;
+    // A mount that is proven again, as after a restart of the client, is no news.
+    let index = cluster.claim(&claim.id).unwrap().modify_index;
+    client.prove(&claim, mounted()).await.unwrap();
+    assert_eq!(cluster.claim(&claim.id).unwrap().modify_index, index);
+    cluster.stop_job("one").await;
+    client.finish(&alloc, &claim).await;
+    client.prove(&claim, ClaimReportStep::Unpublished).await.unwrap();
+    cluster.phase(&claim.id, ClaimPhase::Gone).await;
+    assert_eq!(plugin.count(UNPUBLISH), 1);
+}

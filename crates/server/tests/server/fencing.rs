@@ -2,7 +2,8 @@
 
 use crate::make;
 use crate::plugin::{Plugin, UNPUBLISH};
-use crate::world::{Client, Cluster, Setup, claim_id};
+use crate::world::{Client, Cluster, Setup, claim_id, until};
+use caravan_types::Nanos;
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::node::NodeStatus;
 use caravan_types::volume::{Claim, ClaimPhase};
@@ -80,4 +81,42 @@ async fn a_node_that_comes_back_proves_its_state_itself() {
     let (_, grant) = a.obtain(&claim_id(&make::volume_key("data"), &second)).await;
     grant.unwrap();
     plugin.assert_one_at_a_time();
+}
+
+#[tokio::test]
+async fn a_fence_outlasts_a_restart_of_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut setup = Setup::dir(dir.path()).impatient();
+    setup.lease.ttl = Nanos::from_secs(4);
+    let Two { cluster, plugin, a, claim, .. } = two(setup.clone()).await;
+    let fencing = {
+        let _alive = a.stay_alive();
+        cluster.phase(&claim.id, ClaimPhase::Fencing).await
+    };
+    cluster.stop().await;
+    let cluster = setup.start().await;
+    let a = cluster.join(a.row, &plugin).await;
+    let _alive = a.stay_alive();
+    assert_eq!(plugin.count(UNPUBLISH), 0);
+    let gone = cluster.phase(&claim.id, ClaimPhase::Gone).await;
+    assert!(gone.modify_time >= fencing.fence_until);
+    let second = cluster.placed("two").await;
+    a.start(&second, &make::volume_key("data")).await;
+    assert_eq!(plugin.count(UNPUBLISH), 1);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_of_a_vanished_node_is_detached_by_hand_no_sooner() {
+    let mut setup = Setup::memory().impatient();
+    setup.lease.ttl = Nanos::from_secs(3600);
+    let Two { cluster, plugin, a, b, claim, .. } = two(setup).await;
+    let _alive = a.stay_alive();
+    cluster.phase(&claim.id, ClaimPhase::Fencing).await;
+    cluster.handle.detach_volume(&claim.id.volume, &b.row.id).await.unwrap();
+    cluster.quiet().await;
+    assert_eq!(cluster.claim(&claim.id).unwrap().phase, ClaimPhase::Fencing);
+    assert_eq!(plugin.count(UNPUBLISH), 0);
+    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(|r| r.contains("is not in contact")))
+        .await;
 }

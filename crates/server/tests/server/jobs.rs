@@ -5,7 +5,7 @@ use crate::world::{Setup, soon, until};
 use caravan_server::{JobSubmission, Kind};
 use caravan_types::Nanos;
 use caravan_types::alloc::{ClientStatus, DesiredStatus};
-use caravan_types::eval::EvalStatus;
+use caravan_types::eval::{EvalStatus, Trigger};
 use caravan_types::job::{JobStatus, JobType};
 use futures::StreamExt;
 
@@ -38,7 +38,7 @@ async fn a_job_runs_stops_and_is_forgotten() {
     cluster.handle.collect_garbage().await.unwrap();
     assert!(cluster.root().alloc(&alloc.id).is_none());
     let delta = soon("the removal", stream.next()).await.unwrap().unwrap();
-    assert_eq!(delta.removed, [alloc.id.clone()]);
+    assert_eq!(delta.removed, std::slice::from_ref(&alloc.id));
 }
 
 #[tokio::test]
@@ -179,4 +179,38 @@ async fn an_allocation_that_is_stopped_by_hand_is_replaced() {
     assert_ne!(cluster.placed("web").await.id, first.id);
     let error = cluster.handle.stop_alloc("nope".into()).await.unwrap_err();
     assert_eq!(error.kind, Kind::NotFound);
+}
+
+#[tokio::test]
+async fn a_failure_has_its_job_looked_at_once() {
+    let cluster = Setup::memory().start().await;
+    let client = cluster.plain("a").await;
+    cluster.run_job(make::job("web")).await;
+    let alloc = cluster.placed("web").await;
+    let looks = || {
+        let root = cluster.root();
+        root.evals_by_job(&make::job_key("web")).filter(|e| e.triggered_by == Trigger::AllocFailure).count()
+    };
+    client.status(&alloc, ClientStatus::Running).await;
+    assert_eq!(looks(), 0);
+    for _ in 0..2 {
+        client.status(&alloc, ClientStatus::Failed).await;
+        assert_eq!(looks(), 1);
+    }
+    // An end is final, whatever arrives late.
+    client.status(&alloc, ClientStatus::Running).await;
+    assert_eq!(cluster.root().alloc(&alloc.id).unwrap().client_status, ClientStatus::Failed);
+}
+
+#[tokio::test]
+async fn a_node_speaks_for_its_own_allocations_only() {
+    let cluster = Setup::memory().start().await;
+    let _a = cluster.plain("a").await;
+    cluster.run_job(make::job("web")).await;
+    let alloc = cluster.placed("web").await;
+    let b = cluster.plain("b").await;
+    cluster.quiet().await;
+    let before = cluster.root().index();
+    b.status(&alloc, ClientStatus::Failed).await;
+    assert_eq!(cluster.root().index(), before);
 }

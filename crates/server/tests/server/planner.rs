@@ -6,12 +6,11 @@ use crate::world::{Cluster, Setup};
 use caravan_types::job::Job;
 
 /// Registers both jobs at once and checks that one is placed and the other waits.
-async fn one_wins(cluster: &Cluster, jobs: [Job; 2]) {
-    let keys = [jobs[0].key(), jobs[1].key()];
-    let [one, two] = jobs;
-    let (one, two) = tokio::join!(cluster.run_job(one), cluster.run_job(two));
-    for eval in [one.eval_id, two.eval_id] {
-        cluster.eval_over(&eval).await;
+async fn one_wins(cluster: &Cluster, jobs: Vec<Job>) {
+    let keys: Vec<_> = jobs.iter().map(Job::key).collect();
+    let registered = futures::future::join_all(jobs.into_iter().map(|job| cluster.run_job(job))).await;
+    for job in registered {
+        cluster.eval_over(&job.eval_id).await;
     }
     cluster.quiet().await;
     let root = cluster.root();
@@ -29,7 +28,7 @@ async fn for_the_last_slot() {
     for _ in 0..5 {
         let cluster = Setup::memory().start().await;
         let _client = cluster.plain("a").await;
-        one_wins(&cluster, [make::big_job("one"), make::big_job("two")]).await;
+        one_wins(&cluster, vec![make::big_job("one"), make::big_job("two")]).await;
     }
 }
 
@@ -38,7 +37,7 @@ async fn for_a_port() {
     for _ in 0..5 {
         let cluster = Setup::memory().start().await;
         let _client = cluster.plain("a").await;
-        one_wins(&cluster, [make::port_job("one", 8080), make::port_job("two", 8080)]).await;
+        one_wins(&cluster, vec![make::port_job("one", 8080), make::port_job("two", 8080)]).await;
     }
 }
 
@@ -49,7 +48,7 @@ async fn for_a_claim() {
         let _a = cluster.join(make::storage_node("a", true), &plugin).await;
         let _b = cluster.join(make::storage_node("b", true), &plugin).await;
         cluster.create(make::volume("data")).await.unwrap();
-        one_wins(&cluster, [make::writer("one", "data"), make::writer("two", "data")]).await;
+        one_wins(&cluster, vec![make::writer("one", "data"), make::writer("two", "data")]).await;
         assert_eq!(cluster.root().claims_of(&make::volume_key("data")).count(), 1);
         plugin.assert_one_at_a_time();
     }

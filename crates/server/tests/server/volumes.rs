@@ -309,3 +309,36 @@ async fn detaching_needs_the_end_of_the_allocation() {
     assert_eq!(asked.len(), 1);
     assert_eq!(asked[0].claim, claim_id(&key, &alloc));
 }
+
+#[tokio::test]
+async fn a_registered_volume_is_deleted_by_its_id_and_never_made() {
+    let (cluster, plugin, _client) = storage().await;
+    let key = make::volume_key("old");
+    cluster.handle.register_volumes(&"default".into(), vec![make::volume("old")]).await.unwrap();
+    plugin.script(DELETE, [Reply::Fail(Code::NotFound, "there is none")]);
+    cluster.handle.delete_volume(&key, &Secrets::default()).await.unwrap();
+    assert!(cluster.root().volume(&key).is_none(), "what the plugin does not know is gone");
+    assert_eq!(plugin.calls(), ["ValidateVolumeCapabilities old", "DeleteVolume old"]);
+}
+
+#[tokio::test]
+async fn commands_of_one_volume_take_turns() {
+    let (cluster, plugin, _client) = storage().await;
+    let gate = plugin.hold(CREATE);
+    let bodies = || vec![make::volume("data")];
+    let handle = &cluster.handle;
+    let namespace = "default".into();
+    let both = futures::future::join(
+        handle.create_volumes(&namespace, bodies()),
+        handle.register_volumes(&namespace, bodies()),
+    );
+    let opener = async {
+        until("the call", || (plugin.count(CREATE) == 1).then_some(())).await;
+        gate.open();
+    };
+    let ((created, registered), ()) = Box::pin(futures::future::join(both, opener)).await;
+    created.unwrap();
+    registered.unwrap();
+    assert_eq!(plugin.calls(), ["CreateVolume data", "ValidateVolumeCapabilities data"]);
+    plugin.assert_one_at_a_time();
+}
