@@ -324,6 +324,7 @@ impl Agent {
         }
         poll("every allocation is removed", || self.handle.alloc_ids().is_empty()).await;
         let (_, dir) = self.end().await;
+        remove_cgroups(dir.path());
         let table = caravan_sys::mountinfo::MountTable::read().unwrap();
         for mount in table.under(dir.path()).rev() {
             let target = &mount.target;
@@ -333,6 +334,15 @@ impl Agent {
             );
             caravan_sys::mount::unmount(target, caravan_sys::mount::Unmount::Lazy).unwrap();
         }
+    }
+}
+
+/// Removes the control group that was the parent of a test's tasks.
+pub fn remove_cgroups(dir: &Path) {
+    let name = format!("caravan-test-{}", dir.file_name().unwrap().to_string_lossy());
+    if let Ok(Some(hierarchy)) = caravan_sys::cgroup::Hierarchy::detect() {
+        // A leftover is only untidy.
+        let _ = caravan_sys::cgroup::Cgroup::at(&hierarchy, Path::new(&name)).and_then(|g| g.remove());
     }
 }
 
