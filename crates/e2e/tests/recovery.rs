@@ -15,8 +15,8 @@ fn writer(id: &str) -> String {
     })
 }
 
-/// Pid of the process whose command line holds a word, with its start time.
-fn process_with(word: &str) -> Result<(u32, u64)> {
+/// Pid of the shell that an allocation runs, with its start time.
+pub(crate) fn process_with(word: &str) -> Result<(u32, u64)> {
     for entry in fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
         let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
