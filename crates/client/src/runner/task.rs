@@ -95,9 +95,6 @@ impl TaskRunner {
             // The last agent may have ended before its siblings heard of it.
             return self.alloc.died(&self.name);
         }
-        if record.state.events.is_empty() {
-            self.emit(self.event(event::RECEIVED));
-        }
         let mut next = match (record.over, self.recover(&record).await) {
             (Some(failed), _) => Next::Over { failed },
             (None, Some(handle)) => self.live(handle, record.stopping).await,

@@ -140,6 +140,18 @@ impl TestServers {
         self.wait(&format!("a report of {alloc}"), found).await;
     }
 
+    /// How often anything was said or asked so far.
+    pub fn count(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
+    /// Waits until so much was said, or the allocation runs.
+    pub async fn counted(&self, count: u64, alloc: &str) {
+        let id = AllocId::new(alloc);
+        let runs = |w: &World| w.updates.get(&id).is_some_and(|u| u.client_status == ClientStatus::Running);
+        self.wait("something happens", |w| (self.count() >= count || runs(w)).then_some(())).await;
+    }
+
     fn up(&self) -> Result<(), RpcError> {
         if self.world().down { Err(RpcError::new(Code::Unavailable, "no servers")) } else { Ok(()) }
     }
