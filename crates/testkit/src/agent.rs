@@ -23,13 +23,22 @@ pub struct AgentOptions {
     pub client: bool,
     /// RPC addresses of servers, for an agent without one.
     pub servers: Vec<String>,
+    /// Lines added to the block of the client.
+    pub client_extra: String,
     /// Lines added to the configuration file.
     pub extra: String,
 }
 
 impl Default for AgentOptions {
     fn default() -> Self {
-        Self { dev: false, server: true, client: true, servers: Vec::new(), extra: String::new() }
+        Self {
+            dev: false,
+            server: true,
+            client: true,
+            servers: Vec::new(),
+            client_extra: String::new(),
+            extra: String::new(),
+        }
     }
 }
 
@@ -89,7 +98,11 @@ impl Agent {
             if o.dev { String::new() } else { format!("data_dir = \"{}\"\n", self.data_dir().display()) };
         let client = if o.client {
             let servers: Vec<String> = o.servers.iter().map(|s| format!("\"{s}\"")).collect();
-            format!("client {{\n  enabled = true\n  servers = [{}]\n}}\n", servers.join(", "))
+            format!(
+                "client {{\n  enabled = true\n  servers = [{}]\n{}\n}}\n",
+                servers.join(", "),
+                o.client_extra
+            )
         } else {
             String::new()
         };

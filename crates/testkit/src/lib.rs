@@ -11,9 +11,9 @@ mod mounts;
 mod wait;
 
 pub use agent::{Agent, AgentOptions};
-pub use cli::{Output, program, use_program};
+pub use cli::{Output, program, test_plugin, use_program};
 pub use http::{Reply, request};
-pub use job::{Plugin, Writer, plugin_job, volume_spec, writer_job};
+pub use job::{ForeignPlugin, Plugin, Writer, foreign_plugin_job, plugin_job, volume_spec, writer_job};
 pub use mounts::{children, mounts_below, process_alive, start_time};
 pub use wait::{eventually, eventually_within};
 
