@@ -28,11 +28,11 @@ use tokio_util::task::TaskTracker;
 /// Runs an agent until a signal, or until a part of it fails for good.
 pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
     // Ports first: an agent that cannot listen must not touch any state.
-    let http = TcpListener::bind(settings.http).await.map_err(|source| AgentError::Bind {
-        what: "HTTP",
-        address: settings.http,
-        source,
-    })?;
+    let http = listen("HTTP", settings.http).await?;
+    let rpc = match &settings.server {
+        Some(_) => Some(listen("RPC", settings.rpc).await?),
+        None => None,
+    };
     data_dir(&settings.data_dir)?;
     let mut agent = Agent {
         settings: &settings,
@@ -43,7 +43,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
         servers: TaskTracker::new(),
         failed: tokio::sync::mpsc::channel(4),
     };
-    let result = agent.start(http).await;
+    let result = agent.start(http, rpc).await;
     if result.is_ok() {
         banner(&settings, agent.http_address);
     }
@@ -74,6 +74,10 @@ fn remove_temporary(dir: &Path) {
     }
 }
 
+async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
+    TcpListener::bind(address).await.map_err(|source| AgentError::Bind { what, address, source })
+}
+
 struct Agent<'a> {
     settings: &'a Settings,
     http_address: SocketAddr,
@@ -90,7 +94,7 @@ struct Parts {
 }
 
 impl Agent<'_> {
-    async fn start(&mut self, http: TcpListener) -> Result<Parts, AgentError> {
+    async fn start(&mut self, http: TcpListener, rpc: Option<TcpListener>) -> Result<Parts, AgentError> {
         let registry = ReverseRegistry::default();
         let server = match &self.settings.server {
             Some(server) => Some(self.start_server(server, registry.clone()).await?),
@@ -140,7 +144,7 @@ impl Agent<'_> {
             }
             client_service = Some(service);
         }
-        if let (Some(router), Some(server)) = (router, server) {
+        if let (Some(router), Some(server), Some(rpc)) = (router, server, rpc) {
             let identity = PeerIdentity::Server { name: self.settings.name.clone() };
             let router = router.merge(caravan_http::rpc(state.clone())).build();
             let options = ServerOptions {
@@ -148,7 +152,7 @@ impl Agent<'_> {
                 authenticator: Arc::new(KnownNodes { server, region: self.settings.region.clone() }),
                 ..ServerOptions::new(identity, router)
             };
-            let rpc = RpcServer::bind(self.settings.rpc, options).await?;
+            let rpc = RpcServer::on(rpc, options).map_err(AgentError::Runtime)?;
             self.servers.spawn(rpc.run(self.stop_server.clone()));
         }
         if let Some(service) = client_service {
@@ -204,8 +208,6 @@ impl Agent<'_> {
     fn client_config(&self, client: &ClientSettings) -> ClientConfig {
         let (settings, file) = (self.settings, &client.file);
         let defaults = ClientConfig::new(&settings.data_dir, &settings.name);
-        let port =
-            |given: Option<i64>, default: u16| given.and_then(|p| u16::try_from(p).ok()).unwrap_or(default);
         ClientConfig {
             state_dir: client.state_dir.clone(),
             alloc_dir: client.alloc_dir.clone(),
@@ -216,10 +218,7 @@ impl Agent<'_> {
             meta: client.meta.clone(),
             options: file.options.clone().unwrap_or_default(),
             reserved: crate::reserved::of(file),
-            dynamic_ports: (
-                port(file.min_dynamic_port, defaults.dynamic_ports.0),
-                port(file.max_dynamic_port, defaults.dynamic_ports.1),
-            ),
+            dynamic_ports: client.dynamic_ports,
             cpu_total_compute: file.cpu_total_compute.filter(|n| *n > 0),
             memory_total_mb: file.memory_total_mb.filter(|n| *n > 0),
             disk_total_mb: file.disk_total_mb.filter(|n| *n > 0),
