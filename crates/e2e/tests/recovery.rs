@@ -44,6 +44,7 @@ fn killed_with_a_plugin_and_two_consumers_running() -> Result<()> {
     let before = [process_with(&one)?, process_with(&two)?];
     let plugin = id_of(&agent.wait_alloc("hostpath", "running")?)?;
     let calls_before = csi_calls(&agent, &plugin)?;
+    ensure!(calls_before >= 3, "the plugin's log tells of the calls: one stage, two publishes");
     agent.kill_9()?;
     ensure!(before.iter().all(|(pid, _)| process_alive(*pid)), "tasks ended with the agent");
     agent.run()?;
