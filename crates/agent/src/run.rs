@@ -1,5 +1,6 @@
 //! One process: server, client, RPC and HTTP started in order, stopped in the opposite one.
 
+use crate::data_dir;
 use crate::drivers;
 use crate::error::{AgentError, chain};
 use crate::late::LateServers;
@@ -32,7 +33,8 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
         address: settings.http,
         source,
     })?;
-    data_dir(&settings.data_dir)?;
+    let fail = |source| AgentError::DataDir { path: settings.data_dir.clone(), source };
+    data_dir::make(&settings.data_dir, settings.dev).map_err(fail)?;
     let mut agent = Agent {
         settings: &settings,
         http_address: http.local_addr().map_err(AgentError::Runtime)?,
@@ -52,9 +54,8 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
     };
     agent.end().await;
     if settings.dev {
-        // Only what this very process made; mounts that are still busy keep theirs.
-        if let Err(error) = std::fs::remove_dir_all(&settings.data_dir) {
-            tracing::debug!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
+        if let Err(error) = data_dir::remove(&settings.data_dir) {
+            tracing::warn!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
         }
     }
     result
@@ -310,15 +311,6 @@ impl Authenticator for KnownNodes {
         };
         Box::pin(std::future::ready(verdict))
     }
-}
-
-fn data_dir(dir: &Path) -> Result<(), AgentError> {
-    let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
-    std::fs::create_dir_all(dir).map_err(fail)?;
-    // Others may pass through to allocation directories, as in the reference; what is private is below.
-    let probe = dir.join(".writable");
-    std::fs::write(&probe, b"").map_err(fail)?;
-    std::fs::remove_file(&probe).map_err(fail)
 }
 
 /// The server's own UUID, made at its first start.
