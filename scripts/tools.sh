@@ -95,6 +95,8 @@ tests() {
             'sudo --preserve-env=HOME env "PATH=$PATH" make test'
     fi
     build
+    # Hosts of tests are network namespaces, one of them behind NAT.
+    need_packages ip=iproute2 nft=nftables
     sanity
 }
 

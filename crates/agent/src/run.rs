@@ -131,7 +131,7 @@ impl Agent<'_> {
             let router = router.merge(caravan_http::rpc(state.clone())).build();
             let options = ServerOptions {
                 registry,
-                authenticator: Arc::new(KnownNodes(server)),
+                authenticator: Arc::new(KnownNodes { server, region: self.settings.region.clone() }),
                 ..ServerOptions::new(identity, router)
             };
             let rpc = RpcServer::bind(self.settings.rpc, options).await?;
@@ -279,9 +279,12 @@ impl Agent<'_> {
     }
 }
 
-/// Nodes prove who they are by the secret that they registered with first.
+/// Nodes of this region only, which prove who they are by the secret that they registered with first.
 #[derive(Debug)]
-struct KnownNodes(caravan_server::Handle);
+struct KnownNodes {
+    server: caravan_server::Handle,
+    region: String,
+}
 
 impl Authenticator for KnownNodes {
     fn authenticate<'a>(
@@ -290,8 +293,12 @@ impl Authenticator for KnownNodes {
         hello: &'a Hello,
     ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
         let verdict = match &hello.identity {
+            _ if hello.region != self.region => Err(RpcError::new(
+                Code::Permission,
+                format!("region {:?} is not served here: this server's is {:?}", hello.region, self.region),
+            )),
             PeerIdentity::Client { node_id, secret }
-                if self.0.is_node(&NodeId::new(node_id), secret.expose()) == Some(false) =>
+                if self.server.is_node(&NodeId::new(node_id), secret.expose()) == Some(false) =>
             {
                 Err(RpcError::new(Code::Permission, format!("node {node_id} is known by another secret")))
             }

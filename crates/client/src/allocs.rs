@@ -1,13 +1,15 @@
 //! The allocations on this node, made what the servers say.
 
 use crate::ClientError;
+use crate::clock::Backoff;
 use crate::runner::{AllocRunner, Context, Stage};
 use crate::state::TaskRecord;
 use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
 use caravan_types::wire::AllocDelta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 /// The runners. Clones share them.
@@ -15,13 +17,14 @@ use tokio_util::task::TaskTracker;
 pub(crate) struct Allocs {
     context: Arc<Context>,
     runners: Arc<Mutex<BTreeMap<AllocId, AllocRunner>>>,
+    removing: Arc<Mutex<BTreeSet<AllocId>>>,
     tasks: TaskTracker,
 }
 
 impl Allocs {
     /// None yet.
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, runners: Arc::default(), tasks: TaskTracker::new() }
+        Self { context, runners: Arc::default(), removing: Arc::default(), tasks: TaskTracker::new() }
     }
 
     /// Takes up an allocation that an earlier agent ran.
@@ -76,16 +79,22 @@ impl Allocs {
         }
     }
 
-    /// Ends and removes an allocation that the servers have forgotten.
+    /// Ends and removes an allocation that the servers have forgotten; tried until it is done.
     fn remove(&self, id: &AllocId) {
         let Some(runner) = self.lock().get(id).cloned() else { return };
+        if !self.removing.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone()) {
+            return;
+        }
         let this = self.clone();
         self.tasks.spawn(async move {
             let shutdown = this.context.shutdown.clone();
             let removing = async {
                 runner.stop(true);
                 runner.reached(Stage::Over).await;
-                this.destroy(&runner).await;
+                let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
+                while !this.destroy(&runner).await {
+                    tokio::time::sleep(backoff.delay()).await;
+                }
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -94,15 +103,19 @@ impl Allocs {
         });
     }
 
-    async fn destroy(&self, runner: &AllocRunner) {
+    /// Answers whether nothing of it is left.
+    async fn destroy(&self, runner: &AllocRunner) -> bool {
         let id = runner.id();
         match runner.destroy().await {
             Ok(()) => {
                 tracing::info!(alloc = %id, "allocation removed");
                 self.lock().remove(&id);
+                self.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                true
             }
             Err(error) => {
                 tracing::warn!(alloc = %id, error = crate::error::chain(&error), "allocation cannot be removed");
+                false
             }
         }
     }

@@ -16,6 +16,7 @@ use caravan_drivers::{Driver, ExecOutput, TaskId, Usage};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
 use caravan_sys::files::private_dir;
 use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
+use caravan_sys::mountinfo::MountTable;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach};
@@ -183,10 +184,19 @@ impl Service {
         tracker.wait().await;
         context.store.close();
         if context.config.dev {
-            for dir in shared.iter().rev() {
-                if let Err(error) = unmount(dir, Unmount::Lazy) {
-                    tracing::debug!(%error, "a directory of the development agent stays bound");
-                }
+            end_mounts(&context.config, &shared);
+        }
+    }
+}
+
+/// Ends what a development agent has left mounted: nothing of it lives on.
+fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
+    let Ok(table) = MountTable::read() else { return };
+    for dir in [&config.alloc_dir, &config.state_dir] {
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        for mount in table.under(&dir).rev().filter(|m| m.target != dir || shared.contains(&dir)) {
+            if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
+                tracing::debug!(%error, "a mount of the development agent stays");
             }
         }
     }

@@ -81,10 +81,15 @@ impl DriverManager {
             logged.insert(name.to_owned(), found.clone());
         }
         drop(logged);
+        let mut attributes = found.attributes;
+        // The node says "1" where the driver's own attributes say "true" (`http-api` section 5.4).
+        if let Some(own) = attributes.get_mut(&format!("driver.{name}")) {
+            "true".clone_into(own);
+        }
         self.node.put_driver(
             name,
             DriverInfo {
-                attributes: found.attributes,
+                attributes,
                 detected: found.state != Health::Undetected,
                 healthy: found.state == Health::Healthy,
                 health_description: found.description,

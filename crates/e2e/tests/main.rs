@@ -4,6 +4,7 @@
 mod basics;
 mod errors;
 mod examples;
+mod hosts;
 mod plugins;
 mod recovery;
 mod remote;

@@ -15,8 +15,8 @@ fn writer(id: &str) -> String {
     })
 }
 
-/// Pid of the process whose command line holds a word, with its start time.
-fn process_with(word: &str) -> Result<(u32, u64)> {
+/// Pid of the shell that an allocation runs, with its start time.
+pub(crate) fn process_with(word: &str) -> Result<(u32, u64)> {
     for entry in fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
         let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
@@ -44,6 +44,7 @@ fn killed_with_a_plugin_and_two_consumers_running() -> Result<()> {
     let before = [process_with(&one)?, process_with(&two)?];
     let plugin = id_of(&agent.wait_alloc("hostpath", "running")?)?;
     let calls_before = csi_calls(&agent, &plugin)?;
+    ensure!(calls_before >= 3, "the plugin's log tells of the calls: one stage, two publishes");
     agent.kill_9()?;
     ensure!(before.iter().all(|(pid, _)| process_alive(*pid)), "tasks ended with the agent");
     agent.run()?;

@@ -1,4 +1,4 @@
-//! One server, clients elsewhere: in network namespaces of their own, one of them behind NAT.
+//! One server, clients in processes of their own on the same machine.
 
 use crate::run_job;
 use anyhow::{Result, bail, ensure};

@@ -171,6 +171,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the size of the stack is the point")]
     fn deep_nesting_is_an_error_and_no_overflow() {
         let n = 5_000;
         let wrapped = |open: &str, close: &str| format!("x = {}1{}", open.repeat(n), close.repeat(n));

@@ -1,6 +1,8 @@
 //! Every recorded job file of `fixtures/jobspec`: valid ones give the recorded job, key for key and null for
 //! null; invalid ones are refused at the recorded place.
 
+#![expect(clippy::disallowed_methods, reason = "the cases are files")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -41,11 +41,14 @@ pub async fn serve(
     mut state: HttpState,
     cancel: CancellationToken,
 ) -> io::Result<()> {
-    state.stopping = cancel.child_token();
+    // Either the agent as a whole stops, or only its listening.
+    let stopping = state.stopping.child_token();
+    state.stopping = stopping.clone();
     let app = crate::router(state);
     let stop = cancel.clone().cancelled_owned();
     let late = async {
         cancel.cancelled().await;
+        stopping.cancel();
         tokio::time::sleep(PATIENCE).await;
     };
     let served = async {

@@ -61,8 +61,9 @@ impl Heartbeats {
     }
 
     fn expect(&self, node: NodeId, within: Duration) {
-        let fresh = self.deadlines().insert(node, Instant::now() + within).is_none();
-        if fresh {
+        let at = Instant::now() + within;
+        let sooner = self.deadlines().insert(node, at).is_none_or(|before| at < before);
+        if sooner {
             self.changed.notify_one();
         }
     }
@@ -76,8 +77,10 @@ impl Heartbeats {
             .filter(|n| matches!(n.status, NodeStatus::Ready | NodeStatus::Initializing))
             .map(|n| n.id.clone())
             .collect();
+        let at = Instant::now() + self.config.failover;
         for node in nodes {
-            self.expect(node, self.config.failover);
+            // Some may have beaten before this task ran.
+            self.deadlines().entry(node).or_insert(at);
         }
         loop {
             let next = self.deadlines().values().min().copied();
@@ -106,6 +109,10 @@ impl Heartbeats {
     }
 
     async fn mark_down(&self, node: NodeId) {
+        // It may have beaten since its time was up.
+        if self.deadlines().contains_key(&node) {
+            return;
+        }
         let (root, now) = (self.core.snapshot(), self.core.now());
         if root.node(&node).is_none_or(|n| n.status == NodeStatus::Down) {
             return;

@@ -84,7 +84,7 @@ impl Service {
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
         let (planner, planner_service) = Planner::new(core.clone());
-        let controllers = Controllers { nodes: registry.clone() };
+        let controllers = Controllers { nodes: registry.clone(), cut: CancellationToken::new() };
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
         let handle = Handle {
@@ -148,11 +148,13 @@ impl Service {
     }
 }
 
-/// Carries a command to its end although whoever asked may go away meanwhile.
+/// Carries a command to its end although whoever asked may go away meanwhile. The server's end waits
+/// for it.
 async fn to_the_end<T: Send + 'static>(
+    commands: &TaskTracker,
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
 ) -> Result<T, ServerError> {
-    match tokio::spawn(command).await {
+    match commands.spawn(command).await {
         Ok(result) => result,
         Err(error) => Err(ServerError::new(crate::Kind::Internal, format!("the command failed: {error}"))),
     }
@@ -315,7 +317,8 @@ impl Handle {
         volumes: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
         let (this, namespace) = (self.volumes.clone(), namespace.clone());
-        to_the_end(async move { this.register(&namespace, volumes).await }).await
+        to_the_end(&self.volumes.reconciler.commands, async move { this.register(&namespace, volumes).await })
+            .await
     }
 
     /// Makes volumes by their plugins and records them.
@@ -328,7 +331,8 @@ impl Handle {
         volumes: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
         let (this, namespace) = (self.volumes.clone(), namespace.clone());
-        to_the_end(async move { this.create(&namespace, volumes).await }).await
+        to_the_end(&self.volumes.reconciler.commands, async move { this.create(&namespace, volumes).await })
+            .await
     }
 
     /// Forgets a volume without asking its plugin.
@@ -337,7 +341,7 @@ impl Handle {
     /// If it does not exist or is in use.
     pub async fn deregister_volume(&self, key: &VolumeKey, force: bool) -> Result<u64, ServerError> {
         let (this, key) = (self.volumes.clone(), key.clone());
-        to_the_end(async move { this.deregister(&key, force).await }).await
+        to_the_end(&self.volumes.reconciler.commands, async move { this.deregister(&key, force).await }).await
     }
 
     /// Has the plugin destroy a volume, then forgets it. `secrets` go on top of the volume's own.
@@ -346,7 +350,7 @@ impl Handle {
     /// If it does not exist, is in use, or the plugin refuses.
     pub async fn delete_volume(&self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
         let (this, key, secrets) = (self.volumes.clone(), key.clone(), secrets.clone());
-        to_the_end(async move { this.delete(&key, &secrets).await }).await
+        to_the_end(&self.volumes.reconciler.commands, async move { this.delete(&key, &secrets).await }).await
     }
 
     /// Ends a volume's claims on a node whose allocations are over.
@@ -355,7 +359,7 @@ impl Handle {
     /// If there is nothing to detach or an allocation still runs with it.
     pub async fn detach_volume(&self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
         let (this, key, node) = (self.volumes.clone(), key.clone(), node.clone());
-        to_the_end(async move { this.detach(&key, &node).await }).await
+        to_the_end(&self.volumes.reconciler.commands, async move { this.detach(&key, &node).await }).await
     }
 
     /// Volumes as a plugin lists them, and the token of the next page.

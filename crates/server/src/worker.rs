@@ -85,11 +85,6 @@ impl Worker {
                 }
             }
         }
-        let failed = Evaluation {
-            status: EvalStatus::Failed,
-            status_description: format!("maximum attempts reached ({attempts})"),
-            ..(**eval).clone()
-        };
         let again = Evaluation {
             id: new_id().into(),
             status: EvalStatus::Blocked,
@@ -98,6 +93,12 @@ impl Worker {
             previous_eval: eval.id.clone(),
             snapshot_index: self.core.snapshot().index(),
             create_index: 0,
+            ..(**eval).clone()
+        };
+        let failed = Evaluation {
+            status: EvalStatus::Failed,
+            status_description: format!("maximum attempts reached ({attempts})"),
+            blocked_eval: again.id.clone(),
             ..(**eval).clone()
         };
         self.core.commit(Change::Evals { evals: vec![failed, again] }).await?;

@@ -1,14 +1,15 @@
 //! An agent as a process of its own, on ports and directories of its own.
 
 use crate::cli::{Output, program};
-use crate::http::{Reply, request};
+use crate::http::{Reply, request_over};
+use crate::net::Host;
 use crate::wait::eventually;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -23,10 +24,12 @@ pub struct AgentOptions {
     pub client: bool,
     /// RPC addresses of servers, for an agent without one.
     pub servers: Vec<String>,
-    /// Lines added to the block of the client.
-    pub client_extra: String,
-    /// Lines added to the configuration file.
+    /// A second configuration, merged over the first: HCL, or JSON if it begins with a brace.
     pub extra: String,
+    /// Further arguments.
+    pub args: Vec<String>,
+    /// Where it runs: this machine, on ports that are free, or a host of its own, on the usual ports.
+    pub host: Option<Host>,
 }
 
 impl Default for AgentOptions {
@@ -36,8 +39,9 @@ impl Default for AgentOptions {
             server: true,
             client: true,
             servers: Vec::new(),
-            client_extra: String::new(),
             extra: String::new(),
+            args: Vec::new(),
+            host: None,
         }
     }
 }
@@ -67,9 +71,23 @@ impl Agent {
     /// # Errors
     /// If it does not get there; the end of its log is in the text.
     pub fn with(options: AgentOptions) -> Result<Self> {
+        let mut agent = Self::launch(options)?;
+        agent.wait_ready()?;
+        Ok(agent)
+    }
+
+    /// Starts an agent and does not wait: for those that are not to get ready.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn launch(options: AgentOptions) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-test-").tempdir()?;
-        let mut agent = Self { options, child: None, dir, http_port: free_port()?, rpc_port: free_port()? };
-        agent.run()?;
+        let (http_port, rpc_port) = match options.host {
+            Some(_) => (4646, 4647),
+            None => (free_port()?, free_port()?),
+        };
+        let mut agent = Self { options, child: None, dir, http_port, rpc_port };
+        agent.spawn()?;
         Ok(agent)
     }
 
@@ -78,59 +96,109 @@ impl Agent {
     /// # Errors
     /// If it does not get ready.
     pub fn run(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.wait_ready()
+    }
+
+    fn spawn(&mut self) -> Result<()> {
         let config = self.dir.path().join("agent.hcl");
         fs::write(&config, self.config())?;
+        let more = self.dir.path().join("agent.d");
+        fs::create_dir_all(&more)?;
+        let kind = if self.options.extra.starts_with('{') { "json" } else { "hcl" };
+        fs::write(more.join(format!("extra.{kind}")), &self.options.extra)?;
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let mut command = Command::new(program());
         command.arg("agent");
         if self.options.dev {
             command.arg("-dev");
         }
-        command.arg("-config").arg(&config);
+        command.arg("-config").arg(&config).arg("-config").arg(&more).args(&self.options.args);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        self.child = Some(command.spawn().context("start the agent")?);
-        self.wait_ready().with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
+        let child = self.inside(|| command.spawn())?;
+        self.child = Some(child.context("start the agent")?);
+        Ok(())
+    }
+
+    /// Does something on the agent's host.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        match &self.options.host {
+            Some(host) => host.inside(work),
+            None => Ok(work()),
+        }
+    }
+
+    /// The address that it listens on.
+    fn ip(&self) -> String {
+        self.options.host.as_ref().map_or_else(|| "127.0.0.1".to_owned(), |h| h.address().to_string())
     }
 
     fn config(&self) -> String {
-        let o = &self.options;
+        let (o, ip) = (&self.options, self.ip());
         let data_dir =
             if o.dev { String::new() } else { format!("data_dir = \"{}\"\n", self.data_dir().display()) };
         let client = if o.client {
             let servers: Vec<String> = o.servers.iter().map(|s| format!("\"{s}\"")).collect();
-            format!(
-                "client {{\n  enabled = true\n  servers = [{}]\n{}\n}}\n",
-                servers.join(", "),
-                o.client_extra
-            )
+            format!("client {{\n  enabled = true\n  servers = [{}]\n}}\n", servers.join(", "))
         } else {
             String::new()
         };
         let server = if o.server { "server {\n  enabled = true\n  bootstrap_expect = 1\n}\n" } else { "" };
         let roles = if o.dev { String::new() } else { format!("{server}{client}") };
         format!(
-            "bind_addr = \"127.0.0.1\"\nlog_level = \"DEBUG\"\n{data_dir}ports {{\n  http = {}\n  rpc = {}\n}}\nadvertise {{\n  http = \"127.0.0.1\"\n  rpc = \"127.0.0.1\"\n}}\n{roles}plugin \"raw_exec\" {{\n  config {{\n    enabled = true\n  }}\n}}\n{}\n",
-            self.http_port, self.rpc_port, o.extra
+            "bind_addr = \"{ip}\"\nlog_level = \"DEBUG\"\n{data_dir}ports {{\n  http = {}\n  rpc = {}\n}}\nadvertise {{\n  http = \"{ip}\"\n  rpc = \"{ip}\"\n}}\n{roles}plugin \"raw_exec\" {{\n  config {{\n    enabled = true\n  }}\n}}\n",
+            self.http_port, self.rpc_port
         )
     }
 
-    fn wait_ready(&mut self) -> Result<()> {
+    /// Waits until the agent answers, and until its node is ready if it has one.
+    ///
+    /// # Errors
+    /// If it does not get there; the end of its log is in the text.
+    pub fn wait_ready(&mut self) -> Result<()> {
         let wants_node = self.options.client || self.options.dev;
-        let address = self.address();
-        eventually("the agent to be ready", || {
+        let ready = eventually("the agent to be ready", || {
             if let Some(status) = self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
                 bail!("the agent ended with {status}");
             }
-            request(&address, "GET", "/v1/agent/self", None)?.json()?;
+            self.get("/v1/agent/self")?;
             if wants_node {
                 let own = self.node_id()?;
-                let node = request(&address, "GET", &format!("/v1/node/{own}"), None)?.json()?;
+                let node = self.get(&format!("/v1/node/{own}"))?;
                 if node["Status"] != "ready" {
                     bail!("node is {}", node["Status"]);
                 }
             }
             Ok(())
+        });
+        ready.with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
+    }
+
+    /// Waits until the agent's log holds a text.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn wait_log(&self, text: &str) -> Result<()> {
+        eventually(&format!("{text:?} in the agent's log"), || {
+            if self.log().contains(text) { Ok(()) } else { bail!("--- log\n{}", self.log_tail()) }
         })
+    }
+
+    /// Waits until the agent ended by itself; answers its exit code.
+    ///
+    /// # Errors
+    /// If it does not, or by a signal.
+    pub fn wait_end(&mut self) -> Result<i32> {
+        let mut child = self.child.take().context("the agent was not started")?;
+        let ended = eventually("the agent to end", || {
+            child.try_wait()?.ok_or_else(|| anyhow!("still running"))?.code().context("ended by a signal")
+        });
+        if ended.is_err() {
+            // It may have ended meanwhile.
+            let _ = child.kill();
+            child.wait()?;
+        }
+        ended.with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
     }
 
     /// Id of the agent's own node.
@@ -146,14 +214,23 @@ impl Agent {
             .ok_or_else(|| anyhow!("the agent has no node yet"))
     }
 
-    /// `127.0.0.1:port` of the HTTP API.
+    /// `address:port` of the HTTP API.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.http_port)
+        format!("{}:{}", self.ip(), self.http_port)
     }
 
-    /// `127.0.0.1:port` of the agents' own transport.
+    /// `address:port` of the agents' own transport.
     pub fn rpc_address(&self) -> String {
-        format!("127.0.0.1:{}", self.rpc_port)
+        format!("{}:{}", self.ip(), self.rpc_port)
+    }
+
+    /// A connection to the HTTP API, from the agent's own host.
+    fn connect(&self) -> Result<TcpStream> {
+        let address: SocketAddr = self.address().parse()?;
+        match &self.options.host {
+            Some(host) => host.connect(address),
+            None => TcpStream::connect(address).with_context(|| format!("connect to {address}")),
+        }
     }
 
     /// Data directory.
@@ -206,16 +283,24 @@ impl Agent {
     /// # Errors
     /// If it does not.
     pub fn stop(&mut self) -> Result<()> {
+        self.stop_by(Signal::SIGINT)
+    }
+
+    /// Sends a signal and waits for the end.
+    ///
+    /// # Errors
+    /// If it does not come.
+    pub fn stop_by(&mut self, signal: Signal) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGINT)?;
-        let ended = eventually("the agent to end", || {
-            child.try_wait()?.ok_or_else(|| anyhow!("still running")).map(drop)
-        });
+        kill(Pid::from_raw(i32::try_from(child.id())?), signal)?;
+        let ended =
+            eventually("the agent to end", || child.try_wait()?.ok_or_else(|| anyhow!("still running")));
         if ended.is_err() {
             child.kill()?;
             child.wait()?;
         }
-        ended
+        let status = ended?;
+        if status.success() { Ok(()) } else { bail!("the agent ended with {status}\n{}", self.log_tail()) }
     }
 
     /// Runs a verb against this agent.
@@ -223,14 +308,14 @@ impl Agent {
     /// # Errors
     /// If the program cannot be run.
     pub fn caravan(&self, args: &[&str]) -> Result<Output> {
-        let output = Command::new(program())
+        let mut command = Command::new(program());
+        command
             .args(args)
             .env("CARAVAN_ADDR", format!("http://{}", self.address()))
             .env_remove("NOMAD_ADDR")
             .current_dir(crate::workspace(""))
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("run caravan {args:?}"))?;
+            .stdin(Stdio::null());
+        let output = self.inside(|| command.output())?.with_context(|| format!("run caravan {args:?}"))?;
         Ok(Output {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -243,7 +328,7 @@ impl Agent {
     /// # Errors
     /// If the answer is not 200 with JSON.
     pub fn get(&self, path: &str) -> Result<Value> {
-        request(&self.address(), "GET", path, None)?.json().with_context(|| format!("GET {path}"))
+        self.request("GET", path, None)?.json().with_context(|| format!("GET {path}"))
     }
 
     /// Any request.
@@ -251,7 +336,7 @@ impl Agent {
     /// # Errors
     /// If nobody answers.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
-        request(&self.address(), method, path, body)
+        request_over(self.connect()?, &self.address(), method, path, body)
     }
 
     /// Allocations of a job, newest first.

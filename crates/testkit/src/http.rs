@@ -42,7 +42,21 @@ impl Reply {
 /// # Errors
 /// If nobody answers at the address, or not in HTTP.
 pub fn request(address: &str, method: &str, path: &str, body: Option<&serde_json::Value>) -> Result<Reply> {
-    let mut stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
+    let stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
+    request_over(stream, address, method, path, body)
+}
+
+/// Makes one request on a connection that is there.
+///
+/// # Errors
+/// If nobody answers on it, or not in HTTP.
+pub fn request_over(
+    mut stream: TcpStream,
+    address: &str,
+    method: &str,
+    path: &str,
+    body: Option<&serde_json::Value>,
+) -> Result<Reply> {
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     let body = body.map(ToString::to_string).unwrap_or_default();
     write!(

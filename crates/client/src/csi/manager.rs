@@ -73,6 +73,11 @@ impl Manager {
         &self.inner.registry
     }
 
+    /// Watches for another instance, or another word of one.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.version.subscribe()
+    }
+
     /// Follows the registry until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut changes = self.inner.registry.changes();

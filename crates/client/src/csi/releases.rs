@@ -20,6 +20,9 @@ use std::time::Duration;
 /// How long one try of a release waits for its plugin; it wakes as soon as the plugin is there.
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
 
+/// Between two tries of a release, at least.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
 impl VolumeManager {
     /// Ends the use of a volume in the background. Answers at once; asking twice is one release.
     pub(crate) fn release(&self, claim: ClaimId) {
@@ -115,7 +118,9 @@ impl VolumeManager {
     async fn release_until_done(&self, claim: ClaimId) {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
         let mut tries = 0;
+        let mut plugins = self.inner.plugins.changes();
         loop {
+            plugins.borrow_and_update();
             let fault = tokio::select! {
                 () = self.inner.cancel.cancelled() => return,
                 result = self.release_once(&claim) => match result {
@@ -130,7 +135,12 @@ impl VolumeManager {
                 () = self.inner.cancel.cancelled() => return,
                 () = async {
                     self.inner.reports.failed(&claim, generation, fault.to_string(), tries).await;
-                    tokio::time::sleep(backoff.delay()).await;
+                    // Another plugin, or a better mood of this one, may do it at once; but never in a tight loop.
+                    tokio::time::sleep(SHORTEST_PAUSE).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff.delay()) => {}
+                        _ = plugins.changed() => {}
+                    }
                 } => {}
             }
         }

@@ -117,6 +117,12 @@ impl AllocRunner {
             state.tasks.iter_mut().filter_map(|(n, s)| s.inbox.take().map(|i| (n.clone(), i))).collect()
         };
         let shutdown = self.context().shutdown.clone();
+        for (name, _) in &inboxes {
+            // Before any hook has something to say.
+            if self.record(name).is_some_and(|r| r.state.events.is_empty()) {
+                self.emit(name, TaskEvent::new(event::RECEIVED, clock::now()));
+            }
+        }
         for (name, inbox) in inboxes {
             tasks.spawn(TaskRunner::new(self.clone(), name, inbox).run());
         }
@@ -354,7 +360,7 @@ impl AllocRunner {
 
     /// Adds an event to a task.
     pub(super) fn emit(&self, task: &str, event: TaskEvent) {
-        tracing::info!(alloc = self.alloc().id.short(), task, event = event.kind, "{}", event.display());
+        tracing::info!(alloc = %self.id(), task, event = event.kind, says = event.display(), "task event");
         if let Some(written) = self.update(task, |record| record.state.push_event(event)) {
             written.later();
         }

@@ -55,6 +55,12 @@ enum Seen {
     AgentEnds,
 }
 
+/// How an order to end a task was carried out.
+enum Ended {
+    With(Option<ExitResult>),
+    AgentEnds,
+}
+
 /// What to do next.
 enum Next {
     Again,
@@ -86,15 +92,14 @@ impl TaskRunner {
     pub(super) async fn run(mut self) {
         let record = self.record();
         if record.state.state == TaskRunState::Dead {
-            return;
+            // The last agent may have ended before its siblings heard of it.
+            return self.alloc.died(&self.name);
         }
-        if record.state.events.is_empty() {
-            self.emit(self.event(event::RECEIVED));
-        }
-        let mut next = match self.recover(&record).await {
-            Some(handle) => self.live(handle).await,
-            None if record.stopping => Next::Over { failed: record.state.failed },
-            None => Next::Again,
+        let mut next = match (record.over, self.recover(&record).await) {
+            (Some(failed), _) => Next::Over { failed },
+            (None, Some(handle)) => self.live(handle, record.stopping).await,
+            (None, None) if record.stopping => Next::Over { failed: record.state.failed },
+            (None, None) => Next::Again,
         };
         loop {
             match next {
@@ -129,7 +134,7 @@ impl TaskRunner {
                 Some(handle)
             }
             Err(why) => {
-                let words = format!("failed to restore task; will not run until server is contacted: {why}");
+                let words = format!("failed to restore task: {why}");
                 self.emit(self.event(event::FAILED_RESTORING).message(words));
                 self.update(|r| r.handle = None).await;
                 None
@@ -166,16 +171,16 @@ impl TaskRunner {
             Ok((handle, binds)) => {
                 self.binds = binds;
                 self.started(&handle).await;
-                self.live(handle).await
+                self.live(handle, false).await
             }
             Err(StartFault::Hook(why)) => {
-                self.emit(self.event(event::HOOK_FAILED).message(why));
-                self.decide(Cause::StartFailed { recoverable: true }).await
+                let event = self.event(event::HOOK_FAILED).message(why);
+                self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
             }
             Err(StartFault::Driver(error)) => {
                 let words = crate::error::chain(&error);
-                self.emit(self.event(event::DRIVER_FAILURE).detail("driver_error", words));
-                self.decide(Cause::StartFailed { recoverable: error.is_recoverable() }).await
+                let event = self.event(event::DRIVER_FAILURE).detail("driver_error", words);
+                self.decide(Cause::StartFailed { recoverable: error.is_recoverable() }, Some(event)).await
             }
         }
     }
@@ -207,37 +212,61 @@ impl TaskRunner {
         .await;
     }
 
-    /// Watches a running task until something has to be decided.
-    async fn live(&mut self, handle: TaskHandle) -> Next {
+    /// Watches a running task until something has to be decided. `stopping`: an earlier agent was ending it.
+    async fn live(&mut self, handle: TaskHandle, stopping: bool) -> Next {
         let id = handle.task_id.clone();
         let Some(plan) = Plan::make(&self.alloc, &self.name) else { return Next::Over { failed: true } };
-        match self.watch(&plan, &id).await {
-            Seen::AgentEnds => Next::AgentEnds,
+        let seen = if stopping { Seen::Killed } else { self.watch(&plan, &id).await };
+        let (exit, cause) = match seen {
+            Seen::AgentEnds => return Next::AgentEnds,
             Seen::Ended(exit) => {
-                self.terminated(&plan, &id, &exit).await;
-                self.decide(Cause::Exited { success: exit.is_success() }).await
+                let cause = Cause::Exited { success: exit.is_success() };
+                (Some(exit), Some(cause))
             }
-            Seen::Killed => {
-                if let Some(exit) = self.end(&plan, &id).await {
-                    self.terminated(&plan, &id, &exit).await;
-                }
-                self.emit(self.event(event::KILLED));
-                // Also when it failed before: the order to end it came from elsewhere.
-                Next::Over { failed: false }
-            }
+            Seen::Killed => match self.end(&plan, &id).await {
+                Ended::With(exit) => (exit, None),
+                Ended::AgentEnds => return Next::AgentEnds,
+            },
             Seen::Restart(reason) => {
                 self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
-                self.stop_for_restart(&plan, &id).await;
-                self.decide(Cause::Requested).await
+                (self.stop(&plan, &id).await, Some(Cause::Requested))
             }
             Seen::Unhealthy => {
                 if let Some(plugin) = &plan.plugin {
                     let reason = plugin.restart_reason();
                     self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
                 }
-                self.stop_for_restart(&plan, &id).await;
-                self.decide(Cause::Unhealthy).await
+                (self.stop(&plan, &id).await, Some(Cause::Unhealthy))
             }
+        };
+        if let Some(plugin) = &plan.plugin {
+            supervisor::set_health(plugin, self.alloc.context().plugins.registry(), false).await;
+        }
+        self.binds.undo();
+        let event = exit.as_ref().map(|exit| self.terminated(exit));
+        let next = match cause {
+            Some(cause) => self.settle(cause, event).await,
+            None => {
+                let killed = self.event(event::KILLED);
+                // Whatever it did before: the order to end it came from elsewhere.
+                self.update(|r| {
+                    r.handle = None;
+                    r.over = Some(false);
+                    for event in event.into_iter().chain([killed]) {
+                        r.state.push_event(event);
+                    }
+                })
+                .await;
+                Ok(Next::Over { failed: false })
+            }
+        };
+        // Only now that what follows is durable: until then a new agent must be able to ask how it ended.
+        if let Err(error) = plan.driver.destroy(&id, true).await {
+            tracing::debug!(task = %id, %error, "the driver keeps something of an ended task");
+        }
+        match next {
+            Ok(next) => next,
+            Err(delay) => self.pause(delay).await,
         }
     }
 
@@ -284,13 +313,13 @@ impl TaskRunner {
 
     /// Ends the task as ordered. A plugin waits until nothing is mounted through it any more, or another
     /// allocation of it has taken over.
-    async fn end(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
+    async fn end(&mut self, plan: &Plan, id: &TaskId) -> Ended {
         let task = plan.task();
         let timeout = self.kill_timeout(plan);
         if plan.plugin.is_some()
-            && let Some(exit) = self.outlive_mounts(plan, id).await
+            && let Some(ended) = self.outlive_mounts(plan, id).await
         {
-            return Some(exit);
+            return ended;
         }
         self.update(|r| r.stopping = true).await;
         let event = self.event(event::KILLING).detail("kill_timeout", Nanos::from_std(timeout).to_string());
@@ -311,17 +340,11 @@ impl TaskRunner {
                 _ = plan.driver.wait(id) => {}
             }
         }
-        self.stop(plan, id, timeout).await
+        Ended::With(self.stop(plan, id).await)
     }
 
-    async fn stop_for_restart(&mut self, plan: &Plan, id: &TaskId) {
+    async fn stop(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
         let timeout = self.kill_timeout(plan);
-        if let Some(exit) = self.stop(plan, id, timeout).await {
-            self.terminated(plan, id, &exit).await;
-        }
-    }
-
-    async fn stop(&mut self, plan: &Plan, id: &TaskId, timeout: Duration) -> Option<ExitResult> {
         let signal = plan.kill_signal();
         if let Err(error) = plan.driver.stop(id, timeout, signal.as_deref()).await {
             let words = crate::error::chain(&error);
@@ -338,8 +361,8 @@ impl TaskRunner {
         asked.min(self.alloc.context().config.max_kill_timeout)
     }
 
-    /// Waits for the volumes of a plugin. Answers the exit if it ends meanwhile.
-    async fn outlive_mounts(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
+    /// Waits for the volumes of a plugin. `None`: nothing keeps it any more.
+    async fn outlive_mounts(&mut self, plan: &Plan, id: &TaskId) -> Option<Ended> {
         let plugin = plan.plugin.as_ref()?;
         let context = self.alloc.context().clone();
         let key = (PluginRole::Node, plugin.id().clone());
@@ -364,8 +387,8 @@ impl TaskRunner {
                 self.alloc.emit(&self.name, self.event(event::HOOK_MESSAGE).message(words));
             }
             tokio::select! {
-                exit = &mut wait => return exit.ok(),
-                () = context.shutdown.cancelled(), if !context.config.dev => return None,
+                exit = &mut wait => return Some(Ended::With(exit.ok())),
+                () = context.shutdown.cancelled() => return Some(Ended::AgentEnds),
                 _ = ledger.changed() => {}
                 _ = registry.recv() => {}
                 _ = self.kill.changed() => {}
@@ -373,12 +396,8 @@ impl TaskRunner {
         }
     }
 
-    /// The task has ended: say so, and undo what was made for this run.
-    async fn terminated(&mut self, plan: &Plan, id: &TaskId, exit: &ExitResult) {
-        if let Some(plugin) = &plan.plugin {
-            supervisor::set_health(plugin, self.alloc.context().plugins.registry(), false).await;
-        }
-        self.binds.undo();
+    /// How the task ended, as an event.
+    fn terminated(&self, exit: &ExitResult) -> TaskEvent {
         let mut event = self
             .event(event::TERMINATED)
             .detail("exit_code", exit.exit_code.to_string())
@@ -387,22 +406,23 @@ impl TaskRunner {
             event = event.detail("oom_killed", "true");
         }
         match (&exit.err, exit.oom_killed) {
-            (Some(error), _) => event = event.detail("exit_message", error.clone()),
-            (None, true) => event = event.detail("exit_message", "OOM Killed"),
-            (None, false) => {}
-        }
-        self.update(|r| {
-            r.handle = None;
-            r.state.push_event(event);
-        })
-        .await;
-        if let Err(error) = plan.driver.destroy(id, true).await {
-            tracing::debug!(task = %id, %error, "the driver keeps something of an ended task");
+            (Some(error), _) => event.detail("exit_message", error.clone()),
+            (None, true) => event.detail("exit_message", "OOM Killed"),
+            (None, false) => event,
         }
     }
 
     /// Asks the policy, says what it decided, and waits for the delay.
-    async fn decide(&mut self, cause: Cause) -> Next {
+    async fn decide(&mut self, cause: Cause, why: Option<TaskEvent>) -> Next {
+        match self.settle(cause, why).await {
+            Ok(next) => next,
+            Err(delay) => self.pause(delay).await,
+        }
+    }
+
+    /// Asks the policy and writes, in one step, what happened and what follows from it: an agent that dies in
+    /// between must not decide twice. Answers the delay before another start as the error.
+    async fn settle(&mut self, cause: Cause, why: Option<TaskEvent>) -> Result<Next, Nanos> {
         let alloc = self.alloc.alloc();
         let group = alloc.group();
         let task = group.and_then(|g| g.task(&self.name));
@@ -413,42 +433,43 @@ impl TaskRunner {
         let batch = alloc.job.as_ref().is_some_and(|j| j.kind.is_batch());
         let once = task.is_some_and(|t| Role::of(t).runs_once());
         let now = clock::now();
-        let mut verdict = None;
+        let (restarting, over) = (self.event(event::RESTARTING), self.event(event::NOT_RESTARTING));
+        let mut settled = Ok(Next::Over { failed: true });
         self.update(|r| {
-            verdict = Some(r.restarts.next(&policy, !batch && !once, cause, now, clock::jitter_permille()));
-        })
-        .await;
-        match verdict {
-            Some(Verdict::Restart { reason, delay }) => {
-                let event = self
-                    .event(event::RESTARTING)
-                    .detail("restart_reason", reason)
-                    .detail("start_delay", delay.0.to_string());
-                self.update(|r| {
+            r.handle = None;
+            if let Some(why) = why {
+                r.state.push_event(why);
+            }
+            match r.restarts.next(&policy, !batch && !once, cause, now, clock::jitter_permille()) {
+                Verdict::Restart { reason, delay } => {
+                    let event = restarting.detail("restart_reason", reason);
+                    r.state.push_event(event.detail("start_delay", delay.0.to_string()));
                     r.state.state = TaskRunState::Pending;
                     r.state.restarts += 1;
                     r.state.last_restart = Time(now.0);
-                    r.state.push_event(event);
-                })
-                .await;
-                let shutdown = self.alloc.context().shutdown.clone();
-                tokio::select! {
-                    () = shutdown.cancelled() => Next::AgentEnds,
-                    () = killed(&mut self.kill) => Next::Over { failed: false },
-                    () = tokio::time::sleep(delay.to_std()) => Next::Again,
+                    settled = Err(delay);
+                }
+                Verdict::Over { reason, failed } => {
+                    if !reason.is_empty() {
+                        let event = over.detail("restart_reason", reason);
+                        r.state.push_event(event.detail("fails_task", failed.to_string()));
+                    }
+                    r.over = Some(failed);
+                    settled = Ok(Next::Over { failed });
                 }
             }
-            Some(Verdict::Over { reason, failed }) => {
-                if !reason.is_empty() {
-                    let event = self
-                        .event(event::NOT_RESTARTING)
-                        .detail("restart_reason", reason)
-                        .detail("fails_task", failed.to_string());
-                    self.emit(event);
-                }
-                Next::Over { failed }
-            }
-            None => Next::Over { failed: true },
+        })
+        .await;
+        settled
+    }
+
+    /// Waits before another start.
+    async fn pause(&mut self, delay: Nanos) -> Next {
+        let shutdown = self.alloc.context().shutdown.clone();
+        tokio::select! {
+            () = shutdown.cancelled() => Next::AgentEnds,
+            () = killed(&mut self.kill) => Next::Over { failed: false },
+            () = tokio::time::sleep(delay.to_std()) => Next::Again,
         }
     }
 

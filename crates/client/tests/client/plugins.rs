@@ -116,3 +116,18 @@ async fn a_plugin_that_never_answers_is_restarted_and_fails() {
     assert!(words.iter().any(|w| w == timeout), "{words:?}");
     agent.clean().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_crashes_is_started_again_and_serves() {
+    let agent = Agent::start();
+    agent.servers.run(plugin(&agent, "p1", "raw_exec", CsiPluginType::Monolith));
+    agent.servers.node("the plugin is healthy", healthy).await;
+    agent.handle.signal(&"p1".into(), Some("plugin"), "SIGKILL").await.unwrap();
+    agent.servers.task("p1", "it was started again", |t| t.restarts == 1).await;
+    let twice = |t: &caravan_types::alloc::TaskState| {
+        kinds(t).into_iter().filter(|k| *k == "Plugin became healthy").count() == 2
+    };
+    agent.servers.task("p1", "it is healthy again", twice).await;
+    agent.servers.node("the node says so", healthy).await;
+    agent.clean().await;
+}

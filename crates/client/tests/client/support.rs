@@ -140,6 +140,18 @@ impl TestServers {
         self.wait(&format!("a report of {alloc}"), found).await;
     }
 
+    /// How often anything was said or asked so far.
+    pub fn count(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
+    /// Waits until so much was said, or the allocation runs.
+    pub async fn counted(&self, count: u64, alloc: &str) {
+        let id = AllocId::new(alloc);
+        let runs = |w: &World| w.updates.get(&id).is_some_and(|u| u.client_status == ClientStatus::Running);
+        self.wait("something happens", |w| (self.count() >= count || runs(w)).then_some(())).await;
+    }
+
     fn up(&self) -> Result<(), RpcError> {
         if self.world().down { Err(RpcError::new(Code::Unavailable, "no servers")) } else { Ok(()) }
     }
@@ -324,6 +336,7 @@ impl Agent {
         }
         poll("every allocation is removed", || self.handle.alloc_ids().is_empty()).await;
         let (_, dir) = self.end().await;
+        remove_cgroups(dir.path());
         let table = caravan_sys::mountinfo::MountTable::read().unwrap();
         for mount in table.under(dir.path()).rev() {
             let target = &mount.target;
@@ -333,6 +346,15 @@ impl Agent {
             );
             caravan_sys::mount::unmount(target, caravan_sys::mount::Unmount::Lazy).unwrap();
         }
+    }
+}
+
+/// Removes the control group that was the parent of a test's tasks.
+pub fn remove_cgroups(dir: &Path) {
+    let name = format!("caravan-test-{}", dir.file_name().unwrap().to_string_lossy());
+    if let Ok(Some(hierarchy)) = caravan_sys::cgroup::Hierarchy::detect() {
+        // A leftover is only untidy.
+        let _ = caravan_sys::cgroup::Cgroup::at(&hierarchy, Path::new(&name)).and_then(|g| g.remove());
     }
 }
 

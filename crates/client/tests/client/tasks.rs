@@ -124,6 +124,7 @@ async fn a_development_agent_takes_everything_with_it() {
     agent.servers.run(alloc("a1", JobType::Service, vec![shell("web", "raw_exec", script)]));
     agent.servers.status("a1", ClientStatus::Running).await;
     let (_, dir) = agent.end().await;
+    crate::support::remove_cgroups(dir.path());
     assert!(!dir.path().join("alloc/a1").exists());
     let table = caravan_sys::mountinfo::MountTable::read().unwrap();
     assert_eq!(table.under(dir.path()).count(), 0);

@@ -188,3 +188,106 @@ async fn an_allocation_that_waits_for_its_volume_can_be_stopped() {
     agent.servers.reported("c1", |s| *s == ClaimReportStep::Unstaged).await;
     agent.clean().await;
 }
+
+/// The next version of a plugin takes over what the last one has mounted.
+async fn a_plugin_is_updated_under_a_mount(driver: &str) {
+    let agent = Agent::start();
+    agent.servers.run(plugin(&agent, "p1", driver, CsiPluginType::Monolith));
+    agent.servers.node("the plugin is healthy", healthy).await;
+    let volume = create(&agent, "data").await;
+    agent.servers.grant(grant("c1", &volume));
+    agent.servers.run(writer("c1", "raw_exec"));
+    writes(&agent, "c1").await;
+    agent.servers.stop("p1");
+    agent.servers.run(plugin(&agent, "p2", driver, CsiPluginType::Monolith));
+    agent.servers.status("p1", ClientStatus::Complete).await;
+    agent
+        .servers
+        .node("the new one serves", |n| {
+            healthy(n) && n.csi_node_plugins.values().all(|i| i.alloc_id == *"p2")
+        })
+        .await;
+    writes(&agent, "c1").await;
+    agent.servers.stop("c1");
+    agent.servers.reported("c1", |s| *s == ClaimReportStep::Unstaged).await;
+    assert_eq!((mounts(&agent, "staging"), mounts(&agent, "per-alloc")), (0, 0));
+    agent.clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_under_raw_exec_is_updated_under_a_mount() {
+    a_plugin_is_updated_under_a_mount("raw_exec").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_under_exec_is_updated_under_a_mount() {
+    a_plugin_is_updated_under_a_mount("exec").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_task_starts_without_the_mount_that_was_made() {
+    let agent = Agent::start();
+    agent.servers.run(plugin(&agent, "p1", "raw_exec", CsiPluginType::Monolith));
+    agent.servers.node("the plugin is healthy", healthy).await;
+    let volume = create(&agent, "data").await;
+    agent.servers.grant(grant("c1", &volume));
+    agent.servers.run(writer("c1", "raw_exec"));
+    agent.servers.status("c1", ClientStatus::Running).await;
+    let table = caravan_sys::mountinfo::MountTable::read().unwrap();
+    let csi = agent.dir.path().join("client/csi");
+    let published =
+        table.under(&csi).find(|m| m.target.iter().any(|p| p == "per-alloc")).unwrap().target.clone();
+    caravan_sys::mount::unmount(&published, caravan_sys::mount::Unmount::Lazy).unwrap();
+    agent.handle.signal(&"c1".into(), Some("writer"), "SIGKILL").await.unwrap();
+    let update = agent.servers.status("c1", ClientStatus::Failed).await;
+    let words: Vec<_> = update.task_states["writer"].events.iter().map(|e| e.display()).collect();
+    let refused = "prestart hook \"volumes\" failed: volume \"data\" is not mounted as it was published";
+    assert!(words.iter().any(|w| w.starts_with(refused)), "{words:?}");
+    agent.servers.reported("c1", |s| *s == ClaimReportStep::Unstaged).await;
+    agent.clean().await;
+}
+
+/// The agent ends at every step of the start of an allocation with a volume: the task is started once, on one mount.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_ends_at_any_step_of_a_start_doubles_nothing() {
+    let mut agent = Agent::start();
+    agent.servers.run(plugin(&agent, "p1", "raw_exec", CsiPluginType::Monolith));
+    agent.servers.node("the plugin is healthy", healthy).await;
+    let volume = create(&agent, "data").await;
+    for step in 1..10 {
+        let id = format!("c{step}");
+        let begun = agent.servers.count();
+        agent.servers.grant(grant(&id, &volume));
+        agent.servers.run(writer(&id, "raw_exec"));
+        agent.servers.counted(begun + step, &id).await;
+        agent = agent.restart().await;
+        let update = agent.servers.status(&id, ClientStatus::Running).await;
+        writes(&agent, &id).await;
+        assert_eq!(update.task_states["writer"].restarts, 0, "step {step}");
+        assert_eq!(processes_of(&agent, &id), 1, "step {step}");
+        assert_eq!(mounts(&agent, "staging"), 1, "step {step}");
+        agent.servers.stop(&id);
+        agent.servers.counted(agent.servers.count() + step % 4, "none").await;
+        agent = agent.restart().await;
+        agent.servers.reported(&id, |s| *s == ClaimReportStep::Unstaged).await;
+        agent.servers.status(&id, ClientStatus::Complete).await;
+        assert_eq!((mounts(&agent, "staging"), mounts(&agent, "per-alloc")), (0, 0), "step {step}");
+        assert_eq!(processes_of(&agent, &id), 0, "step {step}");
+    }
+    agent.clean().await;
+}
+
+/// Processes of an allocation whose parent is none of them.
+fn processes_of(agent: &Agent, alloc: &str) -> usize {
+    let mark = format!("NOMAD_ALLOC_DIR={}/alloc/{alloc}/alloc\0", agent.dir.path().display());
+    let mut parents = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
+        if String::from_utf8_lossy(&environment).contains(&mark) {
+            parents.insert(entry.file_name().to_string_lossy().into_owned(), parent.unwrap_or_default());
+        }
+    }
+    parents.values().filter(|parent| !parents.contains_key(*parent)).count()
+}

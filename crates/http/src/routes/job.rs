@@ -213,10 +213,11 @@ fn submission(call: &Call, key: &JobKey) -> Result<Reply, ApiError> {
         return Err(missing(&root, Table::Submissions, "job source not found"));
     };
     let index = root.table_index(Table::Submissions);
+    let flags = Some(&source.variable_flags).filter(|flags| !flags.is_empty());
     let body = json!({
         "Source": source.source,
         "Format": source.format,
-        "VariableFlags": source.variable_flags,
+        "VariableFlags": flags,
         "Variables": source.variables,
         "Namespace": key.namespace,
         "JobID": key.id,

@@ -95,6 +95,12 @@ impl BlockedSet {
         woken
     }
 
+    /// Forgets all that wait, before they are read anew; what happened when is still known.
+    pub(crate) fn clear(&mut self) {
+        self.by_job.clear();
+        self.ids.clear();
+    }
+
     /// Forgets an evaluation that ended or became pending elsewhere.
     pub(crate) fn remove(&mut self, id: &EvalId) {
         if let Some(key) = self.ids.remove(id) {

@@ -76,7 +76,7 @@ impl Broker {
     }
 
     pub(crate) fn ack(&self, id: &EvalId, receipt: Receipt) {
-        self.sets().queue.ack(id, receipt);
+        self.sets().queue.ack(id, receipt, self.core.now());
         self.ready.notify_one();
     }
 
@@ -110,11 +110,16 @@ impl Broker {
     /// Looks at every evaluation: at start, and when changes were missed.
     async fn resync(&self) {
         let root = self.core.snapshot();
-        let mut duplicates = Vec::new();
-        for eval in root.evals() {
-            self.take_in(eval, &mut duplicates);
+        let (mut duplicates, mut woken) = (Vec::new(), Vec::new());
+        {
+            let mut sets = self.sets();
+            sets.blocked.clear();
+            sets.queue.keep(|id| root.eval(id).is_some());
         }
-        let woken = self.sets().blocked.wake(&Wake::Capacity, root.index());
+        for eval in root.evals() {
+            woken.extend(self.take_in(eval, &mut duplicates));
+        }
+        woken.extend(self.sets().blocked.wake(&Wake::Capacity, root.index()));
         self.unblock(woken).await;
         self.cancel(duplicates).await;
     }
@@ -169,27 +174,39 @@ impl Broker {
     }
 
     async fn unblock(&self, woken: Vec<Arc<Evaluation>>) {
-        if woken.is_empty() {
-            return;
-        }
-        let evals =
-            woken.iter().map(|eval| Evaluation { status: EvalStatus::Pending, ..(**eval).clone() }).collect();
-        self.write(evals, "woken evaluations could not be queued").await;
+        let pending = |eval: &Evaluation| Evaluation { status: EvalStatus::Pending, ..eval.clone() };
+        self.rewrite(woken, pending, "woken evaluations could not be queued").await;
     }
 
     async fn cancel(&self, duplicates: Vec<Arc<Evaluation>>) {
-        if duplicates.is_empty() {
+        let canceled = |eval: &Evaluation| Evaluation {
+            status: EvalStatus::Canceled,
+            status_description: format!("existing blocked evaluation exists for job \"{}\"", eval.job_id),
+            ..eval.clone()
+        };
+        self.rewrite(duplicates, canceled, "duplicate evaluations could not be cancelled").await;
+    }
+
+    /// Writes what becomes of evaluations that are still blocked.
+    async fn rewrite(
+        &self,
+        evals: Vec<Arc<Evaluation>>,
+        change: impl Fn(&Evaluation) -> Evaluation,
+        complaint: &'static str,
+    ) {
+        if evals.is_empty() {
             return;
         }
-        let evals = duplicates
+        let root = self.core.snapshot();
+        // The set lags behind the state: what ended meanwhile must not come back to life.
+        let blocked = evals
             .iter()
-            .map(|eval| Evaluation {
-                status: EvalStatus::Canceled,
-                status_description: format!("existing blocked evaluation exists for job \"{}\"", eval.job_id),
-                ..(**eval).clone()
-            })
-            .collect();
-        self.write(evals, "duplicate evaluations could not be cancelled").await;
+            .filter_map(|eval| root.eval(&eval.id))
+            .filter(|eval| eval.status == EvalStatus::Blocked);
+        let evals: Vec<Evaluation> = blocked.map(|eval| change(eval)).collect();
+        if !evals.is_empty() {
+            self.write(evals, complaint).await;
+        }
     }
 
     async fn write(&self, evals: Vec<Evaluation>, complaint: &'static str) {
@@ -223,5 +240,37 @@ pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
     match at {
         Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Machine;
+    use caravan_consensus::{Config, Consensus, ServerId};
+    use caravan_state::Store;
+
+    #[tokio::test]
+    async fn what_was_missed_while_changes_were_missed_is_made_up_for() {
+        let store = Arc::new(Store::default());
+        let config = Config::memory(ServerId(1));
+        let (log, _service) = Consensus::start(config, Machine(store.clone())).await.unwrap();
+        let core = Core { store, log };
+        let broker = Broker::new(core.clone());
+        let blocked = Evaluation {
+            id: "e".into(),
+            namespace: "default".into(),
+            job_id: "j".into(),
+            status: EvalStatus::Blocked,
+            snapshot_index: 1,
+            ..Default::default()
+        };
+        // Twice: the second time the broker already knows of changes newer than what the scheduler saw.
+        for _ in 0..2 {
+            core.commit(Change::Evals { evals: vec![blocked.clone()] }).await.unwrap();
+            broker.resync().await;
+            assert_eq!(core.snapshot().eval(&blocked.id).unwrap().status, EvalStatus::Pending);
+        }
+        assert_eq!(broker.depth().blocked, 0);
     }
 }

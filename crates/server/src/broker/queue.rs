@@ -40,6 +40,8 @@ pub(crate) struct Queue {
     delayed: BTreeSet<(UnixNanos, EvalId)>,
     behind: BTreeMap<JobKey, BTreeSet<Rank>>,
     in_flight: HashMap<EvalId, Delivery>,
+    /// With a worker, and pending anew since it was handed out.
+    again: HashMap<EvalId, Arc<Evaluation>>,
     busy_jobs: HashMap<JobKey, EvalId>,
     deliveries: HashMap<EvalId, u32>,
     next_receipt: u64,
@@ -50,8 +52,15 @@ fn rank(eval: &Evaluation) -> Rank {
 }
 
 impl Queue {
-    /// Takes in a pending evaluation; one that is known already changes nothing.
+    /// Takes in a pending evaluation; one that is known already changes nothing, unless it was written
+    /// since it was handed to a worker: then it is queued again once the worker has returned it.
     pub(crate) fn enqueue(&mut self, eval: Arc<Evaluation>, now: UnixNanos) {
+        if let Some(delivery) = self.in_flight.get(&eval.id) {
+            if eval.modify_index > delivery.eval.modify_index {
+                self.again.insert(eval.id.clone(), eval);
+            }
+            return;
+        }
         if self.known.contains_key(&eval.id) {
             return;
         }
@@ -107,13 +116,16 @@ impl Queue {
     }
 
     /// The work is done: forgets the evaluation and lets the next one of the job go.
-    pub(crate) fn ack(&mut self, id: &EvalId, receipt: Receipt) -> bool {
+    pub(crate) fn ack(&mut self, id: &EvalId, receipt: Receipt, now: UnixNanos) -> bool {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return false;
         }
         self.release(id);
         self.known.remove(id);
         self.deliveries.remove(id);
+        if let Some(anew) = self.again.remove(id) {
+            self.enqueue(anew, now);
+        }
         true
     }
 
@@ -124,6 +136,7 @@ impl Queue {
         }
         let eval = self.release(id);
         let tries = self.deliveries.get(id).copied().unwrap_or(0);
+        self.again.remove(id);
         match eval {
             Some(eval) if tries < DELIVERY_LIMIT => {
                 let at = now.plus(Nanos::from_millis(i64::from(tries) * 500));
@@ -150,6 +163,7 @@ impl Queue {
 
     /// Forgets an evaluation that ended elsewhere; one with a worker stays until it is returned.
     pub(crate) fn forget(&mut self, id: &EvalId) {
+        self.again.remove(id);
         if self.in_flight.contains_key(id) {
             return;
         }
@@ -160,6 +174,14 @@ impl Queue {
                 waiting.remove(&rank(&eval));
             }
             self.deliveries.remove(id);
+        }
+    }
+
+    /// Forgets all that are not among these, as [`Queue::forget`].
+    pub(crate) fn keep(&mut self, exists: impl Fn(&EvalId) -> bool) {
+        let gone: Vec<EvalId> = self.known.keys().filter(|id| !exists(id)).cloned().collect();
+        for id in &gone {
+            self.forget(id);
         }
     }
 
@@ -204,8 +226,25 @@ mod tests {
         let (first, receipt) = q.dequeue().unwrap();
         assert_eq!(first.id, "a");
         assert!(q.dequeue().is_none());
-        assert!(q.ack(&first.id, receipt));
+        assert!(q.ack(&first.id, receipt, UnixNanos(0)));
         assert_eq!(q.dequeue().unwrap().0.id, "b");
+    }
+
+    #[test]
+    fn what_becomes_pending_again_before_the_worker_returns_it_is_not_lost() {
+        let mut q = Queue::default();
+        let at = |index| Arc::new(Evaluation { modify_index: index, ..(*eval("a", "j", 50, 1)).clone() });
+        q.enqueue(at(5), UnixNanos(0));
+        let (_, receipt) = q.dequeue().unwrap();
+        // The same row seen once more is not news; the worker's own write and a wake after it are.
+        q.enqueue(at(5), UnixNanos(0));
+        q.enqueue(at(7), UnixNanos(0));
+        assert!(q.dequeue().is_none());
+        assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
+        let (again, receipt) = q.dequeue().unwrap();
+        assert_eq!(again.modify_index, 7);
+        assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
+        assert!(q.dequeue().is_none());
     }
 
     #[test]
@@ -248,8 +287,8 @@ mod tests {
         q.nack(&e.id, old, UnixNanos(0));
         q.tick(UnixNanos(i64::MAX));
         let (_, fresh) = q.dequeue().unwrap();
-        assert!(!q.ack(&e.id, old));
+        assert!(!q.ack(&e.id, old, UnixNanos(0)));
         assert_eq!(q.nack(&e.id, old, UnixNanos(0)), Returned::Stale);
-        assert!(q.ack(&e.id, fresh));
+        assert!(q.ack(&e.id, fresh, UnixNanos(0)));
     }
 }

@@ -48,6 +48,8 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
         }
     }
     if plan.all_at_once && !accepted.refused.is_empty() {
+        // What would be replaced goes on.
+        accepted.stops.clear();
         return accepted;
     }
     accepted.placements = placements;

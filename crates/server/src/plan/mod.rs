@@ -5,7 +5,7 @@ mod check;
 
 use crate::core::Core;
 use crate::error::ServerError;
-use caravan_types::command::{Change, PlanCommit};
+use caravan_types::command::{Change, PlanCommit, Refusal};
 use caravan_types::eval::Evaluation;
 use caravan_types::plan::Plan;
 pub(crate) use check::check;
@@ -92,8 +92,16 @@ impl PlannerService {
             claims: accepted.claims,
             evals: if whole { evals } else { Vec::new() },
         };
-        let index = self.core.commit(Change::Plan(Box::new(commit))).await?;
-        Ok(if whole { Submitted::Whole } else { Submitted::Partly { index } })
+        let outcome = self.core.propose(Change::Plan(Box::new(commit))).await?;
+        match outcome.refused {
+            None if whole => Ok(Submitted::Whole),
+            None => Ok(Submitted::Partly { index: outcome.index }),
+            // A node or a volume went away between the check and the write.
+            Some(Refusal::ClaimRefused(_) | Refusal::NotFound { .. }) => {
+                Ok(Submitted::Partly { index: outcome.index })
+            }
+            Some(refusal) => Err(refusal.into()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
+use crate::volume::merged_options;
 use crate::volume::reconciler::Waits;
 use caravan_rpc::RpcError;
 use caravan_state::Topic;
@@ -171,16 +172,11 @@ impl Progress {
 }
 
 fn grant(claim: &Claim, volume: &Volume) -> ClaimGrant {
-    let mount_options = match (&volume.mount_options, &claim.mount_options) {
-        (Some(base), Some(top)) => Some(base.merged(top)),
-        (Some(one), None) | (None, Some(one)) => Some(one.clone()),
-        (None, None) => None,
-    };
     ClaimGrant {
         claim: claim.clone(),
         external_volume_id: volume.remote_id().to_owned(),
         volume_context: volume.context.clone(),
-        mount_options,
+        mount_options: merged_options(volume, claim),
         secrets: volume.secrets.clone(),
     }
 }

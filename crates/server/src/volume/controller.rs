@@ -1,11 +1,12 @@
 //! Calls to a plugin's controller, through whichever node runs a healthy one.
 
-use caravan_rpc::{Code, ReverseRegistry, RpcError, methods};
+use caravan_rpc::{Code, Method, ReverseRegistry, RpcError, methods};
 use caravan_state::Root;
 use caravan_types::node::NodeStatus;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
 use caravan_types::{NodeId, PluginId};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Longest time for one controller call, the plugin's own deadline included.
 const DEADLINE: Duration = Duration::from_secs(150);
@@ -18,14 +19,30 @@ pub(crate) struct CallError {
     pub(crate) outcome_unknown: bool,
     /// The plugin refused for good: the same call will not succeed later by itself.
     pub(crate) refused: bool,
+    /// The plugin does not know the volume.
+    pub(crate) missing: bool,
     /// The plugin's words, or why it was not reached.
     pub(crate) message: String,
+}
+
+impl CallError {
+    fn not_reached(message: String) -> Self {
+        Self { outcome_unknown: false, refused: false, missing: false, message }
+    }
+
+    /// The answer belongs to another call: what was done is anybody's guess.
+    pub(crate) fn nonsense(name: &str) -> Self {
+        let message = format!("{name}: the controller answered something else than was asked");
+        Self { outcome_unknown: true, refused: false, missing: false, message }
+    }
 }
 
 /// Makes controller calls; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Controllers {
     pub(crate) nodes: ReverseRegistry,
+    /// Cancelled when the server cannot wait any more: calls end, their outcome unknown.
+    pub(crate) cut: CancellationToken,
 }
 
 /// Nodes with a healthy controller of the plugin, in a fixed order.
@@ -40,6 +57,26 @@ pub(crate) fn candidates(root: &Root, plugin: &PluginId) -> Vec<NodeId> {
 }
 
 impl Controllers {
+    /// Whether some healthy controller of the plugin can be called now.
+    pub(crate) fn reach(&self, root: &Root, plugin: &PluginId) -> bool {
+        candidates(root, plugin).iter().any(|node| self.nodes.get(node.as_str()).is_ok())
+    }
+
+    /// Calls a node, for at most `deadline` and not beyond the server's end.
+    pub(crate) async fn node<M: Method>(
+        &self,
+        node: &NodeId,
+        request: M::Request,
+        deadline: Duration,
+    ) -> Result<M::Response, RpcError> {
+        let channel = self.nodes.get(node.as_str())?;
+        tokio::select! {
+            biased;
+            () = self.cut.cancelled() => Err(RpcError::new(Code::Cancelled, "the server is stopping")),
+            result = channel.call::<M>(request, Some(deadline)) => result,
+        }
+    }
+
     /// Makes one call; tries the next controller only when the one before was not reached.
     pub(crate) async fn call(
         &self,
@@ -50,21 +87,13 @@ impl Controllers {
         let name = operation.name();
         let nodes = candidates(root, plugin);
         if nodes.is_empty() {
-            return Err(CallError {
-                outcome_unknown: false,
-                refused: false,
-                message: format!("failed to find instances of controller plugin \"{plugin}\""),
-            });
+            let message = format!("failed to find instances of controller plugin \"{plugin}\"");
+            return Err(CallError::not_reached(message));
         }
         let mut last = None;
         for node in nodes {
-            let result = match self.nodes.get(node.as_str()) {
-                Ok(channel) => {
-                    let call = ControllerCall { plugin_id: plugin.clone(), operation: operation.clone() };
-                    channel.call::<methods::ControllerCall>(call, Some(DEADLINE)).await
-                }
-                Err(error) => Err(error),
-            };
+            let call = ControllerCall { plugin_id: plugin.clone(), operation: operation.clone() };
+            let result = self.node::<methods::ControllerCall>(&node, call, DEADLINE).await;
             match result {
                 Ok(answer) => return Ok(answer),
                 Err(error) if matches!(error.code, Code::Retryable | Code::NoPath) => {
@@ -75,16 +104,14 @@ impl Controllers {
             }
         }
         let message = last.map_or_else(String::new, |e| e.message);
-        Err(CallError {
-            outcome_unknown: false,
-            refused: false,
-            message: format!("failed to find clients running controller plugin \"{plugin}\": {message}"),
-        })
+        let message = format!("failed to find clients running controller plugin \"{plugin}\": {message}");
+        Err(CallError::not_reached(message))
     }
 }
 
 fn classify(name: &str, error: &RpcError) -> CallError {
     let outcome_unknown = matches!(error.code, Code::Deadline | Code::Unavailable | Code::Cancelled);
     let refused = matches!(error.code, Code::Invalid | Code::NotFound | Code::Permission | Code::Conflict);
-    CallError { outcome_unknown, refused, message: format!("{name}: {}", error.message) }
+    let missing = error.code == Code::NotFound;
+    CallError { outcome_unknown, refused, missing, message: format!("{name}: {}", error.message) }
 }

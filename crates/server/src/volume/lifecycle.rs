@@ -2,7 +2,7 @@
 //! cut off is taken up again, so that one command makes one external volume.
 
 use crate::core::Core;
-use crate::error::{Kind, ServerError};
+use crate::error::ServerError;
 use crate::volume::controller::CallError;
 use crate::volume::reconciler::Reconciler;
 use caravan_types::command::{Change, Refusal};
@@ -21,19 +21,21 @@ pub(super) async fn write(core: &Core, volume: Volume, expect: u64) -> Result<Op
 }
 
 /// Takes up what is in progress with a volume. Answers whether its row moved on.
-pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> Result<bool, ServerError> {
+pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> bool {
+    let index = volume.modify_index;
     let result = match volume.phase {
-        VolumePhase::Ready => return Ok(false),
-        VolumePhase::Creating => create(reconciler, volume, volume.modify_index).await.map(drop),
-        VolumePhase::Deleting => delete(reconciler, volume, volume.modify_index).await,
+        VolumePhase::Ready => Ok(()),
+        VolumePhase::Creating => create(reconciler, volume, index, false).await,
+        VolumePhase::Deleting => delete(reconciler, volume, index, None).await,
     };
     if let Err(error) = result {
         tracing::debug!(volume = %volume.key(), %error, "taking up a volume failed");
     }
-    Ok(true)
+    reconciler.core.snapshot().volume(&volume.key()).is_none_or(|now| now.modify_index != index)
 }
 
-/// Calls CreateVolume for a row in phase creating, and records the outcome. `index` is the row's.
+/// Calls CreateVolume for a row in phase creating, and records the outcome. `index` is the row's;
+/// `first` says that the plugin was certainly not asked before.
 ///
 /// The call is idempotent by name (CSI specification, CreateVolume), so repeating it after a crash
 /// finds the volume that the first call made.
@@ -41,88 +43,112 @@ pub(super) async fn create(
     reconciler: &Reconciler,
     volume: &Volume,
     index: u64,
-) -> Result<Volume, ServerError> {
+    first: bool,
+) -> Result<(), ServerError> {
     let core = &reconciler.core;
-    let answer = reconciler.controllers.call(&core.snapshot(), &volume.plugin_id, create_call(volume)).await;
-    match answer {
-        Ok(ControllerAnswer::Created { external_id, capacity_bytes, context, topologies }) => {
-            let mut ready = volume.clone();
-            ready.external_id = external_id;
-            ready.capacity.accepted = capacity_bytes;
-            ready.capacity.actual = capacity_bytes;
-            ready.context = context;
-            if !topologies.is_empty() {
-                ready.topologies = topologies;
-            } else if let Some(request) = &volume.requested_topologies {
-                ready.topologies.clone_from(&request.required);
-            }
+    match make(reconciler, volume).await {
+        Ok(mut ready) => {
             ready.phase = VolumePhase::Ready;
             settle(&mut ready);
-            write(core, ready.clone(), index).await?;
-            Ok(core.snapshot().volume(&volume.key()).map_or(ready, |v| (**v).clone()))
+            write(core, ready, index).await.map(drop)
         }
-        Ok(_) => {
-            Err(ServerError::new(Kind::Internal, "the controller answered something else to CreateVolume"))
+        Err(error) if error.refused && first => {
+            // Nothing was made: the intent is taken back, and the user hears why.
+            core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
+            Err(ServerError::refused(format!("controller create volume: {error}")))
         }
         Err(error) => {
-            let text = format!("controller create volume: {error}");
-            if error.refused && !error.outcome_unknown && volume.tries == 0 {
-                // Nothing was made: the intent is taken back, and the user hears why.
-                core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
-                return Err(ServerError::refused(text));
-            }
             postpone(core, volume, index, &error).await?;
             Err(ServerError::unavailable(format!(
-                "{text} (volume \"{}\" stays in phase creating and is tried again; delete it to give up)",
+                "controller create volume: {error} (volume \"{}\" stays in phase creating and is tried again; delete it to give up)",
                 volume.id
             )))
         }
     }
 }
 
-/// Calls DeleteVolume for a row in phase deleting, and removes the row. `index` is the row's.
-pub(super) async fn delete(reconciler: &Reconciler, volume: &Volume, index: u64) -> Result<(), ServerError> {
-    let core = &reconciler.core;
-    let root = core.snapshot();
-    let mut external_id = volume.external_id.clone();
-    if external_id.is_empty() {
-        // The outcome of its creation was never heard: ask again, to learn what to delete.
-        match reconciler.controllers.call(&root, &volume.plugin_id, create_call(volume)).await {
-            Ok(ControllerAnswer::Created { external_id: found, .. }) => external_id = found,
-            Ok(_) => return Err(ServerError::new(Kind::Internal, "the controller answered something else")),
-            Err(error) if error.refused && !error.outcome_unknown => {
-                core.commit(Change::VolumeDelete { key: volume.key(), force: false }).await?;
-                return Ok(());
+/// The row with what the plugin made, or had made before.
+async fn make(reconciler: &Reconciler, volume: &Volume) -> Result<Volume, CallError> {
+    let (root, call) = (reconciler.core.snapshot(), create_call(volume));
+    let name = call.name();
+    match reconciler.controllers.call(&root, &volume.plugin_id, call).await? {
+        ControllerAnswer::Created { external_id, capacity_bytes, context, topologies } => {
+            let mut made = volume.clone();
+            made.external_id = external_id;
+            made.capacity.accepted = capacity_bytes;
+            made.capacity.actual = capacity_bytes;
+            made.context = context;
+            if !topologies.is_empty() {
+                made.topologies = topologies;
+            } else if let Some(request) = &volume.requested_topologies {
+                made.topologies.clone_from(&request.required);
             }
-            Err(error) => {
-                postpone(core, volume, index, &error).await?;
-                return Err(ServerError::unavailable(format!("controller delete volume: {error}")));
-            }
+            Ok(made)
         }
+        _ => Err(CallError::nonsense(name)),
     }
-    let call = ControllerOperation::Delete { external_id, secrets: volume.secrets.clone() };
-    match reconciler.controllers.call(&root, &volume.plugin_id, call).await {
-        Ok(_) => {
-            core.commit(Change::VolumeDelete { key: volume.key(), force: false }).await?;
-            Ok(())
-        }
-        Err(error) if error.outcome_unknown => {
-            postpone(core, volume, index, &error).await?;
-            Err(ServerError::unavailable(format!(
-                "controller delete volume: {error} (volume \"{}\" stays in phase deleting and is tried again)",
-                volume.id
-            )))
+}
+
+/// Calls DeleteVolume for a row in phase deleting, and removes the row. `index` is the row's; `before`
+/// is the row as it was when the deletion was asked for, if this is the first try.
+pub(super) async fn delete(
+    reconciler: &Reconciler,
+    volume: &Volume,
+    index: u64,
+    before: Option<&Volume>,
+) -> Result<(), ServerError> {
+    let core = &reconciler.core;
+    let mut made = volume.clone();
+    if made.external_id.is_empty() {
+        // The outcome of its creation was never heard: ask again, to learn what to delete.
+        made = match make(reconciler, volume).await {
+            Ok(made) => made,
+            Err(error) if error.refused => return forget(core, volume).await,
+            Err(error) => return in_doubt(core, volume, index, &error).await,
+        };
+    }
+    let root = core.snapshot();
+    let call = ControllerOperation::Delete {
+        external_id: made.external_id.clone(),
+        secrets: volume.secrets.clone(),
+    };
+    let name = call.name();
+    let answer = match reconciler.controllers.call(&root, &volume.plugin_id, call).await {
+        Ok(ControllerAnswer::Done) => Ok(()),
+        Ok(_) => Err(CallError::nonsense(name)),
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(()) => forget(core, volume).await,
+        Err(error) if error.missing => forget(core, volume).await,
+        // Only a refusal proves that an earlier try has not destroyed it.
+        Err(error) if error.outcome_unknown || (before.is_none() && !error.refused) => {
+            in_doubt(core, volume, index, &error).await
         }
         Err(error) => {
             // The plugin still has it: the volume is as usable as before.
-            let mut ready = volume.clone();
-            ready.phase = VolumePhase::Ready;
-            settle(&mut ready);
-            ready.last_error.clone_from(&error.message);
-            write(core, ready, index).await?;
+            made.phase = VolumePhase::Ready;
+            settle(&mut made);
+            made.last_error.clone_from(&error.message);
+            if let Some(before) = before {
+                made.secrets = before.secrets.clone();
+            }
+            write(core, made, index).await?;
             Err(ServerError::refused(format!("controller delete volume: {error}")))
         }
     }
+}
+
+async fn forget(core: &Core, volume: &Volume) -> Result<(), ServerError> {
+    core.commit(Change::VolumeDelete { key: volume.key(), force: false }).await.map(drop)
+}
+
+async fn in_doubt(core: &Core, volume: &Volume, index: u64, error: &CallError) -> Result<(), ServerError> {
+    postpone(core, volume, index, error).await?;
+    Err(ServerError::unavailable(format!(
+        "controller delete volume: {error} (volume \"{}\" stays in phase deleting and is tried again)",
+        volume.id
+    )))
 }
 
 fn settle(volume: &mut Volume) {

@@ -14,11 +14,14 @@ use crate::core::Core;
 use crate::error::{Kind, ServerError};
 use caravan_rpc::methods;
 use caravan_state::Root;
-use caravan_types::command::{Change, ClaimStep};
+use caravan_types::command::{Change, ClaimStep, Refusal};
+use caravan_types::job::MountOptions;
 use caravan_types::node::NodeStatus;
 use caravan_types::plugin::Plugin;
 use caravan_types::ser::Secrets;
-use caravan_types::volume::{Claim, ClaimPhase, Volume, VolumeExternalStub, VolumePhase, VolumeRequestBody};
+use caravan_types::volume::{
+    Claim, ClaimId, ClaimPhase, Volume, VolumeExternalStub, VolumePhase, VolumeRequestBody,
+};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation, NodeDetach};
 use caravan_types::{Namespace, NodeId, PluginId, UnixNanos, VolumeKey};
 use std::sync::Arc;
@@ -26,6 +29,8 @@ use std::time::Duration;
 
 /// How long a command waits for another one on the same volume.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time for a node to let go of a volume.
+const NODE_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Serves the calls of users about volumes.
 #[derive(Clone, Debug)]
@@ -167,9 +172,13 @@ impl Volumes {
             }
             Some(_) => {}
         }
+        let first = root.volume(&key).is_none();
         let (row, index) = match root.volume(&key) {
             Some(current) if current.phase == VolumePhase::Ready => {
                 let merged = self.merged(&root, current, &body)?;
+                if merged == **current {
+                    return Ok(current.clone());
+                }
                 return self.store(merged, current.modify_index).await;
             }
             // The same command again, after the first one was cut off.
@@ -183,25 +192,21 @@ impl Volumes {
         let index = lifecycle::write(&self.core, row.clone(), index).await?.ok_or_else(|| {
             ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))
         })?;
-        lifecycle::create(&self.reconciler, &row, index).await?;
+        lifecycle::create(&self.reconciler, &row, index, first).await?;
         self.row(&key)
     }
 
     async fn own(&self, key: &VolumeKey) -> Result<reconciler::Own, ServerError> {
-        let started = tokio::time::Instant::now();
-        loop {
-            if let Some(own) = self.reconciler.own(key) {
-                return Ok(own);
-            }
-            if started.elapsed() > PATIENCE {
-                return Err(ServerError::unavailable(format!(
-                    "another command is at work on volume {}; try again later",
-                    key.id
-                )));
-            }
-            // Bounded, because a release between the look and the wait is not seen.
-            let _ = tokio::time::timeout(Duration::from_millis(200), self.reconciler.some_released()).await;
-        }
+        let own = tokio::select! {
+            own = self.reconciler.owners.for_command(key, PATIENCE) => own,
+            () = self.reconciler.controllers.cut.cancelled() => None,
+        };
+        own.ok_or_else(|| {
+            ServerError::unavailable(format!(
+                "another command or call is at work on volume {}; try again later",
+                key.id
+            ))
+        })
     }
 
     /// Forgets a volume; the plugin is not asked.
@@ -257,11 +262,10 @@ impl Volumes {
             })?;
         // A claim may have been granted between the look and the write; none can be from now on.
         if let Err(error) = self.in_use(key, false) {
-            let back = Volume { phase: VolumePhase::Ready, ..row };
-            lifecycle::write(&self.core, back, index).await?;
+            lifecycle::write(&self.core, (**volume).clone(), index).await?;
             return Err(error);
         }
-        lifecycle::delete(&self.reconciler, &row, index).await?;
+        lifecycle::delete(&self.reconciler, &row, index, Some(volume)).await?;
         Ok(self.core.snapshot().index())
     }
 
@@ -275,7 +279,8 @@ impl Volumes {
             return Err(ServerError::not_found(format!("volume {} has no claim on node {node}", key.id)));
         }
         let gone = root.node(node).is_none_or(|n| n.status != NodeStatus::Ready);
-        let running = claims.iter().find(|c| root.alloc(&c.id.alloc).is_some_and(|a| !a.terminal()));
+        // Its tasks count, not what the servers want of it: they may take long to end.
+        let running = claims.iter().find(|c| root.alloc(&c.id.alloc).is_some_and(|a| !a.client_terminal()));
         if let Some(claim) = running.filter(|_| !gone) {
             return Err(ServerError::refused(format!(
                 "allocation {} of job \"{}\" still runs with volume {} on node {}: stop it first",
@@ -287,40 +292,57 @@ impl Volumes {
         }
         let mut index = root.index();
         for claim in claims {
-            index = self.detach_one(&claim, gone).await?.unwrap_or(index);
+            if let Some(moved) = self.hurry(&claim.id).await? {
+                index = moved;
+            }
+            if !gone {
+                self.ask_node(&claim.id).await?;
+            }
         }
         Ok(index)
     }
 
-    async fn detach_one(&self, claim: &Claim, gone: bool) -> Result<Option<u64>, ServerError> {
-        let step = match claim.phase {
-            phase if phase.is_live() => Some(ClaimStep::Release),
-            // Whatever it waits for is tried at once.
-            _ if claim.next_try.0 != 0 => {
-                Some(ClaimStep::Failed { error: claim.last_error.clone(), next_try: UnixNanos(0) })
-            }
-            _ => None,
-        };
-        let mut index = None;
-        if let Some(step) = step {
-            let change =
-                Change::ClaimStep { id: claim.id.clone(), expect_modify_index: claim.modify_index, step };
-            index = Some(self.core.commit(change).await?);
-        }
-        if !gone && matches!(claim.phase, ClaimPhase::Releasing | ClaimPhase::Unpublished) {
-            let request = NodeDetach {
-                claim: claim.id.clone(),
-                generation: claim.generation,
-                plugin_id: claim.plugin_id.clone(),
-                external_volume_id: claim.external_volume_id.clone(),
-                usage: claim.usage(),
+    /// Begins the release of a claim, or has it tried again at once. Answers the index of the change.
+    async fn hurry(&self, id: &ClaimId) -> Result<Option<u64>, ServerError> {
+        for _ in 0..16 {
+            let root = self.core.snapshot();
+            let Some(claim) = root.claim(id) else { return Ok(None) };
+            let step = match claim.phase {
+                phase if phase.is_live() => ClaimStep::Release,
+                _ if claim.next_try.0 != 0 => {
+                    ClaimStep::Failed { error: claim.last_error.clone(), next_try: UnixNanos(0) }
+                }
+                _ => return Ok(None),
             };
-            let channel = self.reconciler.controllers.nodes.get(claim.node_id.as_str())?;
-            channel.call::<methods::NodeDetach>(request, Some(Duration::from_secs(120))).await.map_err(
-                |e| ServerError::new(Kind::Refused, format!("could not detach from node: {}", e.message)),
-            )?;
+            let change = Change::ClaimStep { id: id.clone(), expect_modify_index: claim.modify_index, step };
+            let outcome = self.core.propose(change).await?;
+            match outcome.refused {
+                None => return Ok(Some(outcome.index)),
+                // The reconciler or the client moved it: look again.
+                Some(Refusal::Changed { .. } | Refusal::NotFound { .. }) => {}
+                Some(refusal) => return Err(refusal.into()),
+            }
         }
-        Ok(index)
+        Err(ServerError::unavailable(format!("the claim of allocation {} keeps changing", id.alloc)))
+    }
+
+    /// Asks the node to let go of what it may still have mounted.
+    async fn ask_node(&self, id: &ClaimId) -> Result<(), ServerError> {
+        let root = self.core.snapshot();
+        let on_node = |c: &&Arc<Claim>| matches!(c.phase, ClaimPhase::Releasing | ClaimPhase::Unpublished);
+        let Some(claim) = root.claim(id).filter(on_node) else { return Ok(()) };
+        let request = NodeDetach {
+            claim: claim.id.clone(),
+            generation: claim.generation,
+            plugin_id: claim.plugin_id.clone(),
+            external_volume_id: claim.external_volume_id.clone(),
+            usage: claim.usage(),
+        };
+        let call =
+            self.reconciler.controllers.node::<methods::NodeDetach>(&claim.node_id, request, NODE_DEADLINE);
+        call.await.map(drop).map_err(|e| {
+            ServerError::new(Kind::Refused, format!("could not detach from node: {}", e.message))
+        })
     }
 
     /// Volumes as the plugin lists them.
@@ -350,4 +372,12 @@ impl Volumes {
 
 fn not_found(key: &VolumeKey) -> ServerError {
     ServerError::not_found(format!("volume not found: {}", key.id))
+}
+
+/// The volume's mount options with those of the claim on top.
+fn merged_options(volume: &Volume, claim: &Claim) -> Option<MountOptions> {
+    match (&volume.mount_options, &claim.mount_options) {
+        (Some(base), Some(top)) => Some(base.merged(top)),
+        (base, top) => top.clone().or_else(|| base.clone()),
+    }
 }

@@ -62,11 +62,17 @@ pub(super) fn fresh(body: &VolumeRequestBody, plugin: &Plugin, phase: VolumePhas
     } else {
         body.topologies.clone()
     };
+    // What exists already is known to the plugin by its id when no other is given.
+    let external_id = if body.external_id.is_empty() && phase == VolumePhase::Ready {
+        body.id.to_string()
+    } else {
+        body.external_id.clone()
+    };
     Volume {
         namespace: body.namespace.clone(),
         id: body.id.clone(),
         name: if body.name.is_empty() { body.id.to_string() } else { body.name.clone() },
-        external_id: body.external_id.clone(),
+        external_id,
         plugin_id: body.plugin_id.clone(),
         provider: plugin.provider.clone(),
         provider_version: plugin.version.clone(),

@@ -55,6 +55,7 @@ fn owners_are_woken_for_their_rows() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "somebody has to wait meanwhile")]
 async fn waiting_for_an_index_ends_when_it_is_applied() {
     let store = Arc::new(Store::default());
     let waiter = tokio::spawn({

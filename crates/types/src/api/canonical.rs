@@ -458,6 +458,7 @@ mod tests {
     /// Every recorded job: what the command printed, canonicalised, equals what the agent answered, and
     /// reading and writing it again changes nothing.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the cases are files")]
     fn recorded_jobs_get_the_recorded_defaults() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/jobspec/valid");
         let (mut seen, mut wrong) = (0, Vec::<String>::new());

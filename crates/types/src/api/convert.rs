@@ -391,6 +391,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the cases are files")]
     fn recorded_jobs_convert() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/jobspec/valid");
         for case in std::fs::read_dir(dir).unwrap() {

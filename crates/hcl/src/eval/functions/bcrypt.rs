@@ -15,6 +15,7 @@ const MAGIC: &[u8; 24] = b"OrpheanBeholderScryDoubt";
 const MAX_COST: u32 = 14;
 
 /// Hashes a password with a fresh salt.
+#[expect(clippy::disallowed_methods, reason = "the language asks for a fresh salt")]
 pub(super) fn hash(password: &str, cost: i64) -> Result<String> {
     let cost = u32::try_from(cost).ok().filter(|c| (4..=MAX_COST).contains(c));
     let cost = cost.ok_or_else(|| format!("the cost must be a whole number from 4 to {MAX_COST}"))?;

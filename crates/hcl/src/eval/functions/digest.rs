@@ -7,6 +7,7 @@ use crate::value::Value;
 
 const STR: &[(&str, P)] = &[("str", P::Str)];
 
+#[expect(clippy::disallowed_methods, reason = "the language's own source of fresh ids")]
 pub(super) const TABLE: &[Function] = &[
     v("bcrypt", &[("str", P::Str)], ("cost", P::Num), |_, a| {
         let cost = match a.as_slice() {

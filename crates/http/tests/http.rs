@@ -1,0 +1,14 @@
+//! The routes over a server in this process, compared with recorded exchanges.
+
+#[path = "http/harness.rs"]
+mod harness;
+#[path = "http/nodes.rs"]
+mod nodes;
+#[path = "http/relays.rs"]
+mod relays;
+#[path = "http/shape.rs"]
+mod shape;
+#[path = "http/state.rs"]
+mod state;
+#[path = "http/transport.rs"]
+mod transport;

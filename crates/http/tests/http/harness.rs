@@ -1,0 +1,308 @@
+//! An API over a server that keeps everything in memory, and a node that only says what it is told to.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use caravan_consensus::{Config, ServerId};
+use caravan_http::{
+    AgentInfo, ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, HttpState, LogKind, Range,
+};
+use caravan_rpc::{Channel, PeerIdentity, ReverseRegistry, Secret, methods};
+use caravan_server::{Handle, HeartbeatConfig, ServerConfig, Service};
+use caravan_types::alloc::{AllocUpdate, ClientStatus, TaskEvent, TaskRunState, TaskState, event};
+use caravan_types::node::{Node, NodeSecret};
+use caravan_types::wire::{AllocStatus, NodeRegister};
+use caravan_types::{AllocId, NodeId, Time, UnixNanos};
+use futures::{StreamExt, stream};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub(crate) const NODE: &str = "01699b02-73ad-eed7-f6f4-9aa9612a238d";
+pub(crate) const NOBODY: &str = "11111111-2222-3333-4444-555555555555";
+const SECRET: &str = "a-secret-of-the-node";
+
+/// A server, its API on a port, and a way to act as its node.
+pub(crate) struct Api {
+    pub(crate) server: Handle,
+    pub(crate) registry: ReverseRegistry,
+    pub(crate) info: Arc<AgentInfo>,
+    pub(crate) web: Web,
+    node: Channel,
+    _stop: DropGuard,
+}
+
+/// A client of one API.
+#[derive(Clone)]
+pub(crate) struct Web {
+    pub(crate) address: SocketAddr,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Got {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Got {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+    pub(crate) fn index(&self) -> u64 {
+        self.header("x-nomad-index").unwrap().parse().unwrap()
+    }
+}
+
+impl Web {
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Got {
+        let uri = format!("http://{}{path}", self.address);
+        let request = Request::builder().method(method).uri(uri).body(Full::from(body)).unwrap();
+        let response = self.client.request(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Got { status: parts.status, headers: parts.headers, body }
+    }
+    /// Begins an answer that goes on.
+    pub(crate) async fn open(&self, path: &str) -> Response<Incoming> {
+        let uri = format!("http://{}{path}", self.address);
+        self.client.request(Request::get(uri).body(Full::default()).unwrap()).await.unwrap()
+    }
+    pub(crate) async fn get(&self, path: &str) -> Got {
+        self.send(Method::GET, path, Vec::new()).await
+    }
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Got {
+        self.send(Method::PUT, path, body.to_string().into_bytes()).await
+    }
+    pub(crate) async fn delete(&self, path: &str) -> Got {
+        self.send(Method::DELETE, path, Vec::new()).await
+    }
+    /// Looks until what is found satisfies, or fails after a while.
+    pub(crate) async fn until(&self, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut index = 0;
+        loop {
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let got = self.get(&format!("{path}{separator}index={index}&wait=1s")).await;
+            if got.status == StatusCode::OK && good(&got.json()) {
+                return got.json();
+            }
+            assert!(Instant::now() < deadline, "waited for {what}, {path} says {}", got.text());
+            index = got.index();
+        }
+    }
+}
+
+/// Serves a state on a port of its own.
+pub(crate) async fn serve(state: HttpState, cancel: CancellationToken) -> Web {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(caravan_http::serve(listener, state, cancel));
+    Web { address, client: Client::builder(TokioExecutor::new()).build_http() }
+}
+
+impl Api {
+    pub(crate) async fn start() -> Self {
+        let cancel = CancellationToken::new();
+        let registry = ReverseRegistry::default();
+        let config = ServerConfig {
+            region: "global".into(),
+            log: Config::memory(ServerId(1)),
+            addresses: vec!["127.0.0.1:4647".into()],
+            workers: 1,
+            heartbeat: HeartbeatConfig::default(),
+            lease: Default::default(),
+        };
+        let (server, service) = Service::start(config, registry.clone()).await.unwrap();
+        tokio::spawn(service.run(cancel.clone()));
+        let info = Arc::new(AgentInfo {
+            region: "global".into(),
+            datacenter: "dc1".into(),
+            name: "fixture-node".into(),
+            version: "0.1.0".into(),
+            server_id: "f051869f-93a0-cd13-9369-44e967205d70".into(),
+            http_addr: "127.0.0.1:4646".into(),
+            rpc_addr: "127.0.0.1:4647".into(),
+            dev: true,
+            config: json!({"Region": "global"}),
+        });
+        let state = HttpState { server: Some(server.clone()), info: info.clone(), ..HttpState::default() };
+        let web = serve(state, cancel.clone()).await;
+        let identity = PeerIdentity::Client { node_id: NODE.into(), secret: Secret::new(SECRET) };
+        let node = Channel::local(server.rpc().build(), identity);
+        Self { server, registry, info, web, node, _stop: cancel.drop_guard() }
+    }
+
+    /// Registers the recorded node, with the mock driver.
+    pub(crate) async fn register_node(&self) {
+        let recorded = crate::shape::exchanges("nodes");
+        let recorded = recorded.iter().find(|e| e["path"] == format!("/v1/node/{NODE}")).unwrap();
+        let mut node: Node = serde_json::from_value(recorded["body"].clone()).unwrap();
+        node.secret_id = NodeSecret::new(SECRET);
+        let healthy = |name: &str| caravan_types::node::DriverInfo {
+            attributes: BTreeMap::from([(format!("driver.{name}"), "true".to_owned())]),
+            detected: true,
+            healthy: true,
+            health_description: "Healthy".into(),
+            update_time: Time(1),
+        };
+        node.drivers = ["mock_driver", "raw_exec"].map(|name| (name.to_owned(), healthy(name))).into();
+        for name in ["mock_driver", "raw_exec"] {
+            node.attributes.insert(format!("driver.{name}"), "1".into());
+        }
+        node.datacenter = "dc1".into();
+        self.node.call::<methods::NodeRegister>(NodeRegister { node }, None).await.unwrap();
+    }
+
+    /// Registers a recorded job of the topic `jobs`.
+    pub(crate) async fn register_job(&self, id: &str) -> Got {
+        let recorded = crate::shape::exchanges("jobs");
+        let body = recorded
+            .iter()
+            .filter(|e| e["path"] == "/v1/jobs" && e["method"] != "GET")
+            .map(|e| &e["request_body"])
+            .find(|body| body["Job"]["ID"] == id)
+            .unwrap();
+        let got = self.web.put("/v1/jobs", body).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        got
+    }
+
+    /// The node tells that all tasks of an allocation run.
+    pub(crate) async fn run(&self, alloc: &Value) {
+        let id = AllocId::new(alloc["ID"].as_str().unwrap());
+        let row = self.server.store().snapshot().alloc(&id).unwrap().clone();
+        let started = TaskEvent::new(event::STARTED, UnixNanos(5));
+        let running = TaskState {
+            state: TaskRunState::Running,
+            started_at: Time(5),
+            events: vec![started],
+            ..TaskState::default()
+        };
+        let tasks = row.group().unwrap().tasks.iter().map(|task| (task.name.clone(), running.clone()));
+        let update = AllocUpdate {
+            alloc_id: id,
+            client_status: ClientStatus::Running,
+            client_description: "Tasks are running".into(),
+            task_states: tasks.collect(),
+            ..AllocUpdate::default()
+        };
+        let status = AllocStatus {
+            node_id: NodeId::new(NODE),
+            secret: NodeSecret::new(SECRET),
+            updates: vec![update],
+        };
+        self.node.call::<methods::AllocStatus>(status, None).await.unwrap();
+    }
+}
+
+/// A client with one file in each of its allocations.
+#[derive(Debug)]
+pub(crate) struct Node1 {
+    pub(crate) id: NodeId,
+    pub(crate) allocs: Vec<AllocId>,
+}
+
+fn refused(status: StatusCode, text: &str) -> ClientSideError {
+    ClientSideError::new(status, text)
+}
+
+#[async_trait]
+impl ClientSide for Node1 {
+    fn node_id(&self) -> NodeId {
+        self.id.clone()
+    }
+    fn has_alloc(&self, alloc: &AllocId) -> bool {
+        self.allocs.contains(alloc)
+    }
+    fn alloc_count(&self) -> usize {
+        self.allocs.len()
+    }
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+    async fn list(&self, _: &AllocId, path: &str) -> Result<Vec<FileInfo>, ClientSideError> {
+        let file = FileInfo {
+            name: "words.txt".into(),
+            size: 17,
+            file_mode: "-rw-r-----".into(),
+            mod_time: Time(1_795_252_805_320_444_342),
+            ..FileInfo::default()
+        };
+        if path == "/" { Ok(vec![file]) } else { Err(refused(StatusCode::NOT_FOUND, "no such file")) }
+    }
+    async fn stat(&self, alloc: &AllocId, _: &str) -> Result<FileInfo, ClientSideError> {
+        let file = self.list(alloc, "/").await?.remove(0);
+        Ok(FileInfo { content_type: Some("text/plain; charset=utf-8".into()), ..file })
+    }
+    async fn read(
+        &self,
+        _: &AllocId,
+        path: &str,
+        offset: i64,
+        limit: Option<u64>,
+    ) -> Result<Content, ClientSideError> {
+        if path != "words.txt" {
+            return Err(refused(StatusCode::NOT_FOUND, "stat: no such file or directory"));
+        }
+        let text = Bytes::from_static(b"alpha\nbeta\ngamma\n");
+        let from = usize::try_from(offset).unwrap();
+        let to = limit.map_or(text.len(), |limit| from + usize::try_from(limit).unwrap());
+        Ok(stream::iter([Ok(text.slice(from..to))]).boxed())
+    }
+    async fn stream(&self, _: &AllocId, path: &str, _: Range) -> Result<Frames, ClientSideError> {
+        let data = Bytes::from_static(b"alpha\nbeta\ngamma\n");
+        let frame = Frame { data, file: path.into(), offset: 17, event: String::new() };
+        Ok(stream::iter([Ok(frame)]).boxed())
+    }
+    async fn logs(
+        &self,
+        _: &AllocId,
+        task: &str,
+        kind: LogKind,
+        range: Range,
+    ) -> Result<Frames, ClientSideError> {
+        let frame = Frame {
+            data: Bytes::from_static(b"line 1\n"),
+            file: format!("alloc/logs/{task}.{}.0", kind.as_str()),
+            offset: 7,
+            event: String::new(),
+        };
+        let first = stream::iter([Ok(frame)]);
+        Ok(if range.follow { first.chain(stream::pending()).boxed() } else { first.boxed() })
+    }
+    async fn alloc_stats(&self, _: &AllocId, _: Option<&str>) -> Result<Value, ClientSideError> {
+        Ok(json!({"Tasks": {}}))
+    }
+    async fn host_stats(&self) -> Result<Value, ClientSideError> {
+        Ok(json!({"Uptime": 1}))
+    }
+    async fn restart(&self, _: &AllocId, task: Option<&str>, _: bool) -> Result<(), ClientSideError> {
+        match task {
+            Some("nope") => {
+                Err(refused(StatusCode::INTERNAL_SERVER_ERROR, "Could not find task runner for task: nope"))
+            }
+            _ => Ok(()),
+        }
+    }
+    async fn signal(&self, _: &AllocId, _: Option<&str>, _: &str) -> Result<(), ClientSideError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! Nodes and what agents tell about themselves.
+
+use crate::harness::{Api, NODE};
+use crate::shape::{differences, recorded};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn nodes_have_their_recorded_shapes() {
+    let api = Api::start().await;
+    api.register_node().await;
+    let got = api.web.get(&format!("/v1/node/{NODE}")).await;
+    // Topologies of processors and devices are carried, not reported.
+    let found = differences(&recorded("nodes", &format!("/v1/node/{NODE}")), &got.json());
+    assert!(found.iter().all(|d| d.contains("Topology")), "{found:?}");
+    assert_eq!((&got.json()["SecretID"], &got.json()["Drain"]), (&json!(""), &json!(false)));
+    assert!(!got.text().contains("a-secret-of-the-node"));
+    let list = api.web.get("/v1/nodes").await.json();
+    let found = differences(&recorded("nodes", "/v1/nodes"), &list);
+    assert!(found.iter().all(|d| d.contains("LastDrain")), "{found:?}");
+    let more = api.web.get("/v1/nodes?resources=true&os=true").await.json();
+    assert_eq!(more[0]["Attributes"].as_object().unwrap().len(), 1);
+    assert!(more[0]["NodeResources"].is_object());
+    assert_eq!(api.web.get("/v1/nodes?prefix=0169").await.json().as_array().unwrap().len(), 1);
+    assert_eq!(api.web.get("/v1/nodes?prefix=ffff0000").await.text(), "[]");
+    assert_eq!(api.web.get(&format!("/v1/node/{NODE}/allocations")).await.text(), "[]");
+    let short = api.web.get("/v1/node/short").await;
+    assert_eq!(
+        (short.status.as_u16(), short.text().as_str()),
+        (500, "node lookup failed: index error: UUID must be 36 characters")
+    );
+}
+
+#[tokio::test]
+async fn an_agent_tells_about_itself() {
+    let api = Api::start().await;
+    let own = api.web.get("/v1/agent/self").await.json();
+    assert_eq!(own["config"], json!({"Region": "global"}));
+    assert_eq!(
+        (&own["member"]["Name"], &own["member"]["Port"]),
+        (&json!("fixture-node.global"), &json!(4647))
+    );
+    assert_eq!(own["stats"]["nomad"]["leader"], "true");
+    assert!(own["stats"].get("client").is_none());
+    let health = api.web.get("/v1/agent/health").await;
+    assert_eq!(
+        (health.status.as_u16(), health.json()),
+        (200, json!({"server": {"ok": true, "message": "ok"}}))
+    );
+    assert_eq!(api.web.get("/v1/status/leader").await.text(), "\"127.0.0.1:4647\"");
+    assert_eq!(api.web.get("/v1/status/peers?pretty").await.text(), "[\n    \"127.0.0.1:4647\"\n]\n");
+    assert_eq!(api.web.get("/v1/regions").await.text(), "[\"global\"]");
+    assert_eq!(api.web.get("/v1/agent/servers").await.status, 501);
+    let members = api.web.get("/v1/agent/members").await.json();
+    assert_eq!(members["ServerDC"], "dc1");
+    assert_eq!(members["Members"].as_array().map(Vec::len), Some(1));
+    let raft = api.web.get("/v1/operator/raft/configuration").await.json();
+    assert_eq!(raft["Servers"][0]["Leader"], Value::Bool(true));
+    assert_eq!(api.web.get("/v1/namespaces").await.json()[0]["Name"], "default");
+    assert!(api.web.get("/v1/metrics").await.json()["Gauges"].is_array());
+}

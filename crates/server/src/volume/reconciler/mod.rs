@@ -1,0 +1,323 @@
+//! The volume reconciler: turns claims and intents into controller calls, intent first.
+//!
+//! What to do is decided by `caravan-volumes`; this module carries it out. It is woken by changes of
+//! volumes, claims, plugins and nodes, by clients that connect, by commands that let go of a volume,
+//! and by the times that the decisions name. Volumes go in parallel, the calls of one volume one after
+//! the other; attaching and detaching have lanes of their own for each plugin.
+
+mod own;
+mod steps;
+mod waits;
+
+pub(crate) use own::{Own, Owners};
+pub(crate) use waits::Waits;
+
+use crate::broker::until;
+use crate::core::Core;
+use crate::volume::controller::Controllers;
+use crate::volume::lifecycle;
+use caravan_state::{Changed, FeedItem, Root};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumePhase};
+use caravan_types::{AllocId, PluginId, UnixNanos, VolumeKey};
+use caravan_volumes::lease::Lease;
+use caravan_volumes::reconcile::{self, Action, Facts, Presence};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use steps::{Lane, Lanes};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Calls of one kind that one plugin gets at the same time.
+const LANE_WIDTH: usize = 8;
+/// How long the end waits for calls under way. What is cut off then is taken up after the restart.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Shared by the service, its running steps and the commands.
+#[derive(Clone, Debug)]
+pub(crate) struct Reconciler {
+    pub(crate) core: Core,
+    pub(crate) controllers: Controllers,
+    pub(crate) waits: Waits,
+    pub(crate) owners: Owners,
+    /// Commands about volumes that are under way.
+    pub(crate) commands: TaskTracker,
+    lanes: Arc<Mutex<Lanes>>,
+    busy: Arc<Mutex<BTreeSet<VolumeKey>>>,
+    lease: Lease,
+}
+
+/// What a look at a volume came to.
+#[derive(Debug, Default)]
+struct Looked {
+    /// When to look again.
+    again: Option<UnixNanos>,
+    /// Something was done: look again at once.
+    progressed: bool,
+}
+
+impl Looked {
+    fn again_at(&mut self, time: UnixNanos) {
+        self.again = Some(self.again.map_or(time, |at| at.min(time)));
+    }
+}
+
+impl Reconciler {
+    pub(crate) fn new(core: Core, controllers: Controllers, lease: Lease) -> Self {
+        Self {
+            core,
+            controllers,
+            waits: Waits::default(),
+            owners: Owners::default(),
+            commands: TaskTracker::new(),
+            lanes: Arc::default(),
+            busy: Arc::default(),
+            lease,
+        }
+    }
+
+    /// Runs until cancelled. Calls under way are then waited for, for a short time.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut feed = self.core.store.feed();
+        let mut connections = self.controllers.nodes.changes();
+        let (finished, mut done) = mpsc::unbounded_channel::<(VolumeKey, Option<UnixNanos>)>();
+        let mut dirty = all_volumes(&self.core.snapshot());
+        // When to look again; `NOW` stands for: as soon as the look under way is over.
+        let mut timers: BTreeMap<VolumeKey, UnixNanos> = BTreeMap::new();
+        let tasks = TaskTracker::new();
+        loop {
+            for key in std::mem::take(&mut dirty) {
+                if !self.busy().insert(key.clone()) {
+                    self.explain(&key);
+                    timers.insert(key, NOW);
+                    continue;
+                }
+                timers.remove(&key);
+                let (this, finished, cancel) = (self.clone(), finished.clone(), cancel.clone());
+                tasks.spawn(async move {
+                    let again = this.settle(&key, &cancel).await;
+                    this.busy().remove(&key);
+                    // The service may have stopped.
+                    let _ = finished.send((key, again));
+                });
+            }
+            let next = {
+                let busy = self.busy();
+                timers.iter().filter(|(key, _)| !busy.contains(*key)).map(|(_, at)| *at).min()
+            };
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                () = self.owners.left() => dirty.extend(self.owners.released()),
+                Ok(()) = connections.changed() => dirty.extend(unsettled_volumes(&self.core.snapshot())),
+                () = until(next, self.core.now()) => {
+                    let (now, busy) = (self.core.now(), self.busy());
+                    let due = timers.iter().filter(|(key, at)| **at <= now && !busy.contains(*key));
+                    dirty.extend(due.map(|(key, _)| key.clone()));
+                }
+                Some((key, again)) = done.recv() => {
+                    if timers.get(&key) == Some(&NOW) {
+                        dirty.insert(key);
+                    } else if let Some(at) = again {
+                        timers.insert(key, at);
+                    }
+                }
+                item = feed.next() => match item {
+                    Some(FeedItem::Changes(set)) => {
+                        concerned(&self.core.snapshot(), &set.changes, &mut dirty);
+                    }
+                    Some(FeedItem::Resync) => {
+                        dirty = all_volumes(&self.core.snapshot());
+                        dirty.extend(self.waits.volumes());
+                    }
+                    None => break,
+                },
+            }
+        }
+        self.end(&tasks).await;
+    }
+
+    /// Waits for what is under way; calls that take too long are cut off. Their intents are durable.
+    async fn end(&self, tasks: &TaskTracker) {
+        tasks.close();
+        self.commands.close();
+        let all_over = async {
+            tasks.wait().await;
+            self.commands.wait().await;
+        };
+        tokio::pin!(all_over);
+        if tokio::time::timeout(SHUTDOWN_PATIENCE, &mut all_over).await.is_err() {
+            tracing::warn!(
+                "calls to volume plugins are still under way; they are taken up after the restart"
+            );
+            self.controllers.cut.cancel();
+            all_over.await;
+        }
+    }
+
+    fn busy(&self) -> MutexGuard<'_, BTreeSet<VolumeKey>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lane(&self, plugin: &PluginId, lane: Lane) -> Arc<Semaphore> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.entry((plugin.clone(), lane)).or_insert_with(|| Arc::new(Semaphore::new(LANE_WIDTH))).clone()
+    }
+
+    /// Takes steps until nothing more can be done now; answers when to look again.
+    async fn settle(&self, key: &VolumeKey, cancel: &CancellationToken) -> Option<UnixNanos> {
+        while !cancel.is_cancelled() {
+            let looked = self.look(key).await;
+            if !looked.progressed {
+                return looked.again;
+            }
+        }
+        None
+    }
+
+    /// When to try again what failed for reasons that are not in the records.
+    fn later(&self) -> UnixNanos {
+        self.core.now().plus(caravan_volumes::retry::delay(3))
+    }
+
+    async fn look(&self, key: &VolumeKey) -> Looked {
+        let mut looked = Looked::default();
+        // A command that has the volume says so when it lets go.
+        let Some(_own) = self.owners.for_reconciler(key) else {
+            self.explain(key);
+            return looked;
+        };
+        let root = self.core.snapshot();
+        if let Some(volume) = root.volume(key).filter(|v| v.phase != VolumePhase::Ready) {
+            if volume.next_try > self.core.now() {
+                looked.again_at(volume.next_try);
+            } else if self.controllers.reach(&root, &volume.plugin_id) {
+                if lifecycle::resume(self, volume).await {
+                    looked.progressed = true;
+                } else {
+                    looked.again_at(self.later());
+                }
+            }
+        }
+        let held: BTreeSet<AllocId> =
+            root.claims_of(key).filter(|c| c.phase.holds()).map(|c| c.id.alloc.clone()).collect();
+        self.waits.keep(key, &held);
+        for alloc in held {
+            let id = ClaimId { volume: key.clone(), alloc };
+            // Each claim is decided about with the newest state: the one before may have moved it.
+            let root = self.core.snapshot();
+            let Some(claim) = root.claim(&id).filter(|c| c.phase.holds()).cloned() else { continue };
+            match self.decide(&root, &claim) {
+                Action::WaitUntil { time, reason } => {
+                    self.waits.set(&id, Some(&reason));
+                    looked.again_at(time);
+                }
+                Action::WaitForClient { reason } | Action::WaitForPlugin { reason } => {
+                    self.waits.set(&id, Some(&reason));
+                }
+                Action::Nothing => self.waits.set(&id, None),
+                // The reason of the last wait stands until the outcome is known.
+                action => match self.act(&root, &claim, action).await {
+                    Ok(()) => {
+                        looked.progressed = true;
+                        return looked;
+                    }
+                    Err(error) => {
+                        tracing::warn!(volume = %key, alloc = %id.alloc, %error, "a claim could not be brought on; trying again");
+                        looked.again_at(self.later());
+                    }
+                },
+            }
+        }
+        looked
+    }
+
+    /// Brings the reasons up to date while somebody else is at work on the volume.
+    fn explain(&self, key: &VolumeKey) {
+        let root = self.core.snapshot();
+        for claim in root.claims_of(key).filter(|c| c.phase.holds()) {
+            match self.decide(&root, claim) {
+                Action::Nothing => self.waits.set(&claim.id, None),
+                Action::WaitUntil { reason, .. }
+                | Action::WaitForClient { reason }
+                | Action::WaitForPlugin { reason } => self.waits.set(&claim.id, Some(&reason)),
+                _ if claim.phase == ClaimPhase::Reserved => {
+                    self.waits.set(&claim.id, Some("waits for the volume's call that is under way to end"));
+                }
+                // It may be what is under way.
+                _ => {}
+            }
+        }
+    }
+
+    /// What to do next about a claim; a call that nobody could make now is a wait.
+    fn decide(&self, root: &Root, claim: &Claim) -> Action {
+        let others: Vec<Arc<Claim>> =
+            root.claims_of(&claim.id.volume).filter(|c| c.id != claim.id).cloned().collect();
+        let others: Vec<&Claim> = others.iter().map(|c| &**c).collect();
+        let facts = Facts {
+            volume: root.volume(&claim.id.volume).map(|v| &**v),
+            claim,
+            others: &others,
+            plugin: root.plugin(&claim.plugin_id).map(|p| &**p),
+            node: Presence::of(root.node(&claim.node_id).map(|n| &**n)),
+            lease: self.lease,
+            now: self.core.now(),
+        };
+        let action = reconcile::next(&facts);
+        let calls = matches!(action, Action::Attach { .. } | Action::Detach);
+        if calls && !self.controllers.reach(root, &claim.plugin_id) {
+            let reason = format!(
+                "no node with a healthy controller of plugin \"{}\" is connected to the servers",
+                claim.plugin_id
+            );
+            return Action::WaitForPlugin { reason };
+        }
+        action
+    }
+}
+
+/// Stands for a time that is due.
+const NOW: UnixNanos = UnixNanos(0);
+
+fn all_volumes(root: &Root) -> BTreeSet<VolumeKey> {
+    let with_claims = root.claims().filter(|c| c.phase.holds()).map(|c| c.id.volume.clone());
+    let unfinished = root.volumes().filter(|v| v.phase != VolumePhase::Ready).map(|v| v.key());
+    with_claims.chain(unfinished).collect()
+}
+
+fn unsettled_volumes(root: &Root) -> BTreeSet<VolumeKey> {
+    let with_claims = root.claims().filter(|c| on_its_way(c)).map(|c| c.id.volume.clone());
+    let unfinished = root.volumes().filter(|v| v.phase != VolumePhase::Ready).map(|v| v.key());
+    with_claims.chain(unfinished).collect()
+}
+
+fn on_its_way(claim: &Claim) -> bool {
+    !matches!(claim.phase, ClaimPhase::Mounted | ClaimPhase::Gone)
+}
+
+/// The volumes that a change concerns.
+fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) {
+    for changed in changes {
+        match changed {
+            Changed::Volume(key) | Changed::VolumeRemoved(key) => {
+                dirty.insert(key.clone());
+            }
+            Changed::Claim(id) | Changed::ClaimRemoved(id) => {
+                dirty.insert(id.volume.clone());
+            }
+            Changed::Node(id) | Changed::NodeRemoved(id) => {
+                let holding = root.claims_by_node(id).filter(|c| c.phase != ClaimPhase::Gone);
+                dirty.extend(holding.map(|c| c.id.volume.clone()));
+            }
+            Changed::Plugin(id) | Changed::PluginRemoved(id) => {
+                dirty.extend(root.volumes_by_plugin(id).filter(|v| unsettled(root, v)).map(|v| v.key()));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn unsettled(root: &Root, volume: &Volume) -> bool {
+    volume.phase != VolumePhase::Ready || root.claims_of(&volume.key()).any(|c| on_its_way(c))
+}

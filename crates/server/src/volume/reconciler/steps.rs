@@ -1,0 +1,140 @@
+//! Steps of claims carried out: the intent is written, the call made, the outcome written.
+
+use super::Reconciler;
+use crate::error::ServerError;
+use crate::volume::controller::CallError;
+use crate::volume::merged_options;
+use caravan_state::Root;
+use caravan_types::PluginId;
+use caravan_types::command::{Change, ClaimStep, Refusal};
+use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::wire::{ControllerAnswer, ControllerOperation};
+use caravan_volumes::reconcile::Action;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Which way a call goes; each has its own lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Lane {
+    Attach,
+    Detach,
+}
+
+/// Permits for calls, by plugin and direction.
+pub(super) type Lanes = HashMap<(PluginId, Lane), Arc<Semaphore>>;
+
+impl Reconciler {
+    pub(super) async fn act(&self, root: &Root, claim: &Claim, action: Action) -> Result<(), ServerError> {
+        let step = match action {
+            Action::Attach { external_node_id } => return self.attach(claim, external_node_id).await,
+            Action::Detach => return self.detach(claim).await,
+            Action::MarkAttached { external_node_id } => ClaimStep::Attached {
+                publish_context: BTreeMap::new(),
+                needs_attach: false,
+                external_node_id,
+            },
+            Action::LeaveAttached => ClaimStep::LeftAttached,
+            Action::Free => ClaimStep::Freed,
+            Action::Fence { until } => {
+                let wait = until.since(self.core.now());
+                tracing::warn!(volume = %claim.id.volume, node = %claim.node_id, %wait, index = root.index(), "the node vanished: fencing its claim");
+                ClaimStep::Fence { until }
+            }
+            Action::WaitForClient { .. }
+            | Action::WaitForPlugin { .. }
+            | Action::WaitUntil { .. }
+            | Action::Nothing => return Ok(()),
+        };
+        self.step(&claim.id, claim.modify_index, step).await.map(drop)
+    }
+
+    /// Records a step; `None` if the claim changed meanwhile, which the next look deals with.
+    async fn step(&self, id: &ClaimId, expect: u64, step: ClaimStep) -> Result<Option<u64>, ServerError> {
+        let change = Change::ClaimStep { id: id.clone(), expect_modify_index: expect, step };
+        let outcome = self.core.propose(change).await?;
+        match outcome.refused {
+            None => Ok(Some(outcome.index)),
+            Some(Refusal::Changed { .. } | Refusal::NotFound { .. }) => Ok(None),
+            Some(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Records how a call ended. A claim that moved meanwhile, because its allocation ended, keeps the
+    /// phase that it moved to: the intent already said that the call may have been carried out.
+    async fn conclude(
+        &self,
+        claim: &Claim,
+        index: u64,
+        step: Result<ClaimStep, CallError>,
+    ) -> Result<(), ServerError> {
+        let step = match step {
+            Ok(step) => step,
+            // The intent stands, and is taken up after the restart.
+            Err(_) if self.controllers.cut.is_cancelled() => return Ok(()),
+            Err(error) => {
+                if claim.last_error != error.message {
+                    tracing::warn!(volume = %claim.id.volume, alloc = %claim.id.alloc, %error, "a controller call failed; trying again");
+                }
+                let pause = caravan_volumes::retry::delay(claim.tries.saturating_add(1));
+                ClaimStep::Failed { error: error.message, next_try: self.core.now().plus(pause) }
+            }
+        };
+        self.step(&claim.id, index, step).await.map(drop)
+    }
+
+    async fn attach(&self, claim: &Claim, external_node_id: String) -> Result<(), ServerError> {
+        let _permit = self.lane(&claim.plugin_id, Lane::Attach).acquire_owned().await;
+        let intent = ClaimStep::IntendAttach { external_node_id: external_node_id.clone() };
+        let Some(index) = self.step(&claim.id, claim.modify_index, intent).await? else { return Ok(()) };
+        // Waiting for the lane may have taken long.
+        let root = self.core.snapshot();
+        let Some(volume) = root.volume(&claim.id.volume) else { return Ok(()) };
+        let operation = ControllerOperation::Publish {
+            external_id: volume.remote_id().to_owned(),
+            external_node_id: external_node_id.clone(),
+            usage: claim.usage(),
+            mount_options: merged_options(volume, claim),
+            secrets: volume.secrets.clone(),
+            context: volume.context.clone(),
+        };
+        let name = operation.name();
+        let step = match self.controllers.call(&root, &claim.plugin_id, operation).await {
+            Ok(ControllerAnswer::Published { publish_context }) => {
+                Ok(ClaimStep::Attached { publish_context, needs_attach: true, external_node_id })
+            }
+            Ok(_) => Err(CallError::nonsense(name)),
+            Err(error) => Err(error),
+        };
+        self.conclude(claim, index, step).await
+    }
+
+    async fn detach(&self, claim: &Claim) -> Result<(), ServerError> {
+        let _permit = self.lane(&claim.plugin_id, Lane::Detach).acquire_owned().await;
+        let Some(index) = self.step(&claim.id, claim.modify_index, ClaimStep::IntendDetach).await? else {
+            return Ok(());
+        };
+        let root = self.core.snapshot();
+        let volume = root.volume(&claim.id.volume);
+        let operation = ControllerOperation::Unpublish {
+            external_id: external_id(claim, volume.map(|v| &**v)),
+            external_node_id: claim.external_node_id.clone(),
+            secrets: volume.map(|v| v.secrets.clone()).unwrap_or_default(),
+        };
+        let name = operation.name();
+        let step = match self.controllers.call(&root, &claim.plugin_id, operation).await {
+            Ok(ControllerAnswer::Done) => Ok(ClaimStep::Freed),
+            Ok(_) => Err(CallError::nonsense(name)),
+            Err(error) => Err(error),
+        };
+        self.conclude(claim, index, step).await
+    }
+}
+
+fn external_id(claim: &Claim, volume: Option<&Volume>) -> String {
+    if claim.external_volume_id.is_empty() {
+        volume.map_or_else(|| claim.id.volume.id.to_string(), |v| v.remote_id().to_owned())
+    } else {
+        claim.external_volume_id.clone()
+    }
+}

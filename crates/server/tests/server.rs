@@ -1,0 +1,25 @@
+//! The whole server in one process, with clients that do what the test says.
+
+#[path = "server/make.rs"]
+mod make;
+#[path = "server/plugin.rs"]
+mod plugin;
+#[path = "server/world.rs"]
+mod world;
+
+#[path = "server/blocked.rs"]
+mod blocked;
+#[path = "server/claims.rs"]
+mod claims;
+#[path = "server/fencing.rs"]
+mod fencing;
+#[path = "server/jobs.rs"]
+mod jobs;
+#[path = "server/nodes.rs"]
+mod nodes;
+#[path = "server/planner.rs"]
+mod planner;
+#[path = "server/restart.rs"]
+mod restart;
+#[path = "server/volumes.rs"]
+mod volumes;

@@ -1,0 +1,213 @@
+//! Hosts of a test: network namespaces with addresses of their own, joined by switches and routers.
+//!
+//! Only the network differs between hosts: files, mounts and control groups are the machine's. Everything is
+//! made by ip(8) and nft(8) and goes with the last value that uses it.
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nix::sched::{CloneFlags, setns};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Patience with a host that does not answer.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A network namespace (network_namespaces(7)) with a name that is unique on the machine.
+#[derive(Debug)]
+struct Namespace(String);
+
+impl Namespace {
+    fn new() -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("caravan-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        run("ip", &["netns", "add", &name])?;
+        let this = Self(name);
+        this.ip(&["link", "set", "lo", "up"])?;
+        Ok(this)
+    }
+
+    fn ip(&self, args: &[&str]) -> Result<()> {
+        run("ip", &[&["-n", &self.0], args].concat())
+    }
+
+    /// Does something in this namespace: only the network of one thread is changed.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let path = format!("/run/netns/{}", self.0);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let namespace = File::open(&path).with_context(|| format!("open {path}"))?;
+                setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("enter {path}"))?;
+                Ok(work())
+            });
+            thread.join().map_err(|_| anyhow!("the work inside {path} panicked"))?
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Best effort: the test has said what it had to say.
+        let _ = run("ip", &["netns", "del", &self.0]);
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> Result<()> {
+    let out = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("run {program} (scripts/tools.sh test installs it)"))?;
+    if !out.status.success() {
+        bail!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr).trim());
+    }
+    Ok(())
+}
+
+/// A network that hosts are plugged into. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Switch(Arc<SwitchInner>);
+
+#[derive(Debug)]
+struct SwitchInner {
+    namespace: Namespace,
+    /// `10.77.subnet.0/24`.
+    subnet: u8,
+    used: AtomicU8,
+}
+
+impl Switch {
+    /// A network `10.77.subnet.0/24`. Tests do not see each other's, so the same numbers may be used again.
+    ///
+    /// # Errors
+    /// If the kernel or ip(8) refuses.
+    pub fn new(subnet: u8) -> Result<Self> {
+        let namespace = Namespace::new()?;
+        namespace.ip(&["link", "add", "switch", "type", "bridge"])?;
+        namespace.ip(&["link", "set", "switch", "up"])?;
+        Ok(Self(Arc::new(SwitchInner { namespace, subnet, used: AtomicU8::new(0) })))
+    }
+
+    /// Gives a namespace an interface on this network; answers its address and the switch's end of the cable.
+    fn plug(&self, into: &Namespace, interface: &str) -> Result<(Ipv4Addr, String)> {
+        let number = self.0.used.fetch_add(1, Ordering::Relaxed) + 1;
+        ensure!(number < 255, "the network has no address left");
+        let (address, port) = (Ipv4Addr::new(10, 77, self.0.subnet, number), format!("port{number}"));
+        let switch = &self.0.namespace;
+        into.ip(&["link", "add", interface, "type", "veth", "peer", "name", &port, "netns", &switch.0])?;
+        into.ip(&["address", "add", &format!("{address}/24"), "dev", interface])?;
+        into.ip(&["link", "set", interface, "up"])?;
+        switch.ip(&["link", "set", &port, "master", "switch"])?;
+        switch.ip(&["link", "set", &port, "up"])?;
+        Ok((address, port))
+    }
+}
+
+/// A way out of a network of its own that nobody outside can look into: it masquerades (NAT), so its hosts
+/// reach others and nobody reaches them.
+#[derive(Clone, Debug)]
+pub struct Router {
+    inside: Switch,
+    address: Ipv4Addr,
+    _namespace: Arc<Namespace>,
+}
+
+impl Router {
+    /// A router on `outside`, before a network `10.77.subnet.0/24`.
+    ///
+    /// # Errors
+    /// If the kernel, ip(8) or nft(8) refuses.
+    pub fn new(outside: &Switch, subnet: u8) -> Result<Self> {
+        let namespace = Namespace::new()?;
+        outside.plug(&namespace, "out")?;
+        let inside = Switch::new(subnet)?;
+        let (address, _) = inside.plug(&namespace, "in")?;
+        namespace.inside(|| -> Result<()> {
+            // What is below /proc/sys/net is the network's of whoever writes.
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("forward packets")?;
+            run(
+                "nft",
+                &["add table ip nat; add chain ip nat out { type nat hook postrouting priority 100; }; \
+                   add rule ip nat out oifname \"out\" masquerade"],
+            )
+        })??;
+        Ok(Self { inside, address, _namespace: Arc::new(namespace) })
+    }
+}
+
+/// A host. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Host(Arc<HostInner>);
+
+#[derive(Debug)]
+struct HostInner {
+    namespace: Namespace,
+    address: Ipv4Addr,
+    port: String,
+    switch: Switch,
+    _router: Option<Router>,
+}
+
+impl Host {
+    /// A host on a network, which reaches that network only.
+    ///
+    /// # Errors
+    /// If the kernel or ip(8) refuses.
+    pub fn on(switch: &Switch) -> Result<Self> {
+        let namespace = Namespace::new()?;
+        let (address, port) = switch.plug(&namespace, "eth0")?;
+        Ok(Self(Arc::new(HostInner { namespace, address, port, switch: switch.clone(), _router: None })))
+    }
+
+    /// A host behind a router.
+    ///
+    /// # Errors
+    /// If the kernel or ip(8) refuses.
+    pub fn behind(router: &Router) -> Result<Self> {
+        let (namespace, switch) = (Namespace::new()?, router.inside.clone());
+        let (address, port) = switch.plug(&namespace, "eth0")?;
+        namespace.ip(&["route", "add", "default", "via", &router.address.to_string()])?;
+        let router = Some(router.clone());
+        Ok(Self(Arc::new(HostInner { namespace, address, port, switch, _router: router })))
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.0.address
+    }
+
+    /// Does something as this host: sockets made and processes started by `work` are the host's.
+    ///
+    /// # Errors
+    /// If the host's network cannot be entered.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        self.0.namespace.inside(work)
+    }
+
+    /// Connects from this host.
+    ///
+    /// # Errors
+    /// If nobody answers there within ten seconds.
+    pub fn connect(&self, to: SocketAddr) -> Result<TcpStream> {
+        self.inside(|| TcpStream::connect_timeout(&to, CONNECT))?
+            .with_context(|| format!("connect to {to} from {}", self.address()))
+    }
+
+    /// Pulls the cable: nothing comes or goes, and nobody is told.
+    ///
+    /// # Errors
+    /// If ip(8) refuses.
+    pub fn cut(&self) -> Result<()> {
+        self.0.switch.0.namespace.ip(&["link", "set", &self.0.port, "down"])
+    }
+
+    /// Puts the cable back.
+    ///
+    /// # Errors
+    /// If ip(8) refuses.
+    pub fn mend(&self) -> Result<()> {
+        self.0.switch.0.namespace.ip(&["link", "set", &self.0.port, "up"])
+    }
+}
