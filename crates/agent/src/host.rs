@@ -9,7 +9,12 @@ pub(crate) fn look() -> Host {
         hostname: hostname(),
         address: default_address(),
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        temporary: std::env::temp_dir().join(format!("caravan-dev-{}", std::process::id())),
+        temporary: std::env::temp_dir().join(format!(
+            "caravan-dev-{}-{}",
+            std::process::id(),
+            // Process ids come again, and what a killed agent left behind must not stand in the way.
+            &uuid::Uuid::new_v4().simple().to_string()[..8]
+        )),
     }
 }
 

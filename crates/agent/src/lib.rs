@@ -1,6 +1,7 @@
 //! The agent: configuration files and command line, and the wiring of server, client and HTTP API into one
 //! process.
 
+mod data_dir;
 mod drivers;
 mod error;
 mod flags;

@@ -44,7 +44,7 @@ enum Verb {
     /// Evaluations: list, status
     #[command(subcommand)]
     Eval(eval::EvalVerb),
-    /// Nodes: status, drain, eligibility
+    /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
     /// Volumes: create, register, status, deregister, delete, detach, init

@@ -22,6 +22,7 @@ use caravan_types::node::{Node, NodeSecret};
 use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach};
 use caravan_types::{AllocId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +50,11 @@ impl Client {
         };
         made(&config.state_dir)?;
         made(&csi_dir)?;
-        std::fs::create_dir_all(&config.alloc_dir)
+        // Tasks of other users pass through it; nobody looks around in it.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&config.alloc_dir)
             .map_err(ClientError::directory(&config.alloc_dir, "hold the allocations"))?;
         let (store, loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
         let shared = share(&config);

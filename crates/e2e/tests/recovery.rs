@@ -43,6 +43,7 @@ fn killed_with_a_plugin_and_two_consumers_running() -> Result<()> {
     let two = id_of(&agent.wait_alloc("two", "running")?)?;
     let before = [process_with(&one)?, process_with(&two)?];
     let plugin = id_of(&agent.wait_alloc("hostpath", "running")?)?;
+    let plugin_before = plugin_process(&plugin)?;
     let calls_before = csi_calls(&agent, &plugin)?;
     ensure!(calls_before >= 3, "the plugin's log tells of the calls: one stage, two publishes");
     agent.kill_9()?;
@@ -50,6 +51,7 @@ fn killed_with_a_plugin_and_two_consumers_running() -> Result<()> {
     agent.run()?;
     agent.wait_plugin("hostpath")?;
     ensure!([process_with(&one)?, process_with(&two)?] == before, "a task was restarted");
+    ensure!(plugin_process(&plugin)? == plugin_before, "the plugin was restarted");
     let calls_after = csi_calls(&agent, &plugin)?;
     ensure!(calls_before == calls_after, "mounting calls were repeated: {calls_before:?} {calls_after:?}");
 

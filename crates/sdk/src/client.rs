@@ -125,7 +125,12 @@ impl Client {
         }
         let code = answer.status().as_u16();
         let body = self.collect(path, answer.into_body()).await?;
-        Err(Error::Status { code, body: String::from_utf8_lossy(&body).trim_end().to_owned() })
+        let mut body = String::from_utf8_lossy(&body).trim_end().to_owned();
+        if body.is_empty() && code == 404 {
+            // An unknown object has a sentence, an unknown path has none.
+            body = format!("the agent has no {path}");
+        }
+        Err(Error::Status { code, body })
     }
 
     fn request(

@@ -144,6 +144,10 @@ async fn refusals_show_status_and_text() {
     let error = client.nodes().list(&QueryOptions::new()).await.unwrap_err();
     assert_eq!(error.to_string(), "Unexpected response code: 500 (No path to region)");
     assert_eq!(error.status(), Some(500));
+    let server = Server::new(|_| (404, 0, String::new()));
+    let client = server.client().await;
+    let error = client.get::<Value>("/v1/unbuilt", &QueryOptions::new()).await.unwrap_err();
+    assert_eq!(error.to_string(), "Unexpected response code: 404 (the agent has no /v1/unbuilt)");
 }
 
 #[tokio::test]

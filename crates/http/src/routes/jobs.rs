@@ -204,7 +204,7 @@ pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
     }
     let source = caravan_hcl::Source::new("input.hcl", &body.text);
     let (mut job, _warnings) = caravan_hcl::job::parse(&source, &options)
-        .map_err(|errors| ApiError::bad_request(errors.to_string()))?;
+        .map_err(|errors| ApiError::bad_request(format!("Failed to parse job: {errors}")))?;
     if body.canonicalize {
         api::canonicalize(&mut job);
     }

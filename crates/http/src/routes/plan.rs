@@ -38,9 +38,12 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
             }
         }
     }
-    let planned = server.plan_job(job.clone()).map_err(|e| ApiError::of_change(&e))?;
+    let planned = server.plan_job(job).map_err(|e| ApiError::of_change(&e))?;
     let updates = planned.annotations.as_ref().map(|a| &a.desired_tg_updates);
-    let diff = body.diff.then(|| jobdiff::job(planned.current.as_deref(), &job, updates));
+    let diff = match &planned.planned {
+        Some(job) if body.diff => Some(jobdiff::job(planned.current.as_deref(), job, updates)),
+        _ => None,
+    };
     // The first evaluation is the one that the plan was made for; clients expect what follows from it.
     let created: Vec<_> = planned.created_evals.iter().skip(1).collect();
     Reply::json(json!({

@@ -1,6 +1,6 @@
 //! Rules for groups.
 
-use super::{constraints, joined, task, volume};
+use super::{constraints, joined, task, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::job::{Job, JobType, Network, RestartMode, RestartPolicy, TaskGroup};
 use std::collections::{BTreeMap, HashSet};
@@ -42,6 +42,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
         warnings
             .push(format!("group \"{}\": services are kept with the job but not registered yet", group.name));
     }
+    warnings.extend(unheeded::of_group(job, group));
     let mut names = HashSet::new();
     for (index, task) in group.tasks.iter().enumerate() {
         if task.name.is_empty() {

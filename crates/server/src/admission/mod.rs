@@ -4,6 +4,7 @@
 
 mod group;
 mod task;
+mod unheeded;
 mod volume;
 
 use caravan_types::job::{Constraint, Job, JobType};

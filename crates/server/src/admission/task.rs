@@ -1,6 +1,6 @@
 //! Rules for tasks.
 
-use super::{constraints, group, volume};
+use super::{constraints, group, unheeded, volume};
 use caravan_types::job::{CsiPluginConfig, Job, Task, TaskGroup};
 
 pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, Vec<String>) {
@@ -78,6 +78,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
             task.name, job.id
         ));
     }
+    warnings.extend(unheeded::of_task(task));
     (errors, warnings)
 }
 

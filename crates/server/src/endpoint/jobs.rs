@@ -57,6 +57,8 @@ pub struct JobPlanned {
     pub warnings: String,
     /// The job as it is now, for the difference.
     pub current: Option<std::sync::Arc<Job>>,
+    /// The job as it would be stored, with everything filled in, for the difference.
+    pub planned: Option<std::sync::Arc<Job>>,
     /// Index of the state that was used.
     pub index: u64,
 }
@@ -158,7 +160,8 @@ impl Jobs {
             return Err(ServerError::refused(admission::joined(&verdict.errors)));
         }
         let (root, now) = (self.core.snapshot(), self.core.now());
-        let current = root.job(&job.key()).cloned();
+        let key = job.key();
+        let current = root.job(&key).cloned();
         if let Some(current) = &current
             && current.kind != job.kind
         {
@@ -181,6 +184,7 @@ impl Jobs {
             },
         };
         let (imagined, _, _) = root.apply(root.index() + 1, &imagined);
+        let planned = imagined.job(&key).cloned();
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
         let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
         let mut created_evals = vec![decision.eval.clone()];
@@ -192,6 +196,7 @@ impl Jobs {
             created_evals,
             warnings: admission::joined_warnings(&verdict.warnings),
             current,
+            planned,
             index: root.index(),
         })
     }

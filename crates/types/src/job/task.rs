@@ -75,7 +75,7 @@ pub struct Task {
     /// Set by connect.
     pub kind: String,
     /// The task is a CSI plugin.
-    #[serde(rename = "CSIPluginConfig", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "CSIPluginConfig")]
     pub csi_plugin_config: Option<CsiPluginConfig>,
     /// Carried.
     pub identity: Option<Carried>,

@@ -64,9 +64,10 @@ impl DeleteArgs {
 
 /// Flags of `volume detach`.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(override_usage = "caravan volume detach [OPTIONS] <VOLUME> <NODE>")]
 pub(crate) struct DetachArgs {
     /// Volume, and a node
-    #[arg(value_name = "VOLUME> <NODE", num_args = 0..)]
+    #[arg(value_name = "VOLUME NODE", num_args = 0..)]
     args: Vec<String>,
 }
 

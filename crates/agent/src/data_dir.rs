@@ -1,0 +1,78 @@
+//! The directory of everything that an agent keeps.
+
+use caravan_sys::mountinfo::MountTable;
+use std::fs::{self, DirBuilder};
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// Tasks run as other users and pass through it on their way to their own directories; nobody else has to see
+/// what is in it.
+const MODE: u32 = 0o711;
+
+/// Makes a directory of an agent's own. `fresh`: it must not exist, for it lies where everybody may write, and
+/// what somebody else has made there is not to be trusted.
+///
+/// # Errors
+/// If it cannot be made or written, or exists but must not.
+pub(crate) fn make(dir: &Path, fresh: bool) -> Result<()> {
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(MODE).create(dir) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && !fresh && dir.is_dir() => {}
+        made => made?,
+    }
+    let probe = dir.join(".writable");
+    fs::write(&probe, b"")?;
+    fs::remove_file(&probe)
+}
+
+/// Removes a directory with all that is in it, unless something is mounted below: a volume must never be
+/// emptied because nobody could unmount it.
+///
+/// # Errors
+/// If something is mounted there, or it cannot be removed.
+pub(crate) fn remove(dir: &Path) -> Result<()> {
+    let real = dir.canonicalize()?;
+    let table = MountTable::read().map_err(|error| Error::other(caravan_sys::describe(&error)))?;
+    if let Some(mount) = table.under(&real).next() {
+        let text = format!("{} is mounted", mount.target.display());
+        return Err(Error::new(ErrorKind::ResourceBusy, text));
+    }
+    fs::remove_dir_all(real)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_sys::mount::{Unmount, mount_tmpfs, unmount};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_fresh_directory_is_never_somebody_elses() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("deep/data");
+        make(&dir, true).unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o711);
+        assert_eq!(make(&dir, true).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        make(&dir, false).unwrap();
+        fs::write(scratch.path().join("file"), "").unwrap();
+        assert!(make(&scratch.path().join("file"), false).is_err());
+    }
+
+    #[test]
+    fn what_is_mounted_is_not_emptied() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (dir, volume) = (scratch.path().join("data"), scratch.path().join("data/alloc/volume"));
+        fs::create_dir_all(&volume).unwrap();
+        mount_tmpfs(&volume, 1 << 20, 0o755).unwrap();
+        fs::write(volume.join("precious"), "").unwrap();
+        let error = remove(&dir).unwrap_err();
+        let kept = volume.join("precious").exists();
+        unmount(&volume, Unmount::Now).unwrap();
+        assert!(error.to_string().contains("alloc/volume is mounted") && kept, "{error}");
+        remove(&dir).unwrap();
+        assert!(!dir.exists());
+    }
+}

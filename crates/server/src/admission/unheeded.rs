@@ -1,0 +1,76 @@
+//! What is kept with a job but not acted on yet. A job may rely on it, so it is said when the job is submitted.
+
+use caravan_types::job::{Carried, Job, Task, TaskGroup};
+
+/// A warning that names what has no effect in the group, if there is anything.
+pub(super) fn of_group(job: &Job, group: &TaskGroup) -> Option<String> {
+    let update = group.update.clone().unwrap_or_default();
+    let disk = group.ephemeral_disk.unwrap_or_default();
+    sentence(
+        &format!("group \"{}\"", group.name),
+        [
+            ("spread", !job.spreads.is_empty() || !group.spreads.is_empty()),
+            ("canary", update.canary > 0),
+            ("auto_revert", update.auto_revert),
+            ("auto_promote", update.auto_promote),
+            ("disconnect", group.disconnect.is_some()),
+            ("stop_after_client_disconnect", group.stop_after_client_disconnect.is_some()),
+            ("max_client_disconnect", group.max_client_disconnect.is_some()),
+            ("prevent_reschedule_on_lost", group.prevent_reschedule_on_lost),
+            ("max_run_duration", group.max_run_duration.is_some()),
+            ("sticky of ephemeral_disk", disk.sticky),
+            ("migrate of ephemeral_disk", disk.migrate),
+        ],
+    )
+}
+
+/// The same of a task.
+pub(super) fn of_task(task: &Task) -> Option<String> {
+    let handed_out = |identity: &Carried| ["Env", "File"].iter().any(|way| identity.0[*way] == true);
+    sentence(
+        &format!("task \"{}\"", task.name),
+        [
+            ("identity", task.identity.iter().chain(&task.identities).any(handed_out)),
+            ("selinux_label", task.volume_mounts.iter().any(|mount| !mount.selinux_label.is_empty())),
+        ],
+    )
+}
+
+fn sentence<const N: usize>(owner: &str, found: [(&str, bool); N]) -> Option<String> {
+    let names: Vec<&str> = found.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect();
+    (!names.is_empty())
+        .then(|| format!("{owner}: kept with the job but without effect yet: {}", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::{check, tests::minimal};
+    use caravan_types::Nanos;
+
+    #[test]
+    fn what_has_no_effect_is_named_and_what_has_is_not() {
+        let mut job = minimal();
+        assert!(check(&job).warnings.is_empty());
+        let group = &mut job.task_groups[0];
+        group.update = Some(caravan_types::job::UpdateStrategy { canary: 1, ..Default::default() });
+        group.max_run_duration = Some(Nanos::from_secs(60));
+        job.kind = caravan_types::job::JobType::Batch;
+        let verdict = check(&job);
+        assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
+        assert_eq!(
+            verdict.warnings,
+            ["group \"g\": kept with the job but without effect yet: canary, max_run_duration"]
+        );
+    }
+
+    #[test]
+    fn an_identity_that_the_task_would_read_is_named() {
+        let mut job = minimal();
+        let identity = |file: bool| Carried(serde_json::json!({"Name": "x", "File": file}));
+        job.task_groups[0].tasks[0].identities = vec![identity(false)];
+        assert!(check(&job).warnings.is_empty());
+        job.task_groups[0].tasks[0].identities.push(identity(true));
+        assert_eq!(check(&job).warnings, ["task \"t\": kept with the job but without effect yet: identity"]);
+    }
+}
