@@ -54,9 +54,6 @@ pub enum AgentError {
     /// The client part failed.
     #[error("the client failed: {0}")]
     Client(String),
-    /// The RPC port.
-    #[error(transparent)]
-    Rpc(#[from] caravan_rpc::ServeError),
     /// The runtime or a signal handler.
     #[error("the agent cannot run")]
     Runtime(#[source] std::io::Error),

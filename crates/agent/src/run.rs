@@ -13,6 +13,7 @@ use caravan_rpc::{
     ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
+use caravan_sys::mountinfo::MountTable;
 use caravan_types::NodeId;
 use caravan_volumes::lease::Lease;
 use futures::future::BoxFuture;
@@ -28,11 +29,11 @@ use tokio_util::task::TaskTracker;
 /// Runs an agent until a signal, or until a part of it fails for good.
 pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
     // Ports first: an agent that cannot listen must not touch any state.
-    let http = TcpListener::bind(settings.http).await.map_err(|source| AgentError::Bind {
-        what: "HTTP",
-        address: settings.http,
-        source,
-    })?;
+    let http = listen("HTTP", settings.http).await?;
+    let rpc = match &settings.server {
+        Some(_) => Some(listen("RPC", settings.rpc).await?),
+        None => None,
+    };
     let fail = |source| AgentError::DataDir { path: settings.data_dir.clone(), source };
     data_dir::make(&settings.data_dir, settings.dev).map_err(fail)?;
     let mut agent = Agent {
@@ -44,7 +45,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
         servers: TaskTracker::new(),
         failed: tokio::sync::mpsc::channel(4),
     };
-    let result = agent.start(http).await;
+    let result = agent.start(http, rpc).await;
     if result.is_ok() {
         banner(&settings, agent.http_address);
     }
@@ -54,11 +55,29 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
     };
     agent.end().await;
     if settings.dev {
-        if let Err(error) = data_dir::remove(&settings.data_dir) {
-            tracing::warn!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
-        }
+        remove_temporary(&settings.data_dir);
     }
     result
+}
+
+/// Removes what a development agent kept, unless something is still mounted below: the files there may be
+/// somebody's data.
+fn remove_temporary(dir: &Path) {
+    let mounted = match MountTable::read() {
+        Ok(table) => table.under(dir).next().map(|mount| mount.target.display().to_string()),
+        Err(error) => Some(caravan_sys::describe(&error)),
+    };
+    if let Some(mounted) = mounted {
+        tracing::warn!(dir = %dir.display(), mounted, "the temporary directory stays: something is mounted in it");
+        return;
+    }
+    if let Err(error) = std::fs::remove_dir_all(dir) {
+        tracing::warn!(%error, dir = %dir.display(), "the temporary directory stays");
+    }
+}
+
+async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
+    TcpListener::bind(address).await.map_err(|source| AgentError::Bind { what, address, source })
 }
 
 struct Agent<'a> {
@@ -77,7 +96,7 @@ struct Parts {
 }
 
 impl Agent<'_> {
-    async fn start(&mut self, http: TcpListener) -> Result<Parts, AgentError> {
+    async fn start(&mut self, http: TcpListener, rpc: Option<TcpListener>) -> Result<Parts, AgentError> {
         let registry = ReverseRegistry::default();
         let server = match &self.settings.server {
             Some(server) => Some(self.start_server(server, registry.clone()).await?),
@@ -127,7 +146,7 @@ impl Agent<'_> {
             }
             client_service = Some(service);
         }
-        if let (Some(router), Some(server)) = (router, server) {
+        if let (Some(router), Some(server), Some(rpc)) = (router, server, rpc) {
             let identity = PeerIdentity::Server { name: self.settings.name.clone() };
             let router = router.merge(caravan_http::rpc(state.clone())).build();
             let options = ServerOptions {
@@ -135,7 +154,7 @@ impl Agent<'_> {
                 authenticator: Arc::new(KnownNodes { server, region: self.settings.region.clone() }),
                 ..ServerOptions::new(identity, router)
             };
-            let rpc = RpcServer::bind(self.settings.rpc, options).await?;
+            let rpc = RpcServer::on(rpc, options).map_err(AgentError::Runtime)?;
             self.servers.spawn(rpc.run(self.stop_server.clone()));
         }
         if let Some(service) = client_service {
@@ -191,8 +210,6 @@ impl Agent<'_> {
     fn client_config(&self, client: &ClientSettings) -> ClientConfig {
         let (settings, file) = (self.settings, &client.file);
         let defaults = ClientConfig::new(&settings.data_dir, &settings.name);
-        let port =
-            |given: Option<i64>, default: u16| given.and_then(|p| u16::try_from(p).ok()).unwrap_or(default);
         ClientConfig {
             state_dir: client.state_dir.clone(),
             alloc_dir: client.alloc_dir.clone(),
@@ -203,10 +220,7 @@ impl Agent<'_> {
             meta: client.meta.clone(),
             options: file.options.clone().unwrap_or_default(),
             reserved: crate::reserved::of(file),
-            dynamic_ports: (
-                port(file.min_dynamic_port, defaults.dynamic_ports.0),
-                port(file.max_dynamic_port, defaults.dynamic_ports.1),
-            ),
+            dynamic_ports: client.dynamic_ports,
             cpu_total_compute: file.cpu_total_compute.filter(|n| *n > 0),
             memory_total_mb: file.memory_total_mb.filter(|n| *n > 0),
             disk_total_mb: file.disk_total_mb.filter(|n| *n > 0),
@@ -366,5 +380,24 @@ fn banner(settings: &Settings, http: SocketAddr) {
     println!("==> Caravan agent started: {role} \"{}\", http://{http}", settings.name);
     if settings.dev {
         println!("    Development mode: nothing is kept when it ends. Ctrl-C ends it.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mounted_in_the_temporary_directory_is_never_emptied() {
+        let base = tempfile::tempdir().unwrap();
+        let (dir, inside) = (base.path().join("dev"), base.path().join("dev/volume"));
+        std::fs::create_dir_all(&inside).unwrap();
+        caravan_sys::mount::mount_tmpfs(&inside, 1 << 20, 0o700).unwrap();
+        std::fs::write(inside.join("precious"), "data").unwrap();
+        remove_temporary(&dir);
+        assert_eq!(std::fs::read_to_string(inside.join("precious")).unwrap(), "data");
+        caravan_sys::mount::unmount(&inside, caravan_sys::mount::Unmount::Now).unwrap();
+        remove_temporary(&dir);
+        assert!(!dir.exists());
     }
 }

@@ -62,10 +62,13 @@ pub(crate) struct ClientSettings {
     pub(crate) node_pool: String,
     pub(crate) meta: BTreeMap<String, String>,
     pub(crate) network_interface: Option<String>,
+    /// First and last port that jobs get when they name none.
+    pub(crate) dynamic_ports: (u16, u16),
 }
 
 const HTTP_PORT: u16 = 4646;
 const RPC_PORT: u16 = 4647;
+const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
 
 fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
     AgentError::Setting { field, reason: reason.into() }
@@ -82,14 +85,22 @@ fn ip(field: &'static str, text: &str) -> Result<IpAddr, AgentError> {
     text.parse().map_err(|_| bad(field, format!("{text:?} is not an IP address")))
 }
 
+/// A path that means the same wherever the agent is started.
+fn absolute(field: &'static str, dir: String) -> Result<PathBuf, AgentError> {
+    let dir = PathBuf::from(dir);
+    if dir.is_absolute() {
+        Ok(dir)
+    } else {
+        Err(bad(field, format!("{} is not an absolute path", dir.display())))
+    }
+}
+
 /// Puts defaults, files and flags together.
 pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<Settings, AgentError> {
     let dev = flags.dev;
     let flag = |name: &'static str| flags.values.get(name).cloned();
-    let data_dir = flag("data-dir").or(file.data_dir.clone()).map(PathBuf::from);
-    if let Some(dir) = data_dir.as_ref().filter(|d| !d.is_absolute()) {
-        return Err(bad("data_dir", format!("{} is not an absolute path", dir.display())));
-    }
+    let data_dir = flag("data-dir").or(file.data_dir.clone());
+    let data_dir = data_dir.map(|dir| absolute("data_dir", dir)).transpose()?;
     let server_file = file.server.clone().unwrap_or_default();
     let client_file = file.client.clone().unwrap_or_default();
     let is_server = dev || flags.server || server_file.enabled.unwrap_or(false);
@@ -147,8 +158,12 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
             format!("{expected} servers were asked for; only one is supported yet"),
         ));
     }
+    let server_dir = match server_file.data_dir.clone() {
+        Some(dir) => absolute("server.data_dir", dir)?,
+        None => data_dir.join("server"),
+    };
     let server = is_server.then(|| ServerSettings {
-        data_dir: server_file.data_dir.clone().map_or_else(|| data_dir.join("server"), PathBuf::from),
+        data_dir: server_dir,
         workers: workers(server_file.num_schedulers, host.cores),
         min_heartbeat_ttl: server_file.min_heartbeat_ttl.map_or(Duration::from_secs(10), |d| d.to_std()),
         heartbeat_grace: server_file.heartbeat_grace.map_or(Duration::from_secs(10), |d| d.to_std()),
@@ -204,13 +219,25 @@ fn client(
     }
     let mut meta = file.meta.clone().unwrap_or_default();
     meta.extend(flags.meta.clone());
-    let dir = |flag: Option<String>, file: Option<String>, default: &str| {
-        flag.or(file).map_or_else(|| data_dir.join(default), PathBuf::from)
+    let dir = |field, given: Option<String>, default: &str| match given {
+        Some(dir) => absolute(field, dir),
+        None => Ok(data_dir.join(default)),
     };
+    let dynamic_ports = (
+        port("client.min_dynamic_port", file.min_dynamic_port, DYNAMIC_PORTS.0)?,
+        port("client.max_dynamic_port", file.max_dynamic_port, DYNAMIC_PORTS.1)?,
+    );
+    if dynamic_ports.0 > dynamic_ports.1 {
+        return Err(bad(
+            "client.min_dynamic_port",
+            format!("{} is above client.max_dynamic_port, {}", dynamic_ports.0, dynamic_ports.1),
+        ));
+    }
     Ok(ClientSettings {
         servers,
-        state_dir: dir(flag("state-dir"), file.state_dir.clone(), "client"),
-        alloc_dir: dir(flag("alloc-dir"), file.alloc_dir.clone(), "alloc"),
+        state_dir: dir("client.state_dir", flag("state-dir").or(file.state_dir.clone()), "client")?,
+        alloc_dir: dir("client.alloc_dir", flag("alloc-dir").or(file.alloc_dir.clone()), "alloc")?,
+        dynamic_ports,
         node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
         node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
         network_interface: flag("network-interface").or(file.network_interface.clone()),
@@ -302,6 +329,73 @@ mod tests {
         assert!(error(&["-client"], file.clone()).contains("client.servers"));
         assert!(error(&["-server", "-bind", "nowhere"], file.clone()).contains("bind_addr"));
         assert!(error(&["-server", "-bind", "127.0.0.1"], file).contains("advertise.http"));
+    }
+
+    fn files(texts: &[(&str, &str)]) -> AgentConfig {
+        let sources: Vec<_> =
+            texts.iter().map(|(name, text)| caravan_hcl::Source::new((*name).to_owned(), *text)).collect();
+        caravan_hcl::config::parse(&sources).unwrap()
+    }
+
+    #[test]
+    fn addresses_and_what_is_advertised() {
+        let file = files(&[(
+            "a.hcl",
+            "data_dir = \"/d\"\nbind_addr = \"10.0.0.9\"\nports { http = 5646 rpc = 5647 }\n\
+             addresses { http = \"127.0.0.1\" }\nadvertise { http = \"api.example\" rpc = \"203.0.113.5:99\" }\n\
+             server { enabled = true min_heartbeat_ttl = \"2s\" }",
+        )]);
+        let settings = resolve(&flags(&[]), file, &host()).unwrap();
+        assert_eq!(settings.http.to_string(), "127.0.0.1:5646");
+        assert_eq!(settings.rpc.to_string(), "10.0.0.9:5647");
+        assert_eq!(
+            (settings.advertise_http.as_str(), settings.advertise_rpc.as_str()),
+            ("api.example:5646", "203.0.113.5:99")
+        );
+        assert_eq!(settings.server.unwrap().min_heartbeat_ttl, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (text, field, reason) in [
+            ("ports { http = 70000 }", "ports.http", "70000 is not a port"),
+            ("ports { rpc = -1 }", "ports.rpc", "-1 is not a port"),
+            ("client { min_dynamic_port = 99999 }", "client.min_dynamic_port", "99999 is not a port"),
+            (
+                "client { max_dynamic_port = 100 }",
+                "client.min_dynamic_port",
+                "above client.max_dynamic_port, 100",
+            ),
+            ("client { state_dir = \"s\" }", "client.state_dir", "s is not an absolute path"),
+            ("client { alloc_dir = \"./a\" }", "client.alloc_dir", "not an absolute path"),
+            ("server { data_dir = \"x\" }", "server.data_dir", "not an absolute path"),
+            ("data_dir = \"x\"", "data_dir", "not an absolute path"),
+            ("server { bootstrap_expect = 3 }", "bootstrap_expect", "only one is supported yet"),
+            ("log_level = \"LOUD\"", "log_level", "\"LOUD\" is not TRACE"),
+            ("bind_addr = \"host.example\"", "bind_addr", "is not an IP address"),
+            ("addresses { rpc = \"x\" }", "addresses.rpc", "is not an IP address"),
+            ("acl { enabled = true }", "acl", "not supported yet"),
+            ("tls { rpc = true }", "tls", "not supported yet"),
+        ] {
+            let error =
+                resolve(&flags(&["-dev"]), files(&[("a.hcl", text)]), &host()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("configuration: {field}: ")), "{text}: {error}");
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn later_files_and_flags_add_to_what_is_there() {
+        let file = files(&[
+            ("a.hcl", "client { meta { rack = \"1\" row = \"1\" } servers = [\"s1\"] }"),
+            ("b.json", r#"{"client": {"meta": {"row": "2"}, "node_class": "json"}}"#),
+        ]);
+        let given = flags(&["-dev", "-meta", "unit=3", "-meta", "rack=9", "-servers", "s2,s3:1"]);
+        let client = resolve(&given, file, &host()).unwrap().client.unwrap();
+        let meta: Vec<_> = client.meta.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(meta, [("rack", "9"), ("row", "2"), ("unit", "3")]);
+        assert_eq!(client.node_class, "json");
+        assert_eq!(client.servers, ["s2:4647", "s3:1", "s1:4647"]);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) cgroup_parent: &'a str,
     /// The host's environment, for drivers that pass it on.
     pub(crate) host: &'a BTreeMap<String, String>,
+    /// What hooks of the task add. Texts may refer to it, and the job file may overrule it.
+    pub(crate) hooks: &'a BTreeMap<String, String>,
 }
 
 /// The environment of a task, with what its texts may refer to besides.
@@ -113,7 +115,7 @@ impl TaskEnv {
             this.add_port(port);
         }
         this.add_meta([&job.meta, &group.meta, &task.meta]);
-        for (key, value) in inputs.host {
+        for (key, value) in inputs.hooks.iter().chain(inputs.host) {
             this.env.entry(key.clone()).or_insert_with(|| value.clone());
         }
         let own: Vec<_> = task.env.iter().map(|(k, v)| (this.text(k), this.text(v))).collect();
@@ -285,6 +287,7 @@ mod tests {
             dirs: &dirs,
             cgroup_parent: "/caravan",
             host: &host,
+            hooks: &BTreeMap::from([("CSI_ENDPOINT".to_owned(), "unix:///csi/csi.sock".to_owned())]),
         })
     }
 
@@ -326,6 +329,18 @@ mod tests {
         assert_eq!(get("NOMAD_META_OWNER_X"), "me");
         assert_eq!(get("WHERE"), "r7 linux 3 ${nope}");
         assert_eq!(get("PATH"), "/bin");
+        assert_eq!(get("CSI_ENDPOINT"), "unix:///csi/csi.sock");
+    }
+
+    #[test]
+    fn what_hooks_add_is_known_to_texts_and_yields_to_the_job_file() {
+        let mut task = Task { name: "t".into(), ..Default::default() };
+        task.env.insert("SOCKET".into(), "${CSI_ENDPOINT}".into());
+        let env = env_of(&task, &alloc());
+        assert_eq!(env.text("--endpoint=${CSI_ENDPOINT}"), "--endpoint=unix:///csi/csi.sock");
+        assert_eq!(env.variables()["SOCKET"], "unix:///csi/csi.sock");
+        task.env.insert("CSI_ENDPOINT".into(), "unix:///own.sock".into());
+        assert_eq!(env_of(&task, &alloc()).text("${CSI_ENDPOINT}"), "unix:///own.sock");
     }
 
     #[test]

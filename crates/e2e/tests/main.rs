@@ -2,6 +2,7 @@
 //! own, and looks at them from outside. They need root, as the agent does.
 
 mod basics;
+mod config;
 mod errors;
 mod examples;
 mod hosts;

@@ -35,6 +35,12 @@ const STATE_DIR: &str = "/var/lib/caravan-hostpath";
 /// the host, shared by all allocations of the plugin, and with propagation.
 const PLUGIN_ROOT: &str = "/local/csi";
 
+/// Set by the agent for plugins without a root of their own: the plugin's root on the host.
+const BASE_VARIABLE: &str = "CARAVAN_CSI_STAGE_PUBLISH_BASE_DIR";
+
+/// Where the state is below the plugin's root.
+const STATE_NAME: &str = "hostpath-state";
+
 /// Runs the plugin with the arguments after `caravan plugin hostpath` until SIGTERM or SIGINT.
 /// Exit codes: 0 after a signal, 2 for a wrong command line, 1 for everything else.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
@@ -94,11 +100,15 @@ pub fn serve(options: Options) -> Result<(), Error> {
     runtime.block_on(serve::serve(&endpoint, service))
 }
 
-/// In a task with a root of its own, [`STATE_DIR`] would end with the allocation; the plugin's root does
-/// not.
+/// Below the plugin's root, which all allocations of the plugin share and which outlives them, whether they
+/// have a root of their own (it is mounted there) or not (a variable names it): one place on the host for
+/// every driver.
 fn default_state_dir() -> PathBuf {
+    if let Some(base) = std::env::var_os(BASE_VARIABLE).filter(|base| !base.is_empty()) {
+        return Path::new(&base).join(STATE_NAME);
+    }
     match mountinfo::at(Path::new(PLUGIN_ROOT)) {
-        Ok(Some(_)) => Path::new(PLUGIN_ROOT).join("hostpath-state"),
+        Ok(Some(_)) => Path::new(PLUGIN_ROOT).join(STATE_NAME),
         _ => PathBuf::from(STATE_DIR),
     }
 }

@@ -96,7 +96,15 @@ impl RpcServer {
     pub async fn bind(addr: SocketAddr, options: ServerOptions) -> Result<Self, ServeError> {
         let bind = |source| ServeError::Bind { addr, source };
         let listener = TcpListener::bind(addr).await.map_err(bind)?;
-        let addr = listener.local_addr().map_err(bind)?;
+        Self::on(listener, options).map_err(bind)
+    }
+
+    /// Serves on a port that was taken before, so that whoever cannot get it does nothing else.
+    ///
+    /// # Errors
+    /// If the listener has no address.
+    pub fn on(listener: TcpListener, options: ServerOptions) -> std::io::Result<Self> {
+        let addr = listener.local_addr()?;
         Ok(Self { listener, addr, options: Arc::new(options) })
     }
 

@@ -44,6 +44,7 @@ impl Output {
 }
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+static TEST_PLUGIN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Uses a program that is there already; the first call counts.
 pub fn use_program(path: &std::path::Path) {
@@ -60,16 +61,31 @@ pub fn program() -> PathBuf {
 }
 
 fn build() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("CARAVAN_BIN") {
-        return Ok(PathBuf::from(path));
+    match std::env::var_os("CARAVAN_BIN") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => cargo_build("caravan"),
     }
+}
+
+/// Path of the plugin that does everything in other ways than the bundled one (crate `testplugin`), built
+/// once by cargo in the profile of the tests.
+///
+/// # Panics
+/// If it cannot be built: no test of it can run then.
+pub fn test_plugin() -> PathBuf {
+    let build = || cargo_build("caravan-testplugin").expect("the plugin for tests can be built");
+    TEST_PLUGIN.get_or_init(build).clone()
+}
+
+/// Builds a package's program of the same name.
+fn cargo_build(package: &str) -> Result<PathBuf> {
     // The test runs from <target>/<profile>/deps.
     let test = std::env::current_exe()?;
     let profile =
         test.parent().and_then(|deps| deps.parent()).context("the test is not in a target folder")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "caravan"]);
+    command.args(["build", "--quiet", "--package", package]);
     if profile.ends_with("release") {
         command.arg("--release");
     }
@@ -78,7 +94,7 @@ fn build() -> Result<PathBuf> {
     }
     let status = command.current_dir(crate::workspace("")).status().context("run cargo build")?;
     if !status.success() {
-        bail!("cargo build --package caravan failed");
+        bail!("cargo build --package {package} failed");
     }
-    Ok(profile.join("caravan"))
+    Ok(profile.join(package))
 }

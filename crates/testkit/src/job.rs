@@ -54,6 +54,60 @@ job "hostpath" {{
     )
 }
 
+/// A plugin from elsewhere as a job: told everything by arguments.
+#[derive(Clone, Debug)]
+pub struct ForeignPlugin {
+    /// Job id.
+    pub job: String,
+    /// Plugin id.
+    pub id: String,
+    /// `monolith`, `node` or `controller`.
+    pub kind: String,
+    /// Driver.
+    pub driver: String,
+    /// Program, as the driver finds it.
+    pub command: String,
+    /// Arguments after `--endpoint` and `--nodeid`.
+    pub args: Vec<String>,
+}
+
+/// Text of the job of a plugin from elsewhere.
+pub fn foreign_plugin_job(plugin: &ForeignPlugin) -> String {
+    let ForeignPlugin { job, id, kind, driver, command, args } = plugin;
+    let args: String = args.iter().map(|a| format!(", \"{a}\"")).collect();
+    format!(
+        r#"
+job "{job}" {{
+  type = "system"
+  group "plugin" {{
+    restart {{
+      attempts = 10
+      interval = "1h"
+      delay    = "100ms"
+      mode     = "delay"
+    }}
+    task "plugin" {{
+      driver = "{driver}"
+      config {{
+        command = "{command}"
+        args    = ["--endpoint=${{CSI_ENDPOINT}}", "--nodeid=${{node.unique.name}}"{args}]
+      }}
+      csi_plugin {{
+        id   = "{id}"
+        type = "{kind}"
+      }}
+      kill_timeout = "1s"
+      resources {{
+        cpu    = 50
+        memory = 64
+      }}
+    }}
+  }}
+}}
+"#
+    )
+}
+
 /// Text of a volume specification.
 pub fn volume_spec(id: &str, access_mode: &str) -> String {
     format!(

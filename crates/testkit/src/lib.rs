@@ -12,9 +12,9 @@ mod net;
 mod wait;
 
 pub use agent::{Agent, AgentOptions};
-pub use cli::{Output, program, use_program};
+pub use cli::{Output, program, test_plugin, use_program};
 pub use http::{Reply, request, request_over};
-pub use job::{Plugin, Writer, plugin_job, volume_spec, writer_job};
+pub use job::{ForeignPlugin, Plugin, Writer, foreign_plugin_job, plugin_job, volume_spec, writer_job};
 pub use mounts::{children, mounts_below, process_alive, start_time};
 pub use net::{Host, Router, Switch};
 pub use wait::{eventually, eventually_within};

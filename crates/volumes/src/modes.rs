@@ -96,15 +96,17 @@ fn phase_word(phase: VolumePhase) -> &'static str {
 }
 
 impl AdmitError {
-    /// What waiting would help with: another claim's end or the volume's creation. `None` when the
-    /// claim can never be granted as it is.
+    /// What waiting would help with: another claim's end, or the volume's creation or new registration.
     pub fn waits_for(&self) -> Option<WaitsFor> {
         match self {
             Self::NotReady { volume, .. } => Some(WaitsFor::Volume(volume.clone())),
             Self::AttachmentMode { volume, .. }
             | Self::MaxClaims { volume, .. }
             | Self::OtherNode { volume, .. } => Some(WaitsFor::Claim(volume.clone())),
-            Self::NotCapable { .. } | Self::ReadOnlyMode { .. } => None,
+            // Nothing but a new registration of the volume with other capabilities helps.
+            Self::NotCapable { volume, .. } | Self::ReadOnlyMode { volume, .. } => {
+                Some(WaitsFor::Volume(volume.clone()))
+            }
         }
     }
 
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_that_were_not_registered_never_help_by_waiting() {
+    fn modes_that_were_not_registered_wait_for_the_volume_to_be_registered_anew() {
         let error = admit(
             &volume(&[AccessMode::SingleNodeWriter]),
             &[],
@@ -311,7 +313,7 @@ mod tests {
             "volume \"data\" cannot be used as file-system with access mode multi-node-multi-writer: it \
              was registered for file-system with access mode single-node-writer"
         );
-        assert_eq!(error.waits_for(), None);
+        assert!(matches!(error.waits_for(), Some(WaitsFor::Volume(_))));
         let block = Claim {
             attachment_mode: AttachmentMode::BlockDevice,
             ..claim("b", "n", AccessMode::SingleNodeWriter, ClaimMode::Write)

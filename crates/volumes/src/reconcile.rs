@@ -33,7 +33,9 @@ impl Presence {
             Some(node) => match node.status {
                 NodeStatus::Ready | NodeStatus::Initializing => Self::Here,
                 NodeStatus::Down | NodeStatus::Disconnected => {
-                    Self::Silent { since: UnixNanos(node.status_updated_at.saturating_mul(1_000_000_000)) }
+                    // Kept in whole seconds, rounded down: the end of that second is certainly not too early.
+                    let end = node.status_updated_at.saturating_add(1);
+                    Self::Silent { since: UnixNanos(end.saturating_mul(1_000_000_000)) }
                 }
             },
         }

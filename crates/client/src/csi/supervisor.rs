@@ -130,14 +130,14 @@ impl PluginTask {
         ]
     }
 
-    /// Adds what the plugin must be told, unless the job file told it.
-    pub(crate) fn add_env(&self, env: &mut BTreeMap<String, String>) {
+    /// What the plugin is told by its environment, unless the job file tells it otherwise.
+    pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let endpoint = match self.isolation {
             Isolation::None => format!("unix://{}", self.socket().display()),
             Isolation::Chroot | Isolation::Image => format!("unix://{}/{SOCKET}", self.config.mount_dir),
         };
-        env.entry("CSI_ENDPOINT".to_owned()).or_insert(endpoint);
-        env.entry(BASE_VARIABLE.to_owned()).or_insert_with(|| self.plugin_root().display().to_string());
+        let root = self.plugin_root().display().to_string();
+        BTreeMap::from([("CSI_ENDPOINT".to_owned(), endpoint), (BASE_VARIABLE.to_owned(), root)])
     }
 
     /// The roles that it registers.
@@ -264,9 +264,7 @@ mod tests {
             [("/state/csi/plugins/a1", "/csi"), ("/state/csi/node/disk", "/local/csi"), ("/dev", "/dev")]
         );
         assert_eq!(plugin.plugin_root(), Path::new("/local/csi"));
-        let mut env = BTreeMap::new();
-        plugin.add_env(&mut env);
-        assert_eq!(env["CSI_ENDPOINT"], "unix:///csi/csi.sock");
+        assert_eq!(plugin.variables()["CSI_ENDPOINT"], "unix:///csi/csi.sock");
     }
 
     #[test]
@@ -274,10 +272,9 @@ mod tests {
         let plugin = plan(CsiPluginType::Monolith, Isolation::None);
         assert!(plugin.mounts().is_empty());
         assert_eq!(plugin.plugin_root(), Path::new("/state/csi/monolith/disk"));
-        let mut env = BTreeMap::from([("CSI_ENDPOINT".to_owned(), "tcp://x".to_owned())]);
-        plugin.add_env(&mut env);
-        assert_eq!(env["CSI_ENDPOINT"], "tcp://x", "the job file has the last word");
-        assert_eq!(env[BASE_VARIABLE], "/state/csi/monolith/disk");
+        let told = plugin.variables();
+        assert_eq!(told["CSI_ENDPOINT"], "unix:///state/csi/plugins/a1/csi.sock");
+        assert_eq!(told[BASE_VARIABLE], "/state/csi/monolith/disk");
     }
 
     #[test]

@@ -129,12 +129,14 @@ impl AllocRunner {
         if self.is_live() {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = self.until_stopping() => { self.inner.readiness.send_replace(Readiness::Failed); }
+                () = self.until_stopping() => self.skip_setup(),
                 prepared = self.prepare() => match prepared {
                     Ok(()) => { self.inner.readiness.send_replace(Readiness::Ready); }
                     Err(why) => self.fail_setup(&why),
                 },
             }
+        } else {
+            self.skip_setup();
         }
         while tasks.join_next().await.is_some() {}
         if shutdown.is_cancelled() && !self.all_dead() {
@@ -154,6 +156,12 @@ impl AllocRunner {
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
         self.mount_volumes().await.map_err(|why| failed("csi_hook", why))
+    }
+
+    /// It is being ended: nothing is set up for it, but what runs after its tasks may, if any of them ever ran.
+    fn skip_setup(&self) {
+        let begun = self.lock().tasks.values().any(|s| !s.record.state.started_at.is_zero());
+        self.inner.readiness.send_replace(if begun { Readiness::Ready } else { Readiness::Failed });
     }
 
     fn fail_setup(&self, why: &str) {

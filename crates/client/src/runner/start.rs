@@ -51,7 +51,12 @@ impl Plan {
         let empty = BTreeMap::new();
         let host = if WITH_HOST_ENV.contains(&task.driver.as_str()) { &context.host_env } else { &empty };
         let node = context.node.get();
+        let plugin = task
+            .csi_plugin_config
+            .as_ref()
+            .map(|block| PluginTask::plan(&context.csi_dir, &alloc.id, block, isolation));
         let env = TaskEnv::build(&Inputs {
+            hooks: &plugin.as_ref().map(PluginTask::variables).unwrap_or_default(),
             node: &node,
             region: &context.config.region,
             alloc: &alloc,
@@ -62,10 +67,6 @@ impl Plan {
             cgroup_parent: &context.config.cgroup_parent,
             host,
         });
-        let plugin = task
-            .csi_plugin_config
-            .as_ref()
-            .map(|block| PluginTask::plan(&context.csi_dir, &alloc.id, block, isolation));
         Some(Self { driver, plugin, alloc: Arc::clone(&alloc), name: name.to_owned(), env, dirs })
     }
 
@@ -108,11 +109,10 @@ impl Plan {
             .dir()
             .build_task(&self.name, task.resources.secrets_mb)
             .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
-        let mut env = self.env.variables().clone();
+        let env = self.env.variables().clone();
         let mut mounts = Vec::new();
         if let Some(plugin) = &self.plugin {
             plugin.prepare().map_err(|e| hook("csi_plugin_supervisor", e.to_string()))?;
-            plugin.add_env(&mut env);
             mounts = plugin.mounts();
         }
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)

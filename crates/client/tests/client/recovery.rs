@@ -63,3 +63,20 @@ async fn what_was_stopped_while_the_agent_was_away_is_stopped() {
     agent.servers.status("a1", ClientStatus::Complete).await;
     agent.clean().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_after_a_stop_runs_under_the_next_agent_too() {
+    let agent = Agent::start();
+    let mut clean = shell("clean", "raw_exec", "echo clean > $NOMAD_ALLOC_DIR/data/clean");
+    clean.lifecycle = Some(caravan_types::job::Lifecycle { hook: "poststop".into(), sidecar: false });
+    let tasks = vec![shell("web", "raw_exec", "exec sleep 1000"), clean];
+    agent.servers.run(alloc("a1", JobType::Service, tasks));
+    agent.servers.task("a1", "it runs", |t| kinds(t).contains(&"Started")).await;
+    let (servers, dir) = agent.end().await;
+    servers.stop("a1");
+    let agent = Agent::resume(servers, dir).restart().await;
+    agent.servers.status("a1", ClientStatus::Complete).await;
+    let said = agent.handle.fs(&"a1".into()).unwrap().read_at("alloc/data/clean", 0, None).unwrap();
+    assert_eq!(said, b"clean\n");
+    agent.clean().await;
+}

@@ -1,0 +1,120 @@
+//! A CSI plugin for tests, with the habits of other people's plugins: written from the CSI specification
+//! alone, and in as many ways as possible not like the bundled one.
+//!
+//! It is told everything by arguments, logs to standard error, does not remove its socket, keeps its state
+//! in one JSON file, asks for ControllerPublishVolume, only takes note of NodeStageVolume, and mounts by
+//! running `mount` and `umount`, from its own state directory, on a target that it makes and removes. Flags
+//! add further habits and faults.
+
+mod controller;
+mod identity;
+mod mounts;
+mod node;
+mod options;
+mod state;
+
+use anyhow::{Context, Result, bail};
+use caravan_proto::csi::{
+    controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer,
+};
+use clap::Parser;
+use options::{Options, Services};
+use state::Store;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Status;
+
+/// What the three services share.
+#[derive(Clone, Debug)]
+struct Plugin {
+    options: Arc<Options>,
+    store: Arc<Store>,
+    /// How often each call still has to fail.
+    failures: Arc<Mutex<BTreeMap<String, u32>>>,
+}
+
+impl Plugin {
+    /// Logs a call, and fails it if it has to fail. Every service method begins with it.
+    fn begin(&self, call: &str, about: &str) -> Result<(), Status> {
+        let noise = if self.options.chatty { 200 } else { 0 };
+        for n in 0..noise {
+            eprintln!("I{n:04} {call}: a line that nobody reads, as some plugins write by the thousand");
+        }
+        eprintln!("call {call} {about}");
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match failures.get_mut(call) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                Err(Status::unavailable("the back end is busy"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Logs the refusal of a call.
+    fn end<A>(call: &str, result: Result<A, Status>) -> Result<tonic::Response<A>, Status> {
+        match result {
+            Ok(answer) => Ok(tonic::Response::new(answer)),
+            Err(status) => {
+                eprintln!("refused {call} {:?}: {}", status.code(), status.message());
+                Err(status)
+            }
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    eprintln!("starting with {options:?}");
+    let socket = socket(&options.endpoint)?;
+    let store = Store::open(&options.statedir)?;
+    if options.forget {
+        store.forget()?;
+    }
+    let failures = options.fail.iter().cloned().collect();
+    let plugin = Plugin {
+        options: Arc::new(options),
+        store: Arc::new(store),
+        failures: Arc::new(Mutex::new(failures)),
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(plugin, socket))
+}
+
+async fn serve(plugin: Plugin, socket: PathBuf) -> Result<()> {
+    tokio::time::sleep(Duration::from_millis(plugin.options.slow_start_ms)).await;
+    // A socket that is there already is an error of bind(2), which many plugins do nothing about.
+    let listener = UnixListener::bind(&socket).with_context(|| format!("listen on {}", socket.display()))?;
+    eprintln!("listening on {}", socket.display());
+    let services = plugin.options.services;
+    tonic::transport::Server::builder()
+        .add_service(IdentityServer::new(plugin.clone()))
+        .add_optional_service((services != Services::Node).then(|| ControllerServer::new(plugin.clone())))
+        .add_optional_service((services != Services::Controller).then(|| NodeServer::new(plugin.clone())))
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await?;
+    Ok(())
+}
+
+/// The path in an endpoint such as `unix:///csi/csi.sock`.
+fn socket(endpoint: &str) -> Result<PathBuf> {
+    match endpoint.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
+        _ => bail!("invalid endpoint {endpoint:?}: it must be unix:// and an absolute path"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::socket;
+    use std::path::Path;
+
+    #[test]
+    fn endpoints_are_urls_of_sockets() {
+        assert_eq!(socket("unix:///csi/csi.sock").unwrap(), Path::new("/csi/csi.sock"));
+        assert!(socket("${CSI_ENDPOINT}").is_err() && socket("/csi/csi.sock").is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! What the plugin remembers: one JSON file, read before and written after every change, so that several
+//! processes can share it.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use tonic::Status;
+
+/// A volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Volume {
+    /// The name that CreateVolume gave.
+    pub(crate) name: String,
+    /// Size in bytes.
+    pub(crate) capacity: i64,
+    /// Whether it is attached, and if so, whether read-only.
+    pub(crate) attached: Option<bool>,
+    /// Where it is staged.
+    pub(crate) staged: BTreeSet<String>,
+    /// Where it is published.
+    pub(crate) published: BTreeSet<String>,
+}
+
+impl Volume {
+    /// Whether anything uses it.
+    pub(crate) fn in_use(&self) -> bool {
+        self.attached.is_some() || !self.staged.is_empty() || !self.published.is_empty()
+    }
+}
+
+/// All volumes by id.
+pub(crate) type Volumes = BTreeMap<String, Volume>;
+
+/// The file, and the directories of the volumes beside it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("create the state directory {}", dir.display()))?;
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    /// The directory with a volume's data.
+    pub(crate) fn data(&self, id: &str) -> PathBuf {
+        self.dir.join(id)
+    }
+
+    /// Forgets every use of every volume.
+    pub(crate) fn forget(&self) -> Result<()> {
+        let forgotten = self.change(|volumes| {
+            for volume in volumes.values_mut() {
+                *volume =
+                    Volume { name: volume.name.clone(), capacity: volume.capacity, ..Volume::default() };
+            }
+            Ok(())
+        });
+        forgotten.map_err(|status| anyhow::anyhow!("{}", status.message()))
+    }
+
+    /// What is known now.
+    pub(crate) fn read(&self) -> Result<Volumes, Status> {
+        self.change(|volumes| Ok(volumes.clone()))
+    }
+
+    /// Changes what is known; nothing is written when the change fails.
+    pub(crate) fn change<A>(
+        &self,
+        change: impl FnOnce(&mut Volumes) -> Result<A, Status>,
+    ) -> Result<A, Status> {
+        let broken = |error: anyhow::Error| Status::internal(format!("{error:#}"));
+        let _lock = self.lock().map_err(broken)?;
+        let mut volumes = self.load().map_err(broken)?;
+        let before = volumes.clone();
+        let answer = change(&mut volumes)?;
+        if volumes != before {
+            self.save(&volumes).map_err(broken)?;
+        }
+        Ok(answer)
+    }
+
+    fn lock(&self) -> Result<File> {
+        let file = File::options().create(true).append(true).open(self.dir.join("lock"))?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    fn load(&self) -> Result<Volumes> {
+        match fs::read(self.dir.join("state.json")) {
+            Ok(text) => Ok(serde_json::from_slice(&text)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Volumes::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn save(&self, volumes: &Volumes) -> Result<()> {
+        let temporary = self.dir.join("state.json.new");
+        fs::write(&temporary, serde_json::to_vec_pretty(volumes)?)?;
+        fs::rename(temporary, self.dir.join("state.json"))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_outlive_the_process_and_their_uses_may_be_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let volume = Volume { name: "a".into(), capacity: 7, attached: Some(false), ..Volume::default() };
+        store.change(|all| Ok(drop(all.insert("id".into(), volume.clone())))).unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.read().unwrap()["id"], volume);
+        assert!(
+            store
+                .change(|all| -> Result<(), Status> {
+                    all.clear();
+                    Err(Status::internal("no"))
+                })
+                .is_err()
+        );
+        store.forget().unwrap();
+        assert_eq!(store.read().unwrap()["id"], Volume { attached: None, ..volume });
+    }
+}
