@@ -85,7 +85,7 @@ impl Store {
 
     fn lock(&self) -> Result<File> {
         let file = File::options().create(true).append(true).open(self.dir.join("lock"))?;
-        file.lock()?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(file)
     }
 
