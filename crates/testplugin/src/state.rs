@@ -114,7 +114,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let volume = Volume { name: "a".into(), capacity: 7, attached: Some(false), ..Volume::default() };
-        store.change(|all| Ok(drop(all.insert("id".into(), volume.clone())))).unwrap();
+        store.change(|all| Ok(all.insert("id".into(), volume.clone()))).unwrap();
         let store = Store::open(dir.path()).unwrap();
         assert_eq!(store.read().unwrap()["id"], volume);
         assert!(
