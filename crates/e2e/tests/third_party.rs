@@ -13,6 +13,10 @@ use std::fs;
 const IN_ROOT: &str = "/opt/plugin/testplugin";
 
 fn agent() -> Result<Agent> {
+    agent_in("data")
+}
+
+fn agent_in(data: &str) -> Result<Agent> {
     let paths = ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
     let shown: String = paths.map(|p| format!("    \"{p}\" = \"{p}\"\n")).concat();
     let plugin = test_plugin();
@@ -20,7 +24,7 @@ fn agent() -> Result<Agent> {
         "client {{\n  chroot_env {{\n{shown}    \"{}\" = \"{IN_ROOT}\"\n  }}\n}}\n",
         plugin.display()
     );
-    Agent::with(AgentOptions { extra, ..AgentOptions::default() })
+    Agent::with(AgentOptions { extra, data: data.to_owned(), ..AgentOptions::default() })
 }
 
 fn plugin(job: &str, kind: &str, driver: &str, habits: &[&str]) -> ForeignPlugin {
@@ -228,6 +232,35 @@ fn a_socket_that_a_killed_plugin_left_is_not_in_its_way() -> Result<()> {
         let one = run_writer(&agent, "one", "raw_exec", "single-node-writer")?;
         kill_plugin(&agent, &plugin)?;
         goes_on(&agent, &one)?;
+        stop(&agent, "one")?;
+        all_gone(&agent)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_plugin_that_died_with_the_agent_comes_back_with_it() -> Result<()> {
+    let mut agent = agent()?;
+    let plugin = run_foreign(&agent, "exec", &["--forget"])?;
+    create_volume(&agent, "data", "single-node-writer")?;
+    let one = run_writer(&agent, "one", "exec", "single-node-writer")?;
+    let pid = plugin_process(&plugin)?;
+    agent.kill_9()?;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)?;
+    agent.run()?;
+    agent.wait_plugin("hostpath").with_context(|| told(&agent))?;
+    goes_on(&agent, &one)?;
+    stop(&agent, "one")?;
+    all_gone(&agent)
+}
+
+#[test]
+fn a_long_path_of_the_data_directory_is_in_nobodys_way() -> Result<()> {
+    for driver in DRIVERS {
+        let agent = agent_in(&format!("{}/data", "deep".repeat(20)))?;
+        run_foreign(&agent, driver, &[])?;
+        create_volume(&agent, "data", "single-node-writer")?;
+        run_writer(&agent, "one", driver, "single-node-writer")?;
         stop(&agent, "one")?;
         all_gone(&agent)?;
     }

@@ -30,6 +30,8 @@ pub struct AgentOptions {
     pub args: Vec<String>,
     /// Where it runs: this machine, on ports that are free, or a host of its own, on the usual ports.
     pub host: Option<Host>,
+    /// The data directory below the test's own.
+    pub data: String,
 }
 
 impl Default for AgentOptions {
@@ -42,6 +44,7 @@ impl Default for AgentOptions {
             extra: String::new(),
             args: Vec::new(),
             host: None,
+            data: "data".to_owned(),
         }
     }
 }
@@ -235,7 +238,7 @@ impl Agent {
 
     /// Data directory.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.dir.path().join(&self.options.data)
     }
 
     /// Directory of this test, above the data directory.

@@ -102,8 +102,8 @@ impl Plugin {
                 }
             }
         })?;
-        let context = self.options.context;
-        let publish_context = context.then(|| publish_context(&request.volume_id)).unwrap_or_default();
+        let publish_context =
+            if self.options.context { publish_context(&request.volume_id) } else { BTreeMap::new() };
         Ok(csi::ControllerPublishVolumeResponse { publish_context })
     }
 

@@ -85,7 +85,7 @@ impl Store {
 
     fn lock(&self) -> Result<File> {
         let file = File::options().create(true).append(true).open(self.dir.join("lock"))?;
-        file.lock()?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(file)
     }
 
@@ -114,7 +114,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let volume = Volume { name: "a".into(), capacity: 7, attached: Some(false), ..Volume::default() };
-        store.change(|all| Ok(drop(all.insert("id".into(), volume.clone())))).unwrap();
+        store.change(|all| Ok(all.insert("id".into(), volume.clone()))).unwrap();
         let store = Store::open(dir.path()).unwrap();
         assert_eq!(store.read().unwrap()["id"], volume);
         assert!(

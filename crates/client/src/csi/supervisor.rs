@@ -18,6 +18,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SOCKET: &str = "csi.sock";
+/// Bytes of a path that fit the address of a socket (unix(7)).
+const LONGEST_ADDRESS: usize = 107;
+/// Where sockets are reached by a short path whose own is too long.
+const SHORT_DIR: &str = "/run/caravan/csi";
 /// Where the plugin finds its staging and publish root when it is not at a fixed place.
 const BASE_VARIABLE: &str = "CARAVAN_CSI_STAGE_PUBLISH_BASE_DIR";
 
@@ -69,6 +73,13 @@ impl PluginTask {
         self.socket_dir.join(SOCKET)
     }
 
+    /// A link to the socket's directory, for a plugin on the host whose socket has too long a path to be bound.
+    fn short_dir(&self) -> Option<PathBuf> {
+        let too_long = self.socket().as_os_str().len() > LONGEST_ADDRESS;
+        (too_long && self.isolation == Isolation::None)
+            .then(|| Path::new(SHORT_DIR).join(self.alloc.as_str()))
+    }
+
     /// The plugin root as the plugin sees it. A task without a root of its own sees the host's.
     pub(crate) fn plugin_root(&self) -> PathBuf {
         match self.isolation {
@@ -95,6 +106,9 @@ impl PluginTask {
             // the directory above is closed to them.
             open_to_all(&self.socket_dir)?;
         }
+        if let Some(link) = self.short_dir() {
+            self.link(&link)?;
+        }
         let socket = self.socket();
         match std::fs::remove_file(&socket) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -104,8 +118,26 @@ impl PluginTask {
         }
     }
 
+    fn link(&self, link: &Path) -> Result<(), CsiFault> {
+        let what = "create the short way to the socket";
+        caravan_sys::files::private_dir(Path::new(SHORT_DIR))
+            .map_err(|source| CsiFault::Kernel { what, source })?;
+        match std::os::unix::fs::symlink(&self.socket_dir, link) {
+            Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
+                Err(CsiFault::Directory { what, path: link.to_owned(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the socket directory when the allocation is over. Stages and targets are left to their owners.
     pub(crate) fn clean(&self) {
+        if let Some(link) = self.short_dir()
+            && let Err(error) = std::fs::remove_file(&link)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %link.display(), %error, "a link to a socket directory stays");
+        }
         if let Err(error) = std::fs::remove_dir_all(&self.socket_dir)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -140,7 +172,10 @@ impl PluginTask {
     /// What the plugin is told by its environment, unless the job file tells it otherwise.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let endpoint = match self.isolation {
-            Isolation::None => format!("unix://{}", self.socket().display()),
+            Isolation::None => {
+                let socket = self.short_dir().map_or_else(|| self.socket(), |dir| dir.join(SOCKET));
+                format!("unix://{}", socket.display())
+            }
             Isolation::Chroot | Isolation::Image => format!("unix://{}/{SOCKET}", self.config.mount_dir),
         };
         let root = self.plugin_root().display().to_string();
@@ -290,6 +325,18 @@ mod tests {
         let told = plugin.variables();
         assert_eq!(told["CSI_ENDPOINT"], "unix:///state/csi/plugins/a1/csi.sock");
         assert_eq!(told[BASE_VARIABLE], "/state/csi/monolith/disk");
+    }
+
+    #[test]
+    fn a_socket_whose_path_does_not_fit_an_address_is_reached_by_a_link() {
+        let deep = PathBuf::from(format!("/{}", "d".repeat(100)));
+        let config = CsiPluginConfig { id: "disk".into(), ..Default::default() };
+        let endpoint = |isolation| {
+            let plugin = PluginTask::plan(&deep, &"a1".into(), &config, isolation);
+            plugin.variables()["CSI_ENDPOINT"].clone()
+        };
+        assert_eq!(endpoint(Isolation::None), "unix:///run/caravan/csi/a1/csi.sock");
+        assert_eq!(endpoint(Isolation::Chroot), "unix:///csi/csi.sock");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, path::Path, sync::Arc};
+use std::{fs::File, future::Future, io, os::fd::AsRawFd, path::Path, sync::Arc};
 
 use caravan_proto::csi::{
     controller_client::ControllerClient, identity_client::IdentityClient, node_client::NodeClient,
@@ -22,6 +22,9 @@ use crate::{Call, CsiError, Deadlines, MountFlags, Secrets};
 
 /// Answers larger than this are refused: a list of a hundred thousand volumes fits.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
+
+/// Bytes of a path that fit the address of a socket (unix(7)).
+const LONGEST_ADDRESS: usize = 107;
 
 /// A client of one plugin, by the path of its unix socket. Clones are cheap and share the connection.
 ///
@@ -47,7 +50,7 @@ impl CsiClient {
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
             tower::service_fn(move |_| {
                 let path = Arc::clone(&path);
-                async move { UnixStream::connect(&*path).await.map(TokioIo::new) }
+                async move { connect(&path).await.map(TokioIo::new) }
             }),
         );
         Self { channel, socket, deadlines }
@@ -97,6 +100,21 @@ impl CsiClient {
         }
         result
     }
+}
+
+/// Connects to a socket, however long its path: an address holds 107 bytes at most (unix(7)), and directories of
+/// allocations are often longer. The directory is opened, and the address goes through `/proc/self/fd`.
+async fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let (true, Some(dir), Some(name)) =
+        (socket.as_os_str().len() > LONGEST_ADDRESS, socket.parent(), socket.file_name())
+    else {
+        return UnixStream::connect(socket).await;
+    };
+    let dir = File::open(dir)?;
+    let short = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    let stream = UnixStream::connect(short).await;
+    drop(dir);
+    stream
 }
 
 /// What must not come back in an error of the call it was sent with.
