@@ -1,7 +1,8 @@
 //! The directory of everything that an agent keeps.
 
+use caravan_sys::mountinfo::MountTable;
 use std::fs::{self, DirBuilder};
-use std::io::{ErrorKind, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -27,9 +28,25 @@ pub(crate) fn make(dir: &Path, fresh: bool) -> Result<()> {
     fs::remove_file(&probe)
 }
 
+/// Removes a directory with all that is in it, unless something is mounted below: a volume must never be
+/// emptied because nobody could unmount it.
+///
+/// # Errors
+/// If something is mounted there, or it cannot be removed.
+pub(crate) fn remove(dir: &Path) -> Result<()> {
+    let real = dir.canonicalize()?;
+    let table = MountTable::read().map_err(|error| Error::other(caravan_sys::describe(&error)))?;
+    if let Some(mount) = table.under(&real).next() {
+        let text = format!("{} is mounted", mount.target.display());
+        return Err(Error::new(ErrorKind::ResourceBusy, text));
+    }
+    fs::remove_dir_all(real)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_sys::mount::{Unmount, mount_tmpfs, unmount};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -42,5 +59,20 @@ mod tests {
         make(&dir, false).unwrap();
         fs::write(scratch.path().join("file"), "").unwrap();
         assert!(make(&scratch.path().join("file"), false).is_err());
+    }
+
+    #[test]
+    fn what_is_mounted_is_not_emptied() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (dir, volume) = (scratch.path().join("data"), scratch.path().join("data/alloc/volume"));
+        fs::create_dir_all(&volume).unwrap();
+        mount_tmpfs(&volume, 1 << 20, 0o755).unwrap();
+        fs::write(volume.join("precious"), "").unwrap();
+        let error = remove(&dir).unwrap_err();
+        let kept = volume.join("precious").exists();
+        unmount(&volume, Unmount::Now).unwrap();
+        assert!(error.to_string().contains("alloc/volume is mounted") && kept, "{error}");
+        remove(&dir).unwrap();
+        assert!(!dir.exists());
     }
 }

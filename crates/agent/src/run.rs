@@ -13,7 +13,6 @@ use caravan_rpc::{
     ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
-use caravan_sys::mountinfo::MountTable;
 use caravan_types::NodeId;
 use caravan_volumes::lease::Lease;
 use futures::future::BoxFuture;
@@ -55,25 +54,11 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
     };
     agent.end().await;
     if settings.dev {
-        remove_temporary(&settings.data_dir);
+        if let Err(error) = data_dir::remove(&settings.data_dir) {
+            tracing::warn!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
+        }
     }
     result
-}
-
-/// Removes what a development agent kept, unless something is still mounted below: the files there may be
-/// somebody's data.
-fn remove_temporary(dir: &Path) {
-    let mounted = match MountTable::read() {
-        Ok(table) => table.under(dir).next().map(|mount| mount.target.display().to_string()),
-        Err(error) => Some(caravan_sys::describe(&error)),
-    };
-    if let Some(mounted) = mounted {
-        tracing::warn!(dir = %dir.display(), mounted, "the temporary directory stays: something is mounted in it");
-        return;
-    }
-    if let Err(error) = std::fs::remove_dir_all(dir) {
-        tracing::warn!(%error, dir = %dir.display(), "the temporary directory stays");
-    }
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
@@ -380,24 +365,5 @@ fn banner(settings: &Settings, http: SocketAddr) {
     println!("==> Caravan agent started: {role} \"{}\", http://{http}", settings.name);
     if settings.dev {
         println!("    Development mode: nothing is kept when it ends. Ctrl-C ends it.");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_mounted_in_the_temporary_directory_is_never_emptied() {
-        let base = tempfile::tempdir().unwrap();
-        let (dir, inside) = (base.path().join("dev"), base.path().join("dev/volume"));
-        std::fs::create_dir_all(&inside).unwrap();
-        caravan_sys::mount::mount_tmpfs(&inside, 1 << 20, 0o700).unwrap();
-        std::fs::write(inside.join("precious"), "data").unwrap();
-        remove_temporary(&dir);
-        assert_eq!(std::fs::read_to_string(inside.join("precious")).unwrap(), "data");
-        caravan_sys::mount::unmount(&inside, caravan_sys::mount::Unmount::Now).unwrap();
-        remove_temporary(&dir);
-        assert!(!dir.exists());
     }
 }

@@ -9,6 +9,7 @@ mod hosts;
 mod plugins;
 mod recovery;
 mod remote;
+mod third_party;
 mod volumes;
 
 use anyhow::{Result, anyhow};

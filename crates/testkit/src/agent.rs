@@ -24,8 +24,6 @@ pub struct AgentOptions {
     pub client: bool,
     /// RPC addresses of servers, for an agent without one.
     pub servers: Vec<String>,
-    /// Lines added to the block of the client.
-    pub client_extra: String,
     /// A second configuration, merged over the first: HCL, or JSON if it begins with a brace.
     pub extra: String,
     /// Further arguments.
@@ -41,7 +39,6 @@ impl Default for AgentOptions {
             server: true,
             client: true,
             servers: Vec::new(),
-            client_extra: String::new(),
             extra: String::new(),
             args: Vec::new(),
             host: None,
@@ -142,11 +139,7 @@ impl Agent {
             if o.dev { String::new() } else { format!("data_dir = \"{}\"\n", self.data_dir().display()) };
         let client = if o.client {
             let servers: Vec<String> = o.servers.iter().map(|s| format!("\"{s}\"")).collect();
-            format!(
-                "client {{\n  enabled = true\n  servers = [{}]\n{}\n}}\n",
-                servers.join(", "),
-                o.client_extra
-            )
+            format!("client {{\n  enabled = true\n  servers = [{}]\n}}\n", servers.join(", "))
         } else {
             String::new()
         };

@@ -132,7 +132,8 @@ fn id(id: &str) -> Result<(), Status> {
 }
 
 fn absent<A>(call: &str) -> Result<Response<A>, Status> {
-    Plugin::end(call, Err(Status::unimplemented("")))
+    eprintln!("refused {call}: there is no such call");
+    Err(Status::unimplemented(""))
 }
 
 #[tonic::async_trait]
@@ -142,7 +143,7 @@ impl Controller for Plugin {
         request: Request<csi::CreateVolumeRequest>,
     ) -> Result<Response<csi::CreateVolumeResponse>, Status> {
         self.begin("CreateVolume", &request.get_ref().name)?;
-        Self::end("CreateVolume", self.create(request.get_ref()))
+        self.end("CreateVolume", self.create(request.get_ref()))
     }
 
     async fn delete_volume(
@@ -152,7 +153,7 @@ impl Controller for Plugin {
         let request = request.into_inner();
         self.begin("DeleteVolume", &request.volume_id)?;
         id(&request.volume_id)?;
-        Self::end("DeleteVolume", self.delete(&request.volume_id))
+        self.end("DeleteVolume", self.delete(&request.volume_id))
     }
 
     async fn controller_publish_volume(
@@ -162,7 +163,7 @@ impl Controller for Plugin {
         let request = request.into_inner();
         self.begin("ControllerPublishVolume", &request.volume_id)?;
         id(&request.volume_id)?;
-        Self::end("ControllerPublishVolume", self.attach(&request))
+        self.end("ControllerPublishVolume", self.attach(&request))
     }
 
     async fn controller_unpublish_volume(
@@ -172,7 +173,7 @@ impl Controller for Plugin {
         let request = request.into_inner();
         self.begin("ControllerUnpublishVolume", &request.volume_id)?;
         id(&request.volume_id)?;
-        Self::end("ControllerUnpublishVolume", self.detach(&request))
+        self.end("ControllerUnpublishVolume", self.detach(&request))
     }
 
     async fn validate_volume_capabilities(
@@ -184,7 +185,7 @@ impl Controller for Plugin {
         self.begin("ValidateVolumeCapabilities", &request.volume_id)?;
         id(&request.volume_id)?;
         if !self.store.read()?.contains_key(&request.volume_id) {
-            return Self::end("ValidateVolumeCapabilities", Err(Status::not_found("no such volume")));
+            return self.end("ValidateVolumeCapabilities", Err(Status::not_found("no such volume")));
         }
         Ok(Response::new(csi::ValidateVolumeCapabilitiesResponse {
             confirmed: Some(Confirmed {

@@ -34,8 +34,12 @@ struct Plugin {
     options: Arc<Options>,
     store: Arc<Store>,
     /// How often each call still has to fail.
-    failures: Arc<Mutex<BTreeMap<String, u32>>>,
+    failures: Faults,
+    /// How often the answer of each call still has to get lost.
+    losses: Faults,
 }
+
+type Faults = Arc<Mutex<BTreeMap<String, u32>>>;
 
 impl Plugin {
     /// Logs a call, and fails it if it has to fail. Every service method begins with it.
@@ -45,25 +49,37 @@ impl Plugin {
             eprintln!("I{n:04} {call}: a line that nobody reads, as some plugins write by the thousand");
         }
         eprintln!("call {call} {about}");
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        match failures.get_mut(call) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
-                Err(Status::unavailable("the back end is busy"))
-            }
-            _ => Ok(()),
+        match take(&self.failures, call) {
+            true => Err(Status::unavailable("the back end is busy")),
+            false => Ok(()),
         }
     }
 
-    /// Logs the refusal of a call.
-    fn end<A>(call: &str, result: Result<A, Status>) -> Result<tonic::Response<A>, Status> {
+    /// Answers a call, logs its refusal, or loses the answer.
+    fn end<A>(&self, call: &str, result: Result<A, Status>) -> Result<tonic::Response<A>, Status> {
         match result {
+            Ok(_) if take(&self.losses, call) => {
+                eprintln!("lost the answer of {call}");
+                Err(Status::unavailable("the back end did not answer"))
+            }
             Ok(answer) => Ok(tonic::Response::new(answer)),
             Err(status) => {
                 eprintln!("refused {call} {:?}: {}", status.code(), status.message());
                 Err(status)
             }
         }
+    }
+}
+
+/// Counts a fault down; answers whether it is due.
+fn take(faults: &Faults, call: &str) -> bool {
+    let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
+    match faults.get_mut(call) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            true
+        }
+        _ => false,
     }
 }
 
@@ -75,11 +91,12 @@ fn main() -> Result<()> {
     if options.forget {
         store.forget()?;
     }
-    let failures = options.fail.iter().cloned().collect();
+    let faults = |all: &[(String, u32)]| Arc::new(Mutex::new(all.iter().cloned().collect()));
     let plugin = Plugin {
+        failures: faults(&options.fail),
+        losses: faults(&options.lose),
         options: Arc::new(options),
         store: Arc::new(store),
-        failures: Arc::new(Mutex::new(failures)),
     };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(plugin, socket))
 }

@@ -165,7 +165,7 @@ impl Node for Plugin {
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
         self.begin("NodeStageVolume", &request.get_ref().volume_id)?;
         let done = self.stage(request.get_ref());
-        Self::end("NodeStageVolume", done.map(|()| csi::NodeStageVolumeResponse {}))
+        self.end("NodeStageVolume", done.map(|()| csi::NodeStageVolumeResponse {}))
     }
 
     async fn node_unstage_volume(
@@ -174,7 +174,7 @@ impl Node for Plugin {
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         self.begin("NodeUnstageVolume", &request.get_ref().volume_id)?;
         let done = self.unstage(request.get_ref());
-        Self::end("NodeUnstageVolume", done.map(|()| csi::NodeUnstageVolumeResponse {}))
+        self.end("NodeUnstageVolume", done.map(|()| csi::NodeUnstageVolumeResponse {}))
     }
 
     async fn node_publish_volume(
@@ -183,7 +183,7 @@ impl Node for Plugin {
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
         self.begin("NodePublishVolume", &request.get_ref().volume_id)?;
         let done = self.publish(request.get_ref());
-        Self::end("NodePublishVolume", done.map(|()| csi::NodePublishVolumeResponse {}))
+        self.end("NodePublishVolume", done.map(|()| csi::NodePublishVolumeResponse {}))
     }
 
     async fn node_unpublish_volume(
@@ -192,21 +192,21 @@ impl Node for Plugin {
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
         self.begin("NodeUnpublishVolume", &request.get_ref().volume_id)?;
         let done = self.unpublish(request.get_ref());
-        Self::end("NodeUnpublishVolume", done.map(|()| csi::NodeUnpublishVolumeResponse {}))
+        self.end("NodeUnpublishVolume", done.map(|()| csi::NodeUnpublishVolumeResponse {}))
     }
 
     async fn node_get_volume_stats(
         &self,
         _: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        Self::end("NodeGetVolumeStats", Err(Status::unimplemented("")))
+        self.end("NodeGetVolumeStats", Err(Status::unimplemented("")))
     }
 
     async fn node_expand_volume(
         &self,
         _: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
-        Self::end("NodeExpandVolume", Err(Status::unimplemented("")))
+        self.end("NodeExpandVolume", Err(Status::unimplemented("")))
     }
 
     async fn node_get_capabilities(

@@ -69,6 +69,9 @@ pub(crate) struct Options {
     /// Fail the first calls of a name with UNAVAILABLE: `CreateVolume=2`. Repeatable.
     #[arg(long, value_parser = failures)]
     pub(crate) fail: Vec<(String, u32)>,
+    /// Carry out the first calls of a name and answer UNAVAILABLE all the same. Repeatable.
+    #[arg(long, value_parser = failures)]
+    pub(crate) lose: Vec<(String, u32)>,
 }
 
 fn failures(text: &str) -> Result<(String, u32), String> {

@@ -70,7 +70,11 @@ impl Manager {
                     volume_id: external_id,
                     secrets: secrets.expose().clone().into(),
                 };
-                client.delete_volume(request).await?;
+                match client.delete_volume(request).await {
+                    // Against the specification, but just as gone: an earlier call's answer may have been lost.
+                    Err(error) if error.is_not_found() => {}
+                    other => other?,
+                }
                 ControllerAnswer::Done
             }
             Op::Publish { external_id, external_node_id, usage, mount_options, secrets, context } => {

@@ -3,7 +3,7 @@
 
 use super::CsiFault;
 use super::ledger::{ClaimEntry, MountPhase, is_device};
-use super::volumes::{VolumeManager, is_published};
+use super::volumes::{VolumeManager, is_published, kernel};
 use crate::clock::Backoff;
 use caravan_csi::{NodeUnpublishRequest, NodeUnstageRequest};
 use caravan_sys::mount::{Unmount, is_mount_point, unmount};
@@ -177,6 +177,7 @@ impl VolumeManager {
                 Err(error) if error.is_not_found() => {}
                 other => other?,
             }
+            end_forgotten(&host.publish)?;
             if is_published(&host.publish, is_device(entry.usage)) {
                 return Err(CsiFault::StillMounted(host.publish));
             }
@@ -194,6 +195,7 @@ impl VolumeManager {
                 other => other?,
             }
             let staging = host.staging;
+            end_forgotten(&staging)?;
             if is_mount_point(&staging).unwrap_or_else(|e| !e.is_not_found()) {
                 return Err(CsiFault::StillMounted(staging));
             }
@@ -211,6 +213,16 @@ impl VolumeManager {
         self.note("Unmount volume", claim, None);
         Ok(())
     }
+}
+
+/// Ends what is mounted on a path although the plugin holds nothing there any more, as it says: it was started again
+/// and has no memory of its mounts. Without this the volume would never be let go. Nothing is lost by ending a mount,
+/// and one that is in use stays.
+fn end_forgotten(path: &Path) -> Result<(), CsiFault> {
+    while unmount(path, Unmount::Now).map_err(kernel("end a mount that the plugin does not know"))? {
+        tracing::warn!(path = %path.display(), "ended a mount that its plugin did not know any more");
+    }
+    Ok(())
 }
 
 /// Removes what the plugin left of a path, and the directories above it that are empty now, up to the root.

@@ -12,6 +12,8 @@ use caravan_types::job::{CsiPluginConfig, CsiPluginType};
 use caravan_types::plugin::PluginRole;
 use caravan_types::{AllocId, Nanos};
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -88,6 +90,11 @@ impl PluginTask {
         {
             caravan_sys::files::private_dir(dir).map_err(|source| CsiFault::Kernel { what, source })?;
         }
+        if self.isolation != Isolation::None && !self.mounts_volumes() {
+            // It runs as a user without rights, and must be able to make its socket. Others do not get this far:
+            // the directory above is closed to them.
+            open_to_all(&self.socket_dir)?;
+        }
         let socket = self.socket();
         match std::fs::remove_file(&socket) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -157,6 +164,14 @@ impl PluginTask {
             self.config.health_timeout
         )
     }
+}
+
+fn open_to_all(dir: &Path) -> Result<(), CsiFault> {
+    std::fs::set_permissions(dir, Permissions::from_mode(0o777)).map_err(|source| CsiFault::Directory {
+        what: "open to the plugin's user",
+        path: dir.to_owned(),
+        source,
+    })
 }
 
 /// The roles of a type, the controller first.

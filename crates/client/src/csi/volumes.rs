@@ -8,7 +8,7 @@ use super::{CsiFault, capability};
 use crate::node::NodeState;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
-use caravan_csi::{NodePublishRequest, NodeStageRequest};
+use caravan_csi::{Class, NodePublishRequest, NodeStageRequest};
 use caravan_sys::mount::{is_mount_point, mount_identity};
 use caravan_types::plugin::PluginRole;
 use caravan_types::volume::{ClaimId, MountProof};
@@ -167,40 +167,53 @@ impl VolumeManager {
         let capability = capability(entry.usage, grant.mount_options.as_ref())?;
         let client = &lent.instance.client;
         let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
+        let stage = || {
+            client.node_stage(NodeStageRequest {
+                volume_id: entry.external_id.clone(),
+                publish_context: grant.claim.publish_context.clone(),
+                staging_target_path: inside.staging.clone(),
+                capability: capability.clone(),
+                secrets: grant.secrets.expose().clone().into(),
+                context: grant.volume_context.clone(),
+            })
+        };
+        let mut taken_over = false;
         if entry.stages {
             make_dir(&entry.host_root, &host.staging, "create staging directory")?;
-            let there = self.lock().staged_by_another(&entry)
+            taken_over = self.lock().staged_by_another(&entry)
                 && (is_device(entry.usage)
                     || is_mount_point(&host.staging).map_err(kernel("look at the stage"))?);
-            if !there {
-                client
-                    .node_stage(NodeStageRequest {
-                        volume_id: entry.external_id.clone(),
-                        publish_context: grant.claim.publish_context.clone(),
-                        staging_target_path: inside.staging.clone(),
-                        capability: capability.clone(),
-                        secrets: grant.secrets.expose().clone().into(),
-                        context: grant.volume_context.clone(),
-                    })
-                    .await?;
+            if !taken_over {
+                stage().await?;
             }
         }
-        entry.phase = MountPhase::Publishing;
-        self.write(entry.clone()).await?;
+        let mut publishing = entry.clone();
+        publishing.phase = MountPhase::Publishing;
+        self.write(publishing).await?;
         make_dir(&entry.host_root, &host.alloc_dir, "create allocation directory")?;
         let target = host.publish;
-        client
-            .node_publish(NodePublishRequest {
+        let publish = || {
+            client.node_publish(NodePublishRequest {
                 volume_id: entry.external_id.clone(),
                 publish_context: grant.claim.publish_context.clone(),
                 staging_target_path: entry.stages.then(|| inside.staging.clone()),
-                target_path: inside.publish,
-                capability,
+                target_path: inside.publish.clone(),
+                capability: capability.clone(),
                 readonly: entry.usage.read_only,
                 secrets: grant.secrets.expose().clone().into(),
                 context: grant.volume_context.clone(),
             })
-            .await?;
+        };
+        match publish().await {
+            // The stage that another claim has made is there, but the plugin was started again since and has no
+            // memory of it. Staging is idempotent.
+            Err(error) if taken_over && error.class() == Some(Class::FailedPrecondition) => {
+                tracing::info!(volume = %grant.claim.id.volume, %error, "staging again what the plugin has forgotten");
+                stage().await?;
+                publish().await?;
+            }
+            other => other?,
+        }
         // Success without a mount happens when the plugin's mounts do not reach the host.
         if !is_published(&target, is_device(entry.usage)) {
             return Err(CsiFault::NotMounted(target));

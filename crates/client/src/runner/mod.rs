@@ -4,6 +4,7 @@
 mod alloc;
 mod binds;
 mod csi_hook;
+mod fresh;
 mod lifecycle;
 mod start;
 mod status;

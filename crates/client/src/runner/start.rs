@@ -2,6 +2,7 @@
 
 use super::alloc::AllocRunner;
 use super::binds::{Binds, wanted};
+use super::fresh::{self, Owner};
 use crate::alloc_dir::TaskDir;
 use crate::csi::supervisor::PluginTask;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
@@ -117,6 +118,10 @@ impl Plan {
         }
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
             .map_err(|why| hook("volumes", why))?;
+        if let Some(owner) = self.owner_of_fresh_volumes().await {
+            let fresh = volumes.iter().filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
+            fresh.for_each(|volume| fresh::give(&volume.host_path, owner));
+        }
         let mut binds = Binds::default();
         if self.driver.capabilities().mounts {
             mounts.extend(volumes);
@@ -131,6 +136,19 @@ impl Plan {
                 Err(StartFault::Driver(error))
             }
         }
+    }
+
+    /// The user and group of the task, if it is not the superuser.
+    async fn owner_of_fresh_volumes(&self) -> Option<Owner> {
+        let user = self.env.text(&self.task().user);
+        if user.is_empty() {
+            let confined = self.driver.capabilities().fs_isolation == FsIsolation::Chroot;
+            return (confined && self.plugin.is_none()).then_some(fresh::NOBODY);
+        }
+        // The driver says what is wrong with a user that there is not.
+        let account =
+            tokio::task::spawn_blocking(move || caravan_sys::user::lookup(&user)).await.ok()?.ok()?;
+        (account.uid != 0).then_some(Owner { uid: account.uid, gid: account.gid })
     }
 
     fn config(
