@@ -81,7 +81,7 @@ fn mistakes_end_the_agent_with_a_sentence() -> Result<()> {
         ("log_level = \"LOUD\"\n", &[], &["log_level", "LOUD"]),
         ("client {\n  enabld = true\n}\n", &[], &["extra.hcl:2", "enabld", "\"enabled\""]),
         ("{\n  \"clint\": {}\n}", &[], &["extra.json:2", "clint", "\"client\""]),
-        ("name = \n", &[], &["extra.hcl:1"]),
+        ("name = \n", &[], &["extra.hcl:", "A value is expected"]),
         ("plugin \"raw_exec\" {\n config {\n enabld = true\n }\n}\n", &[], &["raw_exec", "enabld"]),
         ("client {\n min_dynamic_port = 40000\n}\n", &[], &["min_dynamic_port", "40000"]),
         ("acl {\n enabled = true\n}\n", &[], &["acl", "not supported yet"]),
@@ -216,6 +216,7 @@ fn a_development_agent_leaves_nothing() -> Result<()> {
         run_job(&agent, "raw", &sleeper("raw"))?;
         let raw = id_of(&agent.wait_alloc("raw", "running")?)?;
         let tasks = [process_with(&exec)?.0, process_with(&raw)?.0];
+        ensure!(!control_groups(&exec)?.is_empty(), "the task has no control group: nothing is tested");
         agent.stop_by(signal)?;
         for pid in tasks {
             ensure!(!process_alive(pid), "task {pid} outlived the agent");
