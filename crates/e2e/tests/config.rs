@@ -81,7 +81,7 @@ fn mistakes_end_the_agent_with_a_sentence() -> Result<()> {
         ("log_level = \"LOUD\"\n", &[], &["log_level", "LOUD"]),
         ("client {\n  enabld = true\n}\n", &[], &["extra.hcl:2", "enabld", "\"enabled\""]),
         ("{\n  \"clint\": {}\n}", &[], &["extra.json:2", "clint", "\"client\""]),
-        ("name = \n", &[], &["extra.hcl:1"]),
+        ("name = \n", &[], &["extra.hcl:", "A value is expected"]),
         ("plugin \"raw_exec\" {\n config {\n enabld = true\n }\n}\n", &[], &["raw_exec", "enabld"]),
         ("client {\n min_dynamic_port = 40000\n}\n", &[], &["min_dynamic_port", "40000"]),
         ("acl {\n enabled = true\n}\n", &[], &["acl", "not supported yet"]),
@@ -189,12 +189,19 @@ fn control_groups(name: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Where a development agent keeps its files: its process id is in the name, and something nobody foresees.
+fn development_dir(pid: u32) -> Result<PathBuf> {
+    let prefix = format!("caravan-dev-{pid}-");
+    let mut entries = fs::read_dir(std::env::temp_dir())?.filter_map(|entry| Some(entry.ok()?.path()));
+    let named = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
+    entries.find(named).ok_or_else(|| anyhow::anyhow!("there is no {prefix}..."))
+}
+
 #[test]
 fn a_development_agent_leaves_nothing() -> Result<()> {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
-        let dir = std::env::temp_dir().join(format!("caravan-dev-{}", agent.pid()));
-        ensure!(dir.is_dir(), "{} is not there", dir.display());
+        let dir = development_dir(agent.pid())?;
         run_plugin(&agent, "raw_exec", &[])?;
         create_volume(&agent, "data", "single-node-writer")?;
         let text = writer_job(&Writer {
@@ -209,6 +216,7 @@ fn a_development_agent_leaves_nothing() -> Result<()> {
         run_job(&agent, "raw", &sleeper("raw"))?;
         let raw = id_of(&agent.wait_alloc("raw", "running")?)?;
         let tasks = [process_with(&exec)?.0, process_with(&raw)?.0];
+        ensure!(!control_groups(&exec)?.is_empty(), "the task has no control group: nothing is tested");
         agent.stop_by(signal)?;
         for pid in tasks {
             ensure!(!process_alive(pid), "task {pid} outlived the agent");

@@ -189,6 +189,8 @@ telemetry { prometheus_metrics = true }
         let error = config(&["ports { http = \"many\" }"]).unwrap_err().to_string();
         assert!(error.starts_with("0.hcl:1,17-21: Unsuitable value type"), "{error}");
         assert!(config(&["serer {}"]).unwrap_err().to_string().contains("Did you mean \"server\"?"));
+        let error = config(&[r#"{"clint": {"enabled": true}}"#]).unwrap_err().to_string();
+        assert!(error.contains("Did you mean \"client\"?"), "{error}");
         assert!(config(&["name ="]).is_err());
     }
 }

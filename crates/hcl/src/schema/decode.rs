@@ -160,7 +160,11 @@ impl<'e> Decoder<'e> {
         let mut detail = format!("An argument named {name:?} is not expected here.");
         if block.is_some() {
             detail.push_str(&format!(" Did you mean to define a block of type {name:?}?"));
-        } else if let Some(near) = nearest(name, schema.attributes.iter().map(|a| a.name)) {
+        } else if let Some(near) = nearest(
+            name,
+            // In JSON a block's misspelt name looks like an argument's.
+            schema.attributes.iter().map(|a| a.name).chain(schema.blocks.iter().map(|b| b.name)),
+        ) {
             detail.push_str(&format!(" Did you mean {near:?}?"));
         }
         self.report(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", detail));
