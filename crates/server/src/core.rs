@@ -85,7 +85,8 @@ impl StateMachine for Machine {
                 }
             }
         };
-        rmp_serde::to_vec_named(&outcome).unwrap_or_default()
+        // Numbers and strings only: there is nothing that MessagePack could not hold.
+        rmp_serde::to_vec_named(&outcome).expect("an outcome holds nothing that cannot be encoded")
     }
 
     fn snapshot(&self) -> Capture {
