@@ -25,8 +25,8 @@ use std::process::ExitCode;
 ///
 /// Exit codes: 0 after a signal, 1 for everything else.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
-    match start(args) {
+    // Nothing below is generic: the agent is compiled here, once, and not again by whoever calls.
+    match start(args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(AgentError::Flags(FlagError::Help)) => {
             println!("{HELP}");
@@ -39,7 +39,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn start(args: impl IntoIterator<Item = String>) -> Result<(), AgentError> {
+fn start(args: Vec<String>) -> Result<(), AgentError> {
     let flags = flags::parse(args)?;
     let file = read_files(&flags.config)?;
     let settings = settings::resolve(&flags, file, &host::look())?;

@@ -90,6 +90,11 @@ pub fn is_verb(word: &str) -> bool {
 /// Runs the command line; `args` are the arguments without the program's name. Without a verb, or with
 /// one that is not known, prints the help and answers 127.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // Nothing below is generic: the verbs are compiled here, once, and not again by whoever calls.
+    start(std::iter::once(OsString::from("caravan")).chain(args).collect())
+}
+
+fn start(args: Vec<OsString>) -> ExitCode {
     let out = Out::default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -98,7 +103,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let args = std::iter::once(OsString::from("caravan")).chain(args).collect();
     ExitCode::from(runtime.block_on(Box::pin(run_with(args, out))))
 }
 

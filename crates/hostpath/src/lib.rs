@@ -44,6 +44,11 @@ const STATE_NAME: &str = "hostpath-state";
 /// Runs the plugin with the arguments after `caravan plugin hostpath` until SIGTERM or SIGINT.
 /// Exit codes: 0 after a signal, 2 for a wrong command line, 1 for everything else.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    // Nothing below is generic: the plugin is compiled here, once, and not again by whoever calls.
+    start(arguments.into_iter().collect())
+}
+
+fn start(arguments: Vec<String>) -> ExitCode {
     let host_name = rustix::system::uname();
     let surroundings = Surroundings {
         variable: &|name| std::env::var(name).ok(),
