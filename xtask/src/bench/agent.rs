@@ -116,7 +116,7 @@ fn sleeper(id: &str, driver: &str, count: usize) -> Value {
         "ID": id, "Name": id, "Type": "service", "Datacenters": ["*"],
         "TaskGroups": [{
             "Name": "g", "Count": count,
-            "EphemeralDisk": { "SizeMB": 120 },
+            "EphemeralDisk": { "SizeMB": 20 },
             "Tasks": [{
                 "Name": "t", "Driver": driver,
                 "Config": { "command": "/bin/sleep", "args": ["3600"] },
