@@ -53,10 +53,10 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
         Err(error) => Err(error),
     };
     agent.end().await;
-    if settings.dev {
-        if let Err(error) = data_dir::remove(&settings.data_dir) {
-            tracing::warn!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
-        }
+    if settings.dev
+        && let Err(error) = data_dir::remove(&settings.data_dir)
+    {
+        tracing::warn!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
     }
     result
 }

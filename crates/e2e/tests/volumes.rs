@@ -181,3 +181,24 @@ fn the_same_create_again_makes_nothing_new() -> Result<()> {
     ensure!(listed["Volumes"].as_array().is_some_and(|v| v.len() == 1), "{listed}");
     Ok(())
 }
+
+#[test]
+fn an_update_of_the_only_writer_is_no_failure_and_hands_the_volume_over() -> Result<()> {
+    let agent = Agent::start()?;
+    run_plugin(&agent, "raw_exec", &[])?;
+    create_volume(&agent, "data", "single-node-writer")?;
+    run_job(&agent, "w", &writer("w", "raw_exec", "single-node-writer"))?;
+    let old = id_of(&agent.wait_alloc("w", "running")?)?;
+    wait_output(&agent, &old, "from-w 1")?;
+    let path = agent.dir().join("w.nomad.hcl");
+    std::fs::write(&path, writer("w", "raw_exec", "single-node-writer").replace("from-w", "newer-w"))?;
+    agent.caravan(&["job", "run", &path.to_string_lossy()])?.ok()?;
+    let new = eventually("the new version to run", || {
+        let newest = agent.wait_alloc("w", "running")?;
+        let id = id_of(&newest)?;
+        if id == old { bail!("still the old one") } else { Ok(id) }
+    })?;
+    let text = wait_output(&agent, &new, "newer-w 1")?;
+    ensure!(text.contains("from-w 1\n"), "what the old version wrote is there: {text}");
+    Ok(())
+}

@@ -186,20 +186,23 @@ impl<'a> Placer<'a> {
                 self.add(ctx, place, selected);
             }
             Err(failure) => {
-                let mut waits_for_old = false;
                 if let Some(old) = replaced {
                     // Only the old one's claim is in the way: it must go before the new one can come.
-                    waits_for_old = failure.waits.iter().any(|w| matches!(w, WaitsFor::Claim(_)))
+                    let waits_for_old = failure.waits.iter().any(|w| matches!(w, WaitsFor::Claim(_)))
                         && select(ctx, prepared, &place, true).is_ok();
                     if waits_for_old {
                         outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
+                        // Part of every update of a volume's only writer, and over within moments: queued, but
+                        // nothing that failed.
+                        queue(prepared, failure.waits, outcome);
+                        return;
                     } else if is_system && !failure.may_change() {
                         outcome.stops.push(Stop { alloc: old, description: NOT_NEEDED, lost: false });
                     } else {
                         ctx.unstop(&old);
                     }
                 }
-                let counts = !is_system || failure.may_change() || waits_for_old;
+                let counts = !is_system || failure.may_change();
                 record(prepared, *failure, counts, is_system, changes, outcome);
             }
         }
@@ -245,14 +248,9 @@ fn record(
     outcome: &mut Outcome,
 ) {
     let name = &prepared.group.name;
+    let Failure { metric: failed, waits } = failure;
     if counts {
-        *outcome.queued.entry(name.clone()).or_default() += 1;
-        outcome.blocked = true;
-        outcome.waits.extend(failure.waits);
-        outcome.escaped |= prepared.escaped;
-        for (class, fits) in &prepared.classes {
-            *outcome.classes.entry(class.clone()).or_default() |= fits;
-        }
+        queue(prepared, waits, outcome);
         if is_system {
             changes.of(name).place += 1;
         }
@@ -267,11 +265,22 @@ fn record(
         }
     }
     match outcome.failed.get_mut(name) {
-        Some(metric) if is_system => place::merge(metric, &failure.metric),
+        Some(metric) if is_system => place::merge(metric, &failed),
         Some(metric) => metric.coalesced_failures += 1,
         None => {
-            outcome.failed.insert(name.clone(), failure.metric);
+            outcome.failed.insert(name.clone(), failed);
         }
+    }
+}
+
+/// Counts an allocation as wanted but not placed, with all that may let it be placed.
+fn queue(prepared: &Prepared<'_>, waits: BTreeSet<WaitsFor>, outcome: &mut Outcome) {
+    *outcome.queued.entry(prepared.group.name.clone()).or_default() += 1;
+    outcome.blocked = true;
+    outcome.waits.extend(waits);
+    outcome.escaped |= prepared.escaped;
+    for (class, fits) in &prepared.classes {
+        *outcome.classes.entry(class.clone()).or_default() |= fits;
     }
 }
 

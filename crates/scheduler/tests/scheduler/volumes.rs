@@ -100,6 +100,9 @@ fn an_update_hands_the_volume_over() {
     assert!(decision.plan.placements.is_empty());
     let waiting = blocked(&decision).clone();
     assert_eq!(waiting.missing_non_node_resources, ["csi-claim:default:data"]);
+    // That is how an update of an only writer goes; nothing failed.
+    assert!(decision.eval.failed_tg_allocs.is_empty() && waiting.failed_tg_allocs.is_empty());
+    assert_eq!(decision.eval.queued_allocations["g"], 1);
     assert!(world.run("writer").plan.is_empty());
     world.settle();
     let decision = world.decide(&waiting, 5);
@@ -219,12 +222,12 @@ fn topologies_pick_the_node() {
 }
 
 #[test]
-fn modes_that_the_volume_does_not_have_are_named_and_not_waited_for() {
+fn modes_that_the_volume_does_not_have_are_named_and_wait_for_its_registration() {
     let mut world = world(&["n1"]);
     world.register(with_volume(job("w", JobType::Service, 1), "data", AccessMode::MultiNodeMultiWriter));
     let decision = world.run("w");
     assert!(filtered(&decision)[0].starts_with("CSI volume \"data\" cannot be used as file-system"));
-    assert!(blocked(&decision).missing_non_node_resources.is_empty());
+    assert_eq!(blocked(&decision).missing_non_node_resources, ["csi-volume:default:data"]);
 }
 
 #[test]
