@@ -69,6 +69,8 @@ impl DriverManager {
             }
         });
         tokio::select! {
+            // Looked at first, so that no try begins once the end has.
+            biased;
             () = cancel.cancelled() => {}
             _ = futures::future::join_all(each) => cancel.cancelled().await,
         }
@@ -97,5 +99,121 @@ impl DriverManager {
             },
         );
         self.silent.send_if_modified(|silent| silent.remove(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+    use caravan_drivers::{
+        Capabilities, ExecOutput, ExitResult, MockDriver, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage,
+    };
+    use caravan_types::node::Node;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Counts fingerprints; one that is late never answers.
+    #[derive(Debug)]
+    struct Scripted {
+        name: &'static str,
+        late: bool,
+        asked: Arc<AtomicUsize>,
+        tasks: MockDriver,
+    }
+
+    #[async_trait]
+    impl Driver for Scripted {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+        fn capabilities(&self) -> Capabilities {
+            self.tasks.capabilities()
+        }
+        async fn fingerprint(&self) -> Fingerprint {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            if self.late {
+                std::future::pending::<()>().await;
+            }
+            Fingerprint::healthy(self.name)
+        }
+        fn validate(&self, config: &serde_json::Value) -> caravan_drivers::Result<()> {
+            self.tasks.validate(config)
+        }
+        async fn start(&self, config: TaskConfig) -> caravan_drivers::Result<TaskHandle> {
+            self.tasks.start(config).await
+        }
+        async fn recover(&self, handle: TaskHandle) -> caravan_drivers::Result<()> {
+            self.tasks.recover(handle).await
+        }
+        async fn wait(&self, id: &TaskId) -> caravan_drivers::Result<ExitResult> {
+            self.tasks.wait(id).await
+        }
+        async fn stop(
+            &self,
+            id: &TaskId,
+            timeout: Duration,
+            signal: Option<&str>,
+        ) -> caravan_drivers::Result<()> {
+            self.tasks.stop(id, timeout, signal).await
+        }
+        async fn destroy(&self, id: &TaskId, force: bool) -> caravan_drivers::Result<()> {
+            self.tasks.destroy(id, force).await
+        }
+        async fn inspect(&self, id: &TaskId) -> caravan_drivers::Result<TaskStatus> {
+            self.tasks.inspect(id).await
+        }
+        async fn usage(&self, id: &TaskId) -> caravan_drivers::Result<Usage> {
+            self.tasks.usage(id).await
+        }
+        async fn signal(&self, id: &TaskId, signal: &str) -> caravan_drivers::Result<()> {
+            self.tasks.signal(id, signal).await
+        }
+        async fn exec(
+            &self,
+            id: &TaskId,
+            command: &[String],
+            limit: Duration,
+        ) -> caravan_drivers::Result<ExecOutput> {
+            self.tasks.exec(id, command, limit).await
+        }
+    }
+
+    fn manager(late: bool) -> (DriverManager, NodeState, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let driver = |name, late| -> Arc<dyn Driver> {
+            Arc::new(Scripted { name, late, asked: Arc::clone(&asked), tasks: MockDriver::new() })
+        };
+        let node = NodeState::new(Node::default());
+        let config = ClientConfig::new("/nowhere", "n");
+        let drivers = vec![driver("quick", false), driver("slow", late)];
+        (DriverManager::new(drivers, &config, node.clone()), node, asked)
+    }
+
+    #[tokio::test]
+    async fn a_late_driver_holds_the_node_up_for_so_long_and_no_longer() {
+        let (manager, node, _) = manager(true);
+        let cancel = CancellationToken::new();
+        let running = tokio::spawn(manager.clone().run(cancel.clone()));
+        manager.first_fingerprints(Duration::from_millis(50)).await;
+        let late: Vec<String> = manager.silent.borrow().iter().cloned().collect();
+        assert_eq!(late, ["slow"], "the late one is known by name");
+        assert!(node.get().drivers["quick"].healthy && !node.get().drivers.contains_key("slow"));
+        cancel.cancel();
+        running.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_node_waits_for_all_drivers_and_none_is_asked_after_the_end_began() {
+        let (manager, node, asked) = manager(false);
+        let cancel = CancellationToken::new();
+        let running = tokio::spawn(manager.clone().run(cancel.clone()));
+        manager.first_fingerprints(Duration::from_secs(60)).await;
+        assert!(manager.silent.borrow().is_empty());
+        assert_eq!(node.get().drivers.len(), 2);
+        cancel.cancel();
+        running.await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "each was asked once");
+        manager.clone().run(cancel).await;
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "a run that is cancelled from the start asks nobody");
     }
 }
