@@ -5,6 +5,7 @@ use crate::alloc_dir::TaskDir;
 use crate::env::TaskEnv;
 use caravan_drivers::{Mount, Propagation};
 use caravan_sys::mount::{self, Unmount};
+use caravan_sys::mountinfo::MountTable;
 use caravan_sys::seal::{seal_directory, unseal_directory};
 use caravan_types::VolumeKey;
 use caravan_types::alloc::Allocation;
@@ -64,63 +65,100 @@ pub(crate) fn wanted(
 }
 
 /// Where on the host a destination is for a task without a root of its own: inside the allocation directory it is
-/// used as it is, any other is rooted at the task directory.
-pub(crate) fn place(destination: &Path, dirs: &TaskDir) -> Result<PathBuf, String> {
+/// used as it is, any other is rooted at the task directory. None is refused: `..` ends at the root, as in a root of
+/// the task's own, and a volume may cover the task's own directories, if that is what the job says.
+pub(crate) fn place(destination: &Path, dirs: &TaskDir) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in destination.components() {
         match part {
             Component::Normal(name) => plain.push(name),
-            Component::RootDir | Component::CurDir => {}
-            Component::ParentDir | Component::Prefix(_) => {
-                return Err(format!(
-                    "the volume mount destination {} leads out of the task",
-                    destination.display()
-                ));
+            Component::ParentDir => {
+                plain.pop();
             }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
     }
     let alloc_root = dirs.root.parent().unwrap_or(&dirs.root);
     let absolute = Path::new("/").join(&plain);
     let inside = destination.is_absolute() && absolute.starts_with(alloc_root) && absolute != alloc_root;
-    let target = if inside { absolute } else { dirs.root.join(plain) };
-    let own = [&dirs.root, &dirs.shared, &dirs.secrets(), &dirs.private()];
-    if own.into_iter().any(|dir| *dir == target) {
-        return Err(format!(
-            "the volume mount destination {} would hide the task's own files",
-            destination.display()
-        ));
+    if inside {
+        return absolute;
     }
-    Ok(target)
+    // Joining an empty path would leave a slash at the end.
+    if plain.as_os_str().is_empty() { dirs.root.clone() } else { dirs.root.join(plain) }
+}
+
+/// A place where a volume is bound, and what was there before.
+#[derive(Clone, Debug)]
+struct Target {
+    path: PathBuf,
+    /// It is a directory of the task's own: kept as it is when the volume goes.
+    own: bool,
+    /// Mounts of the task's own that are there beneath volumes: secrets are kept in memory.
+    beneath: usize,
+    /// The allocation's directory.
+    root: PathBuf,
+}
+
+impl Target {
+    fn of(wish: &Mount, dirs: &TaskDir) -> Self {
+        let path = place(&wish.task_path, dirs);
+        let shared = ["data", "logs", "tmp"].map(|name| dirs.shared.join(name));
+        let in_memory = [dirs.secrets(), dirs.private()];
+        let plain = [dirs.root.clone(), dirs.shared.clone(), dirs.local(), dirs.root.join("tmp")];
+        let own = in_memory.iter().chain(&shared).chain(&plain).any(|dir| *dir == path);
+        let root = dirs.root.parent().unwrap_or(&dirs.root).to_owned();
+        Self { own, beneath: usize::from(in_memory.contains(&path)), path, root }
+    }
+
+    /// Ends the volumes that are bound here, and nothing of the task's own.
+    fn clear(&self) -> Result<(), caravan_sys::Error> {
+        let (Ok(real), Ok(root)) = (self.path.canonicalize(), self.root.canonicalize()) else {
+            return Ok(());
+        };
+        // A link of the task's own that leads elsewhere: what is mounted there is not ours.
+        if !real.starts_with(&root) {
+            return Ok(());
+        }
+        loop {
+            let table = MountTable::read()?;
+            let there = table.under(&real).filter(|mount| mount.target == real).count();
+            if there <= self.beneath || !mount::unmount(&real, Unmount::Lazy)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn remove(&self) {
+        if !self.own {
+            remove_target(&self.path);
+        }
+    }
 }
 
 /// Mounts of one task, made by the client.
 #[derive(Debug, Default)]
 pub(crate) struct Binds {
     /// Targets, in the order in which they were made.
-    targets: Vec<PathBuf>,
+    targets: Vec<Target>,
 }
 
 impl Binds {
     /// The binds of a task that an earlier agent made: known only to be undone.
     pub(crate) fn adopt(mounts: &[Mount], dirs: &TaskDir) -> Self {
-        Self { targets: mounts.iter().filter_map(|m| place(&m.task_path, dirs).ok()).collect() }
+        Self { targets: mounts.iter().map(|m| Target::of(m, dirs)).collect() }
     }
 
     /// Makes them. On failure what was made is undone.
     pub(crate) fn make(mounts: &[Mount], dirs: &TaskDir) -> Result<Self, String> {
         let mut this = Self::default();
         for wish in mounts {
-            let made = place(&wish.task_path, dirs).and_then(|target| {
-                bind(wish, &target, dirs)?;
-                Ok(target)
-            });
-            match made {
-                Ok(target) => this.targets.push(target),
-                Err(why) => {
-                    this.undo();
-                    return Err(why);
-                }
+            let target = Target::of(wish, dirs);
+            if let Err(why) = bind(wish, &target, dirs) {
+                this.undo();
+                return Err(why);
             }
+            this.targets.push(target);
         }
         Ok(this)
     }
@@ -128,25 +166,25 @@ impl Binds {
     /// Ends them, the last first.
     pub(crate) fn undo(&mut self) {
         while let Some(target) = self.targets.pop() {
-            match mount::unmount(&target, Unmount::Lazy) {
-                Ok(_) => remove_target(&target),
+            match target.clear() {
+                Ok(()) => target.remove(),
                 Err(error) => {
-                    tracing::warn!(path = %target.display(), %error, "a volume stays bound in a task directory")
+                    tracing::warn!(path = %target.path.display(), %error, "a volume stays bound in a task directory")
                 }
             }
         }
     }
 }
 
-fn bind(wish: &Mount, target: &Path, dirs: &TaskDir) -> Result<(), String> {
+fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         format!("failed to {what} volume mount {}: {error}", wish.task_path.display())
     };
     let is_dir = fs::metadata(&wish.host_path).map_err(|e| failed("look at", &e))?.is_dir();
     // A bind that a crash of the agent left from an earlier run of the task.
-    while mount::unmount(target, Unmount::Lazy).map_err(|e| failed("replace", &e))? {}
-    let made = make_target(target, is_dir).map_err(|e| failed("make the target of", &e))?;
-    let real = target.canonicalize().map_err(|e| failed("find the target of", &e))?;
+    target.clear().map_err(|e| failed("replace", &e))?;
+    let made = make_target(&target.path, is_dir).map_err(|e| failed("make the target of", &e))?;
+    let real = target.path.canonicalize().map_err(|e| failed("find the target of", &e))?;
     let alloc_root = dirs.root.parent().unwrap_or(&dirs.root);
     let root = alloc_root.canonicalize().map_err(|e| failed("find the target of", &e))?;
     // The task may have put a link where its volume should go.
@@ -169,8 +207,8 @@ fn bind(wish: &Mount, target: &Path, dirs: &TaskDir) -> Result<(), String> {
     };
     mounting().map_err(|error| {
         // Best effort: the failure is what counts.
-        let _ = mount::unmount(&real, Unmount::Lazy);
-        remove_target(&real);
+        let _ = target.clear();
+        target.remove();
         failed("make", &error)
     })
 }
@@ -213,7 +251,9 @@ fn remove_target(target: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alloc_dir::AllocDir;
     use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn dirs(base: &Path) -> TaskDir {
         TaskDir { root: base.join("a1/web"), shared: base.join("a1/alloc") }
@@ -223,19 +263,56 @@ mod tests {
     fn destinations_in_the_allocation_stay_and_others_are_rooted_at_the_task() {
         let dirs = dirs(Path::new("/data/alloc"));
         let at = |text: &str| place(Path::new(text), &dirs);
-        assert_eq!(at("/data/alloc/a1/alloc/data/vol").unwrap(), Path::new("/data/alloc/a1/alloc/data/vol"));
-        assert_eq!(at("/srv/data").unwrap(), Path::new("/data/alloc/a1/web/srv/data"));
-        assert_eq!(at("local/data").unwrap(), Path::new("/data/alloc/a1/web/local/data"));
-        assert!(at("/srv/../../etc").is_err() && at("/").is_err() && at("").is_err());
+        assert_eq!(at("/data/alloc/a1/alloc/data/vol"), Path::new("/data/alloc/a1/alloc/data/vol"));
+        assert_eq!(at("/srv/data"), Path::new("/data/alloc/a1/web/srv/data"));
+        assert_eq!(at("local/data"), Path::new("/data/alloc/a1/web/local/data"));
+        assert_eq!(at("/secrets"), Path::new("/data/alloc/a1/web/secrets"));
+        assert_eq!(at("/"), Path::new("/data/alloc/a1/web"));
+        // `..` is resolved as in a root of the task's own: it never leads out.
+        assert_eq!(at("/srv/../../etc"), Path::new("/data/alloc/a1/web/etc"));
+        assert_eq!(at("/data/alloc/a1/web/../alloc/vol"), Path::new("/data/alloc/a1/alloc/vol"));
+        assert_eq!(at("/data/alloc/a1/../b2/web"), Path::new("/data/alloc/a1/web/data/alloc/b2/web"));
+    }
+
+    #[test]
+    fn a_volume_may_cover_any_directory_of_the_task_and_uncovers_it_again() {
+        let (base, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(volume.path().join("f"), "x").unwrap();
+        let dir = AllocDir::new(base.path(), &"a1".into());
+        dir.build().unwrap();
+        let dirs = dir.build_task("web", 0).unwrap();
+        fs::write(dirs.secrets().join("token"), "t").unwrap();
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
+        let covered = [dirs.secrets(), dirs.private(), dirs.local(), dirs.shared.clone(), dirs.root.clone()];
+        let before: Vec<u32> = covered.iter().map(|p| mode(p)).collect();
+        for target in &covered {
+            let wish = Mount {
+                host_path: volume.path().to_owned(),
+                task_path: target.clone(),
+                read_only: false,
+                propagation: Propagation::Private,
+            };
+            let wishes = std::slice::from_ref(&wish);
+            // Twice: the first is what a crash of the agent leaves.
+            let _left = Binds::make(wishes, &dirs).unwrap();
+            let mut binds = Binds::make(wishes, &dirs).unwrap();
+            assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x", "{}", target.display());
+            binds.undo();
+            // Undoing what an earlier agent may have made but did not ends nothing of the task's own.
+            Binds::adopt(wishes, &dirs).undo();
+            assert!(!target.join("f").exists(), "{}", target.display());
+        }
+        assert_eq!(covered.iter().map(|p| mode(p)).collect::<Vec<_>>(), before);
+        assert_eq!(fs::read_to_string(dirs.secrets().join("token")).unwrap(), "t");
+        dir.destroy().unwrap();
     }
 
     proptest! {
         #[test]
         fn no_destination_leads_out(text in "[a-z./]{0,40}") {
             let dirs = dirs(Path::new("/d"));
-            if let Ok(path) = place(Path::new(&text), &dirs) {
-                prop_assert!(path.starts_with("/d/a1") && path != Path::new("/d/a1"));
-            }
+            let path = place(Path::new(&text), &dirs);
+            prop_assert!(path.starts_with("/d/a1") && path != Path::new("/d/a1"));
         }
     }
 
@@ -274,6 +351,13 @@ mod tests {
             read_only: false,
             propagation: Propagation::Private,
         };
-        assert!(Binds::make(&[wish], &dirs).unwrap_err().contains("it leads to"));
+        assert!(Binds::make(std::slice::from_ref(&wish), &dirs).unwrap_err().contains("it leads to"));
+        // Undoing follows no link either: what others have mounted behind it stays.
+        let behind = elsewhere.path().join("data");
+        fs::create_dir_all(&behind).unwrap();
+        mount::mount_tmpfs(&behind, 1 << 20, 0o755).unwrap();
+        Binds::adopt(&[wish], &dirs).undo();
+        assert!(mount::is_mount_point(&behind).unwrap());
+        mount::unmount(&behind, Unmount::Now).unwrap();
     }
 }
