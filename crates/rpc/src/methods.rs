@@ -60,6 +60,11 @@ method!(
 );
 
 method!(
+    /// How full a node's volumes are.
+    VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done
+);
+
+method!(
     /// Served by clients: a call to a CSI controller that runs there.
     ///
     /// [`crate::Code::Retryable`] means that the plugin is not registered there or was not reached
@@ -67,6 +72,22 @@ method!(
     /// [`crate::Code::Unavailable`] that the outcome is unknown; the other codes carry the plugin's
     /// own refusal.
     ControllerCall = "Csi.Controller", wire::ControllerCall => wire::ControllerAnswer
+);
+method!(
+    /// Served by clients: grow what is mounted (NodeExpandVolume). Codes as for [`ControllerCall`].
+    NodeExpand = "Csi.NodeExpand", wire::NodeExpand => wire::NodeExpanded
+);
+method!(
+    /// Served by clients: make a host volume.
+    HostVolumeCreate = "HostVolume.Create", wire::HostVolumeCreate => wire::HostVolumeCreated
+);
+method!(
+    /// Served by clients: offer a directory as a host volume.
+    HostVolumeRegister = "HostVolume.Register", wire::HostVolumeRegister => wire::Done
+);
+method!(
+    /// Served by clients: delete a host volume.
+    HostVolumeDelete = "HostVolume.Delete", wire::HostVolumeDelete => wire::Done
 );
 method!(
     /// Served by clients: let go of a volume although no allocation asked for it.

@@ -132,7 +132,7 @@ fn check<V: View>(
     let plugin_wait = || [WaitsFor::Plugin(plugin_id.clone())];
     let id = &volume.id;
     match volume.phase {
-        VolumePhase::Ready => {}
+        VolumePhase::Ready | VolumePhase::Expanding => {}
         VolumePhase::Creating => {
             return Err(Refused::new(format!("CSI volume {id} is being created"), [WaitsFor::Volume(key)]));
         }

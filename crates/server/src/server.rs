@@ -89,7 +89,12 @@ impl Service {
         let addresses = Arc::new(config.addresses);
         let handle = Handle {
             jobs: Jobs { core: core.clone(), region: config.region },
-            nodes: Nodes { core: core.clone(), heartbeats: heartbeats.clone(), addresses: addresses.clone() },
+            nodes: Nodes {
+                core: core.clone(),
+                heartbeats: heartbeats.clone(),
+                addresses: addresses.clone(),
+                lease_ttl: config.lease.ttl,
+            },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
             volumes: Volumes { core: core.clone(), reconciler },
             broker,

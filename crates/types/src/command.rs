@@ -6,7 +6,8 @@
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
 use crate::deployment::Deployment;
 use crate::eval::Evaluation;
-use crate::id::{AllocId, EvalId, JobKey, NodeId, VolumeKey};
+use crate::host_volume::{HostVolume, HostVolumeClaim};
+use crate::id::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
@@ -156,6 +157,27 @@ pub enum Change {
         /// What happened.
         step: ClaimStep,
     },
+    /// Host volumes are written. Refused if the row changed since `expect_modify_index` (0: unless it is new).
+    HostVolumeWrite {
+        /// The row; indexes are set by apply.
+        volume: Box<HostVolume>,
+        /// Index that the writer saw.
+        expect_modify_index: u64,
+    },
+    /// A host volume is removed. Refused while allocations use it, unless forced.
+    HostVolumeDelete {
+        /// Namespace.
+        namespace: Namespace,
+        /// Which.
+        id: HostVolumeId,
+        /// Although allocations use it.
+        force: bool,
+    },
+    /// A group's hold on a host volume is removed by hand.
+    HostClaimDelete {
+        /// Which.
+        id: String,
+    },
     /// Nothing: a barrier.
     Noop,
 }
@@ -181,6 +203,9 @@ impl Change {
             Self::VolumeWrite { .. } => "VolumeWrite",
             Self::VolumeDelete { .. } => "VolumeDelete",
             Self::ClaimStep { .. } => "ClaimStep",
+            Self::HostVolumeWrite { .. } => "HostVolumeWrite",
+            Self::HostVolumeDelete { .. } => "HostVolumeDelete",
+            Self::HostClaimDelete { .. } => "HostClaimDelete",
             Self::Noop => "Noop",
         }
     }
@@ -213,6 +238,9 @@ pub struct PlanCommit {
     pub stops: Vec<StopAlloc>,
     /// Claims granted, phase reserved.
     pub claims: Vec<Claim>,
+    /// Holds of groups on host volumes (sticky); the ids are the proposer's, so that all servers agree.
+    #[serde(default)]
+    pub host_claims: Vec<HostVolumeClaim>,
     /// Evaluations changed and made by it.
     pub evals: Vec<Evaluation>,
 }
@@ -238,6 +266,11 @@ pub enum ClaimStep {
     Mounted {
         /// Proof.
         proof: MountProof,
+    },
+    /// The node has grown what it mounted.
+    Expanded {
+        /// Bytes, at least what was asked for.
+        capacity: i64,
     },
     /// The allocation is over: the client must let go.
     Release,

@@ -110,6 +110,10 @@ id!(
     /// A CSI plugin, global to the region.
     PluginId
 );
+id!(
+    /// A host volume, by UUID.
+    HostVolumeId
+);
 
 impl Namespace {
     /// The namespace that is always there.

@@ -10,6 +10,7 @@ pub mod api;
 pub mod command;
 pub mod deployment;
 pub mod eval;
+pub mod host_volume;
 pub mod id;
 pub mod job;
 pub mod node;
@@ -21,6 +22,7 @@ pub mod volume;
 pub mod wire;
 
 pub use id::{
-    AllocId, DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,
+    VolumeKey,
 };
 pub use time::{Nanos, Time, UnixNanos};

@@ -2,6 +2,7 @@
 
 use crate::alloc::Allocation;
 use crate::eval::Evaluation;
+use crate::host_volume::HostVolumeClaim;
 use crate::id::{AllocId, EvalId, NodeId};
 use crate::job::Job;
 use crate::volume::Claim;
@@ -28,6 +29,9 @@ pub struct Plan {
     pub stops: BTreeMap<NodeId, Vec<StopAlloc>>,
     /// Volume claims that go with placements, in phase reserved.
     pub claims: Vec<Claim>,
+    /// Holds of groups on host volumes (sticky) that go with placements; their ids are filled by the planner.
+    #[serde(default)]
+    pub host_claims: Vec<HostVolumeClaim>,
     /// What changes by group, for `job plan`.
     pub annotations: Option<PlanAnnotations>,
 }

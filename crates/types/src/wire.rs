@@ -1,13 +1,15 @@
 //! Messages between agents. Which method carries which is declared in `caravan-rpc`.
 
 use crate::alloc::{AllocUpdate, Allocation};
-use crate::id::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use crate::host_volume::HostVolume;
+use crate::id::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use crate::job::MountOptions;
 use crate::node::{Node, NodeEvent, NodeSecret, NodeStatus};
 use crate::ser::Secrets;
 use crate::time::Nanos;
 use crate::volume::{
-    Capability, Claim, ClaimId, MountProof, Topology, TopologyRequest, Usage, VolumeExternalStub,
+    Capability, Claim, ClaimId, CsiSnapshot, MountProof, Topology, TopologyRequest, Usage,
+    VolumeExternalStub, VolumeUsage,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,6 +35,10 @@ pub struct NodeContact {
     pub servers: Vec<String>,
     /// The servers do not know the node (any more): register again.
     pub unknown: bool,
+    /// For how long after this call was *sent* the node may use volumes that only one node may write
+    /// (design section 4.4); 0 from servers that do not say.
+    #[serde(default)]
+    pub lease_ttl: Nanos,
 }
 
 /// A sign of life.
@@ -136,6 +142,9 @@ pub struct ClaimGrant {
     pub mount_options: Option<MountOptions>,
     /// For the plugin's calls only.
     pub secrets: Secrets,
+    /// Only one node may write the volume: what uses it must end when the node's lease does.
+    #[serde(default)]
+    pub fenced: bool,
 }
 
 /// A client proves a step of a claim.
@@ -240,6 +249,26 @@ pub enum ControllerOperation {
     },
     /// ListVolumes.
     List { max_entries: i32, starting_token: String },
+    /// ControllerExpandVolume.
+    Expand {
+        external_id: String,
+        capacity_min: i64,
+        capacity_max: i64,
+        capability: Option<Capability>,
+        mount_options: Option<MountOptions>,
+        secrets: Secrets,
+    },
+    /// CreateSnapshot.
+    CreateSnapshot {
+        external_id: String,
+        name: String,
+        parameters: BTreeMap<String, String>,
+        secrets: Secrets,
+    },
+    /// DeleteSnapshot.
+    DeleteSnapshot { snapshot_id: String, secrets: Secrets },
+    /// ListSnapshots.
+    ListSnapshots { max_entries: i32, starting_token: String, secrets: Secrets },
 }
 
 impl ControllerOperation {
@@ -252,6 +281,10 @@ impl ControllerOperation {
             Self::Unpublish { .. } => "ControllerUnpublishVolume",
             Self::Validate { .. } => "ValidateVolumeCapabilities",
             Self::List { .. } => "ListVolumes",
+            Self::Expand { .. } => "ControllerExpandVolume",
+            Self::CreateSnapshot { .. } => "CreateSnapshot",
+            Self::DeleteSnapshot { .. } => "DeleteSnapshot",
+            Self::ListSnapshots { .. } => "ListSnapshots",
         }
     }
 }
@@ -273,8 +306,79 @@ pub enum ControllerAnswer {
     Validated { refused: Option<String> },
     /// ListVolumes.
     Listed { volumes: Vec<VolumeExternalStub>, next_token: String },
+    /// ControllerExpandVolume.
+    Expanded { capacity_bytes: i64, node_expansion_required: bool },
+    /// CreateSnapshot. Only the fields that the plugin tells are filled.
+    Snapshot(Box<CsiSnapshot>),
+    /// ListSnapshots.
+    Snapshots { snapshots: Vec<CsiSnapshot>, next_token: String },
     /// The others.
     Done,
+}
+
+/// The servers ask a node to grow what it mounted (NodeExpandVolume). Answered when the plugin has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeExpand {
+    /// Claim whose mount is meant.
+    pub claim: ClaimId,
+    /// Its generation.
+    pub generation: u32,
+    /// Bytes that it must have at least.
+    pub capacity_min: i64,
+    /// Bytes that it may have at most; 0 = no limit.
+    pub capacity_max: i64,
+    /// The volume's mount options with the group's on top.
+    pub mount_options: Option<MountOptions>,
+    /// For the plugin's call only.
+    pub secrets: Secrets,
+}
+
+/// What a node has grown a mount to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeExpanded {
+    /// Bytes; what was asked for, if the plugin did not tell.
+    pub capacity_bytes: i64,
+}
+
+/// A client tells how full volumes are. Nothing durable: the next message replaces it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeStats {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// By volume, for all that are mounted on the node and whose plugin tells.
+    pub usage: Vec<(VolumeKey, VolumeUsage)>,
+}
+
+/// The servers ask a node to make a host volume, or to bring an existing one up to date. Idempotent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostVolumeCreate {
+    /// The row as intended.
+    pub volume: HostVolume,
+}
+
+/// What the node made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostVolumeCreated {
+    /// Where it lies on the node.
+    pub host_path: String,
+    /// Bytes, 0 where the plugin does not tell.
+    pub capacity_bytes: i64,
+}
+
+/// The servers ask a node to offer a directory that is there already.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostVolumeRegister {
+    /// The row.
+    pub volume: HostVolume,
+}
+
+/// The servers ask a node to delete a host volume. Idempotent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostVolumeDelete {
+    /// The row.
+    pub volume: HostVolume,
 }
 
 /// An HTTP request that one agent answers for another: clients relay to servers, servers to the node

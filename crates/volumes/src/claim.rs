@@ -51,6 +51,7 @@ pub fn step_name(step: &ClaimStep) -> &'static str {
         ClaimStep::IntendAttach { .. } => "intend-attach",
         ClaimStep::Attached { .. } => "attached",
         ClaimStep::Mounted { .. } => "mounted",
+        ClaimStep::Expanded { .. } => "expanded",
         ClaimStep::Release => "release",
         ClaimStep::Unpublished => "unpublished",
         ClaimStep::Unstaged => "unstaged",
@@ -89,7 +90,7 @@ pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<C
         Some(old) if old.phase == ClaimPhase::Gone => old.generation.saturating_add(1),
         Some(old) => return Err(illegal(old, "reserve", "the allocation's earlier claim still holds")),
     };
-    Ok(Claim {
+    let mut claim = Claim {
         generation,
         phase: ClaimPhase::Reserved,
         tries: 0,
@@ -99,8 +100,14 @@ pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<C
         publish_context: Default::default(),
         create_time: now,
         modify_time: now,
+        phase_since: now,
+        proof: None,
+        expanded_to: 0,
+        history: previous.map(|old| old.history.clone()).unwrap_or_default(),
         ..new
-    })
+    };
+    claim.note(now, ClaimPhase::Reserved, "");
+    Ok(claim)
 }
 
 /// The claim after a step that happened at `now`.
@@ -159,7 +166,14 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
             ClaimPhase::Attached
         }
 
-        (ClaimPhase::Attached | ClaimPhase::Mounted, ClaimStep::Mounted { .. }) => ClaimPhase::Mounted,
+        (ClaimPhase::Attached | ClaimPhase::Mounted, ClaimStep::Mounted { proof }) => {
+            next.proof = Some(proof.clone());
+            ClaimPhase::Mounted
+        }
+        (ClaimPhase::Mounted, ClaimStep::Expanded { capacity }) => {
+            next.expanded_to = next.expanded_to.max(*capacity);
+            ClaimPhase::Mounted
+        }
 
         // Nothing was intended, so nothing can be left anywhere.
         (ClaimPhase::Reserved, ClaimStep::Release) => ClaimPhase::Gone,
@@ -210,7 +224,20 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
 
         _ => return refuse("it is not the next step of this phase"),
     };
-    if target != phase || matches!(step, ClaimStep::Mounted { .. }) {
+    if let ClaimStep::Failed { error, .. } = step
+        && *error != claim.last_error
+    {
+        next.note(now, phase, error.as_str());
+    }
+    if target != phase {
+        next.phase_since = now;
+        next.note(now, target, "");
+    }
+    // Proof of its end: what was mounted is not there any more.
+    if matches!(target, ClaimPhase::Unpublished | ClaimPhase::Unstaged | ClaimPhase::Gone) {
+        next.proof = None;
+    }
+    if target != phase || matches!(step, ClaimStep::Mounted { .. } | ClaimStep::Expanded { .. }) {
         next.tries = 0;
         next.last_error.clear();
         next.next_try = UnixNanos(0);

@@ -90,7 +90,7 @@ pub enum AdmitError {
 fn phase_word(phase: VolumePhase) -> &'static str {
     match phase {
         VolumePhase::Creating => "created",
-        VolumePhase::Ready => "used",
+        VolumePhase::Ready | VolumePhase::Expanding => "used",
         VolumePhase::Deleting => "deleted",
     }
 }
@@ -135,7 +135,7 @@ pub fn capable(
     access: AccessMode,
     attachment: AttachmentMode,
 ) -> Result<(), AdmitError> {
-    if volume.phase != VolumePhase::Ready {
+    if !volume.phase.is_usable() {
         return Err(AdmitError::NotReady { volume: volume.key(), phase: volume.phase });
     }
     let wanted = Capability { attachment_mode: attachment, access_mode: access };

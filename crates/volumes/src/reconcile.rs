@@ -177,7 +177,7 @@ fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
         return Err(client(facts, &format!("node {} is not in contact", claim.node_id.short())));
     }
     match facts.volume.map(|v| v.phase) {
-        Some(VolumePhase::Ready) => {}
+        Some(VolumePhase::Ready | VolumePhase::Expanding) => {}
         Some(VolumePhase::Creating) => return Err(client(facts, "waits for the volume to be created")),
         Some(VolumePhase::Deleting) => return Err(client(facts, "the volume is being deleted")),
         None => return Err(client(facts, "the volume does not exist any more")),

@@ -5,7 +5,7 @@ use super::{CsiFault, capability};
 use caravan_csi as csi;
 use caravan_types::job::MountOptions;
 use caravan_types::plugin::PluginRole;
-use caravan_types::volume::{Capability, Topology, Usage, VolumeExternalStub};
+use caravan_types::volume::{Capability, CsiSnapshot, Topology, Usage, VolumeExternalStub};
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation as Op};
 use std::time::Duration;
 
@@ -125,7 +125,81 @@ impl Manager {
                     next_token: page.next_token.unwrap_or_default(),
                 }
             }
+            Op::Expand {
+                external_id,
+                capacity_min,
+                capacity_max,
+                capability: used,
+                mount_options,
+                secrets,
+            } => {
+                let capability = match used {
+                    Some(used) => all_of(&[used], mount_options.as_ref())?.pop(),
+                    None => None,
+                };
+                let expanded = client
+                    .controller_expand(csi::ControllerExpandRequest {
+                        volume_id: external_id,
+                        capacity_range: csi::CapacityRange {
+                            required_bytes: bytes(capacity_min),
+                            limit_bytes: bytes(capacity_max),
+                        },
+                        secrets: secrets.expose().clone().into(),
+                        capability,
+                    })
+                    .await?;
+                ControllerAnswer::Expanded {
+                    capacity_bytes: signed(expanded.capacity_bytes),
+                    node_expansion_required: expanded.node_expansion_required,
+                }
+            }
+            Op::CreateSnapshot { external_id, name, parameters, secrets } => {
+                let made = client
+                    .create_snapshot(csi::CreateSnapshotRequest {
+                        source_volume_id: external_id,
+                        name,
+                        secrets: secrets.expose().clone().into(),
+                        parameters,
+                    })
+                    .await?;
+                ControllerAnswer::Snapshot(Box::new(snapshot(made)))
+            }
+            Op::DeleteSnapshot { snapshot_id, secrets } => {
+                let request =
+                    csi::DeleteSnapshotRequest { snapshot_id, secrets: secrets.expose().clone().into() };
+                match client.delete_snapshot(request).await {
+                    // Against the specification, but just as gone: an earlier call's answer may have been lost.
+                    Err(error) if error.is_not_found() => {}
+                    other => other?,
+                }
+                ControllerAnswer::Done
+            }
+            Op::ListSnapshots { max_entries, starting_token, secrets } => {
+                let page = client
+                    .list_snapshots(csi::ListSnapshotsRequest {
+                        max_entries: u32::try_from(max_entries).unwrap_or(0),
+                        starting_token,
+                        secrets: secrets.expose().clone().into(),
+                        ..Default::default()
+                    })
+                    .await?;
+                ControllerAnswer::Snapshots {
+                    snapshots: page.entries.into_iter().map(snapshot).collect(),
+                    next_token: page.next_token.unwrap_or_default(),
+                }
+            }
         })
+    }
+}
+
+fn snapshot(made: csi::Snapshot) -> CsiSnapshot {
+    CsiSnapshot {
+        id: made.snapshot_id,
+        external_source_volume_id: made.source_volume_id,
+        size_bytes: signed(made.size_bytes),
+        create_time: made.created.map_or(0, |at| signed(at.as_secs())),
+        is_ready: made.ready_to_use,
+        ..CsiSnapshot::default()
     }
 }
 

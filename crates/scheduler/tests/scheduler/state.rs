@@ -35,6 +35,7 @@ impl Cluster {
             placements: plan.placements.into_values().flatten().collect(),
             stops: plan.stops.into_values().flatten().collect(),
             claims: plan.claims,
+            host_claims: plan.host_claims,
             evals,
         })));
         decision

@@ -11,7 +11,7 @@ use blocked::{Blocked, BlockedSet, Wake};
 use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
-use caravan_types::volume::{ClaimPhase, VolumePhase};
+use caravan_types::volume::ClaimPhase;
 use caravan_types::{EvalId, UnixNanos};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
@@ -224,7 +224,10 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
         Changed::Alloc(id) => root.alloc(id)?.client_terminal().then_some(Wake::Capacity),
         Changed::AllocRemoved(_) => Some(Wake::Capacity),
         Changed::Plugin(id) => Some(Wake::Named(WaitsFor::Plugin(id.clone()).to_string())),
-        Changed::Volume(key) => (root.volume(key)?.phase == VolumePhase::Ready)
+        Changed::Volume(key) => root
+            .volume(key)?
+            .phase
+            .is_usable()
             .then(|| Wake::Named(WaitsFor::Volume(key.clone()).to_string())),
         Changed::ClaimRemoved(id) => Some(Wake::Named(WaitsFor::Claim(id.volume.clone()).to_string())),
         Changed::Claim(id) => {

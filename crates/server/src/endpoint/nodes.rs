@@ -11,7 +11,7 @@ use caravan_types::command::Change;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{Node, NodeEvent, NodeSecret, NodeStatus};
 use caravan_types::wire::{self, AllocDelta, Done, NodeContact};
-use caravan_types::{AllocId, NodeId};
+use caravan_types::{AllocId, Nanos, NodeId};
 use futures::Stream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub(crate) struct Nodes {
     pub(crate) core: Core,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) addresses: Arc<Vec<String>>,
+    /// For how long after a heartbeat nodes may use volumes that only one node may write.
+    pub(crate) lease_ttl: Nanos,
 }
 
 impl Nodes {
@@ -87,6 +89,7 @@ impl Nodes {
             status: node.status,
             servers: self.addresses.to_vec(),
             unknown: false,
+            lease_ttl: self.lease_ttl,
         }
     }
 

@@ -90,6 +90,7 @@ impl PlannerService {
             placements: accepted.placements,
             stops: accepted.stops,
             claims: accepted.claims,
+            host_claims: Vec::new(),
             evals: if whole { evals } else { Vec::new() },
         };
         let outcome = self.core.propose(Change::Plan(Box::new(commit))).await?;

@@ -24,7 +24,7 @@ pub(super) async fn write(core: &Core, volume: Volume, expect: u64) -> Result<Op
 pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> bool {
     let index = volume.modify_index;
     let result = match volume.phase {
-        VolumePhase::Ready => Ok(()),
+        VolumePhase::Ready | VolumePhase::Expanding => Ok(()),
         VolumePhase::Creating => create(reconciler, volume, index, false).await,
         VolumePhase::Deleting => delete(reconciler, volume, index, None).await,
     };

@@ -1,6 +1,7 @@
 //! A storage system that outlives the servers: it remembers what it was asked, and fails as told.
 
 use caravan_rpc::{Code, RpcError};
+use caravan_types::volume::CsiSnapshot;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -50,7 +51,20 @@ struct Disk {
     made: u32,
     volumes: BTreeMap<String, String>,
     published: BTreeSet<(String, String)>,
+    /// Snapshots and the volume of each.
+    snapshots: BTreeMap<String, String>,
     script: HashMap<&'static str, VecDeque<Reply>>,
+}
+
+impl Disk {
+    fn snapshot(&self, id: &str) -> CsiSnapshot {
+        CsiSnapshot {
+            id: id.to_owned(),
+            external_source_volume_id: self.snapshots[id].clone(),
+            is_ready: true,
+            ..CsiSnapshot::default()
+        }
+    }
 }
 
 /// Cheap to clone; all clones are the same storage system.
@@ -115,7 +129,12 @@ impl Plugin {
         use ControllerOperation as Op;
         let (volume, node) = match operation {
             Op::Create { name, .. } => (name.clone(), ""),
-            Op::Delete { external_id, .. } | Op::Validate { external_id, .. } => (bare(external_id), ""),
+            Op::Delete { external_id, .. }
+            | Op::Validate { external_id, .. }
+            | Op::Expand { external_id, .. }
+            | Op::CreateSnapshot { external_id, .. } => (bare(external_id), ""),
+            Op::DeleteSnapshot { snapshot_id, .. } => (snapshot_id.clone(), ""),
+            Op::ListSnapshots { .. } => ("snapshots".to_owned(), ""),
             Op::Publish { external_id, external_node_id, .. }
             | Op::Unpublish { external_id, external_node_id, .. } => (bare(external_id), &**external_node_id),
             Op::List { .. } => ("*".to_owned(), ""),
@@ -192,6 +211,22 @@ impl Plugin {
             }
             Op::Validate { .. } => ControllerAnswer::Validated { refused: None },
             Op::List { .. } => ControllerAnswer::Listed { volumes: Vec::new(), next_token: String::new() },
+            Op::Expand { capacity_min, .. } => {
+                ControllerAnswer::Expanded { capacity_bytes: capacity_min, node_expansion_required: true }
+            }
+            Op::CreateSnapshot { external_id, name, .. } => {
+                let id = format!("snap-{name}");
+                disk.snapshots.insert(id.clone(), external_id);
+                ControllerAnswer::Snapshot(Box::new(disk.snapshot(&id)))
+            }
+            Op::DeleteSnapshot { snapshot_id, .. } => {
+                disk.snapshots.remove(&snapshot_id);
+                ControllerAnswer::Done
+            }
+            Op::ListSnapshots { .. } => ControllerAnswer::Snapshots {
+                snapshots: disk.snapshots.keys().map(|id| disk.snapshot(id)).collect(),
+                next_token: String::new(),
+            },
         })
     }
 }

@@ -93,6 +93,11 @@ impl Tx {
             Change::ClaimStep { id, expect_modify_index, step } => {
                 self.claim_step(id, *expect_modify_index, step)?;
             }
+            Change::HostVolumeWrite { .. }
+            | Change::HostVolumeDelete { .. }
+            | Change::HostClaimDelete { .. } => {
+                return Err(Refusal::Invalid("host volumes are not kept yet".to_owned()));
+            }
             Change::Noop => {}
         }
         Ok(())

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 
 use crate::api;
 use crate::job as kept;
-use crate::job::{Carried, JobStatus, JobType, RestartMode, VolumeType};
+use crate::job::{BrokenMount, Carried, JobStatus, JobType, RestartMode, VolumeType};
 use crate::time::{Nanos, UnixNanos};
 
 /// Everything that kept a job from being converted.
@@ -212,6 +212,18 @@ impl Problems {
                 mount_flags: m.mount_flags.clone().unwrap_or_default(),
             }),
             per_alloc: v.per_alloc,
+            broken_mount: match v.broken_mount.as_str() {
+                "" | "hold" => BrokenMount::Hold,
+                "restart" => BrokenMount::Restart,
+                "remount" => BrokenMount::Remount,
+                other => {
+                    p.add(format!("broken_mount must be hold, restart or remount, not {other:?}"));
+                    BrokenMount::Hold
+                }
+            },
+            user: v.user.clone(),
+            group: v.group.clone(),
+            mode: v.mode.clone(),
         }))
     }
 

@@ -59,6 +59,14 @@ api_objects! {
         attachment_mode: String = "AttachmentMode";
         mount_options: Option<VolumeMountOptions> = "MountOptions";
         per_alloc: bool = "PerAlloc";
+        /// `hold`, `restart` or `remount`; empty for `hold`.
+        broken_mount: String = "BrokenMount" omit "String::is_empty";
+        /// Owner of the volume's root.
+        user: String = "User" omit "String::is_empty";
+        /// Group of the volume's root.
+        group: String = "Group" omit "String::is_empty";
+        /// Permissions of the volume's root, octal.
+        mode: String = "Mode" omit "String::is_empty";
     }
 
     /// File system and flags of a mounted volume.

@@ -12,7 +12,7 @@ pub use policy::{
 };
 pub use resources::{Network, Port, RequestedDevice, Resources};
 pub use task::{CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
-pub use volume::{MountOptions, PropagationMode, VolumeMount, VolumeRequest, VolumeType};
+pub use volume::{BrokenMount, MountOptions, PropagationMode, VolumeMount, VolumeRequest, VolumeType};
 
 use crate::id::{JobId, JobKey, Namespace};
 use crate::ser::nil;

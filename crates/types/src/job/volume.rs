@@ -1,6 +1,6 @@
 //! Volume requests of groups and mounts of tasks (`storage` sections 4.1 and 4.2).
 
-use crate::ser::nil;
+use crate::ser::{is_default, nil};
 use crate::volume::{AccessMode, AttachmentMode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -39,6 +39,43 @@ pub struct VolumeRequest {
     pub mount_options: Option<MountOptions>,
     /// The source gets the allocation's suffix `[N]`.
     pub per_alloc: bool,
+    /// What becomes of the tasks when the mount breaks under them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub broken_mount: BrokenMount,
+    /// Owner of the volume's root, name or number; empty leaves it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub user: String,
+    /// Group of the volume's root, name or number; empty leaves it. Given to the plugin as the mount group
+    /// when it can do that (CSI, `VOLUME_MOUNT_GROUP`).
+    #[serde(skip_serializing_if = "is_default")]
+    pub group: String,
+    /// Permissions of the volume's root, octal; empty leaves them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mode: String,
+}
+
+/// What becomes of the tasks when the mount breaks under them (its daemon died, somebody unmounted it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BrokenMount {
+    /// Tell, and leave them alone. They are not started again on it.
+    #[default]
+    Hold,
+    /// End them, mount anew, start them again.
+    Restart,
+    /// Mount anew beneath them while they run.
+    Remount,
+}
+
+impl BrokenMount {
+    /// The word in job files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Restart => "restart",
+            Self::Remount => "remount",
+        }
+    }
 }
 
 impl VolumeRequest {

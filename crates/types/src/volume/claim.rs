@@ -136,9 +136,40 @@ pub struct Claim {
     pub create_time: UnixNanos,
     /// When last changed.
     pub modify_time: UnixNanos,
+    /// When it came to its phase.
+    pub phase_since: UnixNanos,
+    /// The mount that the client proved last; none before, and none after the proof of its end.
+    pub proof: Option<MountProof>,
+    /// Bytes to which the node has grown what it mounted; compared with [`super::Volume::node_expand_to`].
+    pub expanded_to: i64,
+    /// The last changes of phase and the first of each row of failures, oldest first, at most
+    /// [`Claim::MAX_HISTORY`].
+    pub history: Vec<ClaimTransition>,
+}
+
+/// Something that happened to a claim, for `explain`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ClaimTransition {
+    /// When.
+    pub at: UnixNanos,
+    /// The phase that it came to, or in which it failed.
+    pub phase: ClaimPhase,
+    /// The failure in the plugin's words, or what there is to say; often empty.
+    pub note: String,
 }
 
 impl Claim {
+    /// Most transitions kept.
+    pub const MAX_HISTORY: usize = 24;
+
+    /// Notes something, dropping the oldest beyond the limit.
+    pub fn note(&mut self, at: UnixNanos, phase: ClaimPhase, note: impl Into<String>) {
+        self.history.push(ClaimTransition { at, phase, note: note.into() });
+        let surplus = self.history.len().saturating_sub(Self::MAX_HISTORY);
+        self.history.drain(..surplus);
+    }
+
     /// How the volume is used: what stages are shared by.
     pub fn usage(&self) -> Usage {
         Usage {

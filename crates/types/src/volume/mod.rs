@@ -1,11 +1,19 @@
 //! CSI volumes, their claims, and the JSON of both (`storage` sections 0, 5 and 10).
 
 mod claim;
+mod explain;
 mod mode;
+mod snapshot;
+mod usage;
 mod view;
 
-pub use claim::{Claim, ClaimId, ClaimMode, ClaimPhase, LegacyClaimState, MountProof, Usage};
+pub use claim::{
+    Claim, ClaimId, ClaimMode, ClaimPhase, ClaimTransition, LegacyClaimState, MountProof, Usage,
+};
+pub use explain::{CallInFlight, ClaimExplain, VolumeExplain};
 pub use mode::{AccessMode, AttachmentMode, Capability};
+pub use snapshot::CsiSnapshot;
+pub use usage::{VolumeCondition, VolumeUsage};
 pub use view::{CsiVolume, CsiVolumeStub, VolumeExternalStub, VolumeRequestBody};
 
 use crate::id::{Namespace, PluginId, VolumeId, VolumeKey};
@@ -45,12 +53,15 @@ pub enum VolumePhase {
     /// Usable.
     #[default]
     Ready,
+    /// Usable, and the plugin's ControllerExpandVolume is intended or under way.
+    Expanding,
     /// The plugin's DeleteVolume is intended or under way: no new claims.
     Deleting,
 }
 
 /// Capacity as three numbers, in bytes; 0 = unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Capacity {
     /// Least asked for.
     pub wanted_min: i64,
@@ -108,6 +119,13 @@ pub struct Volume {
     pub last_error: String,
     /// When the intent is tried again.
     pub next_try: UnixNanos,
+    /// Bytes to which nodes must grow what they mount of it (NodeExpandVolume); 0 = never asked for by
+    /// the plugin. A claim owes this while it is mounted and its `expanded_to` is less.
+    pub node_expand_to: i64,
+    /// Secrets that are looked up in variables at each call: name of the secret to `path#key`.
+    pub secrets_from: BTreeMap<String, String>,
+    /// The last changes of phase, oldest first, at most [`Volume::MAX_HISTORY`].
+    pub history: Vec<VolumeTransition>,
     /// Index of its creation.
     pub create_index: u64,
     /// Index of its last change.
@@ -118,7 +136,45 @@ pub struct Volume {
     pub modify_time: UnixNanos,
 }
 
+/// Something that happened to a volume, for `explain`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct VolumeTransition {
+    /// When.
+    pub at: UnixNanos,
+    /// The phase that it came to, or in which it failed.
+    pub phase: VolumePhase,
+    /// The failure in the plugin's words, or what there is to say; often empty.
+    pub note: String,
+}
+
+impl VolumePhase {
+    /// The word shown to people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Ready => "ready",
+            Self::Expanding => "expanding",
+            Self::Deleting => "deleting",
+        }
+    }
+    /// Whether allocations may use it: growing a volume does not keep anybody from it.
+    pub fn is_usable(self) -> bool {
+        matches!(self, Self::Ready | Self::Expanding)
+    }
+}
+
 impl Volume {
+    /// Most transitions kept.
+    pub const MAX_HISTORY: usize = 24;
+
+    /// Notes something, dropping the oldest beyond the limit.
+    pub fn note(&mut self, at: UnixNanos, phase: VolumePhase, note: impl Into<String>) {
+        self.history.push(VolumeTransition { at, phase, note: note.into() });
+        let surplus = self.history.len().saturating_sub(Self::MAX_HISTORY);
+        self.history.drain(..surplus);
+    }
+
     /// Namespace and id.
     pub fn key(&self) -> VolumeKey {
         VolumeKey { namespace: self.namespace.clone(), id: self.id.clone() }

@@ -1,8 +1,6 @@
 //! Volumes as clients send and see them (`storage` section 5.2).
 
-use super::{
-    AccessMode, AttachmentMode, Capability, Claim, ClaimMode, Topology, TopologyRequest, Volume, VolumePhase,
-};
+use super::{AccessMode, AttachmentMode, Capability, Claim, ClaimMode, Topology, TopologyRequest, Volume};
 use crate::alloc::AllocListStub;
 use crate::id::{AllocId, Namespace, PluginId, VolumeId};
 use crate::job::MountOptions;
@@ -207,7 +205,7 @@ impl CsiVolume {
             read_allocs: allocs(ClaimMode::Read),
             write_allocs: allocs(ClaimMode::Write),
             allocations: stubs,
-            schedulable: volume.phase == VolumePhase::Ready && schedulable(&counts),
+            schedulable: volume.phase.is_usable() && schedulable(&counts),
             plugin_id: volume.plugin_id.clone(),
             provider: plugin.map_or_else(|| volume.provider.clone(), |p| p.provider.clone()),
             provider_version: plugin.map_or_else(|| volume.provider_version.clone(), |p| p.version.clone()),

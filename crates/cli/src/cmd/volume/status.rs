@@ -189,7 +189,7 @@ fn head(detail: &VolumeDetail) -> String {
     match detail.phase {
         Some(VolumePhase::Creating) => pairs.push("Phase", "creating"),
         Some(VolumePhase::Deleting) => pairs.push("Phase", "deleting"),
-        Some(VolumePhase::Ready) | None => {}
+        Some(VolumePhase::Ready | VolumePhase::Expanding) | None => {}
     }
     if !detail.last_error.is_empty() {
         pairs.push("Last Error", detail.last_error.as_str());
