@@ -8,7 +8,7 @@ mod spec;
 
 pub(crate) use claims::Claims;
 pub(crate) use controller::Controllers;
-pub(crate) use reconciler::Reconciler;
+pub(crate) use reconciler::{Reconciler, Waits as ClaimWaits};
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
