@@ -23,3 +23,4 @@ pub use endpoint::{JobPlanned, JobRegistered, JobSubmission};
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};
+pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

@@ -8,17 +8,21 @@ use crate::error::ServerError;
 use crate::gc;
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::plan::{Planner, PlannerService};
-use crate::volume::{Claims, Controllers, Reconciler, Volumes};
+use crate::volume::{Claims, Controllers, Reconciler, UsageBook, VolumeFigures, Volumes, explain};
 use crate::worker::Worker;
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
-use caravan_state::Store;
+use caravan_state::{Root, Store};
 use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::ser::Secrets;
-use caravan_types::volume::{ClaimId, Volume, VolumeExternalStub, VolumeRequestBody};
+use caravan_types::volume::{
+    ClaimId, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
+};
+use caravan_types::wire::Done;
 use caravan_types::{AllocId, EvalId, JobKey, Namespace, NodeId, PluginId, VolumeKey};
 use caravan_volumes::lease::Lease;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,6 +42,8 @@ pub struct ServerConfig {
     pub heartbeat: HeartbeatConfig,
     /// The fence.
     pub lease: Lease,
+    /// Calls of one kind that one storage plugin gets at the same time.
+    pub volume_calls_per_plugin: usize,
 }
 
 /// What others hold of a server; cheap to clone.
@@ -48,6 +54,7 @@ pub struct Handle {
     nodes: Nodes,
     volumes: Volumes,
     claims: Claims,
+    usage: UsageBook,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -84,7 +91,7 @@ impl Service {
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
         let (planner, planner_service) = Planner::new(core.clone());
-        let controllers = Controllers { nodes: registry.clone(), cut: CancellationToken::new() };
+        let controllers = Controllers::new(registry.clone(), config.volume_calls_per_plugin);
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
         let handle = Handle {
@@ -96,6 +103,7 @@ impl Service {
                 lease_ttl: config.lease.ttl,
             },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
+            usage: UsageBook::default(),
             volumes: Volumes { core: core.clone(), reconciler },
             broker,
             registry,
@@ -246,6 +254,16 @@ impl Handle {
                 Ok(claims.claim(request))
             }
         });
+        let (nodes, book, core) = (self.nodes.clone(), self.usage.clone(), self.core.clone());
+        let builder = builder.unary::<methods::VolumeStats, _, _>(move |_, stats| {
+            let (nodes, book, core) = (nodes.clone(), book.clone(), core.clone());
+            async move {
+                nodes.authentic(&stats.node_id, &stats.secret)?;
+                let root = core.snapshot();
+                book.replace(&root, &stats.node_id, stats.usage);
+                Ok(Done { index: root.index() })
+            }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());
@@ -383,6 +401,22 @@ impl Handle {
     /// Why a claim waits, if it does.
     pub fn claim_wait(&self, claim: &ClaimId) -> Option<String> {
         self.claims.waits.reason(claim)
+    }
+
+    /// Where a volume and each of its claims stand, and why; none if there is neither such a volume nor a
+    /// claim on one.
+    pub fn explain_volume(&self, key: &VolumeKey) -> Option<VolumeExplain> {
+        explain::explain(&self.volumes.reconciler, &self.usage, key)
+    }
+
+    /// How full a volume is, by the nodes that use it.
+    pub fn volume_usage(&self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
+        self.usage.of(root, key)
+    }
+
+    /// Figures about volumes, their claims and the calls to their plugins.
+    pub fn volume_figures(&self) -> VolumeFigures {
+        VolumeFigures::of(&self.core.snapshot(), self.core.now(), &self.volumes.reconciler, &self.usage)
     }
 
     /// Collects what is over: evaluations, their allocations, stopped jobs.

@@ -95,6 +95,7 @@ impl Setup {
             workers: self.workers,
             heartbeat: self.heartbeat,
             lease: self.lease,
+            volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
         };
         let registry = ReverseRegistry::default();
         let (handle, service) = Service::start(config, registry.clone()).await.unwrap();
