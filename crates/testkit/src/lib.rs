@@ -9,6 +9,7 @@ mod http;
 mod job;
 mod mounts;
 mod net;
+pub mod trace;
 mod wait;
 
 pub use agent::{Agent, AgentOptions};
