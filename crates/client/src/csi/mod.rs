@@ -134,6 +134,7 @@ pub(crate) fn capability(
     let mount = options.map_or_else(Default::default, |o| caravan_csi::MountOptions {
         fs_type: o.fs_type.clone(),
         mount_flags: o.mount_flags.clone().into(),
+        ..Default::default()
     });
     Ok(caravan_csi::VolumeCapability { access_mode, attachment_mode, mount })
 }
