@@ -23,7 +23,7 @@ pub(crate) fn capability(from: VolumeCapability) -> csi::VolumeCapability {
         AttachmentMode::FileSystem => wire::AccessType::Mount(wire::MountVolume {
             fs_type: from.mount.fs_type,
             mount_flags: from.mount.mount_flags.0,
-            volume_mount_group: String::new(),
+            volume_mount_group: from.mount.volume_mount_group,
         }),
     };
     csi::VolumeCapability {
@@ -152,8 +152,11 @@ mod tests {
     #[test]
     fn a_device_is_sent_without_mount_options() {
         let mut from = VolumeCapability::block_device(AccessMode::SingleNodeWriter);
-        from.mount =
-            MountOptions { fs_type: "ext4".to_owned(), mount_flags: MountFlags(vec!["ro".to_owned()]) };
+        from.mount = MountOptions {
+            fs_type: "ext4".to_owned(),
+            mount_flags: MountFlags(vec!["ro".to_owned()]),
+            volume_mount_group: "100".to_owned(),
+        };
         let wire = capability(from);
         assert_eq!(
             wire.access_type,

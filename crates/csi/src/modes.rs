@@ -116,6 +116,9 @@ pub struct MountOptions {
     pub fs_type: String,
     /// Flags in order, never shown.
     pub mount_flags: MountFlags,
+    /// Group that files of the volume are to belong to; only for node plugins that name VOLUME_MOUNT_GROUP. Empty
+    /// leaves it.
+    pub volume_mount_group: String,
 }
 
 /// One way to use a volume, `VolumeCapability` of the specification.
