@@ -229,6 +229,13 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             .phase
             .is_usable()
             .then(|| Wake::Named(WaitsFor::Volume(key.clone()).to_string())),
+        Changed::HostVolume(id) => {
+            let row = root.host_volume(id)?;
+            let wait = WaitsFor::HostVolume(row.namespace.clone(), row.name.clone());
+            row.is_usable().then(|| Wake::Named(wait.to_string()))
+        }
+        // Removed by hand or with its job: a sticky group may go elsewhere now.
+        Changed::HostClaimRemoved(_) => Some(Wake::Capacity),
         Changed::ClaimRemoved(id) => Some(Wake::Named(WaitsFor::Claim(id.volume.clone()).to_string())),
         Changed::Claim(id) => {
             let over = root.claim(id).is_none_or(|c| c.phase == ClaimPhase::Gone);
