@@ -11,6 +11,7 @@ mod endpoint;
 mod error;
 mod gc;
 mod heartbeat;
+mod host_volume;
 mod node_evals;
 mod plan;
 mod server;
