@@ -95,13 +95,8 @@ fn run<V: View>(
     for stop in &changes.stops {
         ctx.stop(&stop.alloc);
     }
-    let mut outcome = Outcome {
-        stops: changes.stops.clone(),
-        in_place: changes.in_place.clone(),
-        waits: changes.waits.clone(),
-        blocked: !changes.waits.is_empty(),
-        ..Outcome::default()
-    };
+    let mut outcome =
+        Outcome { stops: changes.stops.clone(), in_place: changes.in_place.clone(), ..Outcome::default() };
     let mut placer =
         Placer { job, eval, now: params.now, nodes: &nodes, census: &census, prepared: BTreeMap::new() };
     let base = outcome.stops.len();

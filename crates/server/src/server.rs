@@ -3,7 +3,8 @@
 use crate::admission::Verdict;
 use crate::broker::{Broker, BrokerDepth};
 use crate::core::{Core, Machine};
-use crate::endpoint::{JobPlanned, JobRegistered, JobSubmission, Jobs, Nodes};
+use crate::drain::Drainer;
+use crate::endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes};
 use crate::error::ServerError;
 use crate::gc;
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
@@ -17,6 +18,7 @@ use caravan_state::{Root, Store};
 use caravan_types::command::Change;
 use caravan_types::host_volume::{HostVolume, HostVolumeSpec};
 use caravan_types::job::Job;
+use caravan_types::node::Eligibility;
 use caravan_types::ser::Secrets;
 use caravan_types::volume::{
     ClaimId, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
@@ -138,6 +140,8 @@ impl Service {
         tracker.spawn(self.handle.broker.clone().run(stop.clone()));
         tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));
         tracker.spawn(self.handle.host_volumes.clone().run(stop.clone()));
+        let waits = self.handle.volumes.reconciler.waits.clone();
+        tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
         for _ in 0..self.workers {
             let worker = Worker {
                 core: self.handle.core.clone(),
@@ -334,6 +338,42 @@ impl Handle {
     /// If there is no such allocation.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
         self.jobs.stop_alloc(id).await
+    }
+
+    /// Starts, changes or ends the drain of a node.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn drain_node(&self, id: &NodeId, request: DrainRequest) -> Result<NodeUpdated, ServerError> {
+        self.nodes.drain(id, request).await
+    }
+
+    /// Sets whether a node takes new work.
+    ///
+    /// # Errors
+    /// If there is no such node, or it is to be eligible while it drains.
+    pub async fn set_node_eligibility(
+        &self,
+        id: &NodeId,
+        eligibility: Eligibility,
+    ) -> Result<NodeUpdated, ServerError> {
+        self.nodes.eligibility(id, eligibility).await
+    }
+
+    /// Has the jobs with work on a node looked at again.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn evaluate_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
+        self.nodes.evaluate(id).await
+    }
+
+    /// Forgets a node.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn purge_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
+        self.nodes.purge(id).await
     }
 
     /// Records volumes that exist already; `namespace` is for those that name none.

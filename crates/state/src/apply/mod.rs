@@ -61,8 +61,8 @@ impl Tx {
                 self.node_eligibility(node, *eligibility)?;
                 self.node_evals(node, evals);
             }
-            Change::NodeDrain { node, drain, mark_eligible, evals } => {
-                self.node_drain(node, drain.as_ref(), *mark_eligible)?;
+            Change::NodeDrain { node, drain, mark_eligible, meta, end, evals } => {
+                self.node_drain(node, drain.as_ref(), *mark_eligible, meta, *end)?;
                 self.node_evals(node, evals);
             }
             Change::NodeDelete { node, evals } => {

@@ -233,7 +233,14 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
         }
         5 => {
             let drain = op.b.is_multiple_of(2).then(DrainStrategy::default);
-            Change::NodeDrain { node, drain, mark_eligible: op.c.is_multiple_of(2), evals }
+            Change::NodeDrain {
+                node,
+                drain,
+                mark_eligible: op.c.is_multiple_of(2),
+                meta: BTreeMap::new(),
+                end: None,
+                evals,
+            }
         }
         6 if op.c > 8 => Change::NodeDelete { node, evals: vec![] },
         7..=10 => Change::JobRegister {
