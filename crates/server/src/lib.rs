@@ -12,6 +12,7 @@ mod endpoint;
 mod error;
 mod gc;
 mod heartbeat;
+mod host_volume;
 mod node_evals;
 mod plan;
 mod server;
@@ -24,3 +25,4 @@ pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeU
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};
+pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

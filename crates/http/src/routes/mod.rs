@@ -15,6 +15,7 @@ pub(crate) mod plugins;
 pub(crate) mod search;
 pub(crate) mod system;
 pub(crate) mod volume;
+pub(crate) mod volume_metrics;
 pub(crate) mod volumes;
 
 use crate::error::ApiError;
