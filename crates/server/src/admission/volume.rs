@@ -138,6 +138,9 @@ fn csi(group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<String>) {
     let many = group.count > 1 && !request.per_alloc;
     match mode {
         AccessMode::Unknown => errors.push("CSI volumes must have an access mode".into()),
+        mode if mode.host_only() => {
+            errors.push(format!("CSI volumes cannot be mounted with {mode} access mode"));
+        }
         AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly => {
             if !request.read_only {
                 errors.push(format!("{mode} volumes must be read-only"));

@@ -238,6 +238,13 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             }
             Some(_) => None,
         },
+        Changed::HostVolume(id) => {
+            let row = root.host_volume(id)?;
+            let wait = WaitsFor::HostVolume(row.namespace.clone(), row.name.clone());
+            row.is_usable().then(|| Wake::Named(wait.to_string()))
+        }
+        // Removed by hand or with its job: a sticky group may go elsewhere now.
+        Changed::HostClaimRemoved(_) => Some(Wake::Capacity),
         _ => None,
     }
 }

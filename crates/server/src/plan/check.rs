@@ -2,6 +2,7 @@
 
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
+use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::plan::{Plan, StopAlloc};
 use caravan_types::volume::Claim;
 use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
@@ -13,6 +14,7 @@ pub(crate) struct Accepted {
     pub(crate) placements: Vec<Allocation>,
     pub(crate) stops: Vec<StopAlloc>,
     pub(crate) claims: Vec<Claim>,
+    pub(crate) host_claims: Vec<HostVolumeClaim>,
     /// Placements that do not fit any more, with the reason.
     pub(crate) refused: Vec<(AllocId, String)>,
 }
@@ -34,7 +36,8 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
             let of_alloc = claims.get(&alloc.id).map(Vec::as_slice).unwrap_or_default();
             let verdict = node_takes(root, node_id, alloc, &on_node)
                 .and_then(|()| volumes_take(root, of_alloc, &granted))
-                .and_then(|()| limits_take(root, node_id, of_alloc, &given));
+                .and_then(|()| limits_take(root, node_id, of_alloc, &given))
+                .and_then(|()| super::host::takes(root, plan, &stopped, alloc, &placements));
             match verdict {
                 Ok(()) => {
                     on_node.push(alloc.clone());
@@ -53,6 +56,9 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
         accepted.stops.clear();
         return accepted;
     }
+    let placed: BTreeSet<&AllocId> = placements.iter().map(|a: &Allocation| &a.id).collect();
+    accepted.host_claims =
+        plan.host_claims.iter().filter(|claim| placed.contains(&claim.alloc_id)).cloned().collect();
     accepted.placements = placements;
     accepted.claims = given;
     accepted

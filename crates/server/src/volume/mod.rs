@@ -15,7 +15,7 @@ pub use calls::{CALLS_PER_PLUGIN, CallFigures};
 pub(crate) use claims::Claims;
 pub(crate) use controller::Controllers;
 pub use metrics::VolumeFigures;
-pub(crate) use reconciler::Reconciler;
+pub(crate) use reconciler::{Reconciler, Waits as ClaimWaits};
 pub(crate) use usage::UsageBook;
 
 use crate::core::Core;

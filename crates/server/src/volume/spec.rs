@@ -31,6 +31,8 @@ pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
     for capability in &body.requested_capabilities {
         if capability.access_mode.as_str().is_empty() {
             problems.push("a capability block has no access_mode".into());
+        } else if capability.access_mode.host_only() {
+            problems.push(format!("unknown volume access mode: {}", capability.access_mode));
         }
         if capability.attachment_mode.as_str().is_empty() {
             problems.push("a capability block has no attachment_mode".into());
