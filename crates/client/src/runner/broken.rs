@@ -96,6 +96,7 @@ impl AllocRunner {
                 }
             }
         }
+        self.context().volumes.renewed(claim).await;
         for task in users {
             let event = TaskEvent::new(event::VOLUME_RENEWED, clock::now())
                 .detail("volume_id", claim.volume.id.to_string())
