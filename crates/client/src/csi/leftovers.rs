@@ -146,7 +146,7 @@ mod tests {
         }
         fs::write(full.join("data"), "x").unwrap();
         caravan_sys::seal::seal_beneath(&left).unwrap();
-        assert_eq!(plugin_roots(dir.path()), [root.clone()]);
+        assert_eq!(plugin_roots(dir.path()), std::slice::from_ref(&root));
         for part in [STAGING, PER_ALLOC] {
             remove_unknown(&root.join(part), &root, std::slice::from_ref(&known));
         }

@@ -199,7 +199,7 @@ async fn a_mount_that_somebody_ended_is_made_anew() {
     unmount(&target, Unmount::Lazy).unwrap();
     agent.servers.task("c1", "mounted again", |t| says(t, "Volume mounted again", "vol")).await;
     assert!(is_mount_point(&target).unwrap());
-    assert_eq!((fake.calls("Stage", "data"), fake.calls("Publish", "data")), (1, 2), "the stage was well");
+    assert_eq!((fake.calls("Unstage", "data"), fake.calls("Publish", "data")), (0, 2), "the stage was well");
     agent.servers.stop("c1");
     agent.servers.reported("c1", |s| *s == ClaimReportStep::Unstaged).await;
     agent.clean().await;
