@@ -155,7 +155,7 @@ mod tests {
         from.mount = MountOptions {
             fs_type: "ext4".to_owned(),
             mount_flags: MountFlags(vec!["ro".to_owned()]),
-            volume_mount_group: "100".to_owned(),
+            volume_mount_group: "1000".to_owned(),
         };
         let wire = capability(from);
         assert_eq!(
@@ -163,6 +163,16 @@ mod tests {
             Some(csi::volume_capability::AccessType::Block(csi::volume_capability::BlockVolume {}))
         );
         assert_eq!(wire.access_mode.map(|mode| mode.mode), Some(1));
+    }
+
+    #[test]
+    fn the_mount_group_is_sent_with_a_mount() {
+        let mut from = VolumeCapability::file_system(AccessMode::SingleNodeWriter);
+        from.mount.volume_mount_group = "1000".to_owned();
+        let Some(csi::volume_capability::AccessType::Mount(mount)) = capability(from).access_type else {
+            panic!("it is a mount");
+        };
+        assert_eq!(mount.volume_mount_group, "1000");
     }
 
     #[test]

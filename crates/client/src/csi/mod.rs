@@ -145,7 +145,11 @@ pub(crate) fn capability(
         AccessMode::MultiNodeReaderOnly => caravan_csi::AccessMode::MultiNodeReaderOnly,
         AccessMode::MultiNodeSingleWriter => caravan_csi::AccessMode::MultiNodeSingleWriter,
         AccessMode::MultiNodeMultiWriter => caravan_csi::AccessMode::MultiNodeMultiWriter,
-        AccessMode::Unknown => return Err(CsiFault::Mode("unknown volume access mode: ".to_owned())),
+        other @ (AccessMode::Unknown
+        | AccessMode::SingleNodeSingleWriter
+        | AccessMode::SingleNodeMultiWriter) => {
+            return Err(CsiFault::Mode(format!("unknown volume access mode: {other}")));
+        }
     };
     let mut mount = options.map_or_else(Default::default, |o| caravan_csi::MountOptions {
         fs_type: o.fs_type.clone(),
