@@ -178,6 +178,17 @@ impl VolumeManager {
         });
     }
 
+    /// Tells the servers, once, that mounting failed and is tried again: the next failure tells more.
+    pub(crate) fn report_failure(&self, grant: &ClaimGrant, words: String, tries: u32) {
+        let (this, claim, generation) = (self.clone(), grant.claim.id.clone(), grant.claim.generation);
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                () = this.inner.cancel.cancelled() => {}
+                () = this.inner.reports.failed(&claim, generation, words, tries) => {}
+            }
+        });
+    }
+
     async fn stage_and_publish(
         &self,
         grant: &ClaimGrant,

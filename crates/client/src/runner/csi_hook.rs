@@ -108,6 +108,7 @@ impl AllocRunner {
             match self.context().volumes.mount(grant, wish).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
+                    self.context().volumes.report_failure(grant, fault.to_string(), attempt);
                     self.say_once(
                         &mut said,
                         format!(

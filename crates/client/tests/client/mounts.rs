@@ -331,6 +331,10 @@ async fn a_block_device_is_a_device_in_the_task() {
                 agent.handle.exec(&id.into(), "user", &command, Duration::from_secs(10)).await.unwrap();
             assert_eq!(output.exit_code == 0, allowed, "{id} {command:?} {output:?}");
         }
+        if driver == "raw_exec" {
+            assert!(unmount(&place, Unmount::Lazy).unwrap());
+            assert!(std::fs::write(&place, "lost").is_err(), "nothing is written where the device was");
+        }
         agent.servers.stop(id);
         agent.servers.reported(id, |s| *s == ClaimReportStep::Unstaged).await;
     }
