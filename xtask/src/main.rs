@@ -1,6 +1,7 @@
 //! Chores of the workspace: `cargo xtask <chore>`.
 
 mod bench;
+mod chaos;
 mod proto;
 
 use anyhow::bail;
@@ -9,6 +10,8 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
+                    [--steps N] [--nodes N]; one JSON object a schedule
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)";
 
@@ -20,6 +23,7 @@ fn main() -> anyhow::Result<()> {
     };
     match chore {
         "bench" => bench::run(rest.first().map(String::as_str)),
+        "chaos" => chaos::run(rest),
         "proto" => proto::run(rest),
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }
