@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::chaos::{ChaosOptions, run_seeds, told};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -38,20 +38,22 @@ fn asked(args: &[String]) -> Result<Asked> {
     Ok(asked)
 }
 
-/// Builds what the clusters run, unless `$CARAVAN_BIN` names an agent; answers the folder with logs of failures.
+/// Builds what the clusters run, unless `$CARAVAN_BIN` and `$CARAVAN_TESTPLUGIN_BIN` name it; answers the folder
+/// for the logs of failures.
 fn prepare() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--package", "caravan-testplugin"]);
-    if let Some(program) = std::env::var_os("CARAVAN_BIN") {
-        caravan_testkit::use_program(Path::new(&program));
-    } else {
-        build.args(["--package", "caravan"]);
-        caravan_testkit::use_program(&target.join("debug/caravan"));
+    let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    if let (Some(program), Some(plugin)) = (given("CARAVAN_BIN"), given("CARAVAN_TESTPLUGIN_BIN")) {
+        caravan_testkit::use_program(&program);
+        caravan_testkit::use_test_plugin(&plugin);
+        return Ok(target.join("chaos"));
     }
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--package", "caravan", "--package", "caravan-testplugin"]);
     let status = build.current_dir(caravan_testkit::workspace("")).status().context("run cargo build")?;
     ensure!(status.success(), "cargo build failed");
+    caravan_testkit::use_program(&target.join("debug/caravan"));
     caravan_testkit::use_test_plugin(&target.join("debug/caravan-testplugin"));
     Ok(target.join("chaos"))
 }
