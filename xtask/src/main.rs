@@ -10,6 +10,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
                     [--steps N] [--nodes N]; one JSON object a schedule
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
@@ -22,7 +23,7 @@ fn main() -> anyhow::Result<()> {
         None => bail!("no chore given\n{USAGE}"),
     };
     match chore {
-        "bench" => bench::run(rest.first().map(String::as_str)),
+        "bench" => bench::run(rest),
         "chaos" => chaos::run(rest),
         "proto" => proto::run(rest),
         other => bail!("there is no chore {other:?}\n{USAGE}"),

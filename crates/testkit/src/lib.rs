@@ -12,6 +12,7 @@ mod job;
 mod mounts;
 mod net;
 mod space;
+pub mod trace;
 mod wait;
 
 pub use agent::{Agent, AgentOptions};
