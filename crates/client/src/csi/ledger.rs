@@ -57,6 +57,8 @@ pub(crate) struct ClaimEntry {
     pub(crate) phase: MountPhase,
     /// The mount that was made.
     pub(crate) proof: Option<MountProof>,
+    /// The term of the node's lease under which it was granted, if it ends with that.
+    pub(crate) lease_term: Option<u64>,
 }
 
 /// What stages are shared by: plugin root, volume and use, all by value.

@@ -4,6 +4,7 @@
 mod alloc;
 mod binds;
 mod csi_hook;
+mod fence;
 mod fresh;
 mod lifecycle;
 mod start;
@@ -15,6 +16,7 @@ pub(crate) use alloc::{AllocRunner, Stage};
 use crate::config::ClientConfig;
 use crate::csi::{Manager, VolumeManager};
 use crate::drivers::DriverManager;
+use crate::lease::NodeLease;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Servers;
@@ -42,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) plugins: Manager,
     /// Volumes.
     pub(crate) volumes: VolumeManager,
+    /// Until when volumes with one writer may be used.
+    pub(crate) lease: NodeLease,
     /// Servers.
     pub(crate) servers: Arc<dyn Servers>,
     /// Status updates.

@@ -1,5 +1,6 @@
 //! The client with real drivers and servers of the test's own.
 
+mod fence;
 mod plugins;
 mod recovery;
 mod support;
