@@ -111,7 +111,7 @@ impl AllocRunner {
         loop {
             let tried = async {
                 let wish = wish(request).await.map_err(|fault| fault.to_string())?;
-                let grant = self.await_claim(claim).await?;
+                let (grant, _) = self.await_claim(claim).await?;
                 self.context().volumes.remount(&grant, &wish).await.map_err(|fault| fault.to_string())
             };
             match tried.await {
