@@ -2,7 +2,9 @@
 
 use super::schedule::{JobPlan, Schedule, VolumePlan};
 use crate::cluster::{Cluster, SanVolume, Stamp};
+use crate::trace::{self, Event, Held, Note, Setting};
 use anyhow::{Context, Result, bail, ensure};
+use caravan_volumes::invariants::Needs;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +187,25 @@ pub(crate) fn never(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     for node in cluster.nodes() {
         let found = node.stamps_on_local_disk()?;
         ensure!(found.is_empty(), "files under the mount points of {}: {found:?}", node.name);
+    }
+    Ok(())
+}
+
+/// Whether the plugins were called as the CSI specification says: in order, one call at a time on each volume,
+/// nothing without its undoing. `notes` are what the schedule did to nodes.
+pub(crate) fn calls(cluster: &Cluster, schedule: &Schedule, notes: &[Note]) -> Result<()> {
+    for volume in &schedule.volumes {
+        let plugin = cluster.plugin(&volume.plugin).context("a plugin of no cluster")?;
+        let needs = Needs { attach: plugin.attach, stage: plugin.stage, shared: volume.shared };
+        let path = cluster.san(&volume.plugin).trace();
+        let log = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let mut lines = trace::read([log.as_str()])?;
+        lines.retain(|line| line.event == Event::Start || line.volume == volume.id);
+        let checked = trace::check(&lines, &Setting { needs, notes: notes.to_vec() });
+        let (id, wrong) = (&volume.id, checked.wrong.join("\n  "));
+        ensure!(checked.wrong.is_empty(), "calls on volume {id} were wrong:\n  {wrong}\n{}", path.display());
+        let left: Vec<_> = checked.held.values().filter(|held| **held != Held::default()).collect();
+        ensure!(left.is_empty(), "volume {id}: by its log the plugin still has {left:?}");
     }
     Ok(())
 }

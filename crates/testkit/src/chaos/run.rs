@@ -1,8 +1,9 @@
 //! Schedules, carried out: first what happens, then quiet, then the checks.
 
-use super::check::{never, nothing_left, settled};
+use super::check::{boot_time, calls, never, nothing_left, settled};
 use super::schedule::{Action, Schedule, Shape, Step, draw};
 use crate::cluster::{Cluster, ClusterOptions, FaultPlugin, Stamper, stamper_job};
+use crate::trace::{Deed, Note};
 use crate::wait::eventually_within;
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How long a cluster may take to get to where it should be, once it is left alone.
 const QUIET: Duration = Duration::from_secs(60);
+
+/// The lease of the clusters' nodes, in nanoseconds.
+const LEASE: u64 = 2_000_000_000;
 
 /// How schedules are run.
 #[derive(Clone, Debug)]
@@ -82,7 +86,7 @@ impl Chaos {
     /// copied to a folder below `artifacts`. The cluster is of no use afterwards.
     pub fn run(&mut self, seed: u64, artifacts: &Path) -> Result<Passed> {
         let schedule = draw(seed, &self.shape);
-        let mut journal = Journal { began: Instant::now(), text: String::new() };
+        let mut journal = Journal { began: Instant::now(), text: String::new(), notes: Vec::new() };
         let done = self.carry_out(&schedule, &mut journal);
         done.map_err(|error| {
             let folder = artifacts.join(format!("seed-{seed}"));
@@ -121,6 +125,7 @@ impl Chaos {
         let ended = end.elapsed();
         journal.note("ended");
         never(cluster, schedule)?;
+        calls(cluster, schedule, &journal.notes)?;
         for volume in &schedule.volumes {
             self.cluster.server().caravan(&["volume", "delete", &volume.id])?.ok()?;
         }
@@ -133,8 +138,48 @@ impl Chaos {
     fn step(&mut self, schedule: &Schedule, step: &Step, journal: &mut Journal) -> Result<()> {
         sleep(Duration::from_millis(step.pause_ms));
         journal.note(&step.action.to_string());
+        // What began before and is still under way is nobody's from here on, and again once it is done: calls
+        // arrive in between.
+        self.deeds(&step.action, journal)?;
+        self.act(schedule, &step.action, journal)?;
+        self.deeds(&step.action, journal)
+    }
+
+    /// What the checker of the plugins' logs has to know of an action.
+    fn deeds(&self, action: &Action, journal: &mut Journal) -> Result<()> {
+        let name = |node: &usize| self.cluster.nodes()[*node].name.clone();
+        let now = boot_time()?;
+        let mut note = |t_ns, deed| journal.notes.push(Note { t_ns, deed });
+        match action {
+            Action::KillAgent(node)
+            | Action::RestartAgent(node)
+            | Action::KillPlugin { node, .. }
+            | Action::PowerOff(node)
+            | Action::Cut(node)
+            | Action::Suspend(node) => {
+                note(now, Deed::AgentDied { node: name(node) });
+                if matches!(action, Action::PowerOff(_)) {
+                    note(now, Deed::Wiped { node: name(node) });
+                }
+                if !matches!(action, Action::KillPlugin { .. }) {
+                    // No sooner can the servers believe that nothing of it writes any more.
+                    note(now + LEASE, Deed::Lost { node: name(node) });
+                }
+            }
+            // A server that begins knows nothing of the calls that the one before was waiting for.
+            Action::RestartServer { .. } => {
+                for node in self.cluster.nodes() {
+                    note(now, Deed::AgentDied { node: node.name.clone() });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, schedule: &Schedule, action: &Action, journal: &mut Journal) -> Result<()> {
         let cluster = &mut self.cluster;
-        match &step.action {
+        match action {
             Action::Submit { job, count, version } => {
                 let text = stamper(schedule, *job, *count, *version);
                 // A server that is not there takes nothing; in the end what is wanted is asked for again.
@@ -233,11 +278,13 @@ fn stamper(schedule: &Schedule, job: usize, count: u32, version: u32) -> String 
 struct Journal {
     began: Instant,
     text: String,
+    /// For the checker of the plugins' logs.
+    notes: Vec<Note>,
 }
 
 impl Journal {
     fn note(&mut self, words: &str) {
-        let clock = super::check::boot_time().unwrap_or_default();
+        let clock = boot_time().unwrap_or_default();
         let _ = writeln!(self.text, "{:>7} ms ({clock})  {words}", self.began.elapsed().as_millis());
     }
 

@@ -39,8 +39,9 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Nodes are missed within seconds.
-const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n}\n";
+/// Nodes are missed within seconds, and their volumes handed on soon after.
+const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n lease_ttl = \"2s\"\n \
+                     lease_kill_grace = \"500ms\"\n lease_margin = \"500ms\"\n}\n";
 
 /// A client with its machine.
 #[derive(Debug)]
