@@ -1,6 +1,7 @@
 //! Chores of the workspace: `cargo xtask <chore>`.
 
 mod bench;
+mod chaos;
 mod proto;
 
 use anyhow::bail;
@@ -10,6 +11,8 @@ const USAGE: &str = "usage: cargo xtask <chore>
 chores:
   bench agent       measure the release build end to end, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
+  chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
+                    [--steps N] [--nodes N]; one JSON object a schedule
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)";
 
@@ -21,6 +24,7 @@ fn main() -> anyhow::Result<()> {
     };
     match chore {
         "bench" => bench::run(rest),
+        "chaos" => chaos::run(rest),
         "proto" => proto::run(rest),
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }

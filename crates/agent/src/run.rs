@@ -14,7 +14,6 @@ use caravan_rpc::{
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use caravan_types::NodeId;
-use caravan_volumes::lease::Lease;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -177,7 +176,7 @@ impl Agent<'_> {
             addresses: vec![self.settings.advertise_rpc.clone()],
             workers: server.workers,
             heartbeat,
-            lease: Lease::default(),
+            lease: server.lease,
             volume_calls_per_plugin: server.volume_calls_per_plugin,
         };
         let (handle, service) = caravan_server::Service::start(config, registry)

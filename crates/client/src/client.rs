@@ -5,6 +5,7 @@ use crate::config::ClientConfig;
 use crate::csi::{CsiFault, Ledger, Manager, Registry, VolumeManager};
 use crate::drivers::DriverManager;
 use crate::fs::AllocFs;
+use crate::lease::NodeLease;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::Context;
@@ -57,6 +58,7 @@ impl Client {
             .create(&config.alloc_dir)
             .map_err(ClientError::directory(&config.alloc_dir, "hold the allocations"))?;
         let (store, loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
+        let lease = NodeLease::open(&config.state_dir)?;
         let shared = share(&config);
 
         let known = loaded.identity.is_some();
@@ -92,6 +94,7 @@ impl Client {
             node,
             plugins,
             volumes,
+            lease,
             servers,
             csi_dir,
             deadlines,

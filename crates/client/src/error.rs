@@ -26,6 +26,9 @@ pub enum ClientError {
         #[source]
         source: Box<redb::Error>,
     },
+    /// The node's lease cannot be kept.
+    #[error("the node's lease cannot be kept")]
+    Lease(#[source] caravan_shim::Error),
     /// The client state cannot be read.
     #[error("the client state cannot be read: {what}")]
     ReadState {

@@ -20,6 +20,7 @@ mod env;
 mod error;
 mod fingerprint;
 pub mod fs;
+mod lease;
 mod node;
 mod reporter;
 mod restart;

@@ -2,6 +2,7 @@
 //! own, and looks at them from outside. They need root, as the agent does.
 
 mod basics;
+mod chaos;
 mod config;
 mod drain;
 mod errors;

@@ -5,6 +5,7 @@ mod alloc;
 mod binds;
 mod broken;
 mod csi_hook;
+mod fence;
 mod fresh;
 mod lifecycle;
 mod start;
@@ -16,6 +17,7 @@ pub(crate) use alloc::{AllocRunner, Stage};
 use crate::config::ClientConfig;
 use crate::csi::{Manager, VolumeManager};
 use crate::drivers::DriverManager;
+use crate::lease::NodeLease;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Servers;
@@ -43,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) plugins: Manager,
     /// Volumes.
     pub(crate) volumes: VolumeManager,
+    /// Until when volumes with one writer may be used.
+    pub(crate) lease: NodeLease,
     /// Servers.
     pub(crate) servers: Arc<dyn Servers>,
     /// Status updates.

@@ -31,6 +31,8 @@ pub(crate) struct TaskRecord {
     pub(crate) restarts: RestartTracker,
     /// Set before a stop: a task found dead afterwards was killed, not lost.
     pub(crate) stopping: bool,
+    /// It was ended or not started because the node's lease ran out.
+    pub(crate) fenced: bool,
     /// It will not be started again, and whether that is a failure: decided, not yet carried out.
     pub(crate) over: Option<bool>,
 }

@@ -7,7 +7,7 @@ use crate::volume::reconciler::Waits;
 use caravan_rpc::RpcError;
 use caravan_state::Topic;
 use caravan_types::command::Change;
-use caravan_types::volume::{Claim, ClaimId, ClaimMode, ClaimPhase, Volume};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use caravan_types::wire::{self, ClaimGrant, ClaimProgress, Done};
 use futures::Stream;
 
@@ -147,6 +147,6 @@ fn grant(claim: &Claim, volume: &Volume) -> ClaimGrant {
         volume_context: volume.context.clone(),
         mount_options: merged_options(volume, claim),
         secrets: volume.secrets.clone(),
-        fenced: claim.access_mode.single_writer() && claim.mode == ClaimMode::Write,
+        fenced: caravan_volumes::lease::needs_fence(claim.access_mode, claim.mode),
     }
 }
