@@ -8,12 +8,14 @@ pub(crate) mod deployments;
 pub(crate) mod evals;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod node_changes;
 pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod plugins;
 pub(crate) mod search;
 pub(crate) mod system;
 pub(crate) mod volume;
+pub(crate) mod volume_metrics;
 pub(crate) mod volumes;
 
 use crate::error::ApiError;
