@@ -129,6 +129,7 @@ impl Api {
             workers: 1,
             heartbeat: HeartbeatConfig::default(),
             lease: Default::default(),
+            volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));

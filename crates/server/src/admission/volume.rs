@@ -62,7 +62,11 @@ fn excludes_itself(request: &VolumeRequest) -> bool {
     match request.access_mode {
         AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter => true,
         AccessMode::MultiNodeSingleWriter => !request.read_only,
-        AccessMode::Unknown | AccessMode::MultiNodeReaderOnly | AccessMode::MultiNodeMultiWriter => false,
+        AccessMode::Unknown
+        | AccessMode::MultiNodeReaderOnly
+        | AccessMode::MultiNodeMultiWriter
+        | AccessMode::SingleNodeSingleWriter
+        | AccessMode::SingleNodeMultiWriter => false,
     }
 }
 
