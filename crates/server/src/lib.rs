@@ -11,9 +11,12 @@ mod endpoint;
 mod error;
 mod gc;
 mod heartbeat;
+mod keyring;
 mod node_evals;
 mod plan;
+mod secrets;
 mod server;
+mod variables;
 mod volume;
 mod worker;
 
@@ -23,3 +26,4 @@ pub use endpoint::{JobPlanned, JobRegistered, JobSubmission};
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};
+pub use variables::VariableWritten;

@@ -1,6 +1,7 @@
 //! What a command changed: the feed for brokers, streams and reconcilers.
 
 use crate::root::Table;
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
 
@@ -41,6 +42,10 @@ pub enum Changed {
     Plugin(PluginId),
     /// Removed.
     PluginRemoved(PluginId),
+    /// Written.
+    Variable(VariableKey),
+    /// Removed.
+    VariableRemoved(VariableKey),
 }
 
 impl Changed {
@@ -56,6 +61,7 @@ impl Changed {
             Self::Volume(_) | Self::VolumeRemoved(_) => Table::Volumes,
             Self::Claim(_) | Self::ClaimRemoved(_) => Table::Claims,
             Self::Plugin(_) | Self::PluginRemoved(_) => Table::Plugins,
+            Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
         }
     }
 }

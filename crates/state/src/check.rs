@@ -47,6 +47,7 @@ fn row_indexes(root: &Root, wrong: &mut Vec<String>) {
     root.volumes().for_each(|r| row(Table::Volumes, r.key().to_string(), r.create_index, r.modify_index));
     root.claims().for_each(|r| row(Table::Claims, format!("{:?}", r.id), r.create_index, r.modify_index));
     root.plugins().for_each(|r| row(Table::Plugins, r.id.to_string(), r.create_index, r.modify_index));
+    root.variables().for_each(|r| row(Table::Variables, r.key.to_string(), r.create_index, r.modify_index));
 }
 
 fn jobs(root: &Root, wrong: &mut Vec<String>) {
@@ -76,7 +77,7 @@ fn jobs(root: &Root, wrong: &mut Vec<String>) {
 fn claims(root: &Root, wrong: &mut Vec<String>) {
     for claim in root.claims() {
         let (volume, alloc) = (&claim.id.volume, &claim.id.alloc);
-        if root.volume(volume).is_none() {
+        if root.volume(volume).is_none() && !(claim.forsaken && claim.phase.holds()) {
             wrong.push(format!("allocation {alloc} has a claim on volume {volume} that is not there"));
         }
         match root.alloc(alloc) {

@@ -8,6 +8,7 @@ use caravan_types::eval::Evaluation;
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
 use imbl::OrdMap;
@@ -41,11 +42,13 @@ pub enum Table {
     Claims,
     /// Plugins.
     Plugins,
+    /// Variables.
+    Variables,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -57,6 +60,7 @@ impl Table {
         Self::Volumes,
         Self::Claims,
         Self::Plugins,
+        Self::Variables,
     ];
 
     /// The table's name in snapshots and logs.
@@ -73,6 +77,7 @@ impl Table {
             Self::Volumes => "volumes",
             Self::Claims => "claims",
             Self::Plugins => "plugins",
+            Self::Variables => "variables",
         }
     }
 }
@@ -91,6 +96,7 @@ pub struct Root {
     pub(crate) volumes: OrdMap<VolumeKey, Arc<Volume>>,
     pub(crate) claims: OrdMap<ClaimId, Arc<Claim>>,
     pub(crate) plugins: OrdMap<PluginId, Arc<Plugin>>,
+    pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

@@ -122,6 +122,7 @@ pub fn encode(root: &Root) -> Vec<u8> {
     out.table(Table::Volumes.as_str(), root.volumes.values());
     out.table(Table::Claims.as_str(), root.claims.values());
     out.table(Table::Plugins.as_str(), root.plugins.values());
+    out.table(Table::Variables.as_str(), root.variables.values());
     let mut bytes = out.0;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
@@ -167,6 +168,10 @@ struct Reader<'b>(&'b [u8]);
 impl Reader<'_> {
     fn value<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<T, SnapshotError> {
         rmp_serde::from_read(&mut self.0).map_err(|source| SnapshotError::Row { table, source })
+    }
+    /// A table that snapshots of earlier programs end before.
+    fn later_table<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
+        if self.0.is_empty() { Ok(Vec::new()) } else { self.table(table) }
     }
     fn table<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
         let found: String = self.value(table)?;
@@ -244,6 +249,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<caravan_types::plugin::Plugin> = from.table(Table::Plugins.as_str())?;
     root.plugins = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::variable::Variable> = from.later_table(Table::Variables.as_str())?;
+    root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

@@ -6,6 +6,7 @@
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
 use caravan_types::alloc::Allocation;
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeSet, HashMap};
@@ -33,6 +34,8 @@ pub enum Topic {
     Claim(ClaimId),
     /// A plugin.
     Plugin(PluginId),
+    /// A variable.
+    Variable(VariableKey),
     /// Evaluations of a job.
     EvalsOfJob(JobKey),
     /// Allocations of a job.
@@ -100,6 +103,9 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
         }
         Changed::Plugin(id) | Changed::PluginRemoved(id) => {
             topics.insert(Topic::Plugin(id.clone()));
+        }
+        Changed::Variable(key) | Changed::VariableRemoved(key) => {
+            topics.insert(Topic::Variable(key.clone()));
         }
     }
 }

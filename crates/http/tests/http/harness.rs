@@ -129,6 +129,7 @@ impl Api {
             workers: 1,
             heartbeat: HeartbeatConfig::default(),
             lease: Default::default(),
+            keyring: None,
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));

@@ -4,6 +4,7 @@ mod alloc;
 mod job;
 mod node;
 mod plan;
+mod variable;
 mod volume;
 
 use crate::changes::ChangeSet;
@@ -98,6 +99,8 @@ impl Tx {
             | Change::HostClaimDelete { .. } => {
                 return Err(Refusal::Invalid("host volumes are not kept yet".to_owned()));
             }
+            Change::VariableWrite { variable, check_index } => self.variable_write(variable, *check_index)?,
+            Change::VariableDelete { key, check_index } => self.variable_delete(key, *check_index)?,
             Change::Noop => {}
         }
         Ok(())
