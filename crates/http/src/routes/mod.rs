@@ -12,7 +12,9 @@ pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod plugins;
 pub(crate) mod search;
+pub(crate) mod snapshots;
 pub(crate) mod system;
+pub(crate) mod vars;
 pub(crate) mod volume;
 pub(crate) mod volumes;
 

@@ -3,6 +3,7 @@
 pub(crate) mod create;
 pub(crate) mod init;
 pub(crate) mod remove;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 
 use crate::ctx::Ctx;
@@ -28,6 +29,9 @@ pub(crate) enum VolumeVerb {
     Detach(remove::DetachArgs),
     /// Write an example of a volume file
     Init(init::InitArgs),
+    /// Snapshots: create, delete, list
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotVerb),
 }
 
 /// The volume that is meant.
