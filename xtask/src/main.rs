@@ -9,6 +9,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  bench volumes     the same for volumes: slow and failing plugins, large states
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)";
 
@@ -19,7 +20,7 @@ fn main() -> anyhow::Result<()> {
         None => bail!("no chore given\n{USAGE}"),
     };
     match chore {
-        "bench" => bench::run(rest.first().map(String::as_str)),
+        "bench" => bench::run(rest),
         "proto" => proto::run(rest),
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }

@@ -41,6 +41,9 @@ pub(crate) struct Settings {
     pub(crate) files: Vec<String>,
 }
 
+/// Most calls of one kind that a plugin can be given at a time.
+const MOST_CALLS: usize = 1000;
+
 /// The server part.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
@@ -49,6 +52,7 @@ pub(crate) struct ServerSettings {
     pub(crate) min_heartbeat_ttl: Duration,
     pub(crate) heartbeat_grace: Duration,
     pub(crate) failover_heartbeat_ttl: Option<Duration>,
+    pub(crate) volume_calls_per_plugin: usize,
 }
 
 /// The client part.
@@ -168,6 +172,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         min_heartbeat_ttl: server_file.min_heartbeat_ttl.map_or(Duration::from_secs(10), |d| d.to_std()),
         heartbeat_grace: server_file.heartbeat_grace.map_or(Duration::from_secs(10), |d| d.to_std()),
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
+        volume_calls_per_plugin: calls_per_plugin(server_file.volume_calls_per_plugin)?,
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -194,6 +199,14 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         plugins,
         files: flags.config.clone(),
     })
+}
+
+fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
+    let Some(given) = configured else { return Ok(caravan_server::CALLS_PER_PLUGIN) };
+    match usize::try_from(given) {
+        Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
+        _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
+    }
 }
 
 fn workers(configured: Option<i64>, cores: usize) -> usize {

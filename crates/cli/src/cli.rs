@@ -47,7 +47,7 @@ enum Verb {
     /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
-    /// Volumes: create, register, status, deregister, delete, detach, init, snapshot
+    /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot
     #[command(subcommand)]
     Volume(volume::VolumeVerb),
     /// Plugins: status
@@ -182,6 +182,7 @@ async fn volume(ctx: &Ctx, verb: &volume::VolumeVerb) -> Outcome {
         volume::VolumeVerb::Create(args) => Box::pin(volume::create::create(ctx, args)).await,
         volume::VolumeVerb::Register(args) => Box::pin(volume::create::register(ctx, args)).await,
         volume::VolumeVerb::Status(args) => Box::pin(volume::status::run(ctx, args)).await,
+        volume::VolumeVerb::Explain(args) => volume::explain::run(ctx, args).await,
         volume::VolumeVerb::Deregister(args) => volume::remove::deregister(ctx, args).await,
         volume::VolumeVerb::Delete(args) => volume::remove::delete(ctx, args).await,
         volume::VolumeVerb::Detach(args) => volume::remove::detach(ctx, args).await,

@@ -19,7 +19,7 @@ use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
 use caravan_sys::mountinfo::MountTable;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
 use caravan_types::node::{Node, NodeSecret};
-use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach};
+use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
 use caravan_types::{AllocId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt;
@@ -149,6 +149,8 @@ impl Service {
         let tracker = TaskTracker::new();
         tracker.spawn(context.drivers.clone().run(stop.child_token()));
         tracker.spawn(context.plugins.clone().run(stop.child_token()));
+        tracker.spawn(context.volumes.clone().watch_mounts(stop.child_token()));
+        tracker.spawn(context.volumes.clone().watch_usage(stop.child_token()));
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         context.volumes.adopt(|id| here.contains(id));
         for alloc in restored {
@@ -203,6 +205,8 @@ fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
             if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
                 tracing::debug!(%error, "a mount of the development agent stays");
             }
+            // Nothing that is left may keep its directory from being removed.
+            let _sealed = caravan_sys::seal::unseal_beneath(&mount.target);
         }
     }
 }
@@ -333,10 +337,18 @@ impl Handle {
         self.context.volumes.detach(request).await
     }
 
-    /// Adds what clients serve for servers: controller calls and detaching. HTTP is the agent's.
+    /// Grows a volume that is mounted here.
+    ///
+    /// # Errors
+    /// When it is not mounted here, the plugin cannot do it, or what the plugin says.
+    pub async fn node_expand(&self, request: NodeExpand) -> Result<NodeExpanded, CsiFault> {
+        self.context.volumes.expand(request).await
+    }
+
+    /// Adds what clients serve for servers: controller calls, growing and detaching. HTTP is the agent's.
     #[must_use]
     pub fn routes(&self, router: RouterBuilder) -> RouterBuilder {
-        let (calls, detaches) = (self.clone(), self.clone());
+        let (calls, detaches, expands) = (self.clone(), self.clone(), self.clone());
         router
             .unary::<methods::ControllerCall, _, _>(move |_, call| {
                 let handle = calls.clone();
@@ -348,6 +360,10 @@ impl Handle {
                     handle.node_detach(request).await.map_err(|fault| rpc_error(&fault))?;
                     Ok(Done::default())
                 }
+            })
+            .unary::<methods::NodeExpand, _, _>(move |_, request| {
+                let handle = expands.clone();
+                async move { handle.node_expand(request).await.map_err(|fault| rpc_error(&fault)) }
             })
     }
 }
@@ -367,7 +383,12 @@ fn rpc_error(fault: &CsiFault) -> RpcError {
             Some(Class::InvalidArgument | Class::OutOfRange | Class::Unimplemented) => Code::Invalid,
             _ => Code::Internal,
         },
-        CsiFault::Mode(_) | CsiFault::Path(_) | CsiFault::Id(_) => Code::Invalid,
+        CsiFault::Mode(_)
+        | CsiFault::Path(_)
+        | CsiFault::Id(_)
+        | CsiFault::Owner(_)
+        | CsiFault::Unsupported(_) => Code::Invalid,
+        CsiFault::Unknown(_) => Code::NotFound,
         _ => Code::Internal,
     };
     RpcError::new(code, fault.to_string())

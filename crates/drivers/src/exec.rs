@@ -351,6 +351,10 @@ impl Driver for ExecDriver {
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
         self.tasks.exec(id, command, timeout).await
     }
+
+    async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
+        self.tasks.remount(id, mount).await
+    }
 }
 
 #[cfg(test)]

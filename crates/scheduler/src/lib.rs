@@ -1,7 +1,7 @@
 //! The scheduler: a pure function from a picture of the cluster and an evaluation to a plan.
 //!
 //! [`schedule`] compares what a job wants with what exists (`reconcile`, `system`), finds nodes for
-//! what is missing (`feasible` for what never changes, `csi`, `ports` and `place` for what does,
+//! what is missing (`feasible` for what never changes, `csi`, `host`, `ports` and `place` for what does,
 //! `rank` for the choice), and says of everything that it could not place what was in the way
 //! ([`explain`]). It reads through [`View`] only; time and randomness are parameters.
 
@@ -11,6 +11,7 @@ mod diff;
 mod explain;
 mod feasible;
 mod fits;
+mod host;
 mod place;
 mod ports;
 mod rank;
@@ -22,6 +23,7 @@ mod view;
 
 pub use diff::{Update, update};
 pub use explain::explain;
+pub use feasible::meets;
 pub use fits::fits;
 pub use ports::parse_ranges;
 pub use schedule::{Params, schedule};

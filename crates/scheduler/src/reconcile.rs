@@ -5,12 +5,11 @@ use crate::feasible;
 use crate::view::View;
 use caravan_lang::Matcher;
 use caravan_types::alloc::{Allocation, ClientStatus};
-use caravan_types::eval::WaitsFor;
 use caravan_types::job::{Job, JobType, TaskGroup};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plan::DesiredUpdates;
-use caravan_types::{JobKey, NodeId, PluginId};
-use std::collections::{BTreeMap, BTreeSet};
+use caravan_types::{JobKey, NodeId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Reasons of stops, as clients know them (`http-api` section 6.1).
@@ -53,8 +52,6 @@ pub(crate) struct Changes {
     pub in_place: Vec<Arc<Allocation>>,
     pub places: Vec<Place>,
     pub updates: BTreeMap<String, DesiredUpdates>,
-    /// What holds a stop back: mounts that need the plugin.
-    pub waits: BTreeSet<WaitsFor>,
 }
 
 impl Changes {
@@ -72,7 +69,7 @@ impl Changes {
 pub(crate) enum Ground {
     /// All is well.
     Firm,
-    /// The node drains, or a user wants the allocation elsewhere.
+    /// A drain or a user wants the allocation elsewhere.
     Leaving,
     /// The node is gone.
     Lost,
@@ -84,7 +81,6 @@ pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation) -> Ground {
         None => Ground::Lost,
         Some(node) if node.status == NodeStatus::Down => Ground::Lost,
         _ if alloc.desired_transition.migrate == Some(true) => Ground::Leaving,
-        Some(node) if node.drain_strategy.is_some() => Ground::Leaving,
         Some(_) => Ground::Firm,
     }
 }
@@ -144,25 +140,6 @@ pub(crate) fn to_succeed<'a>(gone: impl Iterator<Item = &'a Arc<Allocation>>) ->
                 || matches!(a.desired_description.as_str(), UPDATING | MIGRATING | LOST | TAINTED)
         })
         .max_by_key(|a| a.create_index)
-}
-
-/// The volumes mounted on a node through plugins of the job: they keep a plugin where it is.
-pub(crate) fn mounts_that_need<V: View>(view: &V, job: &Job, node: &NodeId) -> Vec<WaitsFor> {
-    let plugins: BTreeSet<&PluginId> = job
-        .task_groups
-        .iter()
-        .flat_map(|g| &g.tasks)
-        .filter_map(|t| t.csi_plugin_config.as_ref())
-        .filter(|config| config.kind.has_node())
-        .map(|config| &config.id)
-        .collect();
-    if plugins.is_empty() {
-        return Vec::new();
-    }
-    view.claims_by_node(node)
-        .filter(|claim| claim.phase.holds() && plugins.contains(&claim.plugin_id))
-        .map(|claim| WaitsFor::Claim(claim.id.volume.clone()))
-        .collect()
 }
 
 /// How a running allocation gets to the newest version, its node considered.
@@ -267,17 +244,9 @@ fn keep<V: View>(
 ) {
     let node = view.node(&alloc.node_id).map(AsRef::as_ref);
     if ground(node, &alloc) == Ground::Leaving {
-        // A plugin outlives its last mount, unless a user wants this very one gone.
-        let asked = alloc.desired_transition.migrate == Some(true);
-        let needed = if asked { Vec::new() } else { mounts_that_need(view, job, &alloc.node_id) };
-        if needed.is_empty() {
-            changes.of(&group.name).migrate += 1;
-            changes.stop(&alloc, MIGRATING);
-            changes.places.push(Place { previous: Some(alloc), ..place });
-        } else {
-            changes.of(&group.name).ignore += 1;
-            changes.waits.extend(needed);
-        }
+        changes.of(&group.name).migrate += 1;
+        changes.stop(&alloc, MIGRATING);
+        changes.places.push(Place { previous: Some(alloc), ..place });
         return;
     }
     match update_of(matcher, job, group, &alloc, node) {

@@ -10,6 +10,7 @@ use crate::view::View;
 use caravan_lang::Matcher;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor};
+use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
@@ -37,6 +38,7 @@ struct Outcome {
     in_place: Vec<Arc<Allocation>>,
     placements: BTreeMap<NodeId, Vec<Allocation>>,
     claims: Vec<Claim>,
+    host_claims: Vec<HostVolumeClaim>,
     failed: BTreeMap<String, AllocMetric>,
     queued: BTreeMap<String, u32>,
     /// Whether something was not placed that a change of the cluster may let in.
@@ -93,13 +95,8 @@ fn run<V: View>(
     for stop in &changes.stops {
         ctx.stop(&stop.alloc);
     }
-    let mut outcome = Outcome {
-        stops: changes.stops.clone(),
-        in_place: changes.in_place.clone(),
-        waits: changes.waits.clone(),
-        blocked: !changes.waits.is_empty(),
-        ..Outcome::default()
-    };
+    let mut outcome =
+        Outcome { stops: changes.stops.clone(), in_place: changes.in_place.clone(), ..Outcome::default() };
     let mut placer =
         Placer { job, eval, now: params.now, nodes: &nodes, census: &census, prepared: BTreeMap::new() };
     let base = outcome.stops.len();
@@ -111,13 +108,13 @@ fn run<V: View>(
     if job.all_at_once && !outcome.failed.is_empty() {
         // All or nothing: what was placed waits with the rest, and what it would replace goes on.
         outcome.stops.truncate(base);
-        let (placements, _) = ctx.into_placements();
+        let (placements, ..) = ctx.into_placements();
         for alloc in placements.into_values().flatten() {
             *outcome.queued.entry(alloc.task_group).or_default() += 1;
         }
         outcome.blocked = true;
     } else {
-        (outcome.placements, outcome.claims) = ctx.into_placements();
+        (outcome.placements, outcome.claims, outcome.host_claims) = ctx.into_placements();
     }
     (changes, outcome)
 }
@@ -188,8 +185,9 @@ impl<'a> Placer<'a> {
             Err(failure) => {
                 if let Some(old) = replaced {
                     // Only the old one's claim is in the way: it must go before the new one can come.
-                    let waits_for_old = failure.waits.iter().any(|w| matches!(w, WaitsFor::Claim(_)))
-                        && select(ctx, prepared, &place, true).is_ok();
+                    let of_old = |w: &WaitsFor| matches!(w, WaitsFor::Claim(_) | WaitsFor::HostVolume(..));
+                    let waits_for_old =
+                        failure.waits.iter().any(of_old) && select(ctx, prepared, &place, true).is_ok();
                     if waits_for_old {
                         outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
                         // Part of every update of a volume's only writer, and over within moments: queued, but
@@ -209,10 +207,11 @@ impl<'a> Placer<'a> {
     }
 
     fn add<V: View>(&self, ctx: &mut Context<'a, V>, place: Place, selected: Selected) {
-        let Selected { node, resources, mut claims, metric } = selected;
+        let Selected { node, resources, mut claims, mut host_claims, metric } = selected;
         let job = self.job;
         let id = ctx.rng.uuid().into();
         crate::csi::assign(&mut claims, &id);
+        crate::host::assign(&mut host_claims, &id);
         for claim in &mut claims {
             claim.create_time = self.now;
             claim.modify_time = self.now;
@@ -235,7 +234,7 @@ impl<'a> Placer<'a> {
             modify_time: self.now,
             ..Allocation::default()
         };
-        ctx.place(alloc, claims);
+        ctx.place(alloc, claims, host_claims);
     }
 }
 
@@ -314,6 +313,7 @@ fn decide<V: View>(
         snapshot_index: view.index(),
         placements: outcome.placements,
         claims: outcome.claims,
+        host_claims: outcome.host_claims,
         annotations: Some(PlanAnnotations {
             desired_tg_updates: changes.updates,
             ..PlanAnnotations::default()

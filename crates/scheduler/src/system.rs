@@ -3,8 +3,7 @@
 use crate::diff::Update;
 use crate::feasible;
 use crate::reconcile::{
-    Changes, Ground, NOT_NEEDED, Place, TAINTED, gives_way, ground, live, mounts_that_need, to_succeed,
-    update_of,
+    Changes, Ground, NOT_NEEDED, Place, TAINTED, gives_way, ground, live, to_succeed, update_of,
 };
 use crate::view::View;
 use caravan_lang::Matcher;
@@ -116,19 +115,11 @@ fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, changes: &mu
         changes.stop(alloc, NOT_NEEDED);
         return;
     }
-    let asked = alloc.desired_transition.migrate == Some(true);
-    let left_alone = node.and_then(|n| n.drain_strategy.as_ref()).is_some_and(|d| d.ignore_system_jobs);
-    if ground(node, alloc) != Ground::Leaving || (left_alone && !asked) {
-        // Not eligible for new ones, or not in contact: what runs goes on.
-        changes.of(&group).ignore += 1;
-        return;
-    }
-    let needed = if asked { Vec::new() } else { mounts_that_need(view, job, &alloc.node_id) };
-    if needed.is_empty() {
+    if ground(node, alloc) == Ground::Leaving {
         changes.of(&group).stop += 1;
         changes.stop(alloc, TAINTED);
     } else {
+        // Not eligible for new ones, or not in contact: what runs goes on.
         changes.of(&group).ignore += 1;
-        changes.waits.extend(needed);
     }
 }

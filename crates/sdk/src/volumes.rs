@@ -10,11 +10,12 @@ use caravan_types::plugin::{Plugin, PluginListStub};
 use caravan_types::ser::{Secrets, null_default};
 use caravan_types::time::UnixNanos;
 use caravan_types::volume::{
-    ClaimMode, ClaimPhase, CsiSnapshot, CsiVolume, CsiVolumeStub, VolumeExternalStub, VolumePhase,
-    VolumeRequestBody,
+    ClaimMode, ClaimPhase, CsiSnapshot, CsiVolume, CsiVolumeStub, VolumeExplain, VolumeExternalStub,
+    VolumePhase, VolumeRequestBody, VolumeUsage,
 };
 use http::Method;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A claim as people see it: who uses the volume, how far it got and what it waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,9 @@ pub struct VolumeDetail {
     /// The plugin's words of the last failure.
     #[serde(rename = "CaravanLastError", deserialize_with = "null_default")]
     pub last_error: String,
+    /// How full it is, by node; empty when no node has told.
+    #[serde(rename = "CaravanUsage", skip_serializing_if = "BTreeMap::is_empty")]
+    pub usage: BTreeMap<NodeId, VolumeUsage>,
 }
 
 /// Answer to registering and creating volumes.
@@ -140,6 +144,11 @@ impl Volumes<'_> {
     /// A volume.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<VolumeDetail>, Error> {
         self.0.get(&path("/v1/volume/csi/{}", &[id]), query).await
+    }
+
+    /// Where a volume and each of its claims stand, and why.
+    pub async fn explain(&self, id: &str, query: &QueryOptions) -> Result<Response<VolumeExplain>, Error> {
+        self.0.get(&path("/v1/volume/csi/{}/explain", &[id]), query).await
     }
 
     /// Makes known a volume that the plugin has already.

@@ -52,6 +52,12 @@ pub fn use_program(path: &std::path::Path) {
     let _ = PROGRAM.set(path.to_owned());
 }
 
+/// Uses plugins for tests that are there already, named by the first of them; the first call counts.
+pub fn use_test_plugin(path: &std::path::Path) {
+    // As above.
+    let _ = TEST_PLUGIN.set(path.to_owned());
+}
+
 /// Path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
@@ -75,6 +81,15 @@ fn build() -> Result<PathBuf> {
 pub fn test_plugin() -> PathBuf {
     let build = || cargo_build("caravan-testplugin").expect("the plugin for tests can be built");
     TEST_PLUGIN.get_or_init(build).clone()
+}
+
+/// Path of the plugin that fails on command (crate `testplugin`), which is also the writer that stamps
+/// volumes; built with the other.
+///
+/// # Panics
+/// If it cannot be built: no test of it can run then.
+pub fn fault_plugin() -> PathBuf {
+    test_plugin().with_file_name("caravan-faultplugin")
 }
 
 /// Builds a package's program of the same name.

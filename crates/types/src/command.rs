@@ -71,6 +71,12 @@ pub enum Change {
         drain: Option<DrainStrategy>,
         /// Eligible once no drain is in force.
         mark_eligible: bool,
+        /// Free pairs, kept with the drain.
+        #[serde(default)]
+        meta: BTreeMap<String, String>,
+        /// It came to its end by itself; none when a user sets or ends it.
+        #[serde(default)]
+        end: Option<DrainEnd>,
         /// Evaluations that follow from it.
         evals: Vec<Evaluation>,
     },
@@ -226,6 +232,13 @@ impl Change {
             Self::Noop => "Noop",
         }
     }
+}
+
+/// How a drain came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainEnd {
+    /// Work was stopped because its time was up.
+    pub deadline_reached: bool,
 }
 
 /// The text of a submitted job.

@@ -80,6 +80,12 @@ pub enum Action {
     LeaveAttached,
     /// Nothing is left: record `Freed`.
     Free,
+    /// The plugin asked that the node grows what it mounted: call NodeExpandVolume, record `Expanded`.
+    /// The intention is the volume's `node_expand_to`.
+    ExpandNode {
+        /// Bytes, at least.
+        to: i64,
+    },
     /// The node vanished: record `Fence`.
     Fence {
         /// When the volume may be handed on.
@@ -125,12 +131,37 @@ pub fn next(facts: &Facts<'_>) -> Action {
         ClaimPhase::Attached => {
             client(facts, &format!("waits for node {} to mount the volume", facts.claim.node_id.short()))
         }
-        ClaimPhase::Mounted | ClaimPhase::Gone => Action::Nothing,
+        ClaimPhase::Mounted => grow(facts),
+        ClaimPhase::Gone => Action::Nothing,
         ClaimPhase::Releasing => release(facts, "unpublish"),
         ClaimPhase::Unpublished => release(facts, "unstage"),
         ClaimPhase::Unstaged | ClaimPhase::Detaching => detach(facts),
         ClaimPhase::Fencing => fence(facts),
     }
+}
+
+/// Whether the node still has to grow what it mounted for the claim. The right to use the volume does not
+/// depend on it.
+pub fn owes_growth(volume: &Volume, claim: &Claim) -> bool {
+    claim.phase == ClaimPhase::Mounted && claim.expanded_to < volume.node_expand_to
+}
+
+fn grow(facts: &Facts<'_>) -> Action {
+    let claim = facts.claim;
+    let Some(volume) = facts.volume.filter(|volume| owes_growth(volume, claim)) else {
+        return Action::Nothing;
+    };
+    if facts.node != Presence::Here {
+        let node = claim.node_id.short();
+        return client(facts, &format!("node {node} is not in contact and cannot grow the volume"));
+    }
+    backoff(facts).unwrap_or(Action::ExpandNode { to: volume.node_expand_to })
+}
+
+/// Whether a plugin that grows a volume only while nobody uses it can grow it now: what is only reserved
+/// waits for the volume's call to end.
+pub fn unused<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> bool {
+    claims.into_iter().all(|claim| matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Gone))
 }
 
 fn client(facts: &Facts<'_>, reason: &str) -> Action {
@@ -231,8 +262,11 @@ fn external_node_id(plugin: &Plugin, claim: &Claim) -> Option<String> {
 
 /// A claim that must end before this one may be attached: one on another node when either allows only
 /// one node or both write and only one may, or a detach under way from this very node.
-fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
+pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     let claim = facts.claim;
+    if !matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Attaching) {
+        return None;
+    }
     facts.others.iter().copied().filter(|c| c.phase.holds() && c.id != claim.id).find(|other| {
         if other.node_id == claim.node_id {
             return other.phase == ClaimPhase::Detaching;

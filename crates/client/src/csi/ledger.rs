@@ -57,6 +57,10 @@ pub(crate) struct ClaimEntry {
     pub(crate) phase: MountPhase,
     /// The mount that was made.
     pub(crate) proof: Option<MountProof>,
+    /// Owner and mode were set at the volume's root, if any were asked for: done once, not at each restart.
+    pub(crate) owned: bool,
+    /// The group that the plugin was told; empty if none.
+    pub(crate) mount_group: String,
 }
 
 /// What stages are shared by: plugin root, volume and use, all by value.

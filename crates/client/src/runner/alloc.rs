@@ -73,6 +73,13 @@ struct Slot {
     inbox: Option<mpsc::UnboundedReceiver<TaskAction>>,
 }
 
+impl Slot {
+    fn restart(&self, reason: &str) {
+        // A task that ends right now does not take it, and need not.
+        let _ = self.actions.send(TaskAction::Restart { reason: reason.to_owned() });
+    }
+}
+
 impl AllocRunner {
     /// An allocation with what an earlier agent knew of its tasks.
     pub(crate) fn new(
@@ -138,7 +145,16 @@ impl AllocRunner {
         } else {
             self.skip_setup();
         }
-        while tasks.join_next().await.is_some() {}
+        {
+            let mut guard = std::pin::pin!(self.guard_volumes());
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = tasks.join_next() => if ended.is_none() { break },
+                    () = &mut guard => {}
+                }
+            }
+        }
         if shutdown.is_cancelled() && !self.all_dead() {
             return;
         }
@@ -246,10 +262,12 @@ impl AllocRunner {
             (None, true) => "User requested all tasks to restart",
             (None, false) => "User requested running tasks to restart",
         };
-        self.act(task, |slot| {
-            // A task that ends right now does not take it, and need not.
-            let _ = slot.actions.send(TaskAction::Restart { reason: reason.to_owned() });
-        })
+        self.act(task, |slot| slot.restart(reason))
+    }
+
+    /// Starts a running task anew for a reason of ours.
+    pub(super) fn restart_because(&self, task: &str, reason: &str) -> Result<(), ClientError> {
+        self.act(Some(task), |slot| slot.restart(reason))
     }
 
     fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
@@ -438,7 +456,23 @@ impl AllocRunner {
         }
     }
 
-    async fn until_stopping(&self) {
+    /// Holds starts back or lets them go, if nothing else was decided meanwhile.
+    pub(super) fn set_readiness(&self, from: Readiness, to: Readiness) {
+        self.inner.readiness.send_if_modified(|now| {
+            let is_from = *now == from;
+            if is_from {
+                *now = to;
+            }
+            is_from
+        });
+    }
+
+    /// Watches what siblings may wait for.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
+    pub(super) async fn until_stopping(&self) {
         let mut changes = self.inner.changes.subscribe();
         while !self.lock().stopping {
             if changes.changed().await.is_err() {

@@ -64,6 +64,31 @@ pub(crate) fn wanted(
     Ok(mounts)
 }
 
+/// Of the mounts that [`wanted`] answered, those of one volume.
+pub(crate) fn of_volume<'a>(
+    task: &'a Task,
+    env: &'a TaskEnv,
+    mounts: &'a [Mount],
+    alias: &'a str,
+) -> impl Iterator<Item = &'a Mount> {
+    let wishes = task.volume_mounts.iter().zip(mounts);
+    wishes.filter(move |(wish, _)| env.text(&wish.volume) == alias).map(|(_, mount)| mount)
+}
+
+/// Of the mounts that [`wanted`] answered, those of volumes for which the job says nothing about owner and mode.
+pub(crate) fn ownerless<'a>(
+    group: &'a TaskGroup,
+    task: &'a Task,
+    env: &'a TaskEnv,
+    mounts: &'a [Mount],
+) -> impl Iterator<Item = &'a Mount> {
+    let is_ownerless = |alias: &str| {
+        group.volumes.get(alias).is_some_and(|r| r.user.is_empty() && r.group.is_empty() && r.mode.is_empty())
+    };
+    let wishes = task.volume_mounts.iter().zip(mounts);
+    wishes.filter(move |(wish, _)| is_ownerless(&env.text(&wish.volume))).map(|(_, mount)| mount)
+}
+
 /// Where on the host a destination is for a task without a root of its own: inside the allocation directory it is
 /// used as it is, any other is rooted at the task directory. None is refused: `..` ends at the root, as in a root of
 /// the task's own, and a volume may cover the task's own directories, if that is what the job says.
@@ -183,7 +208,7 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
     let is_dir = fs::metadata(&wish.host_path).map_err(|e| failed("look at", &e))?.is_dir();
     // A bind that a crash of the agent left from an earlier run of the task.
     target.clear().map_err(|e| failed("replace", &e))?;
-    let made = make_target(&target.path, is_dir).map_err(|e| failed("make the target of", &e))?;
+    make_target(&target.path, is_dir).map_err(|e| failed("make the target of", &e))?;
     let real = target.path.canonicalize().map_err(|e| failed("find the target of", &e))?;
     let alloc_root = dirs.root.parent().unwrap_or(&dirs.root);
     let root = alloc_root.canonicalize().map_err(|e| failed("find the target of", &e))?;
@@ -191,7 +216,7 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
     if !real.starts_with(&root) {
         return Err(failed("make", &format!("it leads to {}", real.display())));
     }
-    if made && is_dir {
+    if is_dir && !target.own && is_empty(&real) {
         // Without its mount the task must fail, not write to the host's disk.
         seal_directory(&real).map_err(|e| failed("protect the target of", &e))?;
     }
@@ -213,10 +238,14 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
     })
 }
 
-/// Makes a directory or file to mount on; answers whether it was not there.
-fn make_target(target: &Path, is_dir: bool) -> std::io::Result<bool> {
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Makes a directory or file to mount on, unless it is there.
+fn make_target(target: &Path, is_dir: bool) -> std::io::Result<()> {
     if target.symlink_metadata().is_ok() {
-        return Ok(false);
+        return Ok(());
     }
     if is_dir {
         fs::create_dir_all(target)?;
@@ -226,7 +255,7 @@ fn make_target(target: &Path, is_dir: bool) -> std::io::Result<bool> {
         }
         fs::File::create_new(target)?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Removes an empty target that is not mounted any more; one with content was the task's own.

@@ -5,6 +5,8 @@ use super::alloc::AllocRunner;
 use super::binds::claim_id;
 use crate::clock::Backoff;
 use crate::csi::CsiFault;
+use crate::csi::owner::Wish;
+use caravan_types::job::VolumeRequest;
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolume};
 use futures::StreamExt;
@@ -18,34 +20,44 @@ impl AllocRunner {
     /// Claims and mounts every CSI volume of the group; volumes go side by side. What is mounted already, as
     /// proven, is neither claimed nor mounted again. The error is the hook's, in the reference's words.
     pub(super) async fn mount_volumes(&self) -> Result<(), String> {
-        let claims = self.claims();
-        try_join_all(claims.iter().map(|claim| self.mount_volume(claim))).await.map(|_| ())
+        let requests = self.requests();
+        try_join_all(requests.iter().map(|(claim, request)| self.mount_volume(claim, request)))
+            .await
+            .map(|_| ())
     }
 
     /// The claims that the group makes.
     pub(super) fn claims(&self) -> Vec<ClaimId> {
-        let alloc = self.alloc();
-        let group = alloc.group();
-        group
-            .into_iter()
-            .flat_map(|g| g.csi_volumes())
-            .map(|(_, request)| claim_id(&alloc, request))
-            .collect()
+        self.requests().into_iter().map(|(claim, _)| claim).collect()
     }
 
-    async fn mount_volume(&self, claim: &ClaimId) -> Result<(), String> {
+    /// The claims that the group makes, with what they are made of.
+    pub(super) fn requests(&self) -> Vec<(ClaimId, VolumeRequest)> {
+        let alloc = self.alloc();
+        let group = alloc.group();
+        let volumes = group.into_iter().flat_map(|g| g.csi_volumes());
+        volumes.map(|(_, request)| (claim_id(&alloc, request), request.clone())).collect()
+    }
+
+    async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {
         if self.context().volumes.mounted(claim).is_some() {
             tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
             return Ok(());
         }
+        if self.context().volumes.was_mounted(claim) && self.has_processes() {
+            // It broke under tasks that run while no agent looked. What becomes of them is the request's to say.
+            return Ok(());
+        }
+        let failed = |fault: CsiFault| format!("mounting volumes: {fault}");
+        let wish = wish(request).await.map_err(failed)?;
         let grant = self.await_claim(claim).await.map_err(|reason| {
             format!("claiming volumes: could not claim volume {}: {reason}", claim.volume.id)
         })?;
-        self.mount_patiently(&grant).await.map_err(|fault| format!("mounting volumes: {fault}"))
+        self.mount_patiently(&grant, &wish).await.map_err(failed)
     }
 
     /// Asks the servers until they answer for good; each new reason for the wait becomes an event.
-    async fn await_claim(&self, claim: &ClaimId) -> Result<ClaimGrant, String> {
+    pub(super) async fn await_claim(&self, claim: &ClaimId) -> Result<ClaimGrant, String> {
         let context = self.context();
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
         let mut said = String::new();
@@ -73,18 +85,18 @@ impl AllocRunner {
         }
     }
 
-    fn say_once(&self, said: &mut String, reason: String) {
+    pub(super) fn say_once(&self, said: &mut String, reason: String) {
         if *said != reason {
             self.tell_waiting(&reason);
             *said = reason;
         }
     }
 
-    async fn mount_patiently(&self, grant: &ClaimGrant) -> Result<(), CsiFault> {
+    async fn mount_patiently(&self, grant: &ClaimGrant, wish: &Wish) -> Result<(), CsiFault> {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
         let mut said = String::new();
         for attempt in 1..=MOUNT_TRIES {
-            match self.context().volumes.mount(grant).await {
+            match self.context().volumes.mount(grant, wish).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
                     self.say_once(
@@ -117,4 +129,10 @@ impl AllocRunner {
         claims.retain(|c| c.alloc == self.alloc().id);
         context.volumes.released(&claims).await;
     }
+}
+
+/// Owner and mode as the request asks for them; the host's users may be in a directory that takes its time.
+pub(super) async fn wish(request: &VolumeRequest) -> Result<Wish, CsiFault> {
+    let request = request.clone();
+    tokio::task::spawn_blocking(move || Wish::of(&request)).await.map_err(|_| CsiFault::GivenUp)?
 }

@@ -3,6 +3,7 @@
 
 mod alloc;
 mod binds;
+mod broken;
 mod csi_hook;
 mod fresh;
 mod lifecycle;

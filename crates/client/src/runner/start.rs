@@ -1,7 +1,7 @@
 //! Everything between the decision to start a task and its first process.
 
 use super::alloc::AllocRunner;
-use super::binds::{Binds, wanted};
+use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fresh::{self, Owner};
 use crate::alloc_dir::TaskDir;
 use crate::csi::supervisor::PluginTask;
@@ -119,7 +119,8 @@ impl Plan {
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
             .map_err(|why| hook("volumes", why))?;
         if let Some(owner) = self.owner_of_fresh_volumes().await {
-            let fresh = volumes.iter().filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
+            let ownerless = ownerless(self.group(), task, &self.env, &volumes);
+            let fresh = ownerless.filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
             fresh.for_each(|volume| fresh::give(&volume.host_path, owner));
         }
         let mut binds = Binds::default();
@@ -136,6 +137,27 @@ impl Plan {
                 Err(StartFault::Driver(error))
             }
         }
+    }
+
+    /// Gives the task, which runs, the mounts of a volume anew.
+    pub(super) async fn rebind(
+        &self,
+        runner: &AllocRunner,
+        alias: &str,
+        driver: &dyn Driver,
+        id: &str,
+    ) -> Result<(), String> {
+        let mounts = wanted(runner.context(), &self.alloc, self.group(), self.task(), &self.env, true)?;
+        let mounts: Vec<Mount> = of_volume(self.task(), &self.env, &mounts, alias).cloned().collect();
+        if !driver.capabilities().mounts {
+            // The runner of the task knows the same places and ends what is there.
+            return Binds::make(&mounts, &self.dirs).map(drop);
+        }
+        for mount in &mounts {
+            let id = TaskId(id.to_owned());
+            driver.remount(&id, mount).await.map_err(|error| crate::error::chain(&error))?;
+        }
+        Ok(())
     }
 
     /// The user and group of the task, if it is not the superuser.

@@ -1,5 +1,8 @@
 //! The client with real drivers and servers of the test's own.
 
+mod fake;
+mod fuse;
+mod mounts;
 mod plugins;
 mod recovery;
 mod support;

@@ -31,6 +31,7 @@ settings! {
         eval_gc_threshold: Nanos = Duration;
         batch_eval_gc_threshold: Nanos = Duration;
         deployment_gc_threshold: Nanos = Duration;
+        volume_calls_per_plugin: i64 = Int;
         csi_volume_claim_gc_interval: Nanos = Duration;
         csi_volume_claim_gc_threshold: Nanos = Duration;
         csi_plugin_gc_threshold: Nanos = Duration;

@@ -8,6 +8,7 @@ pub(crate) mod deployments;
 pub(crate) mod evals;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod node_changes;
 pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod plugins;
@@ -16,6 +17,7 @@ pub(crate) mod snapshots;
 pub(crate) mod system;
 pub(crate) mod vars;
 pub(crate) mod volume;
+pub(crate) mod volume_metrics;
 pub(crate) mod volumes;
 
 use crate::error::ApiError;

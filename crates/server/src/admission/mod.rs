@@ -7,6 +7,8 @@ mod task;
 mod unheeded;
 mod volume;
 
+pub(crate) use volume::against;
+
 use caravan_types::job::{Constraint, Job, JobType};
 use std::collections::HashSet;
 
@@ -97,6 +99,7 @@ pub fn check(job: &Job) -> Verdict {
         }
         verdict.warnings.extend(warnings);
     }
+    volume::between_groups(job, &mut verdict.errors);
     verdict
 }
 

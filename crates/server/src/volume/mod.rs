@@ -1,15 +1,23 @@
 //! Volumes: the calls of users, the claims of clients, and the reconciler.
 
+mod calls;
 mod claims;
 mod controller;
+mod expand;
+pub(crate) mod explain;
 mod lifecycle;
+mod metrics;
 mod reconciler;
 mod snapshots;
 mod spec;
+mod usage;
 
+pub use calls::{CALLS_PER_PLUGIN, CallFigures};
 pub(crate) use claims::Claims;
 pub(crate) use controller::Controllers;
-pub(crate) use reconciler::Reconciler;
+pub use metrics::VolumeFigures;
+pub(crate) use reconciler::{Reconciler, Waits as ClaimWaits};
+pub(crate) use usage::UsageBook;
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
@@ -118,6 +126,8 @@ impl Volumes {
                 (spec::fresh(&body, sealed, &plugin, VolumePhase::Ready, self.core.now()), 0)
             }
         };
+        let before = root.volume(&key).cloned();
+        self.growable(&row, &plugin)?;
         if plugin.controllers_healthy > 0 {
             let operation = ControllerOperation::Validate {
                 external_id: row.remote_id().to_owned(),
@@ -130,7 +140,8 @@ impl Volumes {
                     .secrets_of(&root, &row)
                     .map_err(|wait| ServerError::unavailable(wait.to_string()))?,
             };
-            match self.reconciler.controllers.call(&root, &row.plugin_id, operation).await {
+            let controllers = self.reconciler.controllers.about(&key, None);
+            match controllers.call(&root, &row.plugin_id, operation).await {
                 Ok(ControllerAnswer::Validated { refused: Some(reason) }) => {
                     return Err(ServerError::refused(format!("controller validate volume: {reason}")));
                 }
@@ -140,7 +151,29 @@ impl Volumes {
                 }
             }
         }
-        self.store(row, expect).await
+        self.store_and_grow(row, expect, before.as_deref()).await
+    }
+
+    /// Refuses to intend an expansion that the plugin cannot make.
+    fn growable(&self, row: &Volume, plugin: &Plugin) -> Result<(), ServerError> {
+        if row.phase == VolumePhase::Expanding { expand::supported(plugin) } else { Ok(()) }
+    }
+
+    /// Writes the row; what it says about growing is then done, as far as it can be done now.
+    async fn store_and_grow(
+        &self,
+        row: Volume,
+        expect: u64,
+        before: Option<&Volume>,
+    ) -> Result<Arc<Volume>, ServerError> {
+        if row.phase != VolumePhase::Expanding {
+            return self.store(row, expect).await;
+        }
+        let key = row.key();
+        let row = self.store(Volume { next_try: UnixNanos(0), ..row }, expect).await?;
+        expand::controller(&self.reconciler, &row, row.modify_index, before).await?;
+        expand::nodes(&self.reconciler, &key).await?;
+        self.row(&key)
     }
 
     fn merged(&self, root: &Root, current: &Volume, body: &VolumeRequestBody) -> Result<Volume, ServerError> {
@@ -182,12 +215,13 @@ impl Volumes {
         }
         let first = root.volume(&key).is_none();
         let (row, index) = match root.volume(&key) {
-            Some(current) if current.phase == VolumePhase::Ready => {
+            Some(current) if current.phase.is_usable() => {
                 let merged = self.merged(&root, current, &body)?;
-                if merged == **current {
+                if merged == **current && merged.phase == VolumePhase::Ready {
                     return Ok(current.clone());
                 }
-                return self.store(merged, current.modify_index).await;
+                self.growable(&merged, &plugin)?;
+                return self.store_and_grow(merged, current.modify_index, Some(current)).await;
             }
             // The same command again, after the first one was cut off.
             Some(current) => {

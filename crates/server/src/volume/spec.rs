@@ -3,6 +3,7 @@
 //! Rules and texts: `storage` section 5.3.
 
 use crate::error::{Kind, ServerError};
+use crate::volume::expand;
 use caravan_state::Root;
 use caravan_types::plugin::Plugin;
 use caravan_types::sealed::SealedSecrets;
@@ -33,6 +34,8 @@ pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
     for capability in &body.requested_capabilities {
         if capability.access_mode.as_str().is_empty() {
             problems.push("a capability block has no access_mode".into());
+        } else if capability.access_mode.host_only() {
+            problems.push(format!("unknown volume access mode: {}", capability.access_mode));
         }
         if capability.attachment_mode.as_str().is_empty() {
             problems.push("a capability block has no attachment_mode".into());
@@ -140,13 +143,8 @@ pub(super) fn merge(
     if !body.parameters.is_empty() && body.parameters != current.parameters {
         return fail("volume parameters cannot be updated");
     }
-    let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
-    let same_capacity = (min == 0 && max == 0)
-        || (min == current.capacity.wanted_min && max == current.capacity.wanted_max)
-        || (min <= current.capacity.accepted && (max == 0 || max >= current.capacity.accepted));
-    if !same_capacity {
-        return fail("changing the capacity of a volume is not supported yet");
-    }
+    let grown = expand::wanted(current, body)
+        .map_err(|e| ServerError::refused(format!("unable to update volume: {}", e.message)))?;
     let in_use = claims.iter().find(|c| c.phase.holds());
     if let Some(claim) = in_use {
         let kept = body
@@ -168,7 +166,7 @@ pub(super) fn merge(
     {
         return fail("volume topology request update was not compatible with existing topology");
     }
-    let mut merged = current.clone();
+    let mut merged = grown.unwrap_or_else(|| current.clone());
     merged.requested_capabilities.clone_from(&body.requested_capabilities);
     if body.mount_options.is_some() {
         merged.mount_options.clone_from(&body.mount_options);

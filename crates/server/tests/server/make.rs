@@ -145,6 +145,7 @@ pub fn with_controller(mut node: Node, attaches: bool) -> Node {
         supports_create_delete: true,
         supports_attach_detach: attaches,
         supports_list_volumes: true,
+        supports_expand: true,
         ..Default::default()
     };
     node.csi_controller_plugins

@@ -2,7 +2,7 @@
 
 use caravan_rpc::{Code, RpcError};
 use caravan_types::volume::CsiSnapshot;
-use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
+use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation, NodeExpand, NodeExpanded};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Semaphore;
@@ -11,6 +11,8 @@ pub const CREATE: &str = "CreateVolume";
 pub const DELETE: &str = "DeleteVolume";
 pub const PUBLISH: &str = "ControllerPublishVolume";
 pub const UNPUBLISH: &str = "ControllerUnpublishVolume";
+pub const EXPAND: &str = "ControllerExpandVolume";
+pub const NODE_EXPAND: &str = "NodeExpandVolume";
 pub const VALIDATE: &str = "ValidateVolumeCapabilities";
 
 /// What the plugin does instead of answering well.
@@ -139,15 +141,19 @@ impl Plugin {
             | Op::Unpublish { external_id, external_node_id, .. } => (bare(external_id), &**external_node_id),
             Op::List { .. } => ("*".to_owned(), ""),
         };
+        self.enter(operation.name(), volume, node)
+    }
+
+    fn enter(&self, name: &str, volume: String, node: &str) -> (Running, Option<Reply>) {
         let mut disk = self.disk();
-        let text = format!("{} {volume} {node}", operation.name());
+        let text = format!("{name} {volume} {node}");
         disk.calls.push(text.trim_end().to_owned());
         let running = disk.running.entry(volume.clone()).or_default();
         *running += 1;
         if *running > 1 {
             disk.overlaps.push(text);
         }
-        let reply = disk.script.get_mut(operation.name()).and_then(VecDeque::pop_front);
+        let reply = disk.script.get_mut(name).and_then(VecDeque::pop_front);
         drop(disk);
         (Running(self.clone(), volume), reply)
     }
@@ -168,6 +174,21 @@ impl Plugin {
             Some(Reply::Nonsense) => {
                 Ok(ControllerAnswer::Listed { volumes: Vec::new(), next_token: String::new() })
             }
+        }
+    }
+
+    /// A node grows what it mounted.
+    pub async fn grow(&self, request: NodeExpand, node: &str) -> Result<NodeExpanded, RpcError> {
+        let done = NodeExpanded { capacity_bytes: request.capacity_min };
+        let (_running, reply) = self.enter(NODE_EXPAND, request.claim.volume.id.to_string(), node);
+        match reply {
+            Some(Reply::Fail(code, text)) => Err(RpcError::new(code, text)),
+            Some(Reply::Hold(gate)) => {
+                gate.pass().await;
+                Ok(done)
+            }
+            Some(Reply::DoneButLost) => Err(RpcError::new(Code::Deadline, "the answer was lost")),
+            Some(Reply::Nonsense) | None => Ok(done),
         }
     }
 

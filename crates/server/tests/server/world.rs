@@ -101,6 +101,7 @@ impl Setup {
             workers: self.workers,
             heartbeat: self.heartbeat,
             lease: self.lease,
+            volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
             keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();
@@ -131,10 +132,15 @@ impl Cluster {
     pub fn connect(&self, row: Node, plugin: &Plugin) -> Client {
         let detaches: Arc<Mutex<Vec<NodeDetach>>> = Arc::default();
         let (disk, asked) = (plugin.clone(), detaches.clone());
+        let (grower, name) = (plugin.clone(), row.name.clone());
         let router = Router::builder()
             .unary::<methods::ControllerCall, _, _>(move |_, call| {
                 let disk = disk.clone();
                 async move { disk.answer(call).await }
+            })
+            .unary::<methods::NodeExpand, _, _>(move |_, request| {
+                let (grower, name) = (grower.clone(), name.clone());
+                async move { grower.grow(request, &name).await }
             })
             .unary::<methods::NodeDetach, _, _>(move |_, request| {
                 asked.lock().unwrap().push(request);

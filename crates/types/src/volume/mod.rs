@@ -125,6 +125,8 @@ pub struct Volume {
     /// Bytes to which nodes must grow what they mount of it (NodeExpandVolume); 0 = never asked for by
     /// the plugin. A claim owes this while it is mounted and its `expanded_to` is less.
     pub node_expand_to: i64,
+    /// The plugin grows it only while nobody uses it: the intent waits for its last claim to end.
+    pub expand_offline: bool,
     /// Secrets that are looked up in variables at each call: name of the secret to `path#key`.
     pub secrets_from: BTreeMap<String, String>,
     /// The last changes of phase, oldest first, at most [`Volume::MAX_HISTORY`].

@@ -1,6 +1,7 @@
 //! `volume …`
 
 pub(crate) mod create;
+pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod remove;
 pub(crate) mod snapshot;
@@ -21,6 +22,8 @@ pub(crate) enum VolumeVerb {
     Register(create::RegisterArgs),
     /// Show volumes, or one volume with its claims
     Status(status::StatusArgs),
+    /// Say where a volume and each of its claims stand, and why
+    Explain(explain::ExplainArgs),
     /// Forget a volume; the plugin keeps it
     Deregister(remove::DeregisterArgs),
     /// Have the plugin delete a volume

@@ -186,10 +186,14 @@ fn head(detail: &VolumeDetail) -> String {
         .pair("Access Mode", volume.access_mode.as_str())
         .pair("Attachment Mode", volume.attachment_mode.as_str())
         .pair("Mount Options", options.unwrap_or_default());
+    for (key, value) in super::explain::usage(&detail.usage, false) {
+        pairs.push(key, value);
+    }
     match detail.phase {
         Some(VolumePhase::Creating) => pairs.push("Phase", "creating"),
         Some(VolumePhase::Deleting) => pairs.push("Phase", "deleting"),
-        Some(VolumePhase::Ready | VolumePhase::Expanding) | None => {}
+        Some(VolumePhase::Expanding) => pairs.push("Phase", "expanding"),
+        Some(VolumePhase::Ready) | None => {}
     }
     if !detail.last_error.is_empty() {
         pairs.push("Last Error", detail.last_error.as_str());
