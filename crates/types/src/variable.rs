@@ -73,7 +73,7 @@ pub struct VariableDecrypted {
     #[serde(flatten)]
     pub metadata: VariableMetadata,
     /// The items.
-    #[serde(rename = "Items")]
+    #[serde(rename = "Items", skip_serializing_if = "Secrets::is_empty")]
     pub items: Secrets,
 }
 
