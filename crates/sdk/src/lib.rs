@@ -45,6 +45,7 @@ mod model;
 mod nodes;
 mod query;
 mod transport;
+mod variables;
 mod volumes;
 
 pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
@@ -63,4 +64,7 @@ pub use model::{
 };
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
-pub use volumes::{ClaimView, ExternalVolumes, Plugins, VolumeDetail, Volumes, VolumesResponse};
+pub use variables::{CheckIndex, Variables, Written};
+pub use volumes::{
+    ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,
+};

@@ -4,6 +4,7 @@ pub(crate) mod create;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod remove;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 
 use crate::ctx::Ctx;
@@ -31,6 +32,9 @@ pub(crate) enum VolumeVerb {
     Detach(remove::DetachArgs),
     /// Write an example of a volume file
     Init(init::InitArgs),
+    /// Snapshots: create, delete, list
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotVerb),
 }
 
 /// The volume that is meant.
