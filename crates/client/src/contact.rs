@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 /// The node is registered without its late drivers after this.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(60);
+/// The node is registered without those of its host volumes whose plugins are late after this.
+const VOLUME_PATIENCE: Duration = Duration::from_secs(10);
 /// Changes of the node within this time after a registration go together.
 const GATHER: Duration = Duration::from_millis(100);
 /// Where the servers name no time to live.
@@ -20,6 +22,7 @@ const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// Stays in contact for as long as it is polled.
 pub(crate) async fn stay(context: Arc<Context>, allocs: Allocs) {
     context.drivers.first_fingerprints(DRIVER_PATIENCE).await;
+    context.host_volumes.first_pass(VOLUME_PATIENCE).await;
     let registered = watch::Sender::new(false);
     tokio::join!(
         register(&context, &registered),

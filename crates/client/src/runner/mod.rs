@@ -5,6 +5,7 @@ mod alloc;
 mod binds;
 mod csi_hook;
 mod fresh;
+mod host_hook;
 mod lifecycle;
 mod start;
 mod status;
@@ -15,6 +16,7 @@ pub(crate) use alloc::{AllocRunner, Stage};
 use crate::config::ClientConfig;
 use crate::csi::{Manager, VolumeManager};
 use crate::drivers::DriverManager;
+use crate::host_volumes::HostVolumes;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Servers;
@@ -42,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) plugins: Manager,
     /// Volumes.
     pub(crate) volumes: VolumeManager,
+    /// Host volumes.
+    pub(crate) host_volumes: HostVolumes,
     /// Servers.
     pub(crate) servers: Arc<dyn Servers>,
     /// Status updates.
