@@ -47,7 +47,7 @@ enum Verb {
     /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
-    /// Volumes: create, register, status, deregister, delete, detach, init
+    /// Volumes: create, register, status, deregister, delete, detach, init, claim
     #[command(subcommand)]
     Volume(volume::VolumeVerb),
     /// Plugins: status
@@ -182,6 +182,7 @@ async fn volume(ctx: &Ctx, verb: &volume::VolumeVerb) -> Outcome {
         volume::VolumeVerb::Delete(args) => volume::remove::delete(ctx, args).await,
         volume::VolumeVerb::Detach(args) => volume::remove::detach(ctx, args).await,
         volume::VolumeVerb::Init(args) => volume::init::run(ctx, args),
+        volume::VolumeVerb::Claim(verb) => volume::claim::run(ctx, verb).await,
     }
 }
 

@@ -5,6 +5,7 @@ mod basics;
 mod config;
 mod errors;
 mod examples;
+mod host_volumes;
 mod hosts;
 mod plugins;
 mod recovery;
