@@ -166,13 +166,14 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         Some(dir) => absolute("server.data_dir", dir)?,
         None => data_dir.join("server"),
     };
+    let volume_calls_per_plugin = calls_per_plugin(server_file.volume_calls_per_plugin)?;
     let server = is_server.then(|| ServerSettings {
         data_dir: server_dir,
         workers: workers(server_file.num_schedulers, host.cores),
         min_heartbeat_ttl: server_file.min_heartbeat_ttl.map_or(Duration::from_secs(10), |d| d.to_std()),
         heartbeat_grace: server_file.heartbeat_grace.map_or(Duration::from_secs(10), |d| d.to_std()),
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
-        volume_calls_per_plugin: calls_per_plugin(server_file.volume_calls_per_plugin)?,
+        volume_calls_per_plugin,
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -303,6 +304,15 @@ mod tests {
             address: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7))),
             cores: 4,
             temporary: PathBuf::from("/tmp/dev"),
+        }
+    }
+
+    #[test]
+    fn the_number_of_calls_to_a_plugin_has_bounds() {
+        assert_eq!(calls_per_plugin(None).unwrap(), caravan_server::CALLS_PER_PLUGIN);
+        assert_eq!(calls_per_plugin(Some(3)).unwrap(), 3);
+        for bad in [0, -1, 1001] {
+            assert!(calls_per_plugin(Some(bad)).unwrap_err().to_string().contains("volume_calls_per_plugin"));
         }
     }
 
