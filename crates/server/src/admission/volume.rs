@@ -61,10 +61,11 @@ fn host(request: &VolumeRequest, errors: &mut Vec<String>) {
 fn excludes_itself(request: &VolumeRequest) -> bool {
     match request.access_mode {
         AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter => true,
-        AccessMode::MultiNodeSingleWriter | AccessMode::SingleNodeSingleWriter => !request.read_only,
+        AccessMode::MultiNodeSingleWriter => !request.read_only,
         AccessMode::Unknown
         | AccessMode::MultiNodeReaderOnly
         | AccessMode::MultiNodeMultiWriter
+        | AccessMode::SingleNodeSingleWriter
         | AccessMode::SingleNodeMultiWriter => false,
     }
 }
