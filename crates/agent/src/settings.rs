@@ -336,6 +336,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_number_of_calls_to_a_plugin_has_bounds() {
+        assert_eq!(calls_per_plugin(None).unwrap(), caravan_server::CALLS_PER_PLUGIN);
+        assert_eq!(calls_per_plugin(Some(3)).unwrap(), 3);
+        for bad in [0, -1, 1001] {
+            assert!(calls_per_plugin(Some(bad)).unwrap_err().to_string().contains("volume_calls_per_plugin"));
+        }
+    }
+
     fn flags(args: &[&str]) -> Flags {
         crate::flags::parse(args.iter().map(|a| (*a).to_owned())).unwrap()
     }
