@@ -3,6 +3,7 @@
 
 mod basics;
 mod config;
+mod conformance;
 mod drain;
 mod errors;
 mod examples;
