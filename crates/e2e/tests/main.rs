@@ -4,6 +4,7 @@
 mod basics;
 mod chaos;
 mod config;
+mod conformance;
 mod drain;
 mod errors;
 mod examples;
