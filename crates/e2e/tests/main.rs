@@ -7,6 +7,7 @@ mod drain;
 mod errors;
 mod examples;
 mod hosts;
+mod mounts;
 mod plugins;
 mod recovery;
 mod remote;
