@@ -27,7 +27,9 @@ impl VolumeManager {
             let _turn = self.turn(&grant.claim.id.volume).await;
             self.end_broken(&grant.claim.id).await?;
         }
-        let proof = self.mount(grant, wish).await?;
+        // Still the same use of the volume: it ends with the lease under which it began.
+        let term = self.entry(&grant.claim.id).and_then(|entry| entry.lease_term);
+        let proof = self.mount(grant, wish, term).await?;
         self.forget_trouble(&grant.claim.id);
         Ok(proof)
     }

@@ -111,8 +111,14 @@ impl VolumeManager {
 
     /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: steps
     /// that are known to be done are skipped, steps whose outcome is unknown are called again (CSI, every call
-    /// is idempotent). Owner and mode are set at the root after the first time.
-    pub(crate) async fn mount(&self, grant: &ClaimGrant, wish: &Wish) -> Result<MountProof, CsiFault> {
+    /// is idempotent). Owner and mode are set at the root after the first time. `lease_term` is the term of the node's
+    /// lease in which a fenced claim was granted.
+    pub(crate) async fn mount(
+        &self,
+        grant: &ClaimGrant,
+        wish: &Wish,
+        lease_term: Option<u64>,
+    ) -> Result<MountProof, CsiFault> {
         let claim = &grant.claim;
         if self.entry(&claim.id).is_none_or(|e| e.generation != claim.generation) {
             // Known before anything else: whatever becomes of this, the claim is handed back.
@@ -123,6 +129,7 @@ impl VolumeManager {
                 plugin: claim.plugin_id.clone(),
                 external_id: grant.external_volume_id.clone(),
                 usage: claim.usage(),
+                lease_term,
                 ..Default::default()
             };
             self.write(entry).await?;
@@ -147,6 +154,7 @@ impl VolumeManager {
             stages: can.requires_node_stage_volume,
             phase: MountPhase::Staging,
             proof: None,
+            lease_term,
             owned: known.as_ref().is_some_and(|known| known.owned),
             renewing: known.as_ref().is_some_and(|known| known.renewing),
             mount_group: mount_group.unwrap_or_default(),
@@ -298,6 +306,11 @@ impl VolumeManager {
     /// The claims of an allocation.
     pub(crate) fn claims_of(&self, alloc: &caravan_types::AllocId) -> Vec<ClaimId> {
         self.lock().entries().filter(|e| e.claim.alloc == *alloc).map(|e| e.claim.clone()).collect()
+    }
+
+    /// The terms of the node's lease under which an allocation's claims were granted.
+    pub(crate) fn lease_terms(&self, alloc: &caravan_types::AllocId) -> Vec<u64> {
+        self.lock().entries().filter(|e| e.claim.alloc == *alloc).filter_map(|e| e.lease_term).collect()
     }
 
     /// Waits for the turn on a volume: one operation at a time, also across plugins.

@@ -43,12 +43,14 @@ pub(crate) fn wanted(
                 (path.map_err(|fault| fault.to_string())?, false)
             }
             VolumeType::Csi => (PathBuf::new(), false),
-            VolumeType::Host => {
-                let volume = context.config.host_volumes.get(&request.source).ok_or_else(|| {
-                    format!("host volume validation error: {alias}: missing {}", request.source)
-                })?;
-                (PathBuf::from(&volume.path), volume.read_only)
+            VolumeType::Host if verify => {
+                let source = request.source_for(&alloc.name);
+                context
+                    .host_volumes
+                    .path(&alloc.namespace, &source)
+                    .ok_or_else(|| format!("host volume validation error: {alias}: missing {source}"))?
             }
+            VolumeType::Host => (PathBuf::new(), false),
         };
         mounts.push(Mount {
             host_path,

@@ -113,7 +113,7 @@ impl AllocRunner {
             tries += 1;
             let tried = async {
                 let wish = wish(request).await.map_err(|fault| fault.to_string())?;
-                let grant = self.await_claim(claim).await?;
+                let (grant, _) = self.await_claim(claim).await?;
                 let volumes = &self.context().volumes;
                 volumes.remount(&grant, &wish).await.map_err(|fault| {
                     volumes.report_failure(&grant, fault.to_string(), tries);

@@ -93,12 +93,11 @@ fn host(request: &VolumeRequest, errors: &mut Vec<String>) {
 fn excludes_itself(request: &VolumeRequest) -> bool {
     match request.access_mode {
         AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter => true,
-        AccessMode::MultiNodeSingleWriter => !request.read_only,
+        AccessMode::SingleNodeSingleWriter | AccessMode::MultiNodeSingleWriter => !request.read_only,
         AccessMode::Unknown
+        | AccessMode::SingleNodeMultiWriter
         | AccessMode::MultiNodeReaderOnly
-        | AccessMode::MultiNodeMultiWriter
-        | AccessMode::SingleNodeSingleWriter
-        | AccessMode::SingleNodeMultiWriter => false,
+        | AccessMode::MultiNodeMultiWriter => false,
     }
 }
 
