@@ -10,6 +10,7 @@ mod errors;
 mod examples;
 mod host_volumes;
 mod hosts;
+mod mounts;
 mod plugins;
 mod recovery;
 mod remote;
