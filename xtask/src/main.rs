@@ -12,7 +12,7 @@ chores:
   bench agent       measure the release build end to end, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
-                    [--steps N] [--nodes N]; one JSON object a schedule
+                    [--steps N] [--nodes N] [--minutes N]; one JSON object a schedule
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)";
 
