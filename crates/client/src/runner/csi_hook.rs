@@ -6,6 +6,7 @@ use super::binds::claim_id;
 use crate::clock::Backoff;
 use crate::csi::CsiFault;
 use crate::csi::owner::Wish;
+use caravan_types::alloc::Allocation;
 use caravan_types::job::VolumeRequest;
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolume};
@@ -15,6 +16,16 @@ use std::time::Duration;
 
 /// Tries of a mount whose failure may pass, before the allocation fails.
 const MOUNT_TRIES: u32 = 5;
+
+/// The claims that an allocation makes.
+pub(crate) fn claims(alloc: &Allocation) -> Vec<ClaimId> {
+    requests(alloc).into_iter().map(|(claim, _)| claim).collect()
+}
+
+fn requests(alloc: &Allocation) -> Vec<(ClaimId, VolumeRequest)> {
+    let volumes = alloc.group().into_iter().flat_map(|g| g.csi_volumes());
+    volumes.map(|(_, request)| (claim_id(alloc, request), request.clone())).collect()
+}
 
 impl AllocRunner {
     /// Claims and mounts every CSI volume of the group; volumes go side by side. What is mounted already, as
@@ -28,15 +39,12 @@ impl AllocRunner {
 
     /// The claims that the group makes.
     pub(super) fn claims(&self) -> Vec<ClaimId> {
-        self.requests().into_iter().map(|(claim, _)| claim).collect()
+        claims(&self.alloc())
     }
 
     /// The claims that the group makes, with what they are made of.
     pub(super) fn requests(&self) -> Vec<(ClaimId, VolumeRequest)> {
-        let alloc = self.alloc();
-        let group = alloc.group();
-        let volumes = group.into_iter().flat_map(|g| g.csi_volumes());
-        volumes.map(|(_, request)| (claim_id(&alloc, request), request.clone())).collect()
+        requests(&self.alloc())
     }
 
     async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {

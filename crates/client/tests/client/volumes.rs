@@ -293,3 +293,13 @@ fn processes_of(agent: &Agent, alloc: &str) -> usize {
     }
     parents.values().filter(|parent| !parents.contains_key(*parent)).count()
 }
+
+#[tokio::test]
+async fn an_allocation_given_up_before_it_was_heard_of_frees_its_volume() {
+    let agent = Agent::start();
+    let mut lost = writer("w1", "raw_exec");
+    lost.client_status = ClientStatus::Lost;
+    agent.servers.run(lost);
+    agent.servers.reported("w1", |s| *s == ClaimReportStep::Unstaged).await;
+    agent.clean().await;
+}
