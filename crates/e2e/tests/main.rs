@@ -6,6 +6,7 @@ mod config;
 mod drain;
 mod errors;
 mod examples;
+mod fence;
 mod hosts;
 mod plugins;
 mod recovery;
