@@ -9,6 +9,7 @@ mod drain;
 mod errors;
 mod examples;
 mod host_volumes;
+mod fence;
 mod hosts;
 mod mounts;
 mod plugins;

@@ -11,6 +11,8 @@ mod world;
 mod blocked;
 #[path = "server/claims.rs"]
 mod claims;
+#[path = "server/disconnect.rs"]
+mod disconnect;
 #[path = "server/expand.rs"]
 mod expand;
 #[path = "server/fencing.rs"]
