@@ -6,6 +6,7 @@ mod config;
 mod drain;
 mod errors;
 mod examples;
+mod growth;
 mod hosts;
 mod plugins;
 mod recovery;

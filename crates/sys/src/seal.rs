@@ -53,7 +53,9 @@ pub fn seal_beneath(path: &Path) -> Result<Option<Seal>> {
     match set_immutable(&covered, true) {
         Ok(()) => Ok(Some(Seal::Immutable)),
         Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM) => {
-            covered.set_permissions(Permissions::from_mode(0o000)).map_err(Error::path("set mode of", path))?;
+            covered
+                .set_permissions(Permissions::from_mode(0o000))
+                .map_err(Error::path("set mode of", path))?;
             Ok(Some(Seal::Mode))
         }
         Err(errno) => Err(Error::errno("set attributes of", path)(errno)),
