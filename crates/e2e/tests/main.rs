@@ -8,6 +8,7 @@ mod conformance;
 mod drain;
 mod errors;
 mod examples;
+mod growth;
 mod host_volumes;
 mod fence;
 mod hosts;

@@ -32,6 +32,7 @@ fn lines_that_users_of_the_reference_type_are_understood() {
         "caravan alloc logs -f -c 12 -tail fee470c4 talker",
         "caravan eval list -job web -per-page 2 -page-token 55.aefe",
         "caravan volume deregister -force data",
+        "caravan volume explain -json data",
         "caravan plugin status -type csi -verbose hostpath",
         "caravan server members -json",
         "caravan system gc",

@@ -13,7 +13,10 @@ use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolum
 use futures::StreamExt;
 use futures::future::try_join_all;
 use std::time::Duration;
+use tokio::time::Instant;
 
+/// Waits that are shorter are nobody's business; longer ones become an event.
+const SHORT: Duration = Duration::from_secs(1);
 /// Tries of a mount whose failure may pass, before the allocation fails.
 const MOUNT_TRIES: u32 = 5;
 
@@ -87,7 +90,20 @@ impl AllocRunner {
                 claim: claim.clone(),
             };
             let mut answers = context.servers.claim_volume(request).await;
-            while let Some(answer) = answers.next().await {
+            // The reason that is to be told, and when.
+            let mut untold: Option<(Instant, String)> = None;
+            loop {
+                let due = untold.as_ref().map(|(at, _)| *at);
+                let answer = tokio::select! {
+                    answer = answers.next() => answer,
+                    () = until(due) => {
+                        if let Some((_, reason)) = untold.take() {
+                            self.say_once(&mut said, reason);
+                        }
+                        continue;
+                    }
+                };
+                let Some(answer) = answer else { break };
                 match answer {
                     // Out of contact in between, the node may have lost what it was granted.
                     Ok(ClaimProgress::Attached(grant)) if grant.fenced && context.lease.term() != term => {}
@@ -98,7 +114,8 @@ impl AllocRunner {
                     Ok(ClaimProgress::Denied { reason }) => return Err(reason),
                     Ok(ClaimProgress::Waiting { reason }) => {
                         backoff.reset();
-                        self.say_once(&mut said, reason);
+                        // A reason that follows soon takes the place of the one before, but not its time.
+                        untold = Some((due.unwrap_or_else(|| Instant::now() + SHORT), reason));
                     }
                     Err(error) => {
                         tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, %error, "a claim waits for the servers");
@@ -116,6 +133,16 @@ impl AllocRunner {
         }
     }
 
+    /// Carries something out that takes no time as a rule; when it does, why the allocation waits is told.
+    async fn saying_if_slow<T>(&self, said: &mut String, reason: String, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(SHORT) => self.say_once(said, reason),
+        }
+        work.await
+    }
+
     async fn mount_patiently(
         &self,
         grant: &ClaimGrant,
@@ -125,7 +152,11 @@ impl AllocRunner {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
         let mut said = String::new();
         for attempt in 1..=MOUNT_TRIES {
-            match self.context().volumes.mount(grant, wish, term).await {
+            let (volume, plugin) = (&grant.claim.id.volume.id, &grant.claim.plugin_id);
+            let under_way = format!("plugin {plugin} is mounting volume {volume}");
+            let context = self.context();
+            let mount = context.volumes.mount(grant, wish, term);
+            match self.saying_if_slow(&mut said, under_way, mount).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
                     self.context().volumes.report_failure(grant, fault.to_string(), attempt);
@@ -157,7 +188,16 @@ impl AllocRunner {
             context.volumes.report(claim, 0, ClaimReportStep::Unstaged);
         }
         claims.retain(|c| c.alloc == self.alloc().id);
-        context.volumes.released(&claims).await;
+        let ended = context.volumes.released(&claims);
+        self.saying_if_slow(&mut String::new(), "its volumes are being unmounted".to_owned(), ended).await;
+    }
+}
+
+/// Ends at a time, never if there is none.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

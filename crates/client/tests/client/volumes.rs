@@ -110,7 +110,7 @@ async fn life_of_a_volume(plugin_driver: &str, task_driver: &str) {
     agent.servers.say(claim("c1"), ClaimProgress::Waiting { reason: "the volume is in use".into() });
     agent.servers.run(writer("c1", task_driver));
     let waiting = |t: &caravan_types::alloc::TaskState| {
-        t.events.iter().any(|e| e.display() == "csi_hook: the volume is in use")
+        t.events.iter().any(|e| e.kind == event::WAITING_FOR_VOLUME && e.display() == "the volume is in use")
     };
     agent.servers.task("c1", "the reason of the wait is an event", waiting).await;
     agent.servers.grant(grant("c1", &volume));
