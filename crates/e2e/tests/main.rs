@@ -11,6 +11,7 @@ mod plugins;
 mod recovery;
 mod remote;
 mod third_party;
+mod verbs;
 mod volumes;
 
 use anyhow::{Result, anyhow};
