@@ -47,7 +47,7 @@ enum Verb {
     /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
-    /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot
+    /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot, claim
     #[command(subcommand)]
     Volume(volume::VolumeVerb),
     /// Plugins: status
@@ -188,6 +188,7 @@ async fn volume(ctx: &Ctx, verb: &volume::VolumeVerb) -> Outcome {
         volume::VolumeVerb::Detach(args) => volume::remove::detach(ctx, args).await,
         volume::VolumeVerb::Init(args) => volume::init::run(ctx, args),
         volume::VolumeVerb::Snapshot(verb) => Box::pin(volume::snapshot::run(ctx, verb)).await,
+        volume::VolumeVerb::Claim(verb) => volume::claim::run(ctx, verb).await,
     }
 }
 

@@ -151,6 +151,9 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "volumes"] => routes::volumes::route(call).await,
         ["v1", "volumes", "external"] => routes::volumes::external(call).await,
         ["v1", "volumes", "snapshot"] => routes::snapshots::route(call).await,
+        ["v1", "volumes", "claims"] => routes::host_volumes::claims(call).await,
+        ["v1", "volumes", "claim", id] => routes::host_volumes::delete_claim(call, id).await,
+        ["v1", "volume", "host", rest @ ..] => routes::host_volumes::route(call, rest).await,
         ["v1", "volume", "csi", rest @ ..] if !rest.is_empty() => {
             routes::volume::route(call, &rest.join("/")).await
         }

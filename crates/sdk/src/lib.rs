@@ -39,6 +39,7 @@ mod cluster;
 mod config;
 mod error;
 mod evaluations;
+mod host_volumes;
 mod jobs;
 mod logs;
 mod model;
@@ -54,6 +55,7 @@ pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, St
 pub use config::{Address, Config, Token};
 pub use error::Error;
 pub use evaluations::{Deployments, Evaluations};
+pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
     PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,

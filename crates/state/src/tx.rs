@@ -257,6 +257,7 @@ impl Tx {
             old.client_status != alloc.client_status || old.desired_status != alloc.desired_status
         });
         if moved {
+            self.touch_plugins(alloc.job.iter().flat_map(|job| plugins_of_job(job)));
             self.counts_moved(&key);
         }
         self.root.secondary.alloc(&alloc, true);
@@ -280,6 +281,7 @@ impl Tx {
     pub(crate) fn remove_alloc(&mut self, id: &AllocId) {
         let Some(old) = self.root.allocs.remove(id) else { return };
         self.root.secondary.alloc(&old, false);
+        self.touch_plugins(old.job.iter().flat_map(|job| plugins_of_job(job)));
         self.counts_moved(&old.job_key());
         self.changed(Changed::AllocRemoved(id.clone()));
         self.release_claims(id);

@@ -53,7 +53,9 @@ pub fn seal_beneath(path: &Path) -> Result<Option<Seal>> {
     match set_immutable(&covered, true) {
         Ok(()) => Ok(Some(Seal::Immutable)),
         Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM) => {
-            covered.set_permissions(Permissions::from_mode(0)).map_err(Error::path("set mode of", path))?;
+            covered
+                .set_permissions(Permissions::from_mode(0o000))
+                .map_err(Error::path("set mode of", path))?;
             Ok(Some(Seal::Mode))
         }
         Err(errno) => Err(Error::errno("set attributes of", path)(errno)),
@@ -74,14 +76,15 @@ pub fn unseal_beneath(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unseals everything below a directory that is on the same mount, so that it can be removed. What cannot be
-/// unsealed is left: removing it tells why.
+/// Unseals the directories and empty files below a directory that are on the same mount, so that it can be removed.
+/// (A file that has content was never beneath a mount.) What cannot be unsealed is left: removing it tells why.
 pub fn unseal_tree(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(kind) = entry.file_type() else { continue };
-        if !(kind.is_dir() || kind.is_file()) {
+        let is_empty_file = kind.is_file() && entry.metadata().is_ok_and(|meta| meta.len() == 0);
+        if !(kind.is_dir() || is_empty_file) {
             continue;
         }
         let mounted = is_mount_point(&path).unwrap_or(true);

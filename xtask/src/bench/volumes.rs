@@ -293,6 +293,7 @@ impl Ghost {
         while let Some(answer) = answers.next().await {
             answer?;
         }
+        drop(answers);
         let found = claims.len();
         known.extend(claims);
         Ok(found)

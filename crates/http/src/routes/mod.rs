@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod deployments;
 pub(crate) mod evals;
+pub(crate) mod host_volumes;
 pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod node_changes;

@@ -26,19 +26,10 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     match call.query.text("type") {
         "csi" => list(call).await,
-        "host" => hosts(call).await,
+        "host" => super::host_volumes::list(call).await,
         "" => Ok(Reply::value(json!([]))),
         _ => Err(ApiError::not_found("resource not found")),
     }
-}
-
-/// There are no dynamic host volumes yet, so the list is empty; the index is that of all volumes.
-async fn hosts(call: &Call) -> Result<Reply, ApiError> {
-    let (meta, ()) = blocking::read(call, &[Topic::Table(Table::Volumes)], |root| {
-        Ok((root.table_index(Table::Volumes), ()))
-    })
-    .await?;
-    Ok(Reply::value(json!([])).meta(meta))
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {

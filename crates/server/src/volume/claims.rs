@@ -7,10 +7,10 @@ use crate::volume::merged_options;
 use crate::volume::reconciler::Waits;
 use caravan_rpc::RpcError;
 use caravan_state::Topic;
-use caravan_types::command::{Change, ClaimStep};
+use caravan_types::command::Change;
 use caravan_types::ser::Secrets;
-use caravan_types::volume::{Claim, ClaimId, ClaimMode, ClaimPhase, Volume};
-use caravan_types::wire::{self, ClaimGrant, ClaimProgress, ClaimReportStep, Done};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
+use caravan_types::wire::{self, ClaimGrant, ClaimProgress, Done};
 use futures::Stream;
 
 /// Serves clients' calls about claims.
@@ -54,7 +54,7 @@ impl Claims {
             if claim.generation != report.generation {
                 return Ok(Done { index: root.index() });
             }
-            let Some(step) = step_of(claim, &report.step, self.core.now()) else {
+            let Some(step) = caravan_volumes::claim::reported(claim, &report.step, self.core.now()) else {
                 return Ok(done.unwrap_or(Done { index: root.index() }));
             };
             let change =
@@ -70,37 +70,6 @@ impl Claims {
             "the claim of allocation {} keeps changing",
             report.claim.alloc
         )))
-    }
-}
-
-/// The step that a report amounts to; none if it is known already.
-fn step_of(claim: &Claim, report: &ClaimReportStep, now: caravan_types::UnixNanos) -> Option<ClaimStep> {
-    use ClaimPhase as P;
-    match report {
-        ClaimReportStep::Mounted { proof } => match claim.phase {
-            // A release that overtook the mount: the client is about to undo it.
-            P::Attached => Some(ClaimStep::Mounted { proof: proof.clone() }),
-            _ => None,
-        },
-        ClaimReportStep::Unpublished => match claim.phase {
-            P::Attached | P::Mounted => Some(ClaimStep::Release),
-            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
-            _ => None,
-        },
-        ClaimReportStep::Unstaged => match claim.phase {
-            P::Attached | P::Mounted => Some(ClaimStep::Release),
-            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
-            P::Unpublished => Some(ClaimStep::Unstaged),
-            _ => None,
-        },
-        ClaimReportStep::Failed { error, tries } => {
-            let changed = claim.last_error != *error;
-            let on_node = matches!(claim.phase, P::Attached | P::Mounted | P::Releasing | P::Unpublished);
-            (changed && on_node).then(|| ClaimStep::Failed {
-                error: error.clone(),
-                next_try: now.plus(caravan_volumes::retry::delay(*tries)),
-            })
-        }
     }
 }
 
@@ -188,6 +157,6 @@ fn grant(claim: &Claim, volume: &Volume, secrets: Secrets) -> ClaimGrant {
         volume_context: volume.context.clone(),
         mount_options: merged_options(volume, claim),
         secrets,
-        fenced: claim.access_mode.single_writer() && claim.mode == ClaimMode::Write,
+        fenced: caravan_volumes::lease::needs_fence(claim.access_mode, claim.mode),
     }
 }

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn everything_that_waits_says_for_what() {
         let clock = clock("2026-11-21T09:22:36Z");
-        let ago = |secs| clock.now.plus(Nanos::from_secs(-secs));
+        let ago = |secs: i64| clock.now.plus(Nanos::from_secs(-secs));
         let told = VolumeExplain {
             id: "data".into(),
             plugin_id: "disk".into(),

@@ -13,7 +13,7 @@ pub(crate) struct InitArgs {
     /// Write JSON
     #[arg(long)]
     json: bool,
-    /// Kind of volume, csi or host [default: csi]
+    /// Kind of volume, csi or host
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// File to write [default: volume.hcl or volume.json]
@@ -90,29 +90,27 @@ pub(crate) const HOST_HCL: &str = r#"name      = "scratch"
 namespace = "default"
 type      = "host"
 
-# The plugin that makes it on a node; mkdir is always there.
+# Built into every client. Other plugins are executables below host_volume_plugin_dir.
 plugin_id = "mkdir"
 
-# Where it is made: a node of this pool that meets the constraints.
+# Where it is made: on this node, or on any of the pool that meets the constraints.
+# node_id = "..."
 node_pool = "default"
-
 constraint {
   attribute = "${attr.kernel.name}"
   value     = "linux"
 }
 
-# How big it must and may be; plugins that cannot limit it ignore this.
-capacity_min = "100MiB"
-capacity_max = "1GiB"
-
 # Every way in which jobs will use it.
 capability {
-  access_mode     = "single-node-writer"
+  access_mode     = "single-node-single-writer"
   attachment_mode = "file-system"
 }
 
-# What the plugin wants to hear.
-# parameters { mode = "0750" }
+# What the plugin wants to hear; mkdir takes mode, uid and gid.
+parameters {
+  mode = "0750"
+}
 "#;
 
 /// The same as JSON.
@@ -128,27 +126,27 @@ pub(crate) const HOST_JSON: &str = r#"{
             "value": "linux"
         }
     ],
-    "capacity_min": "100MiB",
-    "capacity_max": "1GiB",
     "capability": [
         {
-            "access_mode": "single-node-writer",
+            "access_mode": "single-node-single-writer",
             "attachment_mode": "file-system"
         }
-    ]
+    ],
+    "parameters": {
+        "mode": "0750"
+    }
 }
 "#;
 
 /// Runs it. A file that is there is never overwritten.
 pub(crate) fn run(ctx: &Ctx, args: &InitArgs) -> Outcome {
-    let (hcl, json) = match args.kind.as_deref() {
-        None | Some("csi") => (HCL, JSON),
-        Some("host") => (HOST_HCL, HOST_JSON),
-        Some(other) => {
-            return Err(CliError::Usage(format!("Unknown volume type \"{other}\": use csi or host")));
-        }
+    let host = super::kind(args.kind.as_deref())? == Some(super::Kind::Host);
+    let (default, text) = match (args.json, host) {
+        (false, false) => ("volume.hcl", HCL),
+        (true, false) => ("volume.json", JSON),
+        (false, true) => ("volume.hcl", HOST_HCL),
+        (true, true) => ("volume.json", HOST_JSON),
     };
-    let (default, text) = if args.json { ("volume.json", json) } else { ("volume.hcl", hcl) };
     let path =
         at_most_one(&args.args, "This command takes no arguments or one: <filename>")?.unwrap_or(default);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o660).open(path);

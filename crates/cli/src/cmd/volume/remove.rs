@@ -1,6 +1,6 @@
 //! `volume deregister`, `volume delete` and `volume detach`
 
-use super::{meant, only_csi};
+use super::{Kind, host, kind, meant};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -22,9 +22,12 @@ pub(crate) struct DeregisterArgs {
 /// Flags of `volume delete`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// Kind of volume, csi
+    /// Kind of volume, csi or host [default: csi]
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
+    /// A host volume also when its node is gone
+    #[arg(long)]
+    force: bool,
     /// Secret for the plugin, KEY=VALUE; may be repeated
     #[arg(long = "secret", value_name = "KEY=VALUE")]
     secrets: Vec<Secret>,
@@ -89,8 +92,10 @@ pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
 
 /// Runs `volume delete`.
 pub(crate) async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
-    only_csi(args.kind.as_deref())?;
     let id = one(&args.args, "This command takes one argument: <vol id>")?;
+    if kind(args.kind.as_deref())? == Some(Kind::Host) {
+        return host::delete(ctx, id, args.force).await;
+    }
     ctx.client
         .volumes()
         .delete(id, &pairs(&args.secrets)?, &ctx.query())
