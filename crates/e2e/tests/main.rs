@@ -8,15 +8,16 @@ mod conformance;
 mod drain;
 mod errors;
 mod examples;
+mod fence;
 mod growth;
 mod host_volumes;
-mod fence;
 mod hosts;
 mod mounts;
 mod plugins;
 mod recovery;
 mod remote;
 mod third_party;
+mod verbs;
 mod volumes;
 
 use anyhow::{Result, anyhow};
