@@ -17,6 +17,8 @@ mod disconnect;
 mod expand;
 #[path = "server/fencing.rs"]
 mod fencing;
+#[path = "server/host_volumes.rs"]
+mod host_volumes;
 #[path = "server/jobs.rs"]
 mod jobs;
 #[path = "server/nodes.rs"]
