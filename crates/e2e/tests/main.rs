@@ -10,6 +10,7 @@ mod plugins;
 mod recovery;
 mod remote;
 mod third_party;
+mod volume_check;
 mod volumes;
 
 use anyhow::{Result, anyhow};
