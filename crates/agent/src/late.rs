@@ -6,7 +6,7 @@ use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, WatchAllocs,
+    NodeHeartbeat, NodeRegister, VolumeStats, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;
@@ -54,5 +54,8 @@ impl Servers for LateServers {
     }
     async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError> {
         self.get()?.claim_report(request).await
+    }
+    async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
+        self.get()?.volume_stats(request).await
     }
 }

@@ -5,6 +5,8 @@ use crate::config::ClientConfig;
 use crate::csi::{CsiFault, Ledger, Manager, Registry, VolumeManager};
 use crate::drivers::DriverManager;
 use crate::fs::AllocFs;
+use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
+use crate::lease::NodeLease;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::Context;
@@ -19,7 +21,7 @@ use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
 use caravan_sys::mountinfo::MountTable;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
 use caravan_types::node::{Node, NodeSecret};
-use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach};
+use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
 use caravan_types::{AllocId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt;
@@ -48,6 +50,7 @@ impl Client {
         let made = |dir: &PathBuf| {
             private_dir(dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))
         };
+        check_fixed(&config.host_volumes)?;
         made(&config.state_dir)?;
         made(&csi_dir)?;
         // Tasks of other users pass through it; nobody looks around in it.
@@ -57,6 +60,7 @@ impl Client {
             .create(&config.alloc_dir)
             .map_err(ClientError::directory(&config.alloc_dir, "hold the allocations"))?;
         let (store, loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
+        let lease = NodeLease::open(&config.state_dir)?;
         let shared = share(&config);
 
         let known = loaded.identity.is_some();
@@ -82,7 +86,10 @@ impl Client {
                 cancel: shutdown.clone(),
             },
         );
+        let host_volumes =
+            HostVolumes::new(&config, &identity, store.clone(), node.clone(), loaded.host_volumes);
         let context = Arc::new(Context {
+            host_volumes,
             drivers: DriverManager::new(drivers, &config, node.clone()),
             host_env: env::host_env(host_variables(), config.option_list("env.denylist")),
             reporter: Reporter::default(),
@@ -92,6 +99,7 @@ impl Client {
             node,
             plugins,
             volumes,
+            lease,
             servers,
             csi_dir,
             deadlines,
@@ -149,6 +157,9 @@ impl Service {
         let tracker = TaskTracker::new();
         tracker.spawn(context.drivers.clone().run(stop.child_token()));
         tracker.spawn(context.plugins.clone().run(stop.child_token()));
+        tracker.spawn(context.volumes.clone().watch_mounts(stop.child_token()));
+        tracker.spawn(context.volumes.clone().watch_usage(stop.child_token()));
+        tracker.spawn(context.host_volumes.clone().run(stop.child_token()));
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         context.volumes.adopt(|id| here.contains(id));
         for alloc in restored {
@@ -203,6 +214,8 @@ fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
             if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
                 tracing::debug!(%error, "a mount of the development agent stays");
             }
+            // Nothing that is left may keep its directory from being removed.
+            let _sealed = caravan_sys::seal::unseal_beneath(&mount.target);
         }
     }
 }
@@ -333,11 +346,35 @@ impl Handle {
         self.context.volumes.detach(request).await
     }
 
-    /// Adds what clients serve for servers: controller calls and detaching. HTTP is the agent's.
+    /// Grows a volume that is mounted here.
+    ///
+    /// # Errors
+    /// When it is not mounted here, the plugin cannot do it, or what the plugin says.
+    pub async fn node_expand(&self, request: NodeExpand) -> Result<NodeExpanded, CsiFault> {
+        self.context.volumes.expand(request).await
+    }
+
+    /// Adds what clients serve for servers: controller calls, growing, detaching, host volumes. HTTP is the agent's.
     #[must_use]
     pub fn routes(&self, router: RouterBuilder) -> RouterBuilder {
-        let (calls, detaches) = (self.clone(), self.clone());
+        let (calls, detaches, expands) = (self.clone(), self.clone(), self.clone());
+        let volumes = &self.context.host_volumes;
+        let (makes, registers, deletes) = (volumes.clone(), volumes.clone(), volumes.clone());
         router
+            .unary::<methods::HostVolumeCreate, _, _>(move |_, request| {
+                let volumes = makes.clone();
+                async move { to_the_end(async move { volumes.create(request.volume).await }).await }
+            })
+            .unary::<methods::HostVolumeRegister, _, _>(move |_, request| {
+                let volumes = registers.clone();
+                let work = async move { volumes.register(request.volume).await.map(|()| Done::default()) };
+                async move { to_the_end(work).await }
+            })
+            .unary::<methods::HostVolumeDelete, _, _>(move |_, request| {
+                let volumes = deletes.clone();
+                let work = async move { volumes.delete(request.volume).await.map(|()| Done::default()) };
+                async move { to_the_end(work).await }
+            })
             .unary::<methods::ControllerCall, _, _>(move |_, call| {
                 let handle = calls.clone();
                 async move { handle.controller_call(call).await.map_err(|fault| rpc_error(&fault)) }
@@ -349,6 +386,21 @@ impl Handle {
                     Ok(Done::default())
                 }
             })
+            .unary::<methods::NodeExpand, _, _>(move |_, request| {
+                let handle = expands.clone();
+                async move { handle.node_expand(request).await.map_err(|fault| rpc_error(&fault)) }
+            })
+    }
+}
+
+/// Carries an operation on a host volume to its end, also when the servers do not wait for it any more: its plugin
+/// would be ended half way.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, HostVolumeFault>> + Send + 'static,
+) -> Result<T, RpcError> {
+    match tokio::spawn(work).await {
+        Ok(result) => result.map_err(|fault| RpcError::from(&fault)),
+        Err(error) => Err(RpcError::new(Code::Internal, format!("the operation failed: {error}"))),
     }
 }
 
@@ -367,7 +419,12 @@ fn rpc_error(fault: &CsiFault) -> RpcError {
             Some(Class::InvalidArgument | Class::OutOfRange | Class::Unimplemented) => Code::Invalid,
             _ => Code::Internal,
         },
-        CsiFault::Mode(_) | CsiFault::Path(_) | CsiFault::Id(_) => Code::Invalid,
+        CsiFault::Mode(_)
+        | CsiFault::Path(_)
+        | CsiFault::Id(_)
+        | CsiFault::Owner(_)
+        | CsiFault::Unsupported(_) => Code::Invalid,
+        CsiFault::Unknown(_) => Code::NotFound,
         _ => Code::Internal,
     };
     RpcError::new(code, fault.to_string())

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use caravan_rpc::{Channel, RpcError, methods};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, WatchAllocs,
+    NodeHeartbeat, NodeRegister, VolumeStats, WatchAllocs,
 };
 use futures::stream::{BoxStream, StreamExt};
 use std::fmt::Debug;
@@ -30,6 +30,8 @@ pub trait Servers: Debug + Send + Sync + 'static {
     async fn claim_volume(&self, request: ClaimVolume) -> Answers<ClaimProgress>;
     /// Proves a step of a claim.
     async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError>;
+    /// Tells how full volumes are.
+    async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError>;
 }
 
 /// The servers behind a channel.
@@ -70,5 +72,8 @@ impl Servers for RpcServers {
     }
     async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError> {
         self.channel.call::<methods::ClaimReport>(request, DEADLINE).await
+    }
+    async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
+        self.channel.call::<methods::VolumeStats>(request, DEADLINE).await
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn capability(from: VolumeCapability) -> csi::VolumeCapability {
         AttachmentMode::FileSystem => wire::AccessType::Mount(wire::MountVolume {
             fs_type: from.mount.fs_type,
             mount_flags: from.mount.mount_flags.0,
-            volume_mount_group: String::new(),
+            volume_mount_group: from.mount.volume_mount_group,
         }),
     };
     csi::VolumeCapability {
@@ -152,14 +152,27 @@ mod tests {
     #[test]
     fn a_device_is_sent_without_mount_options() {
         let mut from = VolumeCapability::block_device(AccessMode::SingleNodeWriter);
-        from.mount =
-            MountOptions { fs_type: "ext4".to_owned(), mount_flags: MountFlags(vec!["ro".to_owned()]) };
+        from.mount = MountOptions {
+            fs_type: "ext4".to_owned(),
+            mount_flags: MountFlags(vec!["ro".to_owned()]),
+            volume_mount_group: "1000".to_owned(),
+        };
         let wire = capability(from);
         assert_eq!(
             wire.access_type,
             Some(csi::volume_capability::AccessType::Block(csi::volume_capability::BlockVolume {}))
         );
         assert_eq!(wire.access_mode.map(|mode| mode.mode), Some(1));
+    }
+
+    #[test]
+    fn the_mount_group_is_sent_with_a_mount() {
+        let mut from = VolumeCapability::file_system(AccessMode::SingleNodeWriter);
+        from.mount.volume_mount_group = "1000".to_owned();
+        let Some(csi::volume_capability::AccessType::Mount(mount)) = capability(from).access_type else {
+            panic!("it is a mount");
+        };
+        assert_eq!(mount.volume_mount_group, "1000");
     }
 
     #[test]

@@ -24,9 +24,10 @@ pub use error::{Class, CsiError};
 pub use messages::{
     controller::{
         Capacity, CapacityRange, ContentSource, ControllerExpandRequest, ControllerExpanded,
-        ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest, CreateVolumeRequest,
-        CreatedVolume, DeleteSnapshotRequest, DeleteVolumeRequest, GetCapacityRequest, ListSnapshotsRequest,
-        ListedVolume, Page, Snapshot, TopologyRequirement, ValidateRequest, Validation, VolumeCondition,
+        ControllerModifyRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
+        CreateVolumeRequest, CreatedVolume, DeleteSnapshotRequest, DeleteVolumeRequest, GetCapacityRequest,
+        GetSnapshotRequest, ListSnapshotsRequest, ListedVolume, Page, Snapshot, TopologyRequirement,
+        ValidateRequest, Validation, VolumeCondition,
     },
     identity::{PluginInfo, Readiness},
     node::{

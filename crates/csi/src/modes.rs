@@ -109,13 +109,17 @@ impl FromStr for AttachmentMode {
     }
 }
 
-/// The file system wanted, and flags for its mount; both may be empty.
+/// The file system wanted, flags for its mount, and the group of its files; all may be empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountOptions {
     /// For example `ext4`; empty leaves the choice to the plugin.
     pub fs_type: String,
     /// Flags in order, never shown.
     pub mount_flags: MountFlags,
+    /// The number of the group that the volume's files are to belong to; empty: as they are. Only for
+    /// plugins that name [`VolumeMountGroup`](crate::NodeCapability::VolumeMountGroup), others may ignore
+    /// it ("MountVolume.volume_mount_group").
+    pub volume_mount_group: String,
 }
 
 /// One way to use a volume, `VolumeCapability` of the specification.

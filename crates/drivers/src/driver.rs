@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
-use crate::task::{ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::{Error, Result};
 
 /// Starts tasks of one kind and answers about them.
 ///
@@ -58,6 +58,13 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
     /// Runs a program in the task's surroundings and collects its output. It is killed at the timeout.
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput>;
+
+    /// Mounts something anew in a task that runs, in place of what it has at `mount.task_path`. Only drivers that
+    /// make [`TaskConfig::mounts`] themselves may be able to.
+    async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
+        tracing::debug!(task = %id, path = %mount.task_path.display(), "driver replaces no mounts");
+        Err(Error::Unsupported { driver: self.name(), what: "mount anew in a task that runs" })
+    }
 }
 
 /// What tasks of a driver have as their root.

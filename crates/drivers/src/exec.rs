@@ -277,7 +277,7 @@ impl ExecDriver {
             rlimits: Vec::new(),
             oom_score_adj: None,
             isolation: Some(isolation),
-            lease: task.lease_file.clone(),
+            lease: task.lease.clone(),
         })
     }
 }
@@ -350,6 +350,10 @@ impl Driver for ExecDriver {
 
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
         self.tasks.exec(id, command, timeout).await
+    }
+
+    async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
+        self.tasks.remount(id, mount).await
     }
 }
 

@@ -2,11 +2,9 @@
 
 mod tables;
 
-use std::collections::BTreeMap;
-
-use caravan_types::job::Constraint;
+pub use caravan_types::host_volume::{HostCapability, HostVolumeSpec};
 use caravan_types::volume::VolumeRequestBody;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::ast::{Body, Name};
@@ -25,53 +23,6 @@ pub enum VolumeSpec {
     Csi(Box<VolumeRequestBody>),
     /// `type = "host"`: the `Volume` of the request.
     Host(Box<HostVolumeSpec>),
-}
-
-/// A host volume as clients send it (storage.md 8.1).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct HostVolumeSpec {
-    /// Namespace.
-    pub namespace: String,
-    /// For updates.
-    #[serde(rename = "ID")]
-    pub id: String,
-    /// What jobs call it.
-    pub name: String,
-    /// Plugin that makes it.
-    #[serde(rename = "PluginID")]
-    pub plugin_id: String,
-    /// Node pool to choose a node from.
-    pub node_pool: String,
-    /// Node, when it is chosen.
-    #[serde(rename = "NodeID")]
-    pub node_id: String,
-    /// Conditions on the node.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub constraints: Vec<Constraint>,
-    /// Least capacity, bytes.
-    pub requested_capacity_min_bytes: i64,
-    /// Most capacity, bytes.
-    pub requested_capacity_max_bytes: i64,
-    /// Capacity, bytes; when registering.
-    pub capacity_bytes: i64,
-    /// How it may be used.
-    pub requested_capabilities: Vec<HostCapability>,
-    /// For the plugin.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub parameters: BTreeMap<String, String>,
-    /// Where it is; when registering.
-    pub host_path: String,
-}
-
-/// A pair of modes of a host volume; the servers check the words.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct HostCapability {
-    /// `file-system` or `block-device`.
-    pub attachment_mode: String,
-    /// Who may use it.
-    pub access_mode: String,
 }
 
 /// Parses a volume specification.

@@ -1,15 +1,19 @@
 //! The life of volumes: create, delete, attach, list. Blocking; every step is safe to repeat.
 
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use caravan_proto::csi;
+use rustix::mount::MountFlags;
 
 use crate::{
     error::Error,
-    mounts,
+    loops, mountinfo, mounts,
     options::Options,
-    record::{Attachment, Backing, Phase, Record, Use, VERSION, VolumeId},
-    request::{Capability, Wanted, includes},
+    record::{Attachment, Backing, Origin, Phase, Record, Use, VERSION, VolumeId},
+    request::{self, Capability, Wanted, includes},
     store::{self, Store},
 };
 
@@ -28,10 +32,14 @@ impl Plugin {
         &self,
         request: csi::CreateVolumeRequest,
     ) -> Result<csi::CreateVolumeResponse, Error> {
-        let wanted = Wanted::check(request, &self.options)?;
+        let content = match request::origin(&request)? {
+            Some(origin) => Some(self.content(origin, &request.name)?),
+            None => None,
+        };
+        let wanted = Wanted::check(request, &self.options, content)?;
         let id = VolumeId::of(self.store.instance(), &wanted.name);
-        let _lock = self.store.lock(&id)?;
-        match self.store.load(&id)? {
+        let _lock = self.store.lock(id.as_str())?;
+        match self.store.load::<Record>(id.as_str())? {
             Some(record) if record.phase == Phase::Ready => {
                 if record.name != wanted.name {
                     return Err(Error::Exists(format!(
@@ -39,14 +47,14 @@ impl Plugin {
                         record.name, wanted.name
                     )));
                 }
-                wanted.matches(record.backing, record.capacity)?;
+                wanted.matches(&record)?;
                 return Ok(csi::CreateVolumeResponse { volume: Some(volume(record)) });
             }
             // A crash came in between: neither kind was ever promised to anyone.
-            Some(record) => store::remove_data(&self.store.data_path(&id, record.backing), record.backing)?,
+            Some(record) => self.remove_data(&record)?,
             None => {}
         }
-        if let Backing::Image { .. } = wanted.backing {
+        if wanted.backing != Backing::Directory {
             let (available, _) = space(self.store.root())?;
             if wanted.capacity > available {
                 return Err(Error::Exhausted(format!(
@@ -63,12 +71,17 @@ impl Plugin {
             backing: wanted.backing,
             capacity: wanted.capacity,
             topology: self.options.topology.clone(),
-            opened: wanted.backing == Backing::Directory,
+            // Only the top of a new file system is still to be opened.
+            opened: !matches!(wanted.backing, Backing::Image { .. }) || wanted.source.is_some(),
+            unfilled: matches!(wanted.backing, Backing::Image { .. })
+                && wanted.source.as_ref().is_some_and(|source| source.size < wanted.capacity),
+            frozen: false,
+            source: wanted.source,
             attachment: None,
             staged: Default::default(),
             published: Default::default(),
         };
-        let data = self.store.data_path(&record.id, record.backing);
+        let data = self.store.data_path(record.id.as_str(), record.backing);
         if data.symlink_metadata().is_ok() {
             return Err(Error::Inconsistent(format!(
                 "{} is there without a record; it is kept, move it away to go on",
@@ -76,20 +89,40 @@ impl Plugin {
             )));
         }
         self.store.save(&record)?;
-        let made = match record.backing {
-            Backing::Directory => store::make_directory(&data),
-            Backing::Image { fs } => mounts::make_image(&data, fs, record.capacity),
-        };
-        if let Err(error) = made {
+        if let Err(error) = self.make_data(&record, &data) {
             // Nobody knows the id yet, so nobody would ever delete it. What cannot be undone now, the next
             // creation of the name removes; the error of the making is the one to tell.
-            let _ = store::remove_data(&data, record.backing).and_then(|()| self.store.forget(&record.id));
+            let _ = self.remove_data(&record).and_then(|()| self.store.forget::<Record>(record.id.as_str()));
             return Err(error);
         }
         data.parent().map_or(Ok(()), store::sync_directory)?;
         record.phase = Phase::Ready;
         self.store.save(&record)?;
         Ok(csi::CreateVolumeResponse { volume: Some(volume(record)) })
+    }
+
+    fn make_data(&self, record: &Record, data: &Path) -> Result<(), Error> {
+        match (&record.source, record.backing) {
+            (Some(source), backing) => {
+                self.copy_content(&source.from, data)?;
+                match backing {
+                    Backing::Directory => Ok(()),
+                    Backing::Image { .. } | Backing::Block => fit(data, record.capacity),
+                }
+            }
+            (None, Backing::Directory) => store::make_directory(data),
+            (None, Backing::Image { fs }) => mounts::make_image(data, Some(fs), record.capacity),
+            (None, Backing::Block) => mounts::make_image(data, None, record.capacity),
+        }
+    }
+
+    /// Removes the data of a volume, and the devices that a crash left on it.
+    pub(crate) fn remove_data(&self, record: &Record) -> Result<(), Error> {
+        let data = self.store.data_path(record.id.as_str(), record.backing);
+        if record.backing == Backing::Block {
+            loops::free(&data)?;
+        }
+        store::remove_data(&data, record.backing)
     }
 
     pub(crate) fn delete(
@@ -102,12 +135,14 @@ impl Plugin {
         let Some(id) = VolumeId::parse(&request.volume_id) else {
             return done;
         };
-        if id.instance() != self.store.instance().as_str() && self.store.load(&id)?.is_none() {
+        if id.instance() != self.store.instance().as_str()
+            && self.store.load::<Record>(id.as_str())?.is_none()
+        {
             return Err(self.store.missing(&id));
         }
-        let _lock = self.store.lock(&id)?;
-        let Some(mut record) = self.store.load(&id)? else {
-            self.store.forget(&id)?;
+        let _lock = self.store.lock(id.as_str())?;
+        let Some(mut record) = self.store.load::<Record>(id.as_str())? else {
+            self.store.forget::<Record>(id.as_str())?;
             return done;
         };
         if record.phase == Phase::Ready {
@@ -115,8 +150,8 @@ impl Plugin {
             record.phase = Phase::Deleting;
             self.store.save(&record)?;
         }
-        store::remove_data(&self.store.data_path(&id, record.backing), record.backing)?;
-        self.store.forget(&id)?;
+        self.remove_data(&record)?;
+        self.store.forget::<Record>(id.as_str())?;
         done
     }
 
@@ -127,15 +162,14 @@ impl Plugin {
                 record.id, attachment.node_id
             )));
         }
-        for path in record.published.keys().chain(record.staged.keys()) {
-            if mounts::is_mounted(&self.store, record, Path::new(path))? {
-                return Err(Error::Precondition(format!(
-                    "the volume {} is still mounted at {path}",
-                    record.id
-                )));
-            }
+        match self.live_paths(record)?.first() {
+            Some(path) => Err(Error::Precondition(format!(
+                "the volume {} is still mounted at {}",
+                record.id,
+                path.display()
+            ))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     pub(crate) fn attach(
@@ -146,14 +180,11 @@ impl Plugin {
         required(&request.volume_id, "volume id")?;
         required(&request.node_id, "node id")?;
         let capability = Capability::check(request.volume_capability)?;
-        if request.readonly {
-            return Err(Error::Invalid("read-only is decided at NodePublishVolume, not here".to_owned()));
-        }
         let id = self.store.ready(&request.volume_id)?.id;
         if request.node_id != self.options.node_id {
             return Err(Error::NoNode(request.node_id, self.options.node_id.clone()));
         }
-        let _lock = self.store.lock(&id)?;
+        let _lock = self.store.lock(id.as_str())?;
         let mut record = self.store.ready(id.as_str())?;
         capability.suits(record.backing)?;
         match &record.attachment {
@@ -166,12 +197,17 @@ impl Plugin {
             Some(attachment) if attachment.access_mode != capability.access_mode => {
                 return Err(Error::Exists(format!("the volume {id} is published with another access mode")));
             }
+            Some(attachment) if attachment.readonly != request.readonly => {
+                let way = if attachment.readonly { "for reading only" } else { "for writing" };
+                return Err(Error::Exists(format!("the volume {id} is published {way}")));
+            }
             Some(_) => {}
             None => {
                 self.refuse_over_limit()?;
                 record.attachment = Some(Attachment {
                     node_id: request.node_id,
                     access_mode: capability.access_mode,
+                    readonly: request.readonly,
                     token: uuid::Uuid::new_v4().to_string(),
                 });
                 self.store.save(&record)?;
@@ -191,8 +227,8 @@ impl Plugin {
             return Ok(());
         }
         let mut attached: u32 = 0;
-        for id in self.store.ids_after(None)? {
-            let record = self.store.load(&id)?;
+        for id in self.store.ids_after::<Record>(None)? {
+            let record = self.store.load::<Record>(id.as_str())?;
             attached += u32::from(record.is_some_and(|record| record.attachment.is_some()));
         }
         if attached >= limit {
@@ -214,7 +250,7 @@ impl Plugin {
             Err(Error::NoVolume(_)) => return done,
             Err(error) => return Err(error),
         };
-        let _lock = self.store.lock(&id)?;
+        let _lock = self.store.lock(id.as_str())?;
         let mut record = self.store.ready(id.as_str())?;
         let from_here =
             |attachment: &mut Attachment| request.node_id.is_empty() || attachment.node_id == request.node_id;
@@ -267,13 +303,15 @@ impl Plugin {
         };
         let mut entries = Vec::new();
         let mut last = None;
-        for id in self.store.ids_after(after.as_ref())? {
+        for id in self.store.ids_after::<Record>(after.as_ref())? {
             if most != 0 && entries.len() == most {
                 let next_token = last.as_ref().map_or_else(String::new, VolumeId::to_string);
                 return Ok(csi::ListVolumesResponse { entries, next_token });
             }
             // A volume may have gone since the directory was listed.
-            if let Some(record) = self.store.load(&id)?.filter(|record| record.phase == Phase::Ready) {
+            if let Some(record) =
+                self.store.load::<Record>(id.as_str())?.filter(|record| record.phase == Phase::Ready)
+            {
                 let status = csi::list_volumes_response::VolumeStatus {
                     published_node_ids: nodes(&record),
                     volume_condition: Some(self.condition(&record)),
@@ -325,16 +363,38 @@ impl Plugin {
         })
     }
 
-    /// A volume is in good order while its data is there.
+    /// A volume is in good order while its data is there, and its file system, where it is meant to be
+    /// written to, takes writes: after an error, the kernel makes one read-only.
     pub(crate) fn condition(&self, record: &Record) -> csi::VolumeCondition {
-        let data = self.store.data_path(&record.id, record.backing);
-        match data.symlink_metadata() {
-            Ok(_) => csi::VolumeCondition { abnormal: false, message: "the data is there".to_owned() },
-            Err(error) => csi::VolumeCondition {
-                abnormal: true,
-                message: format!("cannot look at the data {}: {error}", data.display()),
-            },
+        let abnormal = |message: String| csi::VolumeCondition { abnormal: true, message };
+        let data = self.store.data_path(record.id.as_str(), record.backing);
+        if let Err(error) = data.symlink_metadata() {
+            return abnormal(format!("cannot look at the data {}: {error}", data.display()));
         }
+        match self.stuck_mount(record) {
+            Ok(None) => csi::VolumeCondition { abnormal: false, message: "the data is there".to_owned() },
+            Ok(Some(path)) => abnormal(format!(
+                "the file system at {} takes no more writes: the kernel found errors in it",
+                path.display()
+            )),
+            Err(error) => abnormal(error.sentence()),
+        }
+    }
+
+    /// A mount of an image that is for writing, of a file system that is not any more.
+    fn stuck_mount(&self, record: &Record) -> Result<Option<PathBuf>, Error> {
+        if !matches!(record.backing, Backing::Image { .. }) {
+            return Ok(None);
+        }
+        for path in record.staged.keys().chain(record.published.keys()) {
+            let stuck = |mount: &mountinfo::Mount| {
+                mount.readonly_file_system && !mount.flags.contains(MountFlags::RDONLY)
+            };
+            if let Some(mount) = mountinfo::at(Path::new(path))?.filter(stuck) {
+                return Ok(Some(mount.path));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -359,12 +419,31 @@ fn volume(record: Record) -> csi::Volume {
         capacity_bytes: i64::try_from(record.capacity).unwrap_or(i64::MAX),
         volume_id: record.id.to_string(),
         volume_context: Default::default(),
-        content_source: None,
+        content_source: record.source.map(|source| content_source(source.from)),
         accessible_topology: record.topology.into_iter().map(|segments| csi::Topology { segments }).collect(),
     }
 }
 
+fn content_source(origin: Origin) -> csi::VolumeContentSource {
+    use csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
+    let from = match origin {
+        Origin::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+        Origin::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+    };
+    csi::VolumeContentSource { r#type: Some(from) }
+}
+
+/// Makes a file as long as a volume, when it is shorter.
+pub(crate) fn fit(data: &Path, capacity: u64) -> Result<(), Error> {
+    let file = fs::File::options().write(true).open(data).map_err(Error::io("open", data))?;
+    let length = file.metadata().map_err(Error::io("look at", data))?.len();
+    if length >= capacity {
+        return Ok(());
+    }
+    file.set_len(capacity).and_then(|()| file.sync_all()).map_err(Error::io("set the size of", data))
+}
+
 /// How a volume is used at a path.
 pub(crate) fn use_of(capability: &Capability, readonly: bool) -> Use {
-    Use { access_mode: capability.access_mode, readonly }
+    Use { access_mode: capability.access_mode, readonly, group: capability.group }
 }

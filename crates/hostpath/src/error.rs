@@ -14,6 +14,9 @@ pub enum Error {
     /// There is no such volume.
     #[error("there is no volume {0:?}")]
     NoVolume(String),
+    /// There is no such snapshot.
+    #[error("there is no snapshot {0:?}")]
+    NoSnapshot(String),
     /// There is no such node.
     #[error("there is no node {0:?} here: this plugin serves the node {1:?}")]
     NoNode(String, String),
@@ -32,7 +35,7 @@ pub enum Error {
     #[error("{0}")]
     Precondition(String),
     /// Another call for the same volume is under way.
-    #[error("another operation on the volume {0} is under way")]
+    #[error("another operation on {0} is under way")]
     Busy(String),
     /// The token of a list is not one of ours.
     #[error("the starting token {0:?} is not one that this plugin gave out")]
@@ -43,10 +46,8 @@ pub enum Error {
     /// The size is not possible.
     #[error("{0}")]
     Range(String),
-    /// The volume belongs to the instance of the plugin on another host.
-    #[error(
-        "the volume {0} was made by the plugin's instance {1}, this one is {2}: ask the controller on that host"
-    )]
+    /// The volume or snapshot belongs to the instance of the plugin on another host.
+    #[error("{0} was made by the plugin's instance {1}, this one is {2}: ask the controller on that host")]
     Elsewhere(String, String, String),
     /// The system refused something.
     #[error("cannot {what} {}", path.display())]
@@ -95,7 +96,9 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::NoVolume(_) | Self::NoNode(..) | Self::NotThere { .. } => Code::NotFound,
+            Self::NoVolume(_) | Self::NoSnapshot(_) | Self::NoNode(..) | Self::NotThere { .. } => {
+                Code::NotFound
+            }
             Self::Exists(_) => Code::AlreadyExists,
             Self::Precondition(_) => Code::FailedPrecondition,
             Self::Busy(_) | Self::Token(_) => Code::Aborted,

@@ -1,4 +1,4 @@
-//! The bundled CSI plugin: volumes are directories of the host, or file system images of a fixed size.
+//! The bundled CSI plugin: volumes are directories of the host, file system images, or devices.
 //!
 //! It runs as a process of its own (`caravan plugin hostpath`), usually as a task, and knows nothing of
 //! the orchestrator but the interface: where it stages and publishes is told with each call. It works
@@ -6,10 +6,14 @@
 //! state directory are on mounts that propagate to the host.
 //!
 //! What is asked for is checked in `request` (no I/O); what is known is in `record`, kept by `store`;
-//! `controller` and `node` carry out, with the help of `mounts`. See `docs/design/hostpath.md`.
+//! `controller`, `snapshot`, `expand` and `node` carry out, with the help of `mounts`, `loops` and `copy`; `tidy` ends
+//! what a killed plugin left half done. See `docs/design/hostpath.md`.
 
 mod controller;
+mod copy;
 mod error;
+mod expand;
+mod loops;
 mod mountinfo;
 mod mounts;
 mod node;
@@ -18,7 +22,10 @@ mod record;
 mod request;
 mod serve;
 mod service;
+mod snapshot;
 mod store;
+mod tidy;
+mod tool;
 
 use std::{io, path::Path, path::PathBuf, process::ExitCode};
 
@@ -101,7 +108,9 @@ pub fn serve(options: Options) -> Result<(), Error> {
         .build()
         .map_err(Error::io("start the runtime for", &options.endpoint))?;
     let endpoint = options.endpoint.clone();
-    let service = service::Service::new(controller::Plugin { options, store });
+    let plugin = controller::Plugin { options, store };
+    plugin.tidy()?;
+    let service = service::Service::new(plugin);
     runtime.block_on(serve::serve(&endpoint, service))
 }
 

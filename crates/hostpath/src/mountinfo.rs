@@ -11,12 +11,22 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
+    /// What of its file system is there: for a bind of a file or directory its path within.
+    pub(crate) root: PathBuf,
     /// Where it is, as this process sees it.
     pub(crate) path: PathBuf,
     /// Its per-mount options.
     pub(crate) flags: MountFlags,
     /// What is mounted, as the file system says it: for an image its loop device.
     pub(crate) source: String,
+    /// Whether the file system itself cannot be written to, wherever it is mounted.
+    pub(crate) readonly_file_system: bool,
+}
+
+/// All mounts, the newest last.
+pub(crate) fn all() -> Result<Vec<Mount>, Error> {
+    let table = fs::read(TABLE).map_err(Error::io("read", TABLE))?;
+    Ok(parse(&table).collect())
 }
 
 /// The mount that is visible at `path`, when `path` is a mount point.
@@ -55,11 +65,19 @@ fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
 fn parse_line(line: &[u8]) -> Option<Mount> {
     // id parent major:minor root path options optional... - type source super-options
     let mut fields = line.split(|byte| *byte == b' ');
-    let path = unescape(fields.nth(4)?);
+    let root = unescape(fields.nth(3)?);
+    let path = unescape(fields.next()?);
     let flags = flags(std::str::from_utf8(fields.next()?).ok()?.split(',')).0;
     fields.find(|field| *field == b"-")?;
     let source = String::from_utf8_lossy(&unescape(fields.nth(1)?)).into_owned();
-    Some(Mount { path: PathBuf::from(OsString::from_vec(path)), flags, source })
+    let of_file_system = std::str::from_utf8(fields.next().unwrap_or_default()).ok()?;
+    Some(Mount {
+        root: PathBuf::from(OsString::from_vec(root)),
+        path: PathBuf::from(OsString::from_vec(path)),
+        flags,
+        source,
+        readonly_file_system: of_file_system.split(',').any(|option| option == "ro"),
+    })
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.
@@ -122,21 +140,25 @@ mod tests {
     fn lines_are_read_with_and_without_optional_fields() {
         let table =
             b"36 35 98:0 /mnt1 /mnt2 ro,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue\n\
-            37 36 7:1 / /a\\040b\\134c rw,relatime - ext4 /dev/loop1 rw\n\
+            37 36 7:1 / /a\\040b\\134c rw,relatime - ext4 /dev/loop1 ro,errors=remount-ro\n\
             garbage\n";
         let mounts: Vec<Mount> = parse(table).collect();
         assert_eq!(
             mounts,
             [
                 Mount {
+                    root: PathBuf::from("/mnt1"),
                     path: PathBuf::from("/mnt2"),
                     flags: MountFlags::RDONLY | MountFlags::NOATIME,
                     source: "/dev/root".to_owned(),
+                    readonly_file_system: false,
                 },
                 Mount {
+                    root: PathBuf::from("/"),
                     path: PathBuf::from("/a b\\c"),
                     flags: MountFlags::RELATIME,
                     source: "/dev/loop1".to_owned(),
+                    readonly_file_system: true,
                 },
             ]
         );

@@ -2,19 +2,20 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::Path,
-    process::{Command, Output},
+    process::Command,
 };
 
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
 use crate::{
     error::Error,
-    mountinfo,
+    loops, mountinfo,
     record::{Backing, Record},
     request::FsKind,
     store::Store,
+    tool::{run, run_until},
 };
 
 /// More mounts than this on one path are not ours to take off.
@@ -50,10 +51,10 @@ pub(crate) fn occupant(store: &Store, record: &Record, path: &Path) -> Result<Oc
     }
 }
 
-/// A directory is known by device and inode. An image is known by those of the file behind the loop
+/// A directory is known by device and inode. An image or device is known by those of the file behind the loop
 /// device: its path may read differently here than where it was mounted.
 fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<bool, Error> {
-    let data = store.data_path(&record.id, record.backing);
+    let data = store.data_path(record.id.as_str(), record.backing);
     let ours = match fs::metadata(&data) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -65,23 +66,69 @@ fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<boo
             Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
         }
         Backing::Image { .. } if mount.source.starts_with("/dev/loop") => {
-            let mut losetup = Command::new("losetup");
-            losetup.args(["--list", "--noheadings", "--raw", "--output", "BACK-INO,BACK-MAJ:MIN"]);
-            let output = run(losetup.arg(&mount.source), "losetup", "util-linux", &[])?;
-            let backed_by = (ours.ino(), rustix::fs::major(ours.dev()), rustix::fs::minor(ours.dev()));
-            Ok(backing_file(&String::from_utf8_lossy(&output.stdout)) == Some(backed_by))
+            Ok(loops::of(&data)?.iter().any(|found| found.path == Path::new(&mount.source)))
         }
         Backing::Image { .. } => Ok(false),
+        Backing::Block => {
+            let there = fs::metadata(&mount.path).map_err(Error::io("look at", &mount.path))?;
+            if !there.file_type().is_block_device() {
+                return Ok(false);
+            }
+            let number = (rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev()));
+            Ok(loops::of(&data)?.iter().any(|found| found.number == number))
+        }
     }
 }
 
-/// Inode, major and minor number out of `losetup`'s raw columns. They are padded, and in raw output the
-/// padding is written as `\\x20`.
-fn backing_file(columns: &str) -> Option<(u64, u32, u32)> {
-    let columns = columns.replace("\\x20", " ");
-    let (inode, device) = columns.trim().split_once(' ')?;
-    let (major, minor) = device.trim().split_once(':')?;
-    Some((inode.parse().ok()?, major.parse().ok()?, minor.parse().ok()?))
+/// Where the file system of an image is mounted such that it can be written to, whoever sees it there.
+pub(crate) fn writable_mount(store: &Store, record: &Record) -> Result<Option<mountinfo::Mount>, Error> {
+    for mount in mountinfo::all()?.into_iter().filter(|mount| mount.source.starts_with("/dev/loop")) {
+        let writable = !mount.flags.contains(MountFlags::RDONLY) && !mount.readonly_file_system;
+        if writable && is_of(store, record, &mount)? {
+            return Ok(Some(mount));
+        }
+    }
+    Ok(None)
+}
+
+/// Holds the file system at a mount still (fsfreeze(8)): what is written waits, what was written is on disk.
+pub(crate) fn freeze(path: &Path) -> Result<(), Error> {
+    run(Command::new("fsfreeze").arg("--freeze").arg(path), "fsfreeze", "util-linux", &[]).map(|_| ())
+}
+
+/// Lets a file system go that is held still.
+pub(crate) fn thaw(path: &Path) -> Result<(), Error> {
+    run(Command::new("fsfreeze").arg("--unfreeze").arg(path), "fsfreeze", "util-linux", &[]).map(|_| ())
+}
+
+/// Grows the file system that is mounted at a path to the size of its device.
+pub(crate) fn grow(fs: FsKind, mount: &mountinfo::Mount) -> Result<(), Error> {
+    match fs {
+        // resize2fs(8) takes the device, and finds by itself that it is mounted.
+        FsKind::Ext4 => run(Command::new("resize2fs").arg(&mount.source), "resize2fs", "e2fsprogs", &[]),
+        FsKind::Xfs => run(Command::new("xfs_growfs").arg(&mount.path), "xfs_growfs", "xfsprogs", &[]),
+    }
+    .map(|_| ())
+}
+
+/// Grows an ext4 file system that is mounted nowhere to the size of its image. resize2fs(8) wants it checked
+/// first; e2fsck(8) ends with 1 when it put something right.
+pub(crate) fn grow_unmounted(image: &Path) -> Result<(), Error> {
+    run_until(Command::new("e2fsck").args(["-f", "-p"]).arg(image), "e2fsck", "e2fsprogs", &[], 1)?;
+    run(Command::new("resize2fs").arg(image), "resize2fs", "e2fsprogs", &[]).map(|_| ())
+}
+
+/// Gives the top directory at a path to a group, with all that is made in it from now on.
+pub(crate) fn give_to_group(path: &Path, group: u32) -> Result<(), Error> {
+    let metadata = fs::metadata(path).map_err(Error::io("look at", path))?;
+    let mode = metadata.mode() & 0o7777 | 0o2070;
+    if metadata.gid() == group && metadata.mode() & 0o7777 == mode {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(path, None, Some(group)).map_err(Error::io("set the group of", path))?;
+    // After the group: chown(2) may take the bit off.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(Error::io("set the permissions of", path))
 }
 
 /// Binds `source` to `target` and adds per-mount flags.
@@ -111,16 +158,23 @@ pub(crate) fn add_flags(target: &Path, flags: MountFlags) -> Result<(), Error> {
 /// Mounts an image. The loop device frees itself with the last unmount.
 pub(crate) fn mount_image(image: &Path, fs: FsKind, target: &Path, flags: &[String]) -> Result<(), Error> {
     let mut options = vec!["loop"];
+    if fs == FsKind::Xfs {
+        // A copy has the id of its original, and both may be mounted.
+        options.push("nouuid");
+    }
     options.extend(flags.iter().map(String::as_str).filter(|flag| !flag.is_empty()));
     let mut mount = Command::new("mount");
     mount.args(["-t", fs.name(), "-o", &options.join(",")]).arg(image).arg(target);
     run(&mut mount, "mount", "util-linux", flags).map(|_| ())
 }
 
-/// Makes a sparse image with a file system; it is on disk when this returns.
-pub(crate) fn make_image(image: &Path, fs: FsKind, bytes: u64) -> Result<(), Error> {
+/// Makes a sparse image, with a file system if one is named; it is on disk when this returns.
+pub(crate) fn make_image(image: &Path, fs: Option<FsKind>, bytes: u64) -> Result<(), Error> {
     let file = fs::File::create_new(image).map_err(Error::io("create", image))?;
     file.set_len(bytes).map_err(Error::io("set the size of", image))?;
+    let Some(fs) = fs else {
+        return file.sync_all().map_err(Error::io("write", image));
+    };
     let (mut mkfs, program, package) = match fs {
         // No blocks kept back for root: the size asked for is for the task.
         FsKind::Ext4 => {
@@ -165,8 +219,12 @@ pub(crate) fn unmount_any(path: &Path) -> Result<bool, Error> {
     Ok(found)
 }
 
-/// Makes the directory that a volume is going to be mounted on; answers whether it was made.
-pub(crate) fn make_target(path: &Path) -> Result<bool, Error> {
+/// Makes what a volume is going to be mounted on, a file for a device and a directory for all others; answers
+/// whether it was made.
+pub(crate) fn make_target(path: &Path, backing: Backing) -> Result<bool, Error> {
+    if backing == Backing::Block {
+        return make_file(path);
+    }
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
@@ -174,7 +232,19 @@ pub(crate) fn make_target(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Removes what is left of a target after its unmount. A directory with something in it stays, and is
+fn make_file(path: &Path) -> Result<bool, Error> {
+    // A caller may have made a directory; an empty one is as good as none.
+    if path.is_dir() {
+        fs::remove_dir(path).map_err(Error::io("replace the directory", path))?;
+    }
+    match fs::File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_file() => Ok(false),
+        Err(error) => Err(Error::io("create the file", path)(error)),
+    }
+}
+
+/// Removes what is left of a target after its unmount. A directory or file with something in it stays, and is
 /// an error: what is in it is nobody's to delete.
 pub(crate) fn remove_target(path: &Path) -> Result<(), Error> {
     let metadata = match fs::symlink_metadata(path) {
@@ -182,59 +252,12 @@ pub(crate) fn remove_target(path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::io("look at", path)(error)),
     };
+    if metadata.is_file() && metadata.len() != 0 {
+        return Err(Error::Inconsistent(format!(
+            "{} is not mounted and not empty: it is kept",
+            path.display()
+        )));
+    }
     let removed = if metadata.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
     removed.map_err(Error::io("remove", path))
-}
-
-fn run(
-    command: &mut Command,
-    program: &'static str,
-    package: &str,
-    hidden: &[String],
-) -> Result<Output, Error> {
-    let output = command.env("LC_ALL", "C").output().map_err(|error| {
-        let problem = if error.kind() == io::ErrorKind::NotFound {
-            format!("it is not installed here (package {package})")
-        } else {
-            error.to_string()
-        };
-        Error::Tool { program, problem }
-    })?;
-    if output.status.success() {
-        return Ok(output);
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let words = words.trim().lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    // Mount flags may hold a password.
-    let words =
-        hidden.iter().filter(|flag| flag.contains('=')).fold(words, |words, flag| words.replace(flag, "***"));
-    Err(Error::Tool { program, problem: if words.is_empty() { output.status.to_string() } else { words } })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn padded_and_plain_columns_are_read() {
-        assert_eq!(backing_file("10002753 \\x20\\x20254:0\\x20\n"), Some((10_002_753, 254, 0)));
-        assert_eq!(backing_file("17 8:1\n"), Some((17, 8, 1)));
-        assert_eq!(backing_file(""), None);
-    }
-
-    #[test]
-    fn a_missing_program_is_named_with_its_package() {
-        let mut command = Command::new("/nowhere/mkfs.none");
-        let error = run(&mut command, "mkfs.none", "nonefs", &[]).expect_err("it is missing");
-        assert_eq!(error.to_string(), "mkfs.none failed: it is not installed here (package nonefs)");
-    }
-
-    #[test]
-    fn words_of_a_program_lose_the_flags() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo 'bad option password=hunter2' >&2; exit 32"]);
-        let error =
-            run(&mut command, "mount", "util-linux", &["password=hunter2".to_owned()]).expect_err("it fails");
-        assert_eq!(error.to_string(), "mount failed: bad option ***");
-    }
 }

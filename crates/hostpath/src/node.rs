@@ -10,12 +10,13 @@ use caravan_proto::csi;
 use rustix::mount::MountFlags;
 
 use crate::{
-    controller::{ATTACHMENT, Plugin, required, use_of},
+    controller::{ATTACHMENT, Plugin, fit, required, use_of},
     error::Error,
-    mountinfo,
+    loops, mountinfo,
     mounts::{self, Occupant},
-    record::{Backing, Record},
+    record::{Backing, Record, VolumeId},
     request::Capability,
+    snapshot::written,
     store,
 };
 
@@ -28,22 +29,23 @@ impl Plugin {
         let staging = path(&request.staging_target_path, "staging target path")?;
         let capability = Capability::check(request.volume_capability)?;
         let id = self.store.ready(&request.volume_id)?.id;
-        let _lock = self.store.lock(&id)?;
+        let _lock = self.store.lock(id.as_str())?;
         let mut record = self.store.ready(id.as_str())?;
         capability.suits(record.backing)?;
         let flags = per_mount_flags(&record, &capability)?;
         self.needs_attachment(&record, &request.publish_context)?;
 
         let wanted = use_of(&capability, false);
-        if mounts::occupant(&self.store, &record, &staging)? == Occupant::Volume {
+        let place = self.staged_at(&record, &staging);
+        if mounts::occupant(&self.store, &record, &place)? == Occupant::Volume {
             return match record.staged.get(&request.staging_target_path) {
                 Some(is) if *is != wanted => Err(Error::Exists(format!(
-                    "the volume {id} is staged at {} with another access mode",
+                    "the volume {id} is staged at {} in another way",
                     staging.display()
                 ))),
                 _ => {
-                    mounts::add_flags(&staging, flags)?;
-                    self.open_image(&mut record, &staging)?;
+                    mounts::add_flags(&place, flags)?;
+                    self.prepare(&mut record, &place, &capability)?;
                     Ok(csi::NodeStageVolumeResponse {})
                 }
             };
@@ -51,10 +53,51 @@ impl Plugin {
         self.drop_stale(&mut record)?;
         record.staged.insert(request.staging_target_path, wanted);
         self.store.save(&record)?;
-        mounts::make_target(&staging)?;
-        self.mount(&record, &staging, &capability, flags)?;
-        self.open_image(&mut record, &staging)?;
+        mounts::make_target(&staging, Backing::Directory)?;
+        if record.backing == Backing::Block {
+            mounts::make_target(&place, record.backing)?;
+        }
+        self.fill_unmounted(&mut record)?;
+        let mounted = self.mount(&record, &place, &capability, flags);
+        self.free_devices_after(&record, mounted)?;
+        self.prepare(&mut record, &place, &capability)?;
         Ok(csi::NodeStageVolumeResponse {})
+    }
+
+    /// What the first mount for writing does: opens and fills a file system, and gives it to a group.
+    fn prepare(&self, record: &mut Record, place: &Path, capability: &Capability) -> Result<(), Error> {
+        let writable = mountinfo::at(place)?.is_some_and(|mount| !mount.flags.contains(MountFlags::RDONLY));
+        if record.backing == Backing::Block || !writable {
+            return Ok(());
+        }
+        if !record.opened {
+            // A fresh file system belongs to root alone: its top is opened to every task.
+            store::open_for_everyone(place)?;
+            record.opened = true;
+            self.store.save(record)?;
+        }
+        self.fill(record)?;
+        match capability.group {
+            Some(group) => mounts::give_to_group(place, group),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends devices that a mount, which failed, leaves without use.
+    fn free_devices_after(&self, record: &Record, mounted: Result<(), Error>) -> Result<(), Error> {
+        if mounted.is_err() && record.backing == Backing::Block {
+            // The error of the mount is the one to tell; the next call or start tries again.
+            let _ = loops::free(&self.store.data_path(record.id.as_str(), record.backing));
+        }
+        mounted
+    }
+
+    /// Ends devices that are not mounted any more.
+    fn free_devices(&self, record: &Record) -> Result<(), Error> {
+        match record.backing {
+            Backing::Block => loops::free(&self.store.data_path(record.id.as_str(), record.backing)),
+            Backing::Directory | Backing::Image { .. } => Ok(()),
+        }
     }
 
     pub(crate) fn unstage(
@@ -66,12 +109,23 @@ impl Plugin {
         let id = match self.store.ready(&request.volume_id) {
             Ok(record) => record.id,
             Err(error) => {
+                let file = staging.join(&request.volume_id);
+                if VolumeId::parse(&request.volume_id).is_some() && Self::is_mount_point(&file)? {
+                    mounts::unmount_any(&file)?;
+                    mounts::remove_target(&file)?;
+                    return Ok(csi::NodeUnstageVolumeResponse {});
+                }
                 return self.end_unknown(&staging, error).map(|()| csi::NodeUnstageVolumeResponse {});
             }
         };
-        let _lock = self.store.lock(&id)?;
+        let _lock = self.store.lock(id.as_str())?;
         let mut record = self.store.ready(id.as_str())?;
-        mounts::unmount_volume(&self.store, &record, &staging)?;
+        let place = self.staged_at(&record, &staging);
+        mounts::unmount_volume(&self.store, &record, &place)?;
+        if record.backing == Backing::Block {
+            mounts::remove_target(&place)?;
+        }
+        self.free_devices(&record)?;
         if record.staged.remove(&request.staging_target_path).is_some() {
             self.store.save(&record)?;
         }
@@ -86,11 +140,13 @@ impl Plugin {
         let target = path(&request.target_path, "target path")?;
         let capability = Capability::check(request.volume_capability)?;
         let id = self.store.ready(&request.volume_id)?.id;
-        let _lock = self.store.lock(&id)?;
+        let _lock = self.store.lock(id.as_str())?;
         let mut record = self.store.ready(id.as_str())?;
         capability.suits(record.backing)?;
         let mut flags = per_mount_flags(&record, &capability)?;
-        if request.readonly {
+        let attached_readonly = record.attachment.as_ref().is_some_and(|attachment| attachment.readonly);
+        let readonly = request.readonly || capability.only_reads() || attached_readonly;
+        if readonly {
             flags |= MountFlags::RDONLY;
         }
         let staging = if self.options.stage {
@@ -98,13 +154,14 @@ impl Plugin {
                 return Err(Error::Precondition("the request has no staging target path".to_owned()));
             }
             let staging = path(&request.staging_target_path, "staging target path")?;
-            if !mounts::is_mounted(&self.store, &record, &staging)? {
+            let place = self.staged_at(&record, &staging);
+            if !mounts::is_mounted(&self.store, &record, &place)? {
                 return Err(Error::Precondition(format!(
                     "the volume {id} is not staged at {}",
                     staging.display()
                 )));
             }
-            Some(staging)
+            Some(place)
         } else {
             self.needs_attachment(&record, &request.publish_context)?;
             None
@@ -120,18 +177,29 @@ impl Plugin {
                 _ => {
                     // A crash may have come between the mount and its flags.
                     mounts::add_flags(&target, flags)?;
+                    self.prepare(&mut record, &target, &capability)?;
                     Ok(csi::NodePublishVolumeResponse {})
                 }
             };
         }
         self.drop_stale(&mut record)?;
+        if let Some(other) = record.published.keys().next()
+            && (capability.is_for_one() || record.published.values().any(|other| other.is_for_one()))
+        {
+            return Err(Error::Precondition(format!(
+                "the volume {id} is published at {other}, and SINGLE_NODE_SINGLE_WRITER allows no second path"
+            )));
+        }
         record.published.insert(request.target_path, wanted);
         self.store.save(&record)?;
-        let made = mounts::make_target(&target)?;
+        let made = mounts::make_target(&target, record.backing)?;
         let mounted = match &staging {
-            Some(staging) => mounts::bind(staging, &target, flags),
-            None => self.mount(&record, &target, &capability, flags),
+            Some(staging) if record.backing != Backing::Block => mounts::bind(staging, &target, flags),
+            _ => self
+                .fill_unmounted(&mut record)
+                .and_then(|()| self.mount(&record, &target, &capability, flags)),
         };
+        let mounted = self.free_devices_after(&record, mounted);
         if let Err(error) = mounted {
             if made {
                 // The error of the mount is the one to tell.
@@ -139,9 +207,7 @@ impl Plugin {
             }
             return Err(error);
         }
-        if staging.is_none() && !request.readonly {
-            self.open_image(&mut record, &target)?;
-        }
+        self.prepare(&mut record, &target, &capability)?;
         Ok(csi::NodePublishVolumeResponse {})
     }
 
@@ -159,10 +225,11 @@ impl Plugin {
                 return Ok(csi::NodeUnpublishVolumeResponse {});
             }
         };
-        let _lock = self.store.lock(&id)?;
+        let _lock = self.store.lock(id.as_str())?;
         let mut record = self.store.ready(id.as_str())?;
         mounts::unmount_volume(&self.store, &record, &target)?;
         mounts::remove_target(&target)?;
+        self.free_devices(&record)?;
         if record.published.remove(&request.target_path).is_some() {
             self.store.save(&record)?;
         }
@@ -177,8 +244,16 @@ impl Plugin {
         required(&request.volume_path, "volume path")?;
         let record = self.store.ready(&request.volume_id)?;
         let at = PathBuf::from(&request.volume_path);
-        if !mounts::is_mounted(&self.store, &record, &at)? {
+        let Some(at) = self.shown_at(&record, &at)? else {
             return Err(Error::NotThere { volume: request.volume_id.clone(), path: at });
+        };
+        let volume_condition = Some(self.condition(&record));
+        if record.backing == Backing::Block {
+            // What was never written takes no room on the host: that is all there is to know.
+            let used =
+                written(&self.store.data_path(record.id.as_str(), record.backing))?.min(record.capacity);
+            let usage = device_usage(record.capacity, used);
+            return Ok(csi::NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition });
         }
         let stat = rustix::fs::statvfs(&at).map_err(Error::io("look at the file system of", &at))?;
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -196,7 +271,7 @@ impl Plugin {
                 usage(stat.f_bavail, stat.f_bfree, stat.f_blocks, stat.f_frsize, Bytes),
                 usage(stat.f_favail, stat.f_ffree, stat.f_files, 1, Inodes),
             ],
-            volume_condition: Some(self.condition(&record)),
+            volume_condition,
         })
     }
 
@@ -229,13 +304,20 @@ impl Plugin {
         capability: &Capability,
         flags: MountFlags,
     ) -> Result<(), Error> {
-        let data = self.store.data_path(&record.id, record.backing);
+        let data = self.store.data_path(record.id.as_str(), record.backing);
         match record.backing {
             Backing::Directory => mounts::bind(&data, target, flags),
+            Backing::Block => {
+                fit(&data, record.capacity)?;
+                // A mount for reading does not keep anyone from writing to a device: the device has to.
+                let device = loops::attach(&data, flags.contains(MountFlags::RDONLY))?;
+                mounts::bind(&device, target, flags)
+            }
             Backing::Image { fs } => match self.other_mount(record, target)? {
                 // One file system has one loop device: a second place shows the first.
                 Some(other) => mounts::bind(&other, target, flags),
                 None => {
+                    fit(&data, record.capacity)?;
                     mounts::mount_image(&data, fs, target, &capability.flags)?;
                     mounts::add_flags(target, flags)
                 }
@@ -258,33 +340,17 @@ impl Plugin {
         Ok(None)
     }
 
-    /// A fresh file system belongs to root alone: the first mount opens its top to every task.
-    fn open_image(&self, record: &mut Record, mounted: &Path) -> Result<(), Error> {
-        let readonly = mountinfo::at(mounted)?.is_some_and(|mount| mount.flags.contains(MountFlags::RDONLY));
-        if record.opened || readonly {
-            return Ok(());
-        }
-        store::open_for_everyone(mounted)?;
-        record.opened = true;
-        self.store.save(record)
-    }
-
     /// Forgets uses whose mounts are gone, as after a restart of the host.
     fn drop_stale(&self, record: &mut Record) -> Result<(), Error> {
-        let stale = |uses: &BTreeMap<String, crate::record::Use>| -> Result<Vec<String>, Error> {
-            let mut stale = Vec::new();
-            for path in uses.keys() {
-                if mountinfo::at(Path::new(path))?.is_none() {
-                    stale.push(path.clone());
-                }
+        for path in record.staged.keys().cloned().collect::<Vec<_>>() {
+            if !Self::is_mount_point(&self.staged_at(record, Path::new(&path)))? {
+                record.staged.remove(&path);
             }
-            Ok(stale)
-        };
-        for path in stale(&record.staged)? {
-            record.staged.remove(&path);
         }
-        for path in stale(&record.published)? {
-            record.published.remove(&path);
+        for path in record.published.keys().cloned().collect::<Vec<_>>() {
+            if !Self::is_mount_point(Path::new(&path))? {
+                record.published.remove(&path);
+            }
         }
         Ok(())
     }
@@ -313,7 +379,18 @@ fn per_mount_flags(record: &Record, capability: &Capability) -> Result<MountFlag
     Ok(flags)
 }
 
-fn path(value: &str, field: &str) -> Result<PathBuf, Error> {
+/// A device as far as a sparse file can tell.
+fn device_usage(total: u64, used: u64) -> csi::VolumeUsage {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    csi::VolumeUsage {
+        available: signed(total.saturating_sub(used)),
+        total: signed(total),
+        used: signed(used),
+        unit: csi::volume_usage::Unit::Bytes.into(),
+    }
+}
+
+pub(crate) fn path(value: &str, field: &str) -> Result<PathBuf, Error> {
     required(value, field)?;
     let path = PathBuf::from(value);
     if path.is_absolute() {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::request::FsKind;
 
 /// The version of the record format that is written.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The identity of a state directory: eight hexadecimal digits, chosen when it is first used. It is part
 /// of every volume id, so that another host's instance can tell that a volume is not its own.
@@ -26,40 +26,55 @@ impl Instance {
     }
 }
 
-/// The id of a volume: `hp-<instance>-<24 hexadecimal digits of the name's SHA-256>`. It follows from
-/// the name, so that two creations of the same name can never make two volumes. Being of this form, it
-/// is safe as a file name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct VolumeId(String);
+macro_rules! ids {
+    ($(#[$doc:meta])* $name:ident $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub(crate) struct $name(String);
 
-impl VolumeId {
-    pub(crate) fn of(instance: &Instance, name: &str) -> Self {
-        let digest = Sha256::digest(name.as_bytes());
-        let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-        Self(format!("hp-{}-{hex}", instance.0))
-    }
+        impl $name {
+            pub(crate) fn of(instance: &Instance, name: &str) -> Self {
+                Self(format!("{}-{}-{}", $prefix, instance.0, hash(name)))
+            }
 
-    /// The id, when the text has the form of one.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (instance, hash) = text.strip_prefix("hp-")?.split_once('-')?;
-        (is_hex(instance, 8) && is_hex(hash, 24)).then(|| Self(text.to_owned()))
-    }
+            /// The id, when the text has the form of one.
+            pub(crate) fn parse(text: &str) -> Option<Self> {
+                let (instance, hash) = text.strip_prefix($prefix)?.strip_prefix('-')?.split_once('-')?;
+                (is_hex(instance, 8) && is_hex(hash, 24)).then(|| Self(text.to_owned()))
+            }
 
-    /// The instance that made the volume.
-    pub(crate) fn instance(&self) -> &str {
-        self.0.get(3..11).unwrap_or_default()
-    }
+            /// The instance that made it.
+            pub(crate) fn instance(&self) -> &str {
+                self.0.get(3..11).unwrap_or_default()
+            }
 
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
+            pub(crate) fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
 }
 
-impl fmt::Display for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+ids!(
+    /// The id of a volume: `hp-<instance>-<24 hexadecimal digits of the name's SHA-256>`. It follows from
+    /// the name, so that two creations of the same name can never make two volumes. Being of this form, it
+    /// is safe as a file name.
+    VolumeId "hp"
+);
+ids!(
+    /// The id of a snapshot, made like that of a volume, with `hs` before it.
+    SnapshotId "hs"
+);
+
+fn hash(name: &str) -> String {
+    Sha256::digest(name.as_bytes()).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_hex(text: &str, length: usize) -> bool {
@@ -77,6 +92,8 @@ pub(crate) enum Backing {
         /// Which file system.
         fs: FsKind,
     },
+    /// A sparse file that is used as a device; its size is a limit.
+    Block,
 }
 
 impl fmt::Display for Backing {
@@ -84,6 +101,7 @@ impl fmt::Display for Backing {
         match self {
             Self::Directory => f.write_str("a directory"),
             Self::Image { fs } => write!(f, "an image with {}", fs.name()),
+            Self::Block => f.write_str("a block device"),
         }
     }
 }
@@ -106,6 +124,8 @@ pub(crate) enum Phase {
 pub(crate) struct Attachment {
     pub(crate) node_id: String,
     pub(crate) access_mode: i32,
+    #[serde(default)]
+    pub(crate) readonly: bool,
     /// New with every attachment: a stage with an old publish context is refused.
     pub(crate) token: String,
 }
@@ -117,6 +137,42 @@ pub(crate) struct Use {
     pub(crate) access_mode: i32,
     #[serde(default)]
     pub(crate) readonly: bool,
+    /// The group that was asked for.
+    #[serde(default)]
+    pub(crate) group: Option<u32>,
+}
+
+impl Use {
+    /// Whether this use allows no other ("SINGLE_NODE_SINGLE_WRITER").
+    pub(crate) fn is_for_one(&self) -> bool {
+        use caravan_proto::csi::volume_capability::access_mode::Mode;
+        self.access_mode == i32::from(Mode::SingleNodeSingleWriter)
+    }
+}
+
+/// What a volume was filled with when it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    pub(crate) from: Origin,
+    /// Its bytes at that time.
+    pub(crate) size: u64,
+}
+
+/// Where content comes from, by id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Origin {
+    Snapshot(String),
+    Volume(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(id) => write!(f, "the snapshot {id}"),
+            Self::Volume(id) => write!(f, "the volume {id}"),
+        }
+    }
 }
 
 /// The record of one volume.
@@ -133,6 +189,16 @@ pub(crate) struct Record {
     /// Whether the top directory of an image was opened for everyone; directories are at once.
     #[serde(default)]
     pub(crate) opened: bool,
+    /// What it was made from.
+    #[serde(default)]
+    pub(crate) source: Option<Source>,
+    /// The file system of an image is smaller than the image: it grows with the next mount, or by
+    /// NodeExpandVolume.
+    #[serde(default)]
+    pub(crate) unfilled: bool,
+    /// Its file system is being held still for a copy. Found after a crash, it has to be let go.
+    #[serde(default)]
+    pub(crate) frozen: bool,
     #[serde(default)]
     pub(crate) attachment: Option<Attachment>,
     /// By staging path.
@@ -141,6 +207,28 @@ pub(crate) struct Record {
     /// By target path.
     #[serde(default)]
     pub(crate) published: BTreeMap<String, Use>,
+}
+
+/// When something happened, since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Instant {
+    pub(crate) seconds: i64,
+    pub(crate) nanoseconds: i32,
+}
+
+/// The record of one snapshot: a copy of a volume's data, which needs the volume no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) version: u32,
+    pub(crate) id: SnapshotId,
+    pub(crate) name: String,
+    pub(crate) phase: Phase,
+    /// The id of the volume it is of.
+    pub(crate) volume: String,
+    pub(crate) backing: Backing,
+    /// Bytes of the volume; 0 for a directory without a size.
+    pub(crate) size: u64,
+    pub(crate) created: Instant,
 }
 
 #[cfg(test)]
@@ -155,6 +243,10 @@ mod tests {
         assert_ne!(id, VolumeId::of(&instance, "data2"));
         assert_eq!(VolumeId::parse(id.as_str()), Some(id.clone()));
         assert_eq!(id.instance(), "0123abcd");
+        let snapshot = SnapshotId::of(&instance, "data");
+        assert_eq!(SnapshotId::parse(snapshot.as_str()), Some(snapshot.clone()));
+        assert_eq!(VolumeId::parse(snapshot.as_str()), None);
+        assert_eq!(snapshot.instance(), "0123abcd");
     }
 
     #[test]
@@ -176,7 +268,8 @@ mod tests {
         )
         .expect("records of version 1 can be read");
         assert_eq!(record.backing, Backing::Image { fs: FsKind::Xfs });
-        assert_eq!(record.published["/t"], Use { access_mode: 1, readonly: true });
+        assert_eq!(record.published["/t"], Use { access_mode: 1, readonly: true, group: None });
+        assert!(!record.unfilled && !record.frozen && record.source.is_none());
         let again = serde_json::to_string(&record).expect("it is plain data");
         assert_eq!(serde_json::from_str::<Record>(&again).expect("it was just written"), record);
     }

@@ -5,10 +5,17 @@ use std::collections::BTreeMap;
 use caravan_proto::csi;
 use serde::{Deserialize, Serialize};
 
-use crate::{error::Error, options::Options, record::Backing};
+use crate::{
+    error::Error,
+    options::Options,
+    record::{Backing, Origin, Record, Source},
+};
 
 /// Sizes are rounded up to this.
 const GRAIN: u64 = 4096;
+
+/// The smallest block device, in bytes.
+const SMALLEST_DEVICE: u64 = 1 << 20;
 
 /// The size of an enforced volume for which no size was asked.
 const DEFAULT_SIZE: u64 = 1 << 30;
@@ -50,15 +57,19 @@ impl FsKind {
     }
 }
 
-/// A volume capability that can be served: a mounted directory in one of the plain access modes.
+/// A volume capability that can be served: a mounted directory or a device, in one of the access modes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Capability {
     /// The number of the access mode on the wire.
     pub(crate) access_mode: i32,
+    /// A device rather than a directory; then the rest is empty.
+    pub(crate) block: bool,
     /// Empty: no wish.
     pub(crate) fs_type: String,
     /// Never shown.
     pub(crate) flags: Vec<String>,
+    /// The group that the top directory is to belong to.
+    pub(crate) group: Option<u32>,
 }
 
 impl Capability {
@@ -66,13 +77,9 @@ impl Capability {
     pub(crate) fn check(wire: Option<csi::VolumeCapability>) -> Result<Self, Error> {
         use csi::volume_capability::{AccessType, access_mode::Mode};
         let wire = wire.ok_or_else(|| Error::Invalid("the request has no volume capability".to_owned()))?;
-        let mount = match wire.access_type {
-            Some(AccessType::Mount(mount)) => mount,
-            Some(AccessType::Block(_)) => {
-                return Err(Error::Invalid(
-                    "volumes of this plugin are directories, not block devices".to_owned(),
-                ));
-            }
+        let (block, mount) = match wire.access_type {
+            Some(AccessType::Mount(mount)) => (false, mount),
+            Some(AccessType::Block(_)) => (true, Default::default()),
             None => return Err(Error::Invalid("the volume capability has no access type".to_owned())),
         };
         if !mount.fs_type.is_empty() && FsKind::from_name(&mount.fs_type).is_none() {
@@ -81,15 +88,20 @@ impl Capability {
                 mount.fs_type
             )));
         }
-        if !mount.volume_mount_group.is_empty() {
-            return Err(Error::Invalid("volume mount groups are not supported".to_owned()));
-        }
+        let group = match mount.volume_mount_group.as_str() {
+            "" => None,
+            group => Some(group.parse().map_err(|_| {
+                Error::Invalid(format!("the volume mount group {group:?} is not the number of a group"))
+            })?),
+        };
         let access_mode = wire.access_mode.unwrap_or_default().mode;
         match Mode::try_from(access_mode) {
             // All users are on the one node anyway, so the multi-node modes cost nothing.
             Ok(
                 Mode::SingleNodeWriter
                 | Mode::SingleNodeReaderOnly
+                | Mode::SingleNodeSingleWriter
+                | Mode::SingleNodeMultiWriter
                 | Mode::MultiNodeReaderOnly
                 | Mode::MultiNodeSingleWriter
                 | Mode::MultiNodeMultiWriter,
@@ -97,15 +109,21 @@ impl Capability {
             Ok(Mode::Unknown) => {
                 return Err(Error::Invalid("the volume capability has no access mode".to_owned()));
             }
-            Ok(mode) => {
-                return Err(Error::Invalid(format!(
-                    "the access mode {} is not supported",
-                    mode.as_str_name()
-                )));
-            }
             Err(_) => return Err(Error::Invalid(format!("the access mode {access_mode} is unknown"))),
         }
-        Ok(Self { access_mode, fs_type: mount.fs_type, flags: mount.mount_flags })
+        Ok(Self { access_mode, block, fs_type: mount.fs_type, flags: mount.mount_flags, group })
+    }
+
+    /// Whether nobody writes in this mode.
+    pub(crate) fn only_reads(&self) -> bool {
+        use csi::volume_capability::access_mode::Mode;
+        matches!(Mode::try_from(self.access_mode), Ok(Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly))
+    }
+
+    /// Whether there may be only one target path in this mode ("SINGLE_NODE_SINGLE_WRITER").
+    pub(crate) fn is_for_one(&self) -> bool {
+        use csi::volume_capability::access_mode::Mode;
+        self.access_mode == i32::from(Mode::SingleNodeSingleWriter)
     }
 
     /// Checks a list, of which there has to be at least one.
@@ -119,6 +137,13 @@ impl Capability {
     /// Whether a volume backed like this can be mounted as asked.
     pub(crate) fn suits(&self, backing: Backing) -> Result<(), Error> {
         match (backing, FsKind::from_name(&self.fs_type)) {
+            (Backing::Block, _) if !self.block => {
+                Err(Error::Invalid("the volume is a block device and cannot be mounted".to_owned()))
+            }
+            (Backing::Block, _) => Ok(()),
+            (_, _) if self.block => Err(Error::Invalid(
+                "the volume is a directory and cannot be used as a block device".to_owned(),
+            )),
             // A directory lives on whatever file system the host has there.
             (Backing::Directory, _) | (Backing::Image { .. }, None) => Ok(()),
             (Backing::Image { fs }, Some(wanted)) if fs == wanted => Ok(()),
@@ -131,6 +156,29 @@ impl Capability {
     }
 }
 
+/// The content that a new volume is to begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) source: Source,
+    /// What it is in; the new volume is in the same.
+    pub(crate) backing: Backing,
+}
+
+/// What a creation names as its content; `None`: nothing.
+pub(crate) fn origin(request: &csi::CreateVolumeRequest) -> Result<Option<Origin>, Error> {
+    use csi::volume_content_source::Type;
+    let Some(source) = &request.volume_content_source else { return Ok(None) };
+    match &source.r#type {
+        Some(Type::Snapshot(from)) if !from.snapshot_id.is_empty() => {
+            Ok(Some(Origin::Snapshot(from.snapshot_id.clone())))
+        }
+        Some(Type::Volume(from)) if !from.volume_id.is_empty() => {
+            Ok(Some(Origin::Volume(from.volume_id.clone())))
+        }
+        _ => Err(Error::Invalid("the volume content source names nothing".to_owned())),
+    }
+}
+
 /// A volume to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -138,31 +186,36 @@ pub(crate) struct Wanted {
     pub(crate) backing: Backing,
     /// Bytes; 0 for a directory without a size.
     pub(crate) capacity: u64,
+    pub(crate) source: Option<Source>,
     required: u64,
     limit: u64,
 }
 
 impl Wanted {
-    /// Checks a CreateVolume request.
-    pub(crate) fn check(request: csi::CreateVolumeRequest, options: &Options) -> Result<Self, Error> {
+    /// Checks a CreateVolume request. `content` is what [`origin`] names.
+    pub(crate) fn check(
+        request: csi::CreateVolumeRequest,
+        options: &Options,
+        content: Option<Content>,
+    ) -> Result<Self, Error> {
         if request.name.is_empty() {
             return Err(Error::Invalid("the request has no volume name".to_owned()));
         }
         let capabilities = Capability::check_all(request.volume_capabilities)?;
-        if request.volume_content_source.is_some() {
-            return Err(Error::Invalid(
-                "volumes cannot be made from snapshots or other volumes yet".to_owned(),
-            ));
-        }
         if !request.mutable_parameters.is_empty() {
             return Err(Error::Invalid("this plugin has no mutable parameters".to_owned()));
         }
-        let backing = backing(&request.parameters, &capabilities, options)?;
+        let asked = parameters(&request.parameters)?;
+        let backing = match &content {
+            Some(content) => asked.of_content(content.backing)?,
+            None => asked.backing(&capabilities, options)?,
+        };
         for capability in &capabilities {
             capability.suits(backing)?;
         }
         let (required, limit) = range(request.capacity_range.unwrap_or_default())?;
-        let capacity = capacity(backing, required, limit)?;
+        let least = content.as_ref().map_or(0, |content| content.source.size);
+        let capacity = capacity(backing, required, limit, least)?;
         if let (Some(here), Some(there)) = (&options.topology, &request.accessibility_requirements)
             && !reachable(here, there)
         {
@@ -171,15 +224,24 @@ impl Wanted {
                 segments_text(here)
             )));
         }
-        Ok(Self { name: request.name, backing, capacity, required, limit })
+        let source = content.map(|content| content.source);
+        Ok(Self { name: request.name, backing, capacity, source, required, limit })
     }
 
     /// Whether a volume that exists is what is asked for.
-    pub(crate) fn matches(&self, backing: Backing, capacity: u64) -> Result<(), Error> {
+    pub(crate) fn matches(&self, record: &Record) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Exists(format!("a volume named {:?} exists {why}", self.name)));
-        if backing != self.backing {
-            return refuse(format!("as {backing}, not as {}", self.backing));
+        let from = |source: &Option<Source>| source.as_ref().map(|source| source.from.clone());
+        if from(&record.source) != from(&self.source) {
+            return match from(&record.source) {
+                Some(origin) => refuse(format!("and was made from {origin}")),
+                None => refuse("and was made empty".to_owned()),
+            };
         }
+        if record.backing != self.backing {
+            return refuse(format!("as {}, not as {}", record.backing, self.backing));
+        }
+        let capacity = record.capacity;
         if capacity < self.required || (self.limit != 0 && capacity > self.limit) {
             return refuse(format!("with {capacity} bytes, which is not in the range asked for"));
         }
@@ -187,24 +249,24 @@ impl Wanted {
     }
 }
 
-fn backing(
-    parameters: &BTreeMap<String, String>,
-    capabilities: &[Capability],
-    options: &Options,
-) -> Result<Backing, Error> {
-    let mut enforce = options.enforce_size;
-    let mut fs = None;
+/// What the parameters ask for.
+#[derive(Debug, Default)]
+struct Asked {
+    enforce: Option<bool>,
+    fs: Option<FsKind>,
+}
+
+fn parameters(parameters: &BTreeMap<String, String>) -> Result<Asked, Error> {
+    let mut asked = Asked::default();
     for (key, value) in parameters {
         match (key.as_str(), value.as_str()) {
-            ("enforce", "true") => enforce = true,
-            ("enforce", "false") => enforce = false,
+            ("enforce", "true") => asked.enforce = Some(true),
+            ("enforce", "false") => asked.enforce = Some(false),
             ("fs", value) => {
                 let kind = FsKind::from_name(value).ok_or_else(|| {
                     Error::Invalid(format!("the parameter fs is ext4 or xfs, not {value:?}"))
                 })?;
-                fs = Some(kind);
-                // To name a file system is to ask for one, unless the same request says otherwise.
-                enforce = parameters.get("enforce").is_none_or(|enforce| enforce != "false");
+                asked.fs = Some(kind);
             }
             ("enforce", other) => {
                 return Err(Error::Invalid(format!("the parameter enforce is true or false, not {other:?}")));
@@ -216,14 +278,84 @@ fn backing(
             }
         }
     }
-    if !enforce {
-        return match fs {
-            Some(_) => Err(Error::Invalid("the parameter fs needs enforce=true".to_owned())),
-            None => Ok(Backing::Directory),
-        };
+    if asked.enforce == Some(false) && asked.fs.is_some() {
+        return Err(Error::Invalid("the parameter fs needs enforce=true".to_owned()));
     }
-    let of_capabilities = capabilities.iter().find_map(|capability| FsKind::from_name(&capability.fs_type));
-    Ok(Backing::Image { fs: fs.or(of_capabilities).unwrap_or(options.fs) })
+    Ok(asked)
+}
+
+impl Asked {
+    /// What an empty volume is in.
+    fn backing(&self, capabilities: &[Capability], options: &Options) -> Result<Backing, Error> {
+        if capabilities.iter().any(|capability| capability.block) {
+            if capabilities.iter().any(|capability| !capability.block) {
+                return Err(Error::Invalid(
+                    "a volume is a block device or a directory, it cannot be asked for as both".to_owned(),
+                ));
+            }
+            return match self.fs {
+                Some(_) => {
+                    Err(Error::Invalid("the parameter fs makes no sense for a block device".to_owned()))
+                }
+                None => Ok(Backing::Block),
+            };
+        }
+        // To name a file system is to ask for one.
+        if !self.enforce.unwrap_or(options.enforce_size || self.fs.is_some()) {
+            return Ok(Backing::Directory);
+        }
+        let of_capabilities =
+            capabilities.iter().find_map(|capability| FsKind::from_name(&capability.fs_type));
+        Ok(Backing::Image { fs: self.fs.or(of_capabilities).unwrap_or(options.fs) })
+    }
+
+    /// A copy is in what its original is in; parameters may say the same, and nothing else.
+    fn of_content(&self, backing: Backing) -> Result<Backing, Error> {
+        let sized = backing != Backing::Directory;
+        let fs = match backing {
+            Backing::Image { fs } => Some(fs),
+            Backing::Directory | Backing::Block => None,
+        };
+        if self.enforce.is_some_and(|enforce| enforce != sized)
+            || self.fs.is_some_and(|wanted| Some(wanted) != fs)
+        {
+            return Err(Error::Invalid(format!(
+                "the content is in {backing}, and the parameters ask for something else"
+            )));
+        }
+        Ok(backing)
+    }
+}
+
+/// A size that a volume is to grow to, given its present one. Volumes do not shrink: a range that is met
+/// already changes nothing.
+pub(crate) fn grown(backing: Backing, present: u64, wire: Option<csi::CapacityRange>) -> Result<u64, Error> {
+    let wire = wire.ok_or_else(|| Error::Invalid("the request has no capacity range".to_owned()))?;
+    let (required, limit) = range(wire)?;
+    if required == 0 && limit == 0 {
+        return Err(Error::Invalid("the capacity range has neither a lower nor an upper end".to_owned()));
+    }
+    if limit != 0 && limit < present {
+        return Err(Error::Range(format!("the volume has {present} bytes and cannot shrink to {limit}")));
+    }
+    if required <= present {
+        return Ok(present);
+    }
+    capacity(backing, required, limit, present)
+}
+
+/// Checks the range of NodeExpandVolume against the size that the controller gave the volume.
+pub(crate) fn node_range(present: u64, wire: Option<csi::CapacityRange>) -> Result<(), Error> {
+    let (required, limit) = range(wire.unwrap_or_default())?;
+    if required > present {
+        return Err(Error::Range(format!(
+            "the volume has {present} bytes, {required} need ControllerExpandVolume first"
+        )));
+    }
+    if limit != 0 && limit < present {
+        return Err(Error::Range(format!("the volume has {present} bytes, more than the limit of {limit}")));
+    }
+    Ok(())
 }
 
 fn range(wire: csi::CapacityRange) -> Result<(u64, u64), Error> {
@@ -239,22 +371,47 @@ fn range(wire: csi::CapacityRange) -> Result<(u64, u64), Error> {
     Ok((required, limit))
 }
 
-fn capacity(backing: Backing, required: u64, limit: u64) -> Result<u64, Error> {
-    let Backing::Image { fs } = backing else {
-        return Ok(if required != 0 { required } else { limit });
+/// The size of a volume, which cannot be less than `least`.
+fn capacity(backing: Backing, required: u64, limit: u64, least: u64) -> Result<u64, Error> {
+    let too_small = |least: u64| {
+        Error::Range(format!("the volume cannot have less than {least} bytes, and the limit is {limit}"))
+    };
+    let smallest = match backing {
+        Backing::Directory => {
+            let size = if required != 0 {
+                required
+            } else if least != 0 {
+                least
+            } else {
+                limit
+            };
+            return match size.max(least) {
+                size if limit != 0 && size > limit => Err(too_small(size)),
+                size => Ok(size),
+            };
+        }
+        Backing::Image { fs } => fs.smallest(),
+        Backing::Block => SMALLEST_DEVICE,
     };
     let wish = match (required, limit) {
+        _ if least != 0 => required,
         (0, 0) => DEFAULT_SIZE,
         (0, limit) => limit.min(DEFAULT_SIZE) / GRAIN * GRAIN,
         (required, _) => required,
     };
     let size = wish
-        .max(fs.smallest())
+        .max(smallest)
+        .max(least)
         .checked_next_multiple_of(GRAIN)
         .filter(|size| i64::try_from(*size).is_ok())
         .ok_or_else(|| Error::Range(format!("{wish} bytes are more than a volume can have")))?;
     if limit != 0 && size > limit {
-        return Err(Error::Range(format!("a volume with {} has at least {size} bytes", fs.name())));
+        return Err(match backing {
+            Backing::Image { fs } if least == 0 => {
+                Error::Range(format!("a volume with {} has at least {size} bytes", fs.name()))
+            }
+            _ => too_small(size),
+        });
     }
     Ok(size)
 }

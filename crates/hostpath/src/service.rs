@@ -3,7 +3,7 @@
 use caravan_proto::csi::{self, controller_server::Controller, identity_server::Identity, node_server::Node};
 use tonic::{Request, Response, Status};
 
-use crate::{controller::Plugin, error::Error};
+use crate::{controller::Plugin, error::Error, expand::may_grow_mounted, request::FsKind};
 
 /// What the servers are made of.
 #[derive(Debug, Clone)]
@@ -62,16 +62,23 @@ impl Identity for Service {
         &self,
         _request: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
-        use csi::plugin_capability::{Service, Type, service};
+        use csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
+        let options = &self.plugin.options;
+        // One answer for all volumes; where only some have to be unmounted, the call for those says so.
+        let expansion = if options.enforce_size && options.fs == FsKind::Ext4 && !may_grow_mounted() {
+            volume_expansion::Type::Offline
+        } else {
+            volume_expansion::Type::Online
+        };
         let mut services = vec![service::Type::ControllerService];
         if self.plugin.options.topology.is_some() {
             services.push(service::Type::VolumeAccessibilityConstraints);
         }
         let capabilities = services
             .into_iter()
-            .map(|service| csi::PluginCapability {
-                r#type: Some(Type::Service(Service { r#type: service.into() })),
-            })
+            .map(|service| Type::Service(Service { r#type: service.into() }))
+            .chain([Type::VolumeExpansion(VolumeExpansion { r#type: expansion.into() })])
+            .map(|capability| csi::PluginCapability { r#type: Some(capability) })
             .collect();
         Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
     }
@@ -158,6 +165,58 @@ impl Controller for Service {
         .await
     }
 
+    async fn controller_expand_volume(
+        &self,
+        request: Request<csi::ControllerExpandVolumeRequest>,
+    ) -> Result<Response<csi::ControllerExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out("ControllerExpandVolume", request.volume_id.clone(), request, Plugin::expand).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<csi::CreateSnapshotRequest>,
+    ) -> Result<Response<csi::CreateSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out("CreateSnapshot", request.source_volume_id.clone(), request, |plugin, request| {
+            plugin.create_snapshot(&request)
+        })
+        .await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<csi::DeleteSnapshotRequest>,
+    ) -> Result<Response<csi::DeleteSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out("DeleteSnapshot", request.snapshot_id.clone(), request, |plugin, request| {
+            plugin.delete_snapshot(&request)
+        })
+        .await
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<csi::GetSnapshotRequest>,
+    ) -> Result<Response<csi::GetSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out("GetSnapshot", request.snapshot_id.clone(), request, |plugin, request| {
+            plugin.get_snapshot(&request)
+        })
+        .await
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<csi::ListSnapshotsRequest>,
+    ) -> Result<Response<csi::ListSnapshotsResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out("ListSnapshots", request.source_volume_id.clone(), request, |plugin, request| {
+            plugin.list_snapshots(&request)
+        })
+        .await
+    }
+
     async fn controller_get_capabilities(
         &self,
         _request: Request<csi::ControllerGetCapabilitiesRequest>,
@@ -169,9 +228,18 @@ impl Controller for Service {
             rpc::Type::GetCapacity,
             rpc::Type::GetVolume,
             rpc::Type::VolumeCondition,
+            rpc::Type::CreateDeleteSnapshot,
+            rpc::Type::ListSnapshots,
+            rpc::Type::CloneVolume,
+            rpc::Type::ExpandVolume,
+            rpc::Type::SingleNodeMultiWriter,
         ];
         if self.plugin.options.controller_publish {
-            rpcs.extend([rpc::Type::PublishUnpublishVolume, rpc::Type::ListVolumesPublishedNodes]);
+            rpcs.extend([
+                rpc::Type::PublishUnpublishVolume,
+                rpc::Type::PublishReadonly,
+                rpc::Type::ListVolumesPublishedNodes,
+            ]);
         }
         let capabilities = rpcs
             .into_iter()
@@ -234,12 +302,26 @@ impl Node for Service {
         .await
     }
 
+    async fn node_expand_volume(
+        &self,
+        request: Request<csi::NodeExpandVolumeRequest>,
+    ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out("NodeExpandVolume", request.volume_id.clone(), request, Plugin::node_expand).await
+    }
+
     async fn node_get_capabilities(
         &self,
         _request: Request<csi::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
         use csi::node_service_capability::{Rpc, Type, rpc};
-        let mut rpcs = vec![rpc::Type::GetVolumeStats, rpc::Type::VolumeCondition];
+        let mut rpcs = vec![
+            rpc::Type::GetVolumeStats,
+            rpc::Type::VolumeCondition,
+            rpc::Type::ExpandVolume,
+            rpc::Type::SingleNodeMultiWriter,
+            rpc::Type::VolumeMountGroup,
+        ];
         if self.plugin.options.stage {
             rpcs.push(rpc::Type::StageUnstageVolume);
         }

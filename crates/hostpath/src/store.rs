@@ -1,9 +1,10 @@
-//! The state directory: one small JSON file per volume, its data beside, a lock per volume.
+//! The state directory: one small JSON file per volume and snapshot, the data beside, a lock for each.
 //!
 //! ```text
 //! instance            the directory's identity
 //! records/<id>.json   what is known of a volume
-//! data/<id>           its directory
+//! snapshots/<id>.json what is known of a snapshot
+//! data/<id>           the directory of a volume or snapshot
 //! data/<id>.img       or its image
 //! locks/<id>          held with flock(2) during a call
 //! ```
@@ -19,10 +20,11 @@ use std::{
 };
 
 use rustix::fs::FlockOperation;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     error::Error,
-    record::{Backing, Instance, Phase, Record, VERSION, VolumeId},
+    record::{Backing, Instance, Phase, Record, Snapshot, SnapshotId, VERSION, VolumeId},
 };
 
 /// An opened state directory.
@@ -32,7 +34,46 @@ pub(crate) struct Store {
     instance: Instance,
 }
 
-/// The lock of one volume; given back when dropped, or when the process ends.
+/// What is kept as a record.
+pub(crate) trait Kept: Serialize + DeserializeOwned {
+    /// How ids look.
+    type Id: Ord;
+    /// The directory of its records.
+    const DIRECTORY: &str;
+    fn id(&self) -> &str;
+    fn version(&self) -> u32;
+    fn parse_id(text: &str) -> Option<Self::Id>;
+}
+
+impl Kept for Record {
+    type Id = VolumeId;
+    const DIRECTORY: &str = "records";
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+    fn version(&self) -> u32 {
+        self.version
+    }
+    fn parse_id(text: &str) -> Option<VolumeId> {
+        VolumeId::parse(text)
+    }
+}
+
+impl Kept for Snapshot {
+    type Id = SnapshotId;
+    const DIRECTORY: &str = "snapshots";
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+    fn version(&self) -> u32 {
+        self.version
+    }
+    fn parse_id(text: &str) -> Option<SnapshotId> {
+        SnapshotId::parse(text)
+    }
+}
+
+/// The lock of one volume or snapshot; given back when dropped, or when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -41,7 +82,8 @@ pub(crate) struct Lock {
 impl Store {
     /// Opens the directory, and makes it when it does not exist.
     pub(crate) fn open(root: &Path) -> Result<Self, Error> {
-        for directory in [root.to_owned(), root.join("records"), root.join("data"), root.join("locks")] {
+        for directory in ["", "records", "snapshots", "data", "locks"] {
+            let directory = root.join(directory);
             fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
@@ -60,9 +102,9 @@ impl Store {
         &self.root
     }
 
-    /// Takes the lock of a volume, or says that somebody else has it.
-    pub(crate) fn lock(&self, id: &VolumeId) -> Result<Lock, Error> {
-        let path = self.root.join("locks").join(id.as_str());
+    /// Takes the lock of a volume or snapshot, or says that somebody else has it.
+    pub(crate) fn lock(&self, id: &str) -> Result<Lock, Error> {
+        let path = self.root.join("locks").join(id);
         let file = OpenOptions::new()
             .create(true)
             .write(true)
@@ -84,22 +126,22 @@ impl Store {
         }
     }
 
-    /// The record of a volume, whatever its phase.
-    pub(crate) fn load(&self, id: &VolumeId) -> Result<Option<Record>, Error> {
-        let path = self.record_path(id);
+    /// The record of a volume or snapshot, whatever its phase.
+    pub(crate) fn load<T: Kept>(&self, id: &str) -> Result<Option<T>, Error> {
+        let path = self.record_path::<T>(id);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io("read the record", path)(error)),
         };
-        let record: Record = match serde_json::from_slice(&bytes) {
+        let record: T = match serde_json::from_slice(&bytes) {
             Ok(record) => record,
             Err(source) => return Err(Error::Record { path, source }),
         };
-        if record.version > VERSION {
+        if record.version() > VERSION {
             return Err(Error::Inconsistent(format!(
-                "the record of the volume {id} has version {}, this plugin knows up to {VERSION}",
-                record.version
+                "the record of {id} has version {}, this plugin knows up to {VERSION}",
+                record.version()
             )));
         }
         Ok(Some(record))
@@ -110,10 +152,24 @@ impl Store {
         let Some(id) = VolumeId::parse(id) else {
             return Err(Error::NoVolume(id.to_owned()));
         };
-        match self.load(&id)? {
+        match self.load::<Record>(id.as_str())? {
             Some(record) if record.phase == Phase::Ready => Ok(record),
             Some(_) => Err(Error::NoVolume(id.to_string())),
             None => Err(self.missing(&id)),
+        }
+    }
+
+    /// The record of the snapshot with this id in a request, which has to be ready for use.
+    pub(crate) fn ready_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
+        let Some(id) = SnapshotId::parse(id) else {
+            return Err(Error::NoSnapshot(id.to_owned()));
+        };
+        match self.load::<Snapshot>(id.as_str())? {
+            Some(snapshot) if snapshot.phase == Phase::Ready => Ok(snapshot),
+            None if id.instance() != self.instance.as_str() => {
+                Err(self.elsewhere(format!("the snapshot {id}"), id.instance()))
+            }
+            _ => Err(Error::NoSnapshot(id.to_string())),
         }
     }
 
@@ -122,51 +178,64 @@ impl Store {
         if id.instance() == self.instance.as_str() {
             Error::NoVolume(id.to_string())
         } else {
-            Error::Elsewhere(id.to_string(), id.instance().to_owned(), self.instance.as_str().to_owned())
+            self.elsewhere(format!("the volume {id}"), id.instance())
         }
     }
 
+    pub(crate) fn elsewhere(&self, what: String, instance: &str) -> Error {
+        Error::Elsewhere(what, instance.to_owned(), self.instance.as_str().to_owned())
+    }
+
     /// Writes a record; it is on disk when this returns.
-    pub(crate) fn save(&self, record: &Record) -> Result<(), Error> {
-        let path = self.record_path(&record.id);
+    pub(crate) fn save<T: Kept>(&self, record: &T) -> Result<(), Error> {
+        let path = self.record_path::<T>(record.id());
         let bytes = serde_json::to_vec_pretty(record)
             .map_err(|source| Error::Record { path: path.clone(), source })?;
         write_atomically(&path, &bytes)
     }
 
-    /// Removes the record and the lock file of a volume.
-    pub(crate) fn forget(&self, id: &VolumeId) -> Result<(), Error> {
-        let path = self.record_path(id);
-        remove_file(&path)?;
-        sync_directory(&self.root.join("records"))?;
-        remove_file(&self.root.join("locks").join(id.as_str()))
+    /// Removes the record and the lock file of a volume or snapshot.
+    pub(crate) fn forget<T: Kept>(&self, id: &str) -> Result<(), Error> {
+        remove_file(&self.record_path::<T>(id))?;
+        sync_directory(&self.root.join(T::DIRECTORY))?;
+        self.forget_lock(id)
+    }
+
+    /// Removes the lock file of what does not exist. Only for its holder.
+    pub(crate) fn forget_lock(&self, id: &str) -> Result<(), Error> {
+        remove_file(&self.root.join("locks").join(id))
     }
 
     /// The ids of all records, in order, from the first one after `after`.
-    pub(crate) fn ids_after(&self, after: Option<&VolumeId>) -> Result<Vec<VolumeId>, Error> {
-        let directory = self.root.join("records");
+    pub(crate) fn ids_after<T: Kept>(&self, after: Option<&T::Id>) -> Result<Vec<T::Id>, Error> {
+        let directory = self.root.join(T::DIRECTORY);
         let mut ids = Vec::new();
         for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
             let entry = entry.map_err(Error::io("list", &directory))?;
             let name = entry.file_name();
-            let id = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(VolumeId::parse);
+            let id = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(T::parse_id);
             ids.extend(id.filter(|id| after.is_none_or(|after| id > after)));
         }
         ids.sort();
         Ok(ids)
     }
 
-    /// Where the data of a volume is.
-    pub(crate) fn data_path(&self, id: &VolumeId, backing: Backing) -> PathBuf {
+    /// Removes what a write that was cut off left behind. Only for the holder of the lock.
+    pub(crate) fn remove_half_written<T: Kept>(&self, id: &str) -> Result<(), Error> {
+        remove_file(&temporary(&self.record_path::<T>(id)))
+    }
+
+    /// Where the data of a volume or snapshot is.
+    pub(crate) fn data_path(&self, id: &str, backing: Backing) -> PathBuf {
         let data = self.root.join("data");
         match backing {
-            Backing::Directory => data.join(id.as_str()),
-            Backing::Image { .. } => data.join(format!("{id}.img")),
+            Backing::Directory => data.join(id),
+            Backing::Image { .. } | Backing::Block => data.join(format!("{id}.img")),
         }
     }
 
-    fn record_path(&self, id: &VolumeId) -> PathBuf {
-        self.root.join("records").join(format!("{id}.json"))
+    fn record_path<T: Kept>(&self, id: &str) -> PathBuf {
+        self.root.join(T::DIRECTORY).join(format!("{id}.json"))
     }
 }
 
@@ -182,10 +251,10 @@ pub(crate) fn open_for_everyone(path: &Path) -> Result<(), Error> {
         .map_err(Error::io("set the permissions of", path))
 }
 
-/// Removes the data of a volume; it need not be there.
+/// Removes the data of a volume or snapshot; it need not be there.
 pub(crate) fn remove_data(path: &Path, backing: Backing) -> Result<(), Error> {
     match backing {
-        Backing::Image { .. } => remove_file(path),
+        Backing::Image { .. } | Backing::Block => remove_file(path),
         Backing::Directory => match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
             _ => Ok(()),
@@ -193,7 +262,7 @@ pub(crate) fn remove_data(path: &Path, backing: Backing) -> Result<(), Error> {
     }
 }
 
-fn remove_file(path: &Path) -> Result<(), Error> {
+pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
         _ => Ok(()),
@@ -229,10 +298,14 @@ fn instance(root: &Path) -> Result<Instance, Error> {
 
 /// Temporary file, fsync, rename, fsync of the directory.
 fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let temporary = path.with_extension("json.new");
+    let temporary = temporary(path);
     write_synced(&temporary, bytes)?;
     fs::rename(&temporary, path).map_err(Error::io("replace", path))?;
     path.parent().map_or(Ok(()), sync_directory)
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    path.with_extension("json.new")
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
@@ -267,11 +340,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::open(directory.path()).expect("it opens");
         let id = VolumeId::of(store.instance(), "data");
-        let lock = store.lock(&id).expect("it is free");
-        assert_eq!(store.lock(&id).expect_err("it is taken").code(), tonic::Code::Aborted);
-        store.lock(&VolumeId::of(store.instance(), "other")).expect("another volume is another lock");
+        let lock = store.lock(id.as_str()).expect("it is free");
+        assert_eq!(store.lock(id.as_str()).expect_err("it is taken").code(), tonic::Code::Aborted);
+        store.lock(VolumeId::of(store.instance(), "other").as_str()).expect("another volume is another lock");
         drop(lock);
-        store.lock(&id).expect("it is free again");
+        store.lock(id.as_str()).expect("it is free again");
     }
 
     #[test]
@@ -279,10 +352,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::open(directory.path()).expect("it opens");
         let id = VolumeId::of(store.instance(), "data");
-        fs::write(store.record_path(&id), "{").expect("it can be written");
-        let error = store.load(&id).expect_err("it is damaged");
+        fs::write(store.record_path::<Record>(id.as_str()), "{").expect("it can be written");
+        let error = store.load::<Record>(id.as_str()).expect_err("it is damaged");
         assert!(error.sentence().contains("is damaged: EOF"), "{}", error.sentence());
-        assert_eq!(store.ids_after(None).expect("it lists"), [id]);
+        assert_eq!(store.ids_after::<Record>(None).expect("it lists"), [id]);
     }
 
     #[test]

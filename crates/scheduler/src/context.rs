@@ -5,6 +5,7 @@ use crate::rng::Rng;
 use crate::view::View;
 use caravan_lang::Matcher;
 use caravan_types::alloc::Allocation;
+use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::{Job, TaskGroup};
 use caravan_types::node::Node;
 use caravan_types::volume::Claim;
@@ -93,6 +94,7 @@ pub(crate) struct Context<'a, V> {
     stopped: BTreeSet<AllocId>,
     placed: BTreeMap<NodeId, Vec<Allocation>>,
     claims: Vec<Claim>,
+    host_claims: Vec<HostVolumeClaim>,
 }
 
 impl<'a, V: View> Context<'a, V> {
@@ -107,6 +109,7 @@ impl<'a, V: View> Context<'a, V> {
             stopped: BTreeSet::new(),
             placed: BTreeMap::new(),
             claims: Vec::new(),
+            host_claims: Vec::new(),
         }
     }
 
@@ -132,8 +135,8 @@ impl<'a, V: View> Context<'a, V> {
         self.placed.values().flatten().any(|alloc| alloc.id == *id)
     }
 
-    /// Adds a placement and its claims.
-    pub fn place(&mut self, alloc: Allocation, claims: Vec<Claim>) {
+    /// Adds a placement with its claims and its holds on host volumes.
+    pub fn place(&mut self, alloc: Allocation, claims: Vec<Claim>, host_claims: Vec<HostVolumeClaim>) {
         if let Some(usage) = self.usage.get_mut(&alloc.node_id) {
             usage.add(&alloc);
             *usage.own.entry(alloc.task_group.clone()).or_default() += 1;
@@ -143,11 +146,29 @@ impl<'a, V: View> Context<'a, V> {
         }
         self.placed.entry(alloc.node_id.clone()).or_default().push(alloc);
         self.claims.extend(claims);
+        self.host_claims.extend(host_claims);
     }
 
-    /// The plan's placements and claims.
-    pub fn into_placements(self) -> (BTreeMap<NodeId, Vec<Allocation>>, Vec<Claim>) {
-        (self.placed, self.claims)
+    /// The plan's placements, claims, and holds on host volumes.
+    pub fn into_placements(self) -> (BTreeMap<NodeId, Vec<Allocation>>, Vec<Claim>, Vec<HostVolumeClaim>) {
+        (self.placed, self.claims, self.host_claims)
+    }
+
+    /// The plan's holds on host volumes.
+    pub fn host_claims(&self) -> &[HostVolumeClaim] {
+        &self.host_claims
+    }
+
+    /// The allocations on a node of which something may run, those of this plan included. Those that the
+    /// plan stops count as well, unless `without_stopped`.
+    pub fn allocs_on(&self, node: &NodeId, without_stopped: bool) -> impl Iterator<Item = &Allocation> {
+        let existing = self
+            .view
+            .allocs_by_node(node)
+            .map(AsRef::as_ref)
+            .filter(|a| !a.client_terminal())
+            .filter(move |a| !without_stopped || !self.stopped.contains(&a.id));
+        existing.chain(self.placed.get(node).into_iter().flatten())
     }
 
     /// The claims on a volume that hold, those of this plan included. Claims of allocations that the

@@ -2,7 +2,7 @@
 
 use caravan_lang::constraint::{Matcher, Operator, Targets};
 use caravan_lang::glob;
-use caravan_types::job::{Affinity, Constraint, Job, TaskGroup, VolumeType};
+use caravan_types::job::{Affinity, Constraint, Job, TaskGroup};
 use caravan_types::node::Node;
 use std::borrow::Cow;
 
@@ -79,6 +79,15 @@ pub(crate) fn escapes(constraint: &Constraint) -> bool {
     unique(&constraint.l_target) || unique(&constraint.r_target)
 }
 
+/// Whether a node meets conditions; those about other allocations are not meant.
+pub fn meets(node: &Node, constraints: &[Constraint]) -> bool {
+    let (mut matcher, targets) = (Matcher::new(), NodeTargets(node));
+    constraints.iter().all(|constraint| {
+        Operator::parse(&constraint.operand)
+            .is_ok_and(|op| matcher.holds(&constraint.l_target, op, &constraint.r_target, &targets))
+    })
+}
+
 /// Checks a node for a group.
 pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Result<(), Unfit> {
     let targets = NodeTargets(node);
@@ -99,13 +108,6 @@ pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &
     }
     if !crate::ports::supported(group) {
         return Err(Unfit::class("missing network"));
-    }
-    let host_volumes = group.volumes.values().filter(|v| v.kind == VolumeType::Host);
-    for request in host_volumes {
-        let offered = node.host_volumes.get(&request.source);
-        if !offered.is_some_and(|volume| request.read_only || !volume.read_only) {
-            return Err(Unfit { reason: "missing compatible host volumes".into(), by_class: false });
-        }
     }
     Ok(())
 }

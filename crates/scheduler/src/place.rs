@@ -3,6 +3,7 @@
 use crate::context::{Ask, Capacity, Context};
 use crate::csi;
 use crate::feasible::{self, NodeTargets};
+use crate::host;
 use crate::ports::{self, Offer, PortError};
 use crate::rank::{self, Factors, Score};
 use crate::reconcile::Place;
@@ -13,6 +14,7 @@ use caravan_types::alloc::{
     AllocatedCpu, AllocatedMemory, AllocatedResources, AllocatedSharedResources, AllocatedTaskResources,
 };
 use caravan_types::eval::{AllocMetric, WaitsFor};
+use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::{Constraint, TaskGroup};
 use caravan_types::node::Node;
 use caravan_types::volume::Claim;
@@ -32,6 +34,7 @@ struct Candidate {
 pub(crate) struct Prepared<'a> {
     pub group: &'a TaskGroup,
     pub has_csi: bool,
+    has_host: bool,
     ask: Ask,
     candidates: Vec<Candidate>,
     unfit: BTreeMap<NodeId, (Arc<Node>, String)>,
@@ -63,9 +66,11 @@ impl<'a> Prepared<'a> {
     ) -> Self {
         let job = ctx.job;
         let has_csi = group.csi_volumes().next().is_some();
+        let has_host = group.host_volumes().next().is_some();
         let mut prepared = Self {
             group,
             has_csi,
+            has_host,
             ask: Ask::of(group),
             candidates: Vec::new(),
             unfit: BTreeMap::new(),
@@ -77,7 +82,7 @@ impl<'a> Prepared<'a> {
                 ..AllocMetric::default()
             },
             classes: BTreeMap::new(),
-            escaped: has_csi || feasible::constraints(job, group).any(feasible::escapes),
+            escaped: has_csi || has_host || feasible::constraints(job, group).any(feasible::escapes),
         };
         for node in nodes {
             let verdict = feasible::check(&mut ctx.matcher, job, group, node);
@@ -116,6 +121,7 @@ pub(crate) struct Selected {
     pub node: Arc<Node>,
     pub resources: AllocatedResources,
     pub claims: Vec<Claim>,
+    pub host_claims: Vec<HostVolumeClaim>,
     pub metric: AllocMetric,
 }
 
@@ -143,6 +149,7 @@ struct Fit {
     offer: Offer,
     cores: Vec<u16>,
     claims: Vec<Claim>,
+    host_claims: Vec<HostVolumeClaim>,
     score: Score,
 }
 
@@ -182,6 +189,9 @@ pub(crate) fn select<V: View>(
     {
         waits.extend(refused.waits);
     }
+    if prepared.has_host && prepared.candidates.is_empty() {
+        waits.extend(host::waits(&ctx.job.namespace, prepared.group, &place.name));
+    }
     let distinct = Distinct::of(ctx, prepared.group);
     let mut best: Option<(usize, Fit)> = None;
     let mut scores: Vec<(Score, usize)> = Vec::new();
@@ -212,7 +222,8 @@ pub(crate) fn select<V: View>(
         scores.iter().map(|(score, at)| score.named(&prepared.candidates[*at].node.id)).collect();
     let candidate = &prepared.candidates[at];
     let resources = resources(&candidate.node, prepared.group, found.offer, found.cores);
-    Ok(Selected { node: Arc::clone(&candidate.node), resources, claims: found.claims, metric })
+    let node = Arc::clone(&candidate.node);
+    Ok(Selected { node, resources, claims: found.claims, host_claims: found.host_claims, metric })
 }
 
 fn fit<V: View>(
@@ -226,6 +237,12 @@ fn fit<V: View>(
     let (node, group) = (&candidate.node, prepared.group);
     let claims = if prepared.has_csi {
         csi::claims(ctx, node, group, &place.name, without_stopped)
+            .map_err(|refused| Reject::Filter(refused.reason, refused.waits))?
+    } else {
+        Vec::new()
+    };
+    let host_claims = if prepared.has_host {
+        host::claims(ctx, node, group, place, without_stopped)
             .map_err(|refused| Reject::Filter(refused.reason, refused.waits))?
     } else {
         Vec::new()
@@ -262,7 +279,7 @@ fn fit<V: View>(
         penalized: place.penalty.as_ref() == Some(&node.id),
     };
     let score = rank::score(capacity, usage, &ask, &factors);
-    Ok(Fit { offer, cores, claims, score })
+    Ok(Fit { offer, cores, claims, host_claims, score })
 }
 
 fn free_cores(node: &Node, used: &BTreeSet<u16>, wanted: usize) -> Option<Vec<u16>> {

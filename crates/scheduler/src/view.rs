@@ -3,11 +3,12 @@
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
 use caravan_types::volume::{Claim, Volume};
-use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{AllocId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use std::sync::Arc;
 
 /// A consistent picture of the cluster. Every method must answer from the same moment.
@@ -34,6 +35,10 @@ pub trait View {
     fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>>;
     /// A plugin.
     fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>>;
+    /// A host volume that a user made.
+    fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>>;
+    /// The holds of a job's groups on host volumes.
+    fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>>;
     /// The evaluations of a job.
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
 }
@@ -71,6 +76,12 @@ impl View for Root {
     }
     fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
         Root::plugin(self, id)
+    }
+    fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>> {
+        Root::host_volume(self, id)
+    }
+    fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>> {
+        Root::host_claims_by_job(self, key)
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         Root::evals_by_job(self, key)
@@ -110,6 +121,12 @@ impl<T: View> View for Arc<T> {
     }
     fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
         T::plugin(self, id)
+    }
+    fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>> {
+        T::host_volume(self, id)
+    }
+    fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>> {
+        T::host_claims_by_job(self, key)
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         T::evals_by_job(self, key)

@@ -7,19 +7,26 @@
 mod admission;
 mod broker;
 mod core;
+mod drain;
 mod endpoint;
 mod error;
 mod gc;
 mod heartbeat;
+mod host_volume;
+mod keyring;
 mod node_evals;
 mod plan;
+mod secrets;
 mod server;
+mod variables;
 mod volume;
 mod worker;
 
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
-pub use endpoint::{JobPlanned, JobRegistered, JobSubmission};
+pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated};
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};
+pub use variables::VariableWritten;
+pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

@@ -3,22 +3,34 @@
 use crate::admission::Verdict;
 use crate::broker::{Broker, BrokerDepth};
 use crate::core::{Core, Machine};
-use crate::endpoint::{JobPlanned, JobRegistered, JobSubmission, Jobs, Nodes};
+use crate::drain::Drainer;
+use crate::endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes};
 use crate::error::ServerError;
 use crate::gc;
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
+use crate::host_volume::HostVolumes;
+use crate::keyring::Keyring;
 use crate::plan::{Planner, PlannerService};
-use crate::volume::{Claims, Controllers, Reconciler, Volumes};
+use crate::variables::VariableWritten;
+use crate::volume::{Claims, Controllers, Reconciler, UsageBook, VolumeFigures, Volumes, explain};
 use crate::worker::Worker;
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
-use caravan_state::Store;
+use caravan_state::{Root, Store};
 use caravan_types::command::Change;
+use caravan_types::host_volume::{HostVolume, HostVolumeSpec};
 use caravan_types::job::Job;
+use caravan_types::node::Eligibility;
 use caravan_types::ser::Secrets;
-use caravan_types::volume::{ClaimId, Volume, VolumeExternalStub, VolumeRequestBody};
-use caravan_types::{AllocId, EvalId, JobKey, Namespace, NodeId, PluginId, VolumeKey};
+use caravan_types::variable::{Variable, VariableDecrypted, VariableKey};
+use caravan_types::volume::{
+    ClaimId, CsiSnapshot, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
+};
+use caravan_types::wire::Done;
+use caravan_types::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, VolumeKey};
 use caravan_volumes::lease::Lease;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,6 +50,10 @@ pub struct ServerConfig {
     pub heartbeat: HeartbeatConfig,
     /// The fence.
     pub lease: Lease,
+    /// Calls of one kind that one storage plugin gets at the same time.
+    pub volume_calls_per_plugin: usize,
+    /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
+    pub keyring: Option<PathBuf>,
 }
 
 /// What others hold of a server; cheap to clone.
@@ -47,7 +63,9 @@ pub struct Handle {
     jobs: Jobs,
     nodes: Nodes,
     volumes: Volumes,
+    host_volumes: HostVolumes,
     claims: Claims,
+    usage: UsageBook,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -74,17 +92,22 @@ impl Service {
         config: ServerConfig,
         registry: ReverseRegistry,
     ) -> Result<(Handle, Self), ServerError> {
+        let keyring = match &config.keyring {
+            Some(dir) => Keyring::dir(dir)?,
+            None => Keyring::memory()?,
+        };
         let store = Arc::new(Store::default());
         let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
             .await
             .map_err(|e| ServerError::unavailable(chain(&e)))?;
-        let core = Core { store, log };
+        let core = Core { store, log, keyring };
         // Everything committed before the restart is applied before anybody asks.
         core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
         let (planner, planner_service) = Planner::new(core.clone());
-        let controllers = Controllers { nodes: registry.clone(), cut: CancellationToken::new() };
+        let controllers = Controllers::new(registry.clone(), config.volume_calls_per_plugin);
+        let host_volumes = HostVolumes::new(core.clone(), controllers.clone());
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
         let handle = Handle {
@@ -96,7 +119,9 @@ impl Service {
                 lease_ttl: config.lease.ttl,
             },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
+            usage: UsageBook::default(),
             volumes: Volumes { core: core.clone(), reconciler },
+            host_volumes,
             broker,
             registry,
             addresses,
@@ -124,6 +149,9 @@ impl Service {
         tracker.spawn(self.heartbeats.run(stop.clone()));
         tracker.spawn(self.handle.broker.clone().run(stop.clone()));
         tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));
+        tracker.spawn(self.handle.host_volumes.clone().run(stop.clone()));
+        let waits = self.handle.volumes.reconciler.waits.clone();
+        tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
         for _ in 0..self.workers {
             let worker = Worker {
                 core: self.handle.core.clone(),
@@ -246,6 +274,16 @@ impl Handle {
                 Ok(claims.claim(request))
             }
         });
+        let (nodes, book, core) = (self.nodes.clone(), self.usage.clone(), self.core.clone());
+        let builder = builder.unary::<methods::VolumeStats, _, _>(move |_, stats| {
+            let (nodes, book, core) = (nodes.clone(), book.clone(), core.clone());
+            async move {
+                nodes.authentic(&stats.node_id, &stats.secret)?;
+                let root = core.snapshot();
+                book.replace(&root, &stats.node_id, stats.usage);
+                Ok(Done { index: root.index() })
+            }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());
@@ -310,6 +348,42 @@ impl Handle {
     /// If there is no such allocation.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
         self.jobs.stop_alloc(id).await
+    }
+
+    /// Starts, changes or ends the drain of a node.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn drain_node(&self, id: &NodeId, request: DrainRequest) -> Result<NodeUpdated, ServerError> {
+        self.nodes.drain(id, request).await
+    }
+
+    /// Sets whether a node takes new work.
+    ///
+    /// # Errors
+    /// If there is no such node, or it is to be eligible while it drains.
+    pub async fn set_node_eligibility(
+        &self,
+        id: &NodeId,
+        eligibility: Eligibility,
+    ) -> Result<NodeUpdated, ServerError> {
+        self.nodes.eligibility(id, eligibility).await
+    }
+
+    /// Has the jobs with work on a node looked at again.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn evaluate_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
+        self.nodes.evaluate(id).await
+    }
+
+    /// Forgets a node.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn purge_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
+        self.nodes.purge(id).await
     }
 
     /// Records volumes that exist already; `namespace` is for those that name none.
@@ -380,9 +454,156 @@ impl Handle {
         self.volumes.list_external(plugin, max_entries, starting_token).await
     }
 
+    /// Makes a host volume on a node by its plugin, or brings an existing one up to date; `namespace` is for
+    /// those that name none.
+    ///
+    /// # Errors
+    /// With what is wrong with the specification, why no node will do, or the plugin's words.
+    pub async fn create_host_volume(
+        &self,
+        namespace: &Namespace,
+        spec: HostVolumeSpec,
+    ) -> Result<Arc<HostVolume>, ServerError> {
+        let (this, namespace) = (self.host_volumes.clone(), namespace.clone());
+        to_the_end(&self.host_volumes.commands, async move { this.create(&namespace, spec).await }).await
+    }
+
+    /// Makes a directory of a node known as a host volume.
+    ///
+    /// # Errors
+    /// With what is wrong with the specification, or why the node refuses.
+    pub async fn register_host_volume(
+        &self,
+        namespace: &Namespace,
+        spec: HostVolumeSpec,
+    ) -> Result<Arc<HostVolume>, ServerError> {
+        let (this, namespace) = (self.host_volumes.clone(), namespace.clone());
+        to_the_end(&self.host_volumes.commands, async move { this.register(&namespace, spec).await }).await
+    }
+
+    /// Has a node delete a host volume and forgets it. Answers the index.
+    ///
+    /// # Errors
+    /// If it does not exist, is in use or held, its node is not there (unless forced), or the plugin refuses.
+    pub async fn delete_host_volume(
+        &self,
+        namespace: &Namespace,
+        id: &HostVolumeId,
+        force: bool,
+    ) -> Result<u64, ServerError> {
+        let (this, namespace, id) = (self.host_volumes.clone(), namespace.clone(), id.clone());
+        let command = async move { this.delete(&namespace, &id, force).await };
+        to_the_end(&self.host_volumes.commands, command).await
+    }
+
+    /// Removes the hold of a group on a host volume. Answers the index.
+    ///
+    /// # Errors
+    /// If there is no such hold.
+    pub async fn delete_host_claim(&self, id: &str) -> Result<u64, ServerError> {
+        self.host_volumes.delete_claim(id).await
+    }
+
+    /// Takes snapshots of volumes; `namespace` is that of the volumes. An entry that is none is refused.
+    ///
+    /// # Errors
+    /// With the problems of each; the others have been made all the same.
+    pub async fn create_snapshots(
+        &self,
+        namespace: &Namespace,
+        snapshots: Vec<Option<CsiSnapshot>>,
+    ) -> Result<Vec<CsiSnapshot>, ServerError> {
+        let (this, namespace) = (self.volumes.clone(), namespace.clone());
+        to_the_end(&self.volumes.reconciler.commands, async move {
+            this.create_snapshots(&namespace, snapshots).await
+        })
+        .await
+    }
+
+    /// Has a plugin delete a snapshot; one that is gone already is as wished.
+    ///
+    /// # Errors
+    /// If the plugin is not known, cannot do it or refuses.
+    pub async fn delete_snapshot(
+        &self,
+        plugin: &PluginId,
+        snapshot: &str,
+        secrets: &Secrets,
+    ) -> Result<(), ServerError> {
+        let (this, plugin) = (self.volumes.clone(), plugin.clone());
+        let (snapshot, secrets) = (snapshot.to_owned(), secrets.clone());
+        to_the_end(&self.volumes.reconciler.commands, async move {
+            this.delete_snapshot(&plugin, &snapshot, secrets).await
+        })
+        .await
+    }
+
+    /// Snapshots as a plugin lists them, and the token of the next page.
+    ///
+    /// # Errors
+    /// If the plugin is not known or cannot list.
+    pub async fn list_snapshots(
+        &self,
+        plugin: &PluginId,
+        max_entries: i32,
+        starting_token: String,
+        secrets: Secrets,
+    ) -> Result<(Vec<CsiSnapshot>, String), ServerError> {
+        self.volumes.list_snapshots(plugin, max_entries, starting_token, secrets).await
+    }
+
+    /// A variable with its items.
+    ///
+    /// # Errors
+    /// If they cannot be opened.
+    pub fn open_variable(&self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
+        self.core.open_variable(row)
+    }
+
+    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new).
+    ///
+    /// # Errors
+    /// If path or items make no sense, or the change cannot be made durable.
+    pub async fn write_variable(
+        &self,
+        key: VariableKey,
+        items: &Secrets,
+        check_index: Option<u64>,
+    ) -> Result<VariableWritten, ServerError> {
+        self.core.write_variable(key, items, check_index).await
+    }
+
+    /// Removes a variable; one that is not there is as wished.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn delete_variable(
+        &self,
+        key: VariableKey,
+        check_index: Option<u64>,
+    ) -> Result<VariableWritten, ServerError> {
+        self.core.delete_variable(key, check_index).await
+    }
+
     /// Why a claim waits, if it does.
     pub fn claim_wait(&self, claim: &ClaimId) -> Option<String> {
         self.claims.waits.reason(claim)
+    }
+
+    /// Where a volume and each of its claims stand, and why; none if there is neither such a volume nor a
+    /// claim on one.
+    pub fn explain_volume(&self, key: &VolumeKey) -> Option<VolumeExplain> {
+        explain::explain(&self.volumes.reconciler, &self.usage, key)
+    }
+
+    /// How full a volume is, by the nodes that use it.
+    pub fn volume_usage(&self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
+        self.usage.of(root, key)
+    }
+
+    /// Figures about volumes, their claims and the calls to their plugins.
+    pub fn volume_figures(&self) -> VolumeFigures {
+        VolumeFigures::of(&self.core.snapshot(), self.core.now(), &self.volumes.reconciler, &self.usage)
     }
 
     /// Collects what is over: evaluations, their allocations, stopped jobs.

@@ -11,6 +11,8 @@ mod world;
 mod blocked;
 #[path = "server/claims.rs"]
 mod claims;
+#[path = "server/expand.rs"]
+mod expand;
 #[path = "server/fencing.rs"]
 mod fencing;
 #[path = "server/jobs.rs"]
@@ -21,5 +23,9 @@ mod nodes;
 mod planner;
 #[path = "server/restart.rs"]
 mod restart;
+#[path = "server/secrets.rs"]
+mod secrets;
+#[path = "server/verbs.rs"]
+mod verbs;
 #[path = "server/volumes.rs"]
 mod volumes;

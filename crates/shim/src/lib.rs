@@ -47,6 +47,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Mounts something anew in the root of a task that runs, in place of what is mounted on the same path there: what
+/// used the old mount keeps it until it lets go, every new use is of the new one. `task` is any process of the task.
+/// For the agent; blocks as long as the mounted path takes to look at.
+pub fn replace_mount(task: &caravan_sys::process::PidFd, mount: &spec::MountSpec) -> Result<()> {
+    sandbox::replace(task, mount, false)
+}
+
 fn run() -> Result<()> {
     let _name = caravan_sys::process::set_name(c"caravan-shim");
     // Out of the agent's session and process group: neither its terminal's signals nor its end reach us.

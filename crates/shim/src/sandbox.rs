@@ -136,6 +136,13 @@ fn build_in_holder(spec: &IsolationSpec) -> Result<()> {
     Ok(())
 }
 
+/// Mounts something anew in the root of a task that runs, in place of what is mounted there. `task` is any process
+/// of it. Bidirectional mounts are not replaced: they follow the host by themselves.
+pub(crate) fn replace(task: &PidFd, spec: &MountSpec, privileged: bool) -> Result<()> {
+    let part = Part::of(spec, privileged)?;
+    Ok(part.tree.replace_in(task, &spec.task)?)
+}
+
 /// Copies of the host's mounts, taken while the host's paths are in sight.
 struct Parts {
     root: DetachedTree,

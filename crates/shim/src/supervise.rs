@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use caravan_sys::cgroup::{Cgroup, Hierarchy, Limits};
+use caravan_sys::cgroup::{Cgroup, DeviceRule, Hierarchy, Limits};
+use caravan_sys::mount::device_number;
 use caravan_sys::process::{self, Exit, PidFd, Reaped};
 
-use crate::spec::{CgroupSpec, TaskSpec};
+use crate::spec::{CgroupSpec, MountSpec, TaskSpec};
 use crate::{Result, sandbox};
 
 /// The signal that nothing survives.
@@ -146,6 +147,7 @@ fn make_cgroup(wanted: &CgroupSpec, spec: &TaskSpec, degraded: &mut Vec<String>)
             memory_reserved: wanted.memory_reserved,
             pids_max: wanted.pids_max,
             only_basic_devices: spec.isolation.as_ref().is_some_and(|i| !i.privileged),
+            devices: mounted_devices(spec),
         };
         for error in cgroup.set_limits(&limits) {
             degraded.push(format!("a limit is not enforced: {}", caravan_sys::describe(&error)));
@@ -159,4 +161,15 @@ fn make_cgroup(wanted: &CgroupSpec, spec: &TaskSpec, degraded: &mut Vec<String>)
             None
         }
     }
+}
+
+/// The devices among what the task sees of the host: volumes that it uses as block devices.
+fn mounted_devices(spec: &TaskSpec) -> Vec<DeviceRule> {
+    let mounts = spec.isolation.iter().flat_map(|isolation| &isolation.mounts);
+    let rule = |mount: &MountSpec| {
+        // What cannot be looked at cannot be mounted either, and says so then.
+        let (kind, device) = device_number(&mount.host).ok()??;
+        Some(DeviceRule { kind, device, write: !mount.read_only })
+    };
+    mounts.filter_map(rule).collect()
 }

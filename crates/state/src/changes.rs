@@ -1,8 +1,11 @@
 //! What a command changed: the feed for brokers, streams and reconcilers.
 
 use crate::root::Table;
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
-use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+};
 
 /// A row that a command wrote or removed. Its content is looked up in the newest snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +44,18 @@ pub enum Changed {
     Plugin(PluginId),
     /// Removed.
     PluginRemoved(PluginId),
+    /// Written.
+    HostVolume(HostVolumeId),
+    /// Removed.
+    HostVolumeRemoved(HostVolumeId),
+    /// Written: the hold of a group on a host volume.
+    HostClaim(String),
+    /// Removed.
+    HostClaimRemoved(String),
+    /// Written.
+    Variable(VariableKey),
+    /// Removed.
+    VariableRemoved(VariableKey),
 }
 
 impl Changed {
@@ -56,6 +71,9 @@ impl Changed {
             Self::Volume(_) | Self::VolumeRemoved(_) => Table::Volumes,
             Self::Claim(_) | Self::ClaimRemoved(_) => Table::Claims,
             Self::Plugin(_) | Self::PluginRemoved(_) => Table::Plugins,
+            Self::HostVolume(_) | Self::HostVolumeRemoved(_) => Table::HostVolumes,
+            Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
+            Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
         }
     }
 }

@@ -4,10 +4,11 @@ use crate::root::Root;
 use caravan_types::alloc::Allocation;
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use imbl::OrdSet;
 use std::collections::BTreeSet;
 
@@ -24,6 +25,9 @@ pub(crate) struct Indexes {
     pub(crate) volumes_by_plugin: OrdSet<(PluginId, VolumeKey)>,
     pub(crate) claims_by_alloc: OrdSet<(AllocId, ClaimId)>,
     pub(crate) claims_by_node: OrdSet<(NodeId, ClaimId)>,
+    pub(crate) host_volumes_by_node: OrdSet<(NodeId, HostVolumeId)>,
+    pub(crate) host_claims_by_job: OrdSet<(JobKey, String)>,
+    pub(crate) host_claims_by_volume: OrdSet<(HostVolumeId, String)>,
 }
 
 /// Puts an entry in or takes it out.
@@ -76,6 +80,14 @@ impl Indexes {
         set(&mut self.claims_by_alloc, (claim.id.alloc.clone(), claim.id.clone()), present);
         set(&mut self.claims_by_node, (claim.node_id.clone(), claim.id.clone()), present);
     }
+    pub(crate) fn host_volume(&mut self, row: &HostVolume, present: bool) {
+        set(&mut self.host_volumes_by_node, (row.node_id.clone(), row.id.clone()), present);
+    }
+    pub(crate) fn host_claim(&mut self, row: &HostVolumeClaim, present: bool) {
+        let job = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };
+        set(&mut self.host_claims_by_job, (job, row.id.clone()), present);
+        set(&mut self.host_claims_by_volume, (row.volume_id.clone(), row.id.clone()), present);
+    }
 
     /// Builds all of them from the primaries.
     pub(crate) fn rebuilt(root: &Root) -> Self {
@@ -87,6 +99,8 @@ impl Indexes {
         root.deployments.values().for_each(|row| all.deployment(row, true));
         root.volumes.values().for_each(|row| all.volume(row, true));
         root.claims.values().for_each(|row| all.claim(row, true));
+        root.host_volumes.values().for_each(|row| all.host_volume(row, true));
+        root.host_claims.values().for_each(|row| all.host_claim(row, true));
         all
     }
 }

@@ -24,6 +24,9 @@ fn reports<'a>(
     let mut found = BTreeMap::new();
     for node in root.nodes_by_plugin(id).filter(|n| n.status != NodeStatus::Down) {
         let Some(info) = of(node).get(id).filter(|i| i.healthy || !i.provider.is_empty()) else { continue };
+        if is_over(root, info) {
+            continue;
+        }
         let mut info = info.clone();
         if node.status == NodeStatus::Disconnected && info.healthy {
             info.healthy = false;
@@ -32,6 +35,13 @@ fn reports<'a>(
         found.insert(node.id.clone(), info);
     }
     found
+}
+
+/// Whether a report is about a plugin that has ended: a client keeps reporting the last that it knew. The
+/// row of a plugin that nothing runs and nothing expects goes with its last report.
+fn is_over(root: &Root, info: &CsiInfo) -> bool {
+    let over = || root.alloc(&info.alloc_id).is_none_or(|alloc| alloc.client_terminal());
+    !info.healthy && !info.alloc_id.is_empty() && over()
 }
 
 /// Nodes on which a system job would run as far as datacenter and pool tell.

@@ -5,12 +5,15 @@ use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,
+    VolumeKey,
 };
 use imbl::{OrdMap, OrdSet};
 use std::borrow::Borrow;
@@ -247,6 +250,31 @@ impl Root {
         indexed(&self.secondary.claims_by_alloc, &self.claims, id)
     }
 
+    /// A variable.
+    pub fn variable(&self, key: &VariableKey) -> Option<&Arc<Variable>> {
+        self.variables.get(key)
+    }
+    /// All variables, by namespace and path.
+    pub fn variables(&self) -> impl Iterator<Item = &Arc<Variable>> {
+        self.variables.values()
+    }
+    /// Variables of a namespace (`None`: of all) whose path begins with a text.
+    pub fn variables_with_prefix<'a>(
+        &'a self,
+        namespace: Option<&Namespace>,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Variable>> + use<'a> {
+        let from = namespace.map_or_else(VariableKey::default, |ns| VariableKey::new(ns.clone(), prefix));
+        let (namespace, prefix, stop) = (namespace.cloned(), prefix.to_owned(), prefix.to_owned());
+        self.variables
+            .range(from..)
+            .take_while(move |(key, _)| {
+                namespace.as_ref().is_none_or(|ns| key.namespace == *ns && key.path.starts_with(&stop))
+            })
+            .filter(move |(key, _)| key.path.starts_with(&prefix))
+            .map(|(_, row)| row)
+    }
+
     /// A plugin.
     pub fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
         self.plugins.get(id)
@@ -261,5 +289,57 @@ impl Root {
         prefix: &str,
     ) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
         prefixed(&self.plugins, prefix)
+    }
+
+    /// A host volume.
+    pub fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>> {
+        self.host_volumes.get(id)
+    }
+    /// All host volumes, by id.
+    pub fn host_volumes(&self) -> impl Iterator<Item = &Arc<HostVolume>> {
+        self.host_volumes.values()
+    }
+    /// Host volumes of a node.
+    pub fn host_volumes_by_node<'a>(
+        &'a self,
+        node: &NodeId,
+    ) -> impl Iterator<Item = &'a Arc<HostVolume>> + use<'a> {
+        indexed(&self.secondary.host_volumes_by_node, &self.host_volumes, node)
+    }
+    /// Allocations that use a host volume: not over for their client, on its node, and asking for its name.
+    pub fn host_volume_users<'a>(
+        &'a self,
+        volume: &HostVolume,
+    ) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
+        let (name, namespace) = (volume.name.clone(), volume.namespace.clone());
+        self.allocs_by_node(&volume.node_id).filter(move |alloc| {
+            alloc.namespace == namespace
+                && !alloc.client_terminal()
+                && alloc.group().is_some_and(|group| {
+                    group.host_volumes().any(|(_, request)| request.source_for(&alloc.name) == name)
+                })
+        })
+    }
+    /// The hold of a group on a host volume.
+    pub fn host_claim(&self, id: &str) -> Option<&Arc<HostVolumeClaim>> {
+        self.host_claims.get(id)
+    }
+    /// All holds of groups on host volumes, by id.
+    pub fn host_claims(&self) -> impl Iterator<Item = &Arc<HostVolumeClaim>> {
+        self.host_claims.values()
+    }
+    /// Holds of a job's groups on host volumes.
+    pub fn host_claims_by_job<'a>(
+        &'a self,
+        key: &JobKey,
+    ) -> impl Iterator<Item = &'a Arc<HostVolumeClaim>> + use<'a> {
+        indexed(&self.secondary.host_claims_by_job, &self.host_claims, key)
+    }
+    /// Holds of groups on a host volume.
+    pub fn host_claims_of<'a>(
+        &'a self,
+        id: &HostVolumeId,
+    ) -> impl Iterator<Item = &'a Arc<HostVolumeClaim>> + use<'a> {
+        indexed(&self.secondary.host_claims_by_volume, &self.host_claims, id)
     }
 }

@@ -5,11 +5,13 @@ use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use imbl::OrdMap;
 use std::sync::Arc;
 
@@ -41,11 +43,17 @@ pub enum Table {
     Claims,
     /// Plugins.
     Plugins,
+    /// Host volumes that users made.
+    HostVolumes,
+    /// Holds of groups on host volumes.
+    HostClaims,
+    /// Variables.
+    Variables,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -57,6 +65,9 @@ impl Table {
         Self::Volumes,
         Self::Claims,
         Self::Plugins,
+        Self::HostVolumes,
+        Self::HostClaims,
+        Self::Variables,
     ];
 
     /// The table's name in snapshots and logs.
@@ -73,6 +84,9 @@ impl Table {
             Self::Volumes => "volumes",
             Self::Claims => "claims",
             Self::Plugins => "plugins",
+            Self::HostVolumes => "host_volumes",
+            Self::HostClaims => "host_claims",
+            Self::Variables => "variables",
         }
     }
 }
@@ -91,6 +105,9 @@ pub struct Root {
     pub(crate) volumes: OrdMap<VolumeKey, Arc<Volume>>,
     pub(crate) claims: OrdMap<ClaimId, Arc<Claim>>,
     pub(crate) plugins: OrdMap<PluginId, Arc<Plugin>>,
+    pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
+    pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
+    pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

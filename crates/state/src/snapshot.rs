@@ -10,6 +10,7 @@ use crate::root::{Root, Table};
 use caravan_types::JobKey;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -122,6 +123,9 @@ pub fn encode(root: &Root) -> Vec<u8> {
     out.table(Table::Volumes.as_str(), root.volumes.values());
     out.table(Table::Claims.as_str(), root.claims.values());
     out.table(Table::Plugins.as_str(), root.plugins.values());
+    out.table(Table::HostVolumes.as_str(), root.host_volumes.values());
+    out.table(Table::HostClaims.as_str(), root.host_claims.values());
+    out.table(Table::Variables.as_str(), root.variables.values());
     let mut bytes = out.0;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
@@ -175,6 +179,10 @@ impl Reader<'_> {
         }
         let rows: u64 = self.value(table)?;
         (0..rows).map(|_| self.value(table)).collect()
+    }
+    /// A table that the first snapshots did not have: they end before it.
+    fn later_table<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
+        if self.0.is_empty() { Ok(Vec::new()) } else { self.table(table) }
     }
 }
 
@@ -244,6 +252,12 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<caravan_types::plugin::Plugin> = from.table(Table::Plugins.as_str())?;
     root.plugins = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<HostVolume> = from.later_table(Table::HostVolumes.as_str())?;
+    root.host_volumes = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<HostVolumeClaim> = from.later_table(Table::HostClaims.as_str())?;
+    root.host_claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::variable::Variable> = from.later_table(Table::Variables.as_str())?;
+    root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

@@ -10,10 +10,14 @@ use caravan_types::alloc::Allocation;
 use caravan_types::command::{ClaimStep, JobSource};
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -92,7 +96,8 @@ impl Tx {
         self.root.secondary.node(&node, true);
         let id = node.id.clone();
         self.root.nodes.insert(id.clone(), Arc::new(node));
-        self.changed(Changed::Node(id));
+        self.changed(Changed::Node(id.clone()));
+        self.derive_host_volumes(&id);
     }
 
     pub(crate) fn remove_node(&mut self, id: &NodeId) {
@@ -101,6 +106,12 @@ impl Tx {
             self.touch_job_plugins();
             self.root.secondary.node(&old, false);
             self.changed(Changed::NodeRemoved(id.clone()));
+            if old.gc_volumes_on_node_gc {
+                let with_it: Vec<HostVolumeId> =
+                    self.root.host_volumes_by_node(id).map(|row| row.id.clone()).collect();
+                with_it.iter().for_each(|volume| self.remove_host_volume(volume));
+            }
+            self.derive_host_volumes(id);
         }
     }
 
@@ -178,6 +189,10 @@ impl Tx {
             let parent = JobKey { namespace: key.namespace.clone(), id: old.parent_id.clone() };
             self.changed(Changed::JobSummary(parent));
         }
+        let held: Vec<String> = self.root.host_claims_by_job(key).map(|claim| claim.id.clone()).collect();
+        for claim in held {
+            self.remove_host_claim(&claim);
+        }
         self.changed(Changed::JobSummary(key.clone()));
         self.changed(Changed::JobRemoved(key.clone()));
     }
@@ -242,6 +257,7 @@ impl Tx {
             old.client_status != alloc.client_status || old.desired_status != alloc.desired_status
         });
         if moved {
+            self.touch_plugins(alloc.job.iter().flat_map(|job| plugins_of_job(job)));
             self.counts_moved(&key);
         }
         self.root.secondary.alloc(&alloc, true);
@@ -265,6 +281,7 @@ impl Tx {
     pub(crate) fn remove_alloc(&mut self, id: &AllocId) {
         let Some(old) = self.root.allocs.remove(id) else { return };
         self.root.secondary.alloc(&old, false);
+        self.touch_plugins(old.job.iter().flat_map(|job| plugins_of_job(job)));
         self.counts_moved(&old.job_key());
         self.changed(Changed::AllocRemoved(id.clone()));
         self.release_claims(id);
@@ -335,7 +352,30 @@ impl Tx {
         }
     }
 
+    pub(crate) fn put_variable(&mut self, mut row: Variable) {
+        row.modify_index = self.index;
+        row.modify_time = self.now;
+        (row.create_index, row.create_time) = match self.root.variables.get(&row.key) {
+            Some(old) => (old.create_index, old.create_time),
+            None => (self.index, self.now),
+        };
+        let key = row.key.clone();
+        self.root.variables.insert(key.clone(), Arc::new(row));
+        self.changed(Changed::Variable(key));
+    }
+
+    pub(crate) fn remove_variable(&mut self, key: &VariableKey) {
+        if self.root.variables.remove(key).is_some() {
+            self.changed(Changed::VariableRemoved(key.clone()));
+        }
+    }
+
+    /// Writes a claim. One that is over is history of its volume, and goes if that is gone.
     pub(crate) fn put_claim(&mut self, mut claim: Claim) {
+        if claim.forsaken && !claim.phase.holds() {
+            self.remove_claim(&claim.id);
+            return;
+        }
         claim.modify_index = self.index;
         claim.modify_time = self.now;
         if let Some(old) = self.root.claims.get(&claim.id).cloned() {
@@ -352,5 +392,73 @@ impl Tx {
             self.root.secondary.claim(&old, false);
             self.changed(Changed::ClaimRemoved(id.clone()));
         }
+    }
+
+    /// Brings the states of a node's host volumes in step with its row. Whatever changes the node comes by
+    /// here, so that no report and no loss of a node can be missed (rough edges 43, 44).
+    fn derive_host_volumes(&mut self, node: &NodeId) {
+        let row = self.root.nodes.get(node);
+        let moved: Vec<HostVolume> = self
+            .root
+            .host_volumes_by_node(node)
+            .filter_map(|volume| {
+                let state = volume.state_on(row.map(AsRef::as_ref));
+                (state != volume.state).then(|| HostVolume { state, ..HostVolume::clone(volume) })
+            })
+            .collect();
+        moved.into_iter().for_each(|volume| self.put_host_volume(volume));
+    }
+
+    pub(crate) fn put_host_volume(&mut self, mut volume: HostVolume) {
+        volume.modify_index = self.index;
+        volume.modify_time = self.now;
+        volume.state = volume.state_on(self.root.nodes.get(&volume.node_id).map(AsRef::as_ref));
+        match self.root.host_volumes.get(&volume.id).cloned() {
+            Some(old) => {
+                volume.create_index = old.create_index;
+                volume.create_time = old.create_time;
+                self.root.secondary.host_volume(&old, false);
+            }
+            None => {
+                volume.create_index = self.index;
+                volume.create_time = self.now;
+            }
+        }
+        self.root.secondary.host_volume(&volume, true);
+        let id = volume.id.clone();
+        self.root.host_volumes.insert(id.clone(), Arc::new(volume));
+        self.changed(Changed::HostVolume(id));
+    }
+
+    /// Removes a host volume with the holds on it.
+    pub(crate) fn remove_host_volume(&mut self, id: &HostVolumeId) {
+        let Some(old) = self.root.host_volumes.remove(id) else { return };
+        self.root.secondary.host_volume(&old, false);
+        self.changed(Changed::HostVolumeRemoved(id.clone()));
+        let held: Vec<String> = self.root.host_claims_of(id).map(|claim| claim.id.clone()).collect();
+        for claim in held {
+            self.remove_host_claim(&claim);
+        }
+    }
+
+    pub(crate) fn put_host_claim(&mut self, mut claim: HostVolumeClaim) {
+        claim.modify_index = self.index;
+        claim.create_index = self.index;
+        if let Some(old) = self.root.host_claims.get(&claim.id).cloned() {
+            claim.create_index = old.create_index;
+            self.root.secondary.host_claim(&old, false);
+        }
+        self.root.secondary.host_claim(&claim, true);
+        let id = claim.id.clone();
+        self.root.host_claims.insert(id.clone(), Arc::new(claim));
+        self.changed(Changed::HostClaim(id));
+    }
+
+    /// Removes a hold; answers whether there was one.
+    pub(crate) fn remove_host_claim(&mut self, id: &str) -> bool {
+        let Some(old) = self.root.host_claims.remove(id) else { return false };
+        self.root.secondary.host_claim(&old, false);
+        self.changed(Changed::HostClaimRemoved(id.to_owned()));
+        true
     }
 }

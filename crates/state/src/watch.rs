@@ -6,8 +6,9 @@
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
 use caravan_types::alloc::Allocation;
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
-use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -33,6 +34,10 @@ pub enum Topic {
     Claim(ClaimId),
     /// A plugin.
     Plugin(PluginId),
+    /// A host volume.
+    HostVolume(HostVolumeId),
+    /// A variable.
+    Variable(VariableKey),
     /// Evaluations of a job.
     EvalsOfJob(JobKey),
     /// Allocations of a job.
@@ -100,6 +105,13 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
         }
         Changed::Plugin(id) | Changed::PluginRemoved(id) => {
             topics.insert(Topic::Plugin(id.clone()));
+        }
+        Changed::HostVolume(id) | Changed::HostVolumeRemoved(id) => {
+            topics.insert(Topic::HostVolume(id.clone()));
+        }
+        Changed::HostClaim(_) | Changed::HostClaimRemoved(_) => {}
+        Changed::Variable(key) | Changed::VariableRemoved(key) => {
+            topics.insert(Topic::Variable(key.clone()));
         }
     }
 }

@@ -13,6 +13,7 @@ use rustix::mount::{
 };
 
 use crate::mountinfo::{Device, MountTable};
+use crate::process::{Namespaces, PidFd};
 use crate::{Error, Result};
 
 /// `STATX_MNT_ID_UNIQUE` of statx(2), Linux 6.8: an id that is never used again until the next boot.
@@ -48,6 +49,35 @@ pub fn mount_identity(path: &Path) -> Result<MountIdentity> {
 pub fn is_mount_point(path: &Path) -> Result<bool> {
     let stat = stat_mount(path)?;
     Ok(stat.stx_attributes.bits() & STATX_ATTR_MOUNT_ROOT != 0)
+}
+
+/// The number of the device that a path is a node of. A symbolic link is not followed. `None`: it is no device.
+pub fn device_number(path: &Path) -> Result<Option<(DeviceKind, Device)>> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let meta = std::fs::symlink_metadata(path).map_err(Error::path("look at", path))?;
+    let kind = match meta.file_type() {
+        kind if kind.is_block_device() => DeviceKind::Block,
+        kind if kind.is_char_device() => DeviceKind::Character,
+        _ => return Ok(None),
+    };
+    let number = meta.rdev();
+    let device = Device { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+    Ok(Some((kind, device)))
+}
+
+/// Kind of a device file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// Read and written in blocks.
+    Block,
+    /// Any other.
+    Character,
+}
+
+/// Asks the file system mounted at a path whether it still answers (statfs(2)). **May block** for as long as its
+/// server or daemon hangs: call it where that does no harm.
+pub fn ask_file_system(path: &Path) -> Result<()> {
+    rustix::fs::statfs(path).map(drop).map_err(Error::errno("ask the file system of", path))
 }
 
 fn stat_mount(path: &Path) -> Result<rustix::fs::Statx> {
@@ -236,6 +266,31 @@ impl DetachedTree {
     pub fn set_propagation(&self, propagation: Propagation, recursive: bool) -> Result<()> {
         set_attributes(self.0.as_fd(), 0, propagation.bits(), recursive)
             .map_err(Error::call("set the propagation of a copied mount"))
+    }
+
+    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Mounts the copy in the mount namespace of another process, in place of what is mounted on the target there.
+    /// The target is a path as that process sees it, and must exist. What used the old mount keeps it until it lets
+    /// go; every new use is of the new one.
+    ///
+    /// Works in a thread of its own, since a thread that shares its root with others may not change namespaces
+    /// (setns(2)).
+    pub fn replace_in(self, process: &PidFd, target: &Path) -> Result<()> {
+        let replace = || -> Result<()> {
+            crate::process::unshare_root()?;
+            crate::process::enter(process, Namespaces { mount: true, ..Namespaces::default() })?;
+            unmount(target, Unmount::Lazy)?;
+            self.attach(target)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(replace).join().unwrap_or_else(|_| {
+                let source = std::io::Error::other("the thread that mounts panicked");
+                Err(Error::Call { operation: "mount in another namespace", source })
+            })
+        })
     }
 
     /// Mounts the copy on a target that exists and is of the same kind (directory or not).

@@ -1,6 +1,9 @@
 //! The mount table, parsed from `/proc/<pid>/mountinfo` (proc_pid_mountinfo(5)).
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::{Error, Result};
 
@@ -50,6 +53,50 @@ impl MountEntry {
     /// Whether the mount itself is read-only.
     pub fn is_read_only(&self) -> bool {
         self.options.iter().any(|o| o == "ro")
+    }
+}
+
+/// Hears of changes of the calling process's mount table (proc_pid_mountinfo(5): `POLLPRI`).
+#[derive(Debug)]
+pub struct Changes {
+    table: std::fs::File,
+    end: std::sync::Arc<OwnedFd>,
+}
+
+/// Ends the waiting for changes when it is dropped.
+#[derive(Debug)]
+pub struct EndOfChanges(std::sync::Arc<OwnedFd>);
+
+impl Drop for EndOfChanges {
+    fn drop(&mut self) {
+        // A counter that is written once cannot be full.
+        let _written = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Changes {
+    /// Begins to listen; changes from now on are heard.
+    pub fn listen() -> Result<(Self, EndOfChanges)> {
+        let path = "/proc/self/mountinfo";
+        let table = std::fs::File::open(path).map_err(Error::path("open", path))?;
+        let end = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::call("make an event"))?;
+        let end = std::sync::Arc::new(end);
+        Ok((Self { table, end: std::sync::Arc::clone(&end) }, EndOfChanges(end)))
+    }
+
+    /// Blocks until the table changed since the last call. `false`: the end was asked for.
+    pub fn wait(&self) -> Result<bool> {
+        loop {
+            let mut watched = [
+                PollFd::new(&self.table, PollFlags::PRI | PollFlags::ERR),
+                PollFd::new(&*self.end, PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut watched, None) {
+                Ok(_) => return Ok(watched[1].revents().is_empty()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::call("wait for changes of the mount table")(errno)),
+            }
+        }
     }
 }
 
@@ -176,6 +223,24 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_is_heard_of_and_the_end_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (changes, end) = Changes::listen().unwrap();
+        let at = dir.path().to_owned();
+        let mounting = std::thread::spawn(move || {
+            crate::mount::mount_tmpfs(&at, 1 << 20, 0o700).unwrap();
+        });
+        // Others mount, too: what counts is that ours is not missed.
+        while !crate::mount::is_mount_point(dir.path()).unwrap() {
+            assert!(changes.wait().unwrap());
+        }
+        mounting.join().unwrap();
+        crate::mount::unmount(dir.path(), crate::mount::Unmount::Now).unwrap();
+        drop(end);
+        assert!(!changes.wait().unwrap());
+    }
     use proptest::prelude::*;
 
     const SAMPLE: &str = "\

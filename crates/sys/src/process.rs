@@ -367,6 +367,13 @@ pub fn unshare(namespaces: Namespaces) -> Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Error::call("make new namespaces"))
 }
 
+/// Gives the calling thread a root and working directory that it shares with no other thread.
+pub fn unshare_root() -> Result<()> {
+    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function asks for.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }
+        .map_err(Error::call("part with a shared root"))
+}
+
 /// Moves the caller into the namespaces of another process; its root becomes the root of the mount namespace.
 pub fn enter(process: &PidFd, namespaces: Namespaces) -> Result<()> {
     let mut flags = ThreadNameSpaceType::empty();

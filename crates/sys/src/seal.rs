@@ -5,10 +5,10 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, openat, statat};
 use rustix::io::Errno;
 
-use crate::mount::is_mount_point;
+use crate::mount::{DetachedTree, is_mount_point};
 use crate::{Error, Result};
 
 /// How a directory was made unwritable.
@@ -42,6 +42,80 @@ pub fn unseal_directory(path: &Path, mode: u32) -> Result<()> {
         Err(errno) => return Err(Error::errno("set attributes of", path)(errno)),
     }
     dir.set_permissions(Permissions::from_mode(mode)).map_err(Error::path("set mode of", path))
+}
+
+/// Makes the directory or file unwritable that a mount at `path` covers: should the mount vanish, nothing can be
+/// written there. What is mounted is not touched, and whether anything is mounted makes no difference. Idempotent.
+///
+/// `None`: there is nothing that could be written to (no such file, a device, a link).
+pub fn seal_beneath(path: &Path) -> Result<Option<Seal>> {
+    let Some(covered) = open_covered(path, "seal what lies beneath")? else { return Ok(None) };
+    match set_immutable(&covered, true) {
+        Ok(()) => Ok(Some(Seal::Immutable)),
+        Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM) => {
+            covered
+                .set_permissions(Permissions::from_mode(0o000))
+                .map_err(Error::path("set mode of", path))?;
+            Ok(Some(Seal::Mode))
+        }
+        Err(errno) => Err(Error::errno("set attributes of", path)(errno)),
+    }
+}
+
+/// Undoes [`seal_beneath`], whichever way it was done. Idempotent; nothing at the path is fine.
+pub fn unseal_beneath(path: &Path) -> Result<()> {
+    let Some(covered) = open_covered(path, "unseal what lies beneath")? else { return Ok(()) };
+    match set_immutable(&covered, false) {
+        Ok(()) | Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL) => {}
+        Err(errno) => return Err(Error::errno("set attributes of", path)(errno)),
+    }
+    let mode = covered.metadata().map_err(Error::path("look at", path))?.permissions().mode();
+    if mode & 0o7777 == 0 {
+        covered.set_permissions(Permissions::from_mode(0o700)).map_err(Error::path("set mode of", path))?;
+    }
+    Ok(())
+}
+
+/// Unseals the directories and empty files below a directory that are on the same mount, so that it can be removed.
+/// (A file that has content was never beneath a mount.) What cannot be unsealed is left: removing it tells why.
+pub fn unseal_tree(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(kind) = entry.file_type() else { continue };
+        let is_empty_file = kind.is_file() && entry.metadata().is_ok_and(|meta| meta.len() == 0);
+        if !(kind.is_dir() || is_empty_file) {
+            continue;
+        }
+        let mounted = is_mount_point(&path).unwrap_or(true);
+        let _left = unseal_beneath(&path);
+        if kind.is_dir() && !mounted {
+            unseal_tree(&path);
+        }
+    }
+}
+
+/// Opens what a mount at `path` covers: through a copy of the mount that the parent lies on, which has no mounts
+/// below it.
+fn open_covered(path: &Path, operation: &'static str) -> Result<Option<File>> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+    let tree = match DetachedTree::copy(parent, false) {
+        Ok(tree) => tree,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let kind = match statat(tree.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(Error::errno(operation, path)(errno)),
+    };
+    // Opening a device may have effects, and its attributes are not its own.
+    if !matches!(kind, FileType::Directory | FileType::RegularFile) {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let opened = openat(tree.fd(), name, flags, Mode::empty()).map_err(Error::errno(operation, path))?;
+    Ok(Some(File::from(opened)))
 }
 
 fn open_unmounted(path: &Path, operation: &'static str) -> Result<File> {
@@ -80,6 +154,43 @@ mod tests {
         unseal_directory(&path, 0o750).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o750);
         std::fs::write(path.join("x"), b"").unwrap();
+    }
+
+    /// Rough edge of every orchestrator that leaves the mount point writable: a task whose mount is gone fills the
+    /// host's disk.
+    #[test]
+    fn what_lies_beneath_a_mount_is_sealed_and_the_mount_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("target");
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(seal_beneath(&base.path().join("none")).unwrap(), None);
+        crate::mount::mount_tmpfs(&path, 1 << 20, 0o755).unwrap();
+        let seal = seal_beneath(&path).unwrap().unwrap();
+        assert_eq!(seal_beneath(&path).unwrap(), Some(seal));
+        std::fs::write(path.join("on-the-mount"), "x").unwrap();
+        crate::mount::unmount(&path, crate::mount::Unmount::Now).unwrap();
+        if seal == Seal::Immutable {
+            // The superuser, too.
+            assert!(std::fs::write(path.join("lost"), "x").is_err());
+            assert!(std::fs::remove_dir(&path).is_err());
+        }
+        // Mounting there again works, and unsealing does not need the mount to be gone.
+        crate::mount::mount_tmpfs(&path, 1 << 20, 0o755).unwrap();
+        unseal_beneath(&path).unwrap();
+        unseal_beneath(&path).unwrap();
+        crate::mount::unmount(&path, crate::mount::Unmount::Now).unwrap();
+        std::fs::write(path.join("x"), "x").unwrap();
+    }
+
+    #[test]
+    fn sealed_files_and_directories_of_a_tree_are_unsealed() {
+        let base = tempfile::tempdir().unwrap();
+        let (dir, file) = (base.path().join("a/b"), base.path().join("a/file"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(&file, "").unwrap();
+        assert!(seal_beneath(&dir).unwrap().is_some() && seal_beneath(&file).unwrap().is_some());
+        unseal_tree(base.path());
+        std::fs::remove_dir_all(base.path().join("a")).unwrap();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::cli::{Output, program};
 use crate::http::{Reply, request_over};
 use crate::net::Host;
+use crate::space::Space;
 use crate::wait::eventually;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
@@ -30,6 +31,8 @@ pub struct AgentOptions {
     pub args: Vec<String>,
     /// Where it runs: this machine, on ports that are free, or a host of its own, on the usual ports.
     pub host: Option<Host>,
+    /// Mounts of its own; without, those of this process.
+    pub space: Option<Space>,
     /// The data directory below the test's own.
     pub data: String,
 }
@@ -44,6 +47,7 @@ impl Default for AgentOptions {
             extra: String::new(),
             args: Vec::new(),
             host: None,
+            space: None,
             data: "data".to_owned(),
         }
     }
@@ -103,7 +107,11 @@ impl Agent {
         self.wait_ready()
     }
 
-    fn spawn(&mut self) -> Result<()> {
+    /// Starts the process (again) and does not wait.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(&mut self) -> Result<()> {
         let config = self.dir.path().join("agent.hcl");
         fs::write(&config, self.config())?;
         let more = self.dir.path().join("agent.d");
@@ -125,10 +133,33 @@ impl Agent {
 
     /// Does something on the agent's host.
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        match &self.options.host {
-            Some(host) => host.inside(work),
+        let in_space = || match &self.options.space {
+            Some(space) => space.inside(work),
             None => Ok(work()),
+        };
+        match &self.options.host {
+            Some(host) => host.inside(in_space)?,
+            None => in_space(),
         }
+    }
+
+    /// Gives it other mounts, from its next start on.
+    pub fn set_space(&mut self, space: Space) {
+        self.options.space = Some(space);
+    }
+
+    /// Whether its process was started and not ended by this value.
+    pub fn is_started(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Sends a signal and does not wait for anything.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let child = self.child.as_ref().context("the agent was not started")?;
+        Ok(kill(Pid::from_raw(i32::try_from(child.id())?), signal)?)
     }
 
     /// The address that it listens on.
@@ -254,7 +285,8 @@ impl Agent {
         self.child.as_ref().expect("the agent runs").id()
     }
 
-    fn log_path(&self) -> PathBuf {
+    /// Where its log is.
+    pub fn log_path(&self) -> PathBuf {
         self.dir.path().join("agent.log")
     }
 
@@ -466,6 +498,8 @@ impl Drop for Agent {
                 let _ = nix::mount::umount2(mount.as_str(), nix::mount::MntFlags::MNT_DETACH);
             }
         }
+        // What a killed agent has sealed beneath its mounts could not be removed.
+        caravan_sys::seal::unseal_tree(self.dir.path());
     }
 }
 

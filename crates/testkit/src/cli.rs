@@ -52,6 +52,12 @@ pub fn use_program(path: &std::path::Path) {
     let _ = PROGRAM.set(path.to_owned());
 }
 
+/// Uses plugins for tests that are there already, named by the first of them; the first call counts.
+pub fn use_test_plugin(path: &std::path::Path) {
+    // As above.
+    let _ = TEST_PLUGIN.set(path.to_owned());
+}
+
 /// Path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
@@ -67,14 +73,26 @@ fn build() -> Result<PathBuf> {
     }
 }
 
-/// Path of the plugin that does everything in other ways than the bundled one (crate `testplugin`), built
-/// once by cargo in the profile of the tests.
+/// Path of the plugin that does everything in other ways than the bundled one (crate `testplugin`):
+/// `$CARAVAN_TESTPLUGIN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
 /// If it cannot be built: no test of it can run then.
 pub fn test_plugin() -> PathBuf {
-    let build = || cargo_build("caravan-testplugin").expect("the plugin for tests can be built");
+    let build = || match std::env::var_os("CARAVAN_TESTPLUGIN_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => cargo_build("caravan-testplugin").expect("the plugin for tests can be built"),
+    };
     TEST_PLUGIN.get_or_init(build).clone()
+}
+
+/// Path of the plugin that fails on command (crate `testplugin`), which is also the writer that stamps
+/// volumes; built with the other.
+///
+/// # Panics
+/// If it cannot be built: no test of it can run then.
+pub fn fault_plugin() -> PathBuf {
+    test_plugin().with_file_name("caravan-faultplugin")
 }
 
 /// Builds a package's program of the same name.

@@ -4,20 +4,25 @@
 //! Everything is synchronous: a test is a story about processes, told from outside.
 
 mod agent;
+pub mod chaos;
 mod cli;
+pub mod cluster;
+pub mod conformance;
 mod http;
 mod job;
 mod mounts;
 mod net;
+mod space;
 pub mod trace;
 mod wait;
 
 pub use agent::{Agent, AgentOptions};
-pub use cli::{Output, program, test_plugin, use_program};
+pub use cli::{Output, fault_plugin, program, test_plugin, use_program, use_test_plugin};
 pub use http::{Reply, request, request_over};
 pub use job::{ForeignPlugin, Plugin, Writer, foreign_plugin_job, plugin_job, volume_spec, writer_job};
 pub use mounts::{children, mounts_below, process_alive, start_time};
 pub use net::{Host, Router, Switch};
+pub use space::Space;
 pub use wait::{eventually, eventually_within};
 
 /// A directory of the workspace.

@@ -8,7 +8,12 @@ use std::fs;
 /// # Errors
 /// If the table cannot be read.
 pub fn mounts_below(path: &str) -> Result<Vec<String>> {
-    let table = fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
+    mounts_of("/proc/self/mountinfo", path)
+}
+
+/// The same from one of the kernel's tables.
+pub(crate) fn mounts_of(table: &str, path: &str) -> Result<Vec<String>> {
+    let table = fs::read_to_string(table).context("read the mount table")?;
     let below = format!("{}/", path.trim_end_matches('/'));
     Ok(table
         .lines()

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sched::{CloneFlags, setns};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -193,6 +194,22 @@ impl Host {
     pub fn connect(&self, to: SocketAddr) -> Result<TcpStream> {
         self.inside(|| TcpStream::connect_timeout(&to, CONNECT))?
             .with_context(|| format!("connect to {to} from {}", self.address()))
+    }
+
+    /// Processes on this host, by its network: its agent, what that started, and what outlived it.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        let path = format!("/run/netns/{}", self.0.namespace.0);
+        let own = std::fs::metadata(&path).with_context(|| format!("look at {path}"))?.ino();
+        let pids = std::fs::read_dir("/proc").context("read /proc")?;
+        let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        // A process that ended meanwhile, or that is a zombie, has no namespace.
+        let is_here = |pid: &u32| {
+            std::fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|namespace| namespace.ino() == own)
+        };
+        Ok(pids.filter(is_here).collect())
     }
 
     /// Pulls the cable: nothing comes or goes, and nobody is told.

@@ -12,6 +12,7 @@ use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
 use crate::time::UnixNanos;
+use crate::variable::{Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +71,12 @@ pub enum Change {
         drain: Option<DrainStrategy>,
         /// Eligible once no drain is in force.
         mark_eligible: bool,
+        /// Free pairs, kept with the drain.
+        #[serde(default)]
+        meta: BTreeMap<String, String>,
+        /// It came to its end by itself; none when a user sets or ends it.
+        #[serde(default)]
+        end: Option<DrainEnd>,
         /// Evaluations that follow from it.
         evals: Vec<Evaluation>,
     },
@@ -178,6 +185,20 @@ pub enum Change {
         /// Which.
         id: String,
     },
+    /// A variable is written.
+    VariableWrite {
+        /// The row, items sealed; indexes and times are set by apply.
+        variable: Box<Variable>,
+        /// Refuse unless the row's index is this (0: unless it is new).
+        check_index: Option<u64>,
+    },
+    /// A variable is removed. One that is not there is no refusal.
+    VariableDelete {
+        /// Which.
+        key: VariableKey,
+        /// Refuse unless the row's index is this.
+        check_index: Option<u64>,
+    },
     /// Nothing: a barrier.
     Noop,
 }
@@ -206,9 +227,18 @@ impl Change {
             Self::HostVolumeWrite { .. } => "HostVolumeWrite",
             Self::HostVolumeDelete { .. } => "HostVolumeDelete",
             Self::HostClaimDelete { .. } => "HostClaimDelete",
+            Self::VariableWrite { .. } => "VariableWrite",
+            Self::VariableDelete { .. } => "VariableDelete",
             Self::Noop => "Noop",
         }
     }
+}
+
+/// How a drain came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainEnd {
+    /// Work was stopped because its time was up.
+    pub deadline_reached: bool,
 }
 
 /// The text of a submitted job.
@@ -351,6 +381,16 @@ pub enum Refusal {
     /// A claim in a plan does not fit the volume any more.
     #[error("{0}")]
     ClaimRefused(String),
+    /// The variable changed since the writer looked.
+    #[error("variable {key} has index {actual}, not {expected}")]
+    VariableConflict {
+        /// Which.
+        key: String,
+        /// Asked for.
+        expected: u64,
+        /// Found; 0 = no such variable.
+        actual: u64,
+    },
     /// The change makes no sense, in one sentence.
     #[error("{0}")]
     Invalid(String),

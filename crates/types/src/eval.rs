@@ -105,6 +105,8 @@ pub enum WaitsFor {
     Claim(crate::id::VolumeKey),
     /// A plugin to become healthy somewhere: `csi-plugin:<id>`.
     Plugin(crate::id::PluginId),
+    /// A host volume of this name to become ready or free: `host-volume:<namespace>:<name>`.
+    HostVolume(crate::id::Namespace, String),
 }
 
 impl std::fmt::Display for WaitsFor {
@@ -113,6 +115,7 @@ impl std::fmt::Display for WaitsFor {
             Self::Volume(key) => write!(f, "csi-volume:{}:{}", key.namespace, key.id),
             Self::Claim(key) => write!(f, "csi-claim:{}:{}", key.namespace, key.id),
             Self::Plugin(id) => write!(f, "csi-plugin:{id}"),
+            Self::HostVolume(namespace, name) => write!(f, "host-volume:{namespace}:{name}"),
         }
     }
 }

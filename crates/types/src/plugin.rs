@@ -2,6 +2,7 @@
 
 use crate::alloc::AllocListStub;
 use crate::id::{AllocId, JobId, Namespace, NodeId, PluginId};
+use crate::ser::is_default;
 use crate::time::{Time, UnixNanos};
 use crate::volume::Topology;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,9 @@ pub struct CsiNodeInfo {
     pub supports_stats: bool,
     pub supports_expand: bool,
     pub supports_condition: bool,
+    /// Takes the group of a volume's files itself (CSI, `VOLUME_MOUNT_GROUP`).
+    #[serde(skip_serializing_if = "is_default")]
+    pub supports_mount_group: bool,
 }
 
 /// The controller service of a plugin on a node.

@@ -259,6 +259,10 @@ pub fn reported(claim: &Claim, report: &ClaimReportStep, now: UnixNanos) -> Opti
         ClaimReportStep::Mounted { proof } => match claim.phase {
             // A release that overtook the mount: the client is about to undo it.
             P::Attached => Some(ClaimStep::Mounted { proof: proof.clone() }),
+            // It broke, and the client mounted it anew.
+            P::Mounted if claim.proof.as_ref() != Some(proof) => {
+                Some(ClaimStep::Mounted { proof: proof.clone() })
+            }
             _ => None,
         },
         ClaimReportStep::Unpublished => match claim.phase {

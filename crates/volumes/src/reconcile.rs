@@ -5,7 +5,7 @@
 //! harmless. Whatever waits, waits with a reason that a user can be told.
 
 use crate::claim::owes_detach;
-use crate::lease::Lease;
+use crate::lease::{Lease, needs_fence};
 use caravan_types::UnixNanos;
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plugin::Plugin;
@@ -80,6 +80,12 @@ pub enum Action {
     LeaveAttached,
     /// Nothing is left: record `Freed`.
     Free,
+    /// The plugin asked that the node grows what it mounted: call NodeExpandVolume, record `Expanded`.
+    /// The intention is the volume's `node_expand_to`.
+    ExpandNode {
+        /// Bytes, at least.
+        to: i64,
+    },
     /// The node vanished: record `Fence`.
     Fence {
         /// When the volume may be handed on.
@@ -120,17 +126,47 @@ impl Action {
 
 /// What to do next.
 pub fn next(facts: &Facts<'_>) -> Action {
+    if matches!(facts.claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted)
+        && let Some(action) = abandoned(facts)
+    {
+        return action;
+    }
     match facts.claim.phase {
         ClaimPhase::Reserved | ClaimPhase::Attaching => attach(facts),
         ClaimPhase::Attached => {
             client(facts, &format!("waits for node {} to mount the volume", facts.claim.node_id.short()))
         }
-        ClaimPhase::Mounted | ClaimPhase::Gone => Action::Nothing,
+        ClaimPhase::Mounted => grow(facts),
+        ClaimPhase::Gone => Action::Nothing,
         ClaimPhase::Releasing => release(facts, "unpublish"),
         ClaimPhase::Unpublished => release(facts, "unstage"),
         ClaimPhase::Unstaged | ClaimPhase::Detaching => detach(facts),
         ClaimPhase::Fencing => fence(facts),
     }
+}
+
+/// Whether the node still has to grow what it mounted for the claim. The right to use the volume does not
+/// depend on it.
+pub fn owes_growth(volume: &Volume, claim: &Claim) -> bool {
+    claim.phase == ClaimPhase::Mounted && claim.expanded_to < volume.node_expand_to
+}
+
+fn grow(facts: &Facts<'_>) -> Action {
+    let claim = facts.claim;
+    let Some(volume) = facts.volume.filter(|volume| owes_growth(volume, claim)) else {
+        return Action::Nothing;
+    };
+    if facts.node != Presence::Here {
+        let node = claim.node_id.short();
+        return client(facts, &format!("node {node} is not in contact and cannot grow the volume"));
+    }
+    backoff(facts).unwrap_or(Action::ExpandNode { to: volume.node_expand_to })
+}
+
+/// Whether a plugin that grows a volume only while nobody uses it can grow it now: what is only reserved
+/// waits for the volume's call to end.
+pub fn unused<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> bool {
+    claims.into_iter().all(|claim| matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Gone))
 }
 
 fn client(facts: &Facts<'_>, reason: &str) -> Action {
@@ -231,8 +267,11 @@ fn external_node_id(plugin: &Plugin, claim: &Claim) -> Option<String> {
 
 /// A claim that must end before this one may be attached: one on another node when either allows only
 /// one node or both write and only one may, or a detach under way from this very node.
-fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
+pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     let claim = facts.claim;
+    if !matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Attaching) {
+        return None;
+    }
     facts.others.iter().copied().filter(|c| c.phase.holds() && c.id != claim.id).find(|other| {
         if other.node_id == claim.node_id {
             return other.phase == ClaimPhase::Detaching;
@@ -247,6 +286,31 @@ fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
         let both_write = other.mode == ClaimMode::Write && claim.mode == ClaimMode::Write;
         single_node || (single_writer && both_write)
     })
+}
+
+/// A claim whose allocation may go on for all that the servers know, on a node that is not in contact: what needs
+/// the node's lease has certainly ended once that ran out. Only then is the right taken away, because the node may
+/// still come back in time. Other claims are the allocation's for as long as it is not over.
+fn abandoned(facts: &Facts<'_>) -> Option<Action> {
+    let claim = facts.claim;
+    match facts.node {
+        Presence::Here => None,
+        Presence::Unknown => Some(Action::Fence { until: facts.lease.hand_over_at(facts.now) }),
+        Presence::Silent { .. } if !needs_fence(claim.access_mode, claim.mode) => None,
+        Presence::Silent { since } => {
+            let until = facts.lease.hand_over_at(since);
+            Some(if facts.now < until {
+                Action::WaitUntil { time: until, reason: until_ended(claim) }
+            } else {
+                Action::Fence { until }
+            })
+        }
+    }
+}
+
+fn until_ended(claim: &Claim) -> String {
+    let node = claim.node_id.short();
+    format!("node {node} is not in contact: waits until its tasks have certainly ended")
 }
 
 fn release(facts: &Facts<'_>, what: &str) -> Action {
@@ -279,11 +343,7 @@ fn fence(facts: &Facts<'_>) -> Action {
         Presence::Silent { .. } | Presence::Unknown => {}
     }
     if facts.now < claim.fence_until {
-        let node = claim.node_id.short();
-        return Action::WaitUntil {
-            time: claim.fence_until,
-            reason: format!("node {node} is not in contact: waits until its tasks have certainly ended"),
-        };
+        return Action::WaitUntil { time: claim.fence_until, reason: until_ended(claim) };
     }
     detach(facts)
 }

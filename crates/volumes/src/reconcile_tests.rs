@@ -277,3 +277,40 @@ proptest! {
         prop_assert!(attached.is_empty());
     }
 }
+
+#[test]
+fn what_is_mounted_grows_once_the_plugin_asked_for_it() {
+    let plugin = plugin(Some(true));
+    let volume = Volume { node_expand_to: 5, ..Volume::default() };
+    let mut claim = held("a", "n1", ClaimPhase::Mounted);
+    let ask = |claim: &Claim, node| {
+        let plugin = Some(&plugin);
+        next(&Facts {
+            volume: Some(&volume),
+            claim,
+            others: &[],
+            plugin,
+            node,
+            lease: Lease::default(),
+            now: NOW,
+        })
+    };
+    assert_eq!(ask(&claim, Presence::Here), Action::ExpandNode { to: 5 });
+    assert!(ask(&claim, Presence::Silent { since: NOW }).reason().unwrap().contains("cannot grow"));
+    claim.last_error = "no room".into();
+    claim.next_try = NOW.plus(crate::retry::delay(1));
+    assert!(matches!(ask(&claim, Presence::Here), Action::WaitUntil { .. }));
+    let done = claim::step(&claim, &ClaimStep::Expanded { capacity: 5 }, NOW).unwrap();
+    assert_eq!(ask(&done, Presence::Here), Action::Nothing);
+    // Before it is mounted there is nothing to grow, and afterwards nothing any more.
+    for phase in [ClaimPhase::Attached, ClaimPhase::Releasing] {
+        assert!(!owes_growth(&volume, &held("a", "n1", phase)));
+    }
+}
+
+#[test]
+fn a_volume_is_unused_while_its_claims_are_only_reserved() {
+    let with = |phase| unused([&held("a", "n1", phase)]);
+    assert!(unused([]) && with(ClaimPhase::Reserved) && with(ClaimPhase::Gone));
+    assert!(!with(ClaimPhase::Attaching) && !with(ClaimPhase::Mounted) && !with(ClaimPhase::Fencing));
+}

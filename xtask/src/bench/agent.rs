@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 11;
 const MANY: usize = 100;
 
-pub fn run() -> Result<()> {
-    build()?;
+pub fn run(release: bool) -> Result<()> {
+    build(release)?;
     let print = |case: &str, value: f64, unit: &str| figure("agent", case, value, unit);
 
     let mut starts = Vec::new();
@@ -91,7 +91,11 @@ fn storage(print: &impl Fn(&str, f64, &str)) -> Result<()> {
     Ok(())
 }
 
-fn build() -> Result<()> {
+/// Makes the program that is measured.
+pub(super) fn build(release: bool) -> Result<()> {
+    if !release {
+        return Ok(());
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(["build", "--quiet", "--release", "--package", "caravan"])
@@ -107,11 +111,11 @@ fn build() -> Result<()> {
     Ok(())
 }
 
-fn millis(begun: Instant) -> f64 {
+pub(super) fn millis(begun: Instant) -> f64 {
     begun.elapsed().as_secs_f64() * 1000.0
 }
 
-fn sleeper(id: &str, driver: &str, count: usize) -> Value {
+pub(super) fn sleeper(id: &str, driver: &str, count: usize) -> Value {
     json!({ "Job": {
         "ID": id, "Name": id, "Type": "service", "Datacenters": ["*"],
         "TaskGroups": [{
@@ -142,7 +146,7 @@ fn plugin(state_dir: &Path) -> Value {
     }})
 }
 
-fn put(agent: &Agent, path: &str, body: &Value) -> Result<Value> {
+pub(super) fn put(agent: &Agent, path: &str, body: &Value) -> Result<Value> {
     agent.request("PUT", path, Some(body))?.json().with_context(|| format!("PUT {path}"))
 }
 
@@ -161,7 +165,7 @@ fn stop_to_complete(agent: &Agent, id: &str) -> Result<f64> {
 }
 
 /// Follows a job's allocations by blocking queries until so many have a status.
-fn wait_count(agent: &Agent, id: &str, status: &str, count: usize) -> Result<()> {
+pub(super) fn wait_count(agent: &Agent, id: &str, status: &str, count: usize) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut index = 0;
     while Instant::now() < deadline {

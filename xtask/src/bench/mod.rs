@@ -1,16 +1,20 @@
 //! `cargo xtask bench <name>`: figures, one JSON object a line on standard output.
 
 mod agent;
+mod volumes;
 
 use anyhow::{Result, bail};
 use serde_json::json;
 
-/// Runs a bench by name.
-pub fn run(name: Option<&str>) -> Result<()> {
-    match name {
-        Some("agent") => agent::run(),
-        Some(other) => bail!("there is no bench {other:?}; known: agent"),
-        None => bail!("which bench? known: agent"),
+/// Runs a bench by name. `--debug` takes the build at hand instead of a release build: to try the bench
+/// itself, its figures say nothing then.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let release = !arguments.iter().any(|argument| argument == "--debug");
+    match arguments.first().map(String::as_str) {
+        Some("agent") => agent::run(release),
+        Some("volumes") => volumes::run(release),
+        Some(other) => bail!("there is no bench {other:?}; known: agent, volumes"),
+        None => bail!("which bench? known: agent, volumes"),
     }
 }
 

@@ -82,7 +82,7 @@ impl Manager {
                     .controller_publish(csi::ControllerPublishRequest {
                         volume_id: external_id,
                         node_id: external_node_id,
-                        capability: capability(usage, mount_options.as_ref())?,
+                        capability: capability(usage, mount_options.as_ref(), "")?,
                         readonly: usage.read_only,
                         secrets: secrets.expose().clone().into(),
                         context,
@@ -210,7 +210,7 @@ fn all_of(
     let one = |c: &Capability| {
         let usage =
             Usage { read_only: false, attachment_mode: c.attachment_mode, access_mode: c.access_mode };
-        capability(usage, options)
+        capability(usage, options, "")
     };
     capabilities.iter().map(one).collect()
 }

@@ -90,6 +90,7 @@ impl Instance {
                     node.supports_stats = set.has(N::GetVolumeStats);
                     node.supports_expand = set.has(N::ExpandVolume);
                     node.supports_condition = set.has(N::VolumeCondition);
+                    node.supports_mount_group = set.has(N::VolumeMountGroup);
                 }
             }
         }

@@ -2,15 +2,23 @@
 //! as tasks ([`supervisor`]), and the volumes they mount ([`volumes`], with the [`ledger`]).
 
 mod controller;
+mod expand;
+pub(crate) mod health;
 mod instance;
 pub(crate) mod ledger;
+mod leftovers;
 pub(crate) mod manager;
+pub(crate) mod owner;
 mod probe;
+mod prober;
 pub(crate) mod registry;
 mod releases;
+mod remount;
 mod reports;
+mod stats;
 pub(crate) mod supervisor;
 pub(crate) mod volumes;
+mod watch;
 
 pub(crate) use ledger::{ClaimEntry, Ledger};
 pub(crate) use manager::Manager;
@@ -83,6 +91,12 @@ pub enum CsiFault {
         /// The difference.
         what: String,
     },
+    /// The owner or mode that the job asks for cannot be.
+    #[error("{0}")]
+    Owner(String),
+    /// The plugin cannot do what it is asked.
+    #[error("{0}")]
+    Unsupported(String),
     /// Nothing is known of the volume here.
     #[error("No CSI Mount Point found for volume: {0}")]
     Unknown(String),
@@ -111,10 +125,12 @@ impl CsiFault {
     }
 }
 
-/// The capability of a use, in the words of the CSI client.
+/// The capability of a use, in the words of the CSI client. `group`: the group of the volume's files, for plugins
+/// that take it.
 pub(crate) fn capability(
     usage: Usage,
     options: Option<&MountOptions>,
+    group: &str,
 ) -> Result<caravan_csi::VolumeCapability, CsiFault> {
     let attachment_mode = match usage.attachment_mode {
         AttachmentMode::FileSystem => caravan_csi::AttachmentMode::FileSystem,
@@ -129,11 +145,17 @@ pub(crate) fn capability(
         AccessMode::MultiNodeReaderOnly => caravan_csi::AccessMode::MultiNodeReaderOnly,
         AccessMode::MultiNodeSingleWriter => caravan_csi::AccessMode::MultiNodeSingleWriter,
         AccessMode::MultiNodeMultiWriter => caravan_csi::AccessMode::MultiNodeMultiWriter,
-        AccessMode::Unknown => return Err(CsiFault::Mode("unknown volume access mode: ".to_owned())),
+        other @ (AccessMode::Unknown
+        | AccessMode::SingleNodeSingleWriter
+        | AccessMode::SingleNodeMultiWriter) => {
+            return Err(CsiFault::Mode(format!("unknown volume access mode: {other}")));
+        }
     };
-    let mount = options.map_or_else(Default::default, |o| caravan_csi::MountOptions {
+    let mut mount = options.map_or_else(Default::default, |o| caravan_csi::MountOptions {
         fs_type: o.fs_type.clone(),
         mount_flags: o.mount_flags.clone().into(),
+        volume_mount_group: String::new(),
     });
+    group.clone_into(&mut mount.volume_mount_group);
     Ok(caravan_csi::VolumeCapability { access_mode, attachment_mode, mount })
 }

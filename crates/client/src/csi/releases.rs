@@ -7,8 +7,7 @@ use super::volumes::{VolumeManager, is_published, kernel};
 use crate::clock::Backoff;
 use caravan_csi::{NodeUnpublishRequest, NodeUnstageRequest};
 use caravan_sys::mount::{Unmount, is_mount_point, unmount};
-use caravan_sys::mountinfo::MountTable;
-use caravan_types::AllocId;
+use caravan_sys::seal::unseal_beneath;
 use caravan_types::plugin::PluginRole;
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{ClaimReportStep, NodeDetach};
@@ -80,41 +79,6 @@ impl VolumeManager {
         Ok(())
     }
 
-    /// Compares ledger and mount table after a start: claims of allocations that are not here any more are
-    /// released, mounts that no claim knows are ended.
-    pub(crate) fn adopt(&self, is_live: impl Fn(&AllocId) -> bool) {
-        let entries: Vec<ClaimEntry> = self.lock().entries().cloned().collect();
-        for entry in entries.iter().filter(|e| !is_live(&e.claim.alloc) || e.phase > MountPhase::Mounted) {
-            tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "ending a left-over claim");
-            self.release(entry.claim.clone());
-        }
-        let places: Vec<_> = entries.iter().filter_map(|e| e.on_host().ok()).collect();
-        for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.phase == MountPhase::Mounted) {
-            // The last agent may have ended before the servers took it; they know it otherwise.
-            if let Some(proof) = entry.proof.clone() {
-                self.report(entry.claim.clone(), entry.generation, ClaimReportStep::Mounted { proof });
-            }
-        }
-        let known =
-            |path: &Path| places.iter().any(|p| path.starts_with(&p.publish) || path.starts_with(&p.staging));
-        let table = match MountTable::read() {
-            Ok(table) => table,
-            Err(error) => {
-                tracing::warn!(%error, "the mount table cannot be read; left-over mounts stay");
-                return;
-            }
-        };
-        for mount in table.under(&self.inner.csi_dir).rev() {
-            let ours = mount.target.iter().any(|part| part == "per-alloc" || part == "staging");
-            if ours && !known(&mount.target) {
-                tracing::warn!(path = %mount.target.display(), "ending a mount that no claim knows");
-                if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
-                    tracing::warn!(%error, "a left-over mount stays");
-                }
-            }
-        }
-    }
-
     async fn release_until_done(&self, claim: ClaimId) {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
         let mut tries = 0;
@@ -170,6 +134,8 @@ impl VolumeManager {
         if entry.phase < MountPhase::Unpublished {
             entry.phase = MountPhase::Unpublishing;
             self.write(entry.clone()).await?;
+            // The plugin removes the target, which it cannot while that is sealed.
+            open_beneath(&host.publish)?;
             let request =
                 NodeUnpublishRequest { volume_id: entry.external_id.clone(), target_path: inside.publish };
             match client.node_unpublish(request).await {
@@ -186,6 +152,7 @@ impl VolumeManager {
             self.write(entry.clone()).await?;
         }
         if entry.stages && self.lock().is_last_user(&entry) {
+            open_beneath(&host.staging)?;
             let request = NodeUnstageRequest {
                 volume_id: entry.external_id.clone(),
                 staging_target_path: inside.staging,
@@ -215,6 +182,10 @@ impl VolumeManager {
     }
 }
 
+pub(super) fn open_beneath(path: &Path) -> Result<(), CsiFault> {
+    unseal_beneath(path).map_err(kernel("open what lies beneath a mount"))
+}
+
 /// Ends what is mounted on a path although the plugin holds nothing there any more, as it says: it was started again
 /// and has no memory of its mounts. Without this the volume would never be let go. Nothing is lost by ending a mount,
 /// and one that is in use stays.
@@ -226,7 +197,7 @@ fn end_forgotten(path: &Path) -> Result<(), CsiFault> {
 }
 
 /// Removes what the plugin left of a path, and the directories above it that are empty now, up to the root.
-fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
+pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
     let gone = |result: std::io::Result<()>| match result {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -1,15 +1,20 @@
 //! Mounting volumes: per volume in order, each intent in the ledger before its call and each proof after it.
 //! Ending them is in [`super::releases`].
 
+use super::health::Troubles;
 use super::ledger::{ClaimEntry, Ledger, MountPhase, is_device};
 use super::manager::{Lent, Manager};
+use super::owner::Wish;
+use super::prober::Prober;
+use super::releases::open_beneath;
 use super::reports::Reports;
 use super::{CsiFault, capability};
 use crate::node::NodeState;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
 use caravan_csi::{Class, NodePublishRequest, NodeStageRequest};
-use caravan_sys::mount::{is_mount_point, mount_identity};
+use caravan_sys::mount::{DeviceKind, device_number, is_mount_point, mount_identity};
+use caravan_sys::seal::{Seal, seal_beneath};
 use caravan_types::plugin::PluginRole;
 use caravan_types::volume::{ClaimId, MountProof};
 use caravan_types::wire::{ClaimGrant, ClaimReportStep};
@@ -35,8 +40,10 @@ pub(crate) struct VolumeManager {
 #[derive(Debug)]
 pub(super) struct Inner {
     store: Store,
-    node: NodeState,
+    pub(super) node: NodeState,
     pub(super) plugins: Manager,
+    pub(super) servers: Arc<dyn Servers>,
+    pub(super) identity: Arc<Identity>,
     pub(super) reports: Reports,
     /// Where the plugin roots are.
     pub(super) csi_dir: PathBuf,
@@ -45,6 +52,9 @@ pub(super) struct Inner {
     pub(super) releasing: Mutex<HashSet<ClaimId>>,
     /// Grows with every change of the ledger.
     changes: watch::Sender<u64>,
+    /// Mounts that are not what they were.
+    pub(super) troubles: watch::Sender<Troubles>,
+    pub(super) prober: Prober,
     pub(super) cancel: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
@@ -71,17 +81,22 @@ pub(crate) struct Parts {
 impl VolumeManager {
     /// With the ledger as it was stored.
     pub(crate) fn new(ledger: Ledger, parts: Parts) -> Self {
-        let reports = Reports::new(parts.servers, parts.identity, parts.cancel.clone());
+        let (servers, identity) = (parts.servers, parts.identity);
+        let reports = Reports::new(Arc::clone(&servers), Arc::clone(&identity), parts.cancel.clone());
         let inner = Inner {
             store: parts.store,
             node: parts.node,
             plugins: parts.plugins,
+            servers,
+            identity,
             reports,
             csi_dir: parts.csi_dir,
             ledger: Mutex::new(ledger),
             turns: Mutex::default(),
             releasing: Mutex::default(),
             changes: watch::Sender::new(0),
+            troubles: watch::Sender::default(),
+            prober: Prober::default(),
             cancel: parts.cancel,
             tasks: TaskTracker::new(),
         };
@@ -96,8 +111,14 @@ impl VolumeManager {
 
     /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: steps
     /// that are known to be done are skipped, steps whose outcome is unknown are called again (CSI, every call
-    /// is idempotent).
-    pub(crate) async fn mount(&self, grant: &ClaimGrant) -> Result<MountProof, CsiFault> {
+    /// is idempotent). Owner and mode are set at the root after the first time. `lease_term` is the term of the node's
+    /// lease in which a fenced claim was granted.
+    pub(crate) async fn mount(
+        &self,
+        grant: &ClaimGrant,
+        wish: &Wish,
+        lease_term: Option<u64>,
+    ) -> Result<MountProof, CsiFault> {
         let claim = &grant.claim;
         if self.entry(&claim.id).is_none_or(|e| e.generation != claim.generation) {
             // Known before anything else: whatever becomes of this, the claim is handed back.
@@ -108,6 +129,7 @@ impl VolumeManager {
                 plugin: claim.plugin_id.clone(),
                 external_id: grant.external_volume_id.clone(),
                 usage: claim.usage(),
+                lease_term,
                 ..Default::default()
             };
             self.write(entry).await?;
@@ -115,8 +137,11 @@ impl VolumeManager {
         let _turn = self.turn(&claim.id.volume).await;
         let lent = self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE).await?;
         let registration = &lent.instance.registration;
-        let stages = lent.info.node_info.as_ref().is_some_and(|n| n.requires_node_stage_volume);
-        let known = self.entry(&claim.id);
+        let can = lent.info.node_info.clone().unwrap_or_default();
+        let known = self.entry(&claim.id).filter(|known| known.generation == claim.generation);
+        // The plugin sees to the group, where it can; of a device nobody but us.
+        let plugin_groups = can.supports_mount_group && !is_device(claim.usage());
+        let mount_group = wish.group.filter(|_| plugin_groups).map(|gid| gid.to_string());
         let entry = ClaimEntry {
             claim: claim.id.clone(),
             generation: claim.generation,
@@ -126,20 +151,23 @@ impl VolumeManager {
             usage: claim.usage(),
             host_root: registration.host_root.clone(),
             plugin_root: registration.plugin_root.clone(),
-            stages,
+            stages: can.requires_node_stage_volume,
             phase: MountPhase::Staging,
             proof: None,
+            lease_term,
+            owned: known.as_ref().is_some_and(|known| known.owned),
+            renewing: known.as_ref().is_some_and(|known| known.renewing),
+            mount_group: mount_group.unwrap_or_default(),
         };
         entry.on_host()?;
         if let Some(known) = known
             && known.phase == MountPhase::Mounted
-            && known.generation == entry.generation
             && check(&known).is_ok()
         {
             return known.proof.ok_or(CsiFault::Ledger);
         }
         self.write(entry.clone()).await?;
-        let result = self.stage_and_publish(grant, &lent, entry).await;
+        let result = self.stage_and_publish(grant, &lent, entry, wish).await;
         self.note("Mount volume", &claim.id, result.as_ref().err());
         let proof = result?;
         self.report(claim.id.clone(), claim.generation, ClaimReportStep::Mounted { proof: proof.clone() });
@@ -158,13 +186,25 @@ impl VolumeManager {
         });
     }
 
+    /// Tells the servers, once, that mounting failed and is tried again: the next failure tells more.
+    pub(crate) fn report_failure(&self, grant: &ClaimGrant, words: String, tries: u32) {
+        let (this, claim, generation) = (self.clone(), grant.claim.id.clone(), grant.claim.generation);
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                () = this.inner.cancel.cancelled() => {}
+                () = this.inner.reports.failed(&claim, generation, words, tries) => {}
+            }
+        });
+    }
+
     async fn stage_and_publish(
         &self,
         grant: &ClaimGrant,
         lent: &Lent,
         mut entry: ClaimEntry,
+        wish: &Wish,
     ) -> Result<MountProof, CsiFault> {
-        let capability = capability(entry.usage, grant.mount_options.as_ref())?;
+        let capability = capability(entry.usage, grant.mount_options.as_ref(), &entry.mount_group)?;
         let client = &lent.instance.client;
         let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
         let stage = || {
@@ -184,7 +224,9 @@ impl VolumeManager {
                 && (is_device(entry.usage)
                     || is_mount_point(&host.staging).map_err(kernel("look at the stage"))?);
             if !taken_over {
+                open_beneath(&host.staging)?;
                 stage().await?;
+                seal(&host.staging);
             }
         }
         let mut publishing = entry.clone();
@@ -192,6 +234,7 @@ impl VolumeManager {
         self.write(publishing).await?;
         make_dir(&entry.host_root, &host.alloc_dir, "create allocation directory")?;
         let target = host.publish;
+        open_beneath(&target)?;
         let publish = || {
             client.node_publish(NodePublishRequest {
                 volume_id: entry.external_id.clone(),
@@ -218,7 +261,13 @@ impl VolumeManager {
         if !is_published(&target, is_device(entry.usage)) {
             return Err(CsiFault::NotMounted(target));
         }
-        let proof = proof(&target)?;
+        seal(&target);
+        if !entry.owned && !wish.is_none() {
+            let own = if entry.mount_group.is_empty() { wish.clone() } else { wish.without_group() };
+            set_owner(own, target.clone()).await?;
+            entry.owned = true;
+        }
+        let proof = proof(&target, is_device(entry.usage))?;
         entry.phase = MountPhase::Mounted;
         entry.proof = Some(proof.clone());
         self.write(entry).await?;
@@ -235,6 +284,10 @@ impl VolumeManager {
     pub(crate) fn verify(&self, claim: &ClaimId, alias: &str) -> Result<PathBuf, CsiFault> {
         let entry = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted);
         let entry = entry.ok_or_else(|| CsiFault::Unknown(alias.to_owned()))?;
+        if let Some(trouble) = self.inner.troubles.borrow().get(claim) {
+            let what = format!("{} ({})", trouble.reason, trouble.path);
+            return Err(CsiFault::Changed { volume: claim.volume.id.to_string(), what });
+        }
         check(&entry)?;
         Ok(entry.on_host()?.publish)
     }
@@ -255,6 +308,11 @@ impl VolumeManager {
         self.lock().entries().filter(|e| e.claim.alloc == *alloc).map(|e| e.claim.clone()).collect()
     }
 
+    /// The terms of the node's lease under which an allocation's claims were granted.
+    pub(crate) fn lease_terms(&self, alloc: &caravan_types::AllocId) -> Vec<u64> {
+        self.lock().entries().filter(|e| e.claim.alloc == *alloc).filter_map(|e| e.lease_term).collect()
+    }
+
     /// Waits for the turn on a volume: one operation at a time, also across plugins.
     pub(super) async fn turn(&self, volume: &VolumeKey) -> OwnedMutexGuard<()> {
         let turn = {
@@ -263,6 +321,18 @@ impl VolumeManager {
             Arc::clone(turns.entry(volume.clone()).or_default())
         };
         turn.lock_owned().await
+    }
+
+    /// The turn on a volume if nobody has it.
+    pub(super) fn turn_now(&self, volume: &VolumeKey) -> Option<OwnedMutexGuard<()>> {
+        let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(turns.entry(volume.clone()).or_default());
+        turn.try_lock_owned().ok()
+    }
+
+    /// Whether a claim was mounted when the last agent ended, or is now, whatever became of the mount.
+    pub(crate) fn was_mounted(&self, claim: &ClaimId) -> bool {
+        self.entry(claim).is_some_and(|e| e.phase == MountPhase::Mounted || e.renewing)
     }
 
     pub(super) fn entry(&self, claim: &ClaimId) -> Option<ClaimEntry> {
@@ -328,24 +398,58 @@ pub(super) fn is_published(target: &Path, device: bool) -> bool {
     is_mount_point(target).unwrap_or_else(|e| !e.is_not_found()) || (device && is_device())
 }
 
-fn proof(target: &Path) -> Result<MountProof, CsiFault> {
-    let identity = mount_identity(target).map_err(kernel("look at the mount"))?;
+/// What identifies a mount: its file system's device and its own id; for a device, the device that it is.
+fn proof(target: &Path, device: bool) -> Result<MountProof, CsiFault> {
+    let looking = "look at the mount";
+    let identity = mount_identity(target).map_err(kernel(looking))?;
+    let node = if device { device_number(target).map_err(kernel(looking))? } else { None };
+    let bound = !device || is_mount_point(target).map_err(kernel(looking))?;
     Ok(MountProof {
         path: target.display().to_string(),
-        device: identity.device.to_string(),
-        mount_id: identity.mount_id,
+        device: match node {
+            Some((DeviceKind::Block, number)) => format!("b{number}"),
+            Some((DeviceKind::Character, number)) => format!("c{number}"),
+            None => identity.device.to_string(),
+        },
+        // A device file of the plugin's own lies on a mount that is not the volume's.
+        mount_id: if bound { identity.mount_id } else { 0 },
     })
 }
 
+/// Makes what lies beneath a mount unwritable, so that nothing lands on the local disk should the mount vanish.
+/// Where nothing is mounted (a stage that the plugin only takes note of, a device file), nothing is sealed.
+pub(super) fn seal(path: &Path) {
+    if !is_mount_point(path).unwrap_or(false) {
+        return;
+    }
+    match seal_beneath(path) {
+        Ok(Some(Seal::Immutable) | None) => {}
+        Ok(Some(Seal::Mode)) => {
+            tracing::debug!(path = %path.display(), "the file system knows no immutable files: only the superuser may write beneath the mount");
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), error = caravan_sys::describe(&error), "what lies beneath the mount stays writable");
+        }
+    }
+}
+
+/// Sets owner and mode off the runtime: the volume's file system may take its time.
+async fn set_owner(wish: Wish, root: PathBuf) -> Result<(), CsiFault> {
+    match tokio::task::spawn_blocking(move || wish.apply(&root)).await {
+        Ok(done) => done,
+        Err(_) => Err(CsiFault::GivenUp),
+    }
+}
+
 /// Compares the mount of an entry with its proof.
-fn check(entry: &ClaimEntry) -> Result<(), CsiFault> {
+pub(super) fn check(entry: &ClaimEntry) -> Result<(), CsiFault> {
     let changed = |what: String| CsiFault::Changed { volume: entry.claim.volume.id.to_string(), what };
     let Some(made) = &entry.proof else { return Err(changed("there is no proof of its mount".to_owned())) };
     let target = entry.on_host()?.publish;
     if !is_published(&target, is_device(entry.usage)) {
         return Err(changed(format!("nothing is mounted at {}", target.display())));
     }
-    let found = proof(&target)?;
+    let found = proof(&target, is_device(entry.usage))?;
     if found.device != made.device || found.mount_id != made.mount_id {
         return Err(changed(format!("another mount took its place at {}", target.display())));
     }

@@ -9,7 +9,7 @@ use crate::alloc_dir::AllocDir;
 use crate::clock;
 use crate::state::TaskRecord;
 use caravan_types::alloc::{
-    AllocUpdate, Allocation, ClientStatus, TaskEvent, TaskRunState, TaskState, event,
+    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
 };
 use caravan_types::{AllocId, Time};
 use std::collections::BTreeMap;
@@ -73,6 +73,13 @@ struct Slot {
     inbox: Option<mpsc::UnboundedReceiver<TaskAction>>,
 }
 
+impl Slot {
+    fn restart(&self, reason: &str) {
+        // A task that ends right now does not take it, and need not.
+        let _ = self.actions.send(TaskAction::Restart { reason: reason.to_owned() });
+    }
+}
+
 impl AllocRunner {
     /// An allocation with what an earlier agent knew of its tasks.
     pub(crate) fn new(
@@ -126,6 +133,10 @@ impl AllocRunner {
         for (name, inbox) in inboxes {
             tasks.spawn(TaskRunner::new(self.clone(), name, inbox).run());
         }
+        let mut minder = JoinSet::new();
+        let this = self.clone();
+        // Ends with the set.
+        minder.spawn(async move { this.mind_contact().await });
         if self.is_live() {
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -138,7 +149,17 @@ impl AllocRunner {
         } else {
             self.skip_setup();
         }
-        while tasks.join_next().await.is_some() {}
+        {
+            let mut guard = std::pin::pin!(self.guard_volumes());
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = tasks.join_next() => if ended.is_none() { break },
+                    () = &mut guard => {}
+                }
+            }
+        }
+        drop(minder);
         if shutdown.is_cancelled() && !self.all_dead() {
             return;
         }
@@ -155,6 +176,7 @@ impl AllocRunner {
         let failed =
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
+        self.await_host_volumes().await;
         self.mount_volumes().await.map_err(|why| failed("csi_hook", why))
     }
 
@@ -209,8 +231,13 @@ impl AllocRunner {
 
     /// Ends its tasks. Asking twice changes nothing, but a delay may be cut short.
     pub(crate) fn stop(&self, no_delay: bool) {
+        self.end(&Kill { no_delay, ..Kill::default() });
+    }
+
+    /// Ends its tasks as ordered.
+    pub(super) fn end(&self, kill: &Kill) {
         self.lock().stopping = true;
-        self.kill_all(&Kill { no_delay, ..Kill::default() });
+        self.kill_all(kill);
         self.changed();
     }
 
@@ -218,7 +245,7 @@ impl AllocRunner {
     pub(crate) fn kill(&self) {
         let mut state = self.lock();
         state.stopping = true;
-        let kill = Kill { no_delay: true, force: true };
+        let kill = Kill { no_delay: true, force: true, ..Kill::default() };
         for slot in state.tasks.values() {
             slot.kill.send_replace(Some(kill.clone()));
         }
@@ -229,7 +256,9 @@ impl AllocRunner {
     fn kill_all(&self, kill: &Kill) {
         for slot in self.lock().tasks.values().filter(|s| s.role != Role::Poststop) {
             slot.kill.send_if_modified(|known| {
-                let stronger = known.as_ref().is_none_or(|k| kill.no_delay && !k.no_delay);
+                let stronger = known
+                    .as_ref()
+                    .is_none_or(|k| (kill.no_delay && !k.no_delay) || (kill.fenced && !k.fenced));
                 if stronger {
                     let before = known.take().unwrap_or_default();
                     *known = Some(Kill { force: before.force, ..kill.clone() });
@@ -246,10 +275,12 @@ impl AllocRunner {
             (None, true) => "User requested all tasks to restart",
             (None, false) => "User requested running tasks to restart",
         };
-        self.act(task, |slot| {
-            // A task that ends right now does not take it, and need not.
-            let _ = slot.actions.send(TaskAction::Restart { reason: reason.to_owned() });
-        })
+        self.act(task, |slot| slot.restart(reason))
+    }
+
+    /// Starts a running task anew for a reason of ours.
+    pub(super) fn restart_because(&self, task: &str, reason: &str) -> Result<(), ClientError> {
+        self.act(Some(task), |slot| slot.restart(reason))
     }
 
     fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
@@ -438,7 +469,23 @@ impl AllocRunner {
         }
     }
 
-    async fn until_stopping(&self) {
+    /// Holds starts back or lets them go, if nothing else was decided meanwhile.
+    pub(super) fn set_readiness(&self, from: Readiness, to: Readiness) {
+        self.inner.readiness.send_if_modified(|now| {
+            let is_from = *now == from;
+            if is_from {
+                *now = to;
+            }
+            is_from
+        });
+    }
+
+    /// Watches what siblings may wait for.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
+    pub(super) async fn until_stopping(&self) {
         let mut changes = self.inner.changes.subscribe();
         while !self.lock().stopping {
             if changes.changed().await.is_err() {
@@ -482,6 +529,8 @@ impl AllocRunner {
     pub(crate) fn push(&self) {
         let task_states = self.task_states();
         let (client_status, words) = aggregate(&task_states);
+        let fenced = self.lock().tasks.values().any(|slot| slot.record.fenced);
+        let words = if fenced && client_status == ClientStatus::Failed { LEASE_EXPIRED } else { words };
         self.context().reporter.push(AllocUpdate {
             alloc_id: self.alloc().id.clone(),
             client_status,

@@ -6,7 +6,7 @@ use crate::env::TaskEnv;
 use caravan_drivers::{Mount, Propagation};
 use caravan_sys::mount::{self, Unmount};
 use caravan_sys::mountinfo::MountTable;
-use caravan_sys::seal::{seal_directory, unseal_directory};
+use caravan_sys::seal::{seal_beneath, seal_directory, unseal_beneath, unseal_directory};
 use caravan_types::VolumeKey;
 use caravan_types::alloc::Allocation;
 use caravan_types::job::{PropagationMode, Task, TaskGroup, VolumeRequest, VolumeType};
@@ -43,12 +43,14 @@ pub(crate) fn wanted(
                 (path.map_err(|fault| fault.to_string())?, false)
             }
             VolumeType::Csi => (PathBuf::new(), false),
-            VolumeType::Host => {
-                let volume = context.config.host_volumes.get(&request.source).ok_or_else(|| {
-                    format!("host volume validation error: {alias}: missing {}", request.source)
-                })?;
-                (PathBuf::from(&volume.path), volume.read_only)
+            VolumeType::Host if verify => {
+                let source = request.source_for(&alloc.name);
+                context
+                    .host_volumes
+                    .path(&alloc.namespace, &source)
+                    .ok_or_else(|| format!("host volume validation error: {alias}: missing {source}"))?
             }
+            VolumeType::Host => (PathBuf::new(), false),
         };
         mounts.push(Mount {
             host_path,
@@ -62,6 +64,31 @@ pub(crate) fn wanted(
         });
     }
     Ok(mounts)
+}
+
+/// Of the mounts that [`wanted`] answered, those of one volume.
+pub(crate) fn of_volume<'a>(
+    task: &'a Task,
+    env: &'a TaskEnv,
+    mounts: &'a [Mount],
+    alias: &'a str,
+) -> impl Iterator<Item = &'a Mount> {
+    let wishes = task.volume_mounts.iter().zip(mounts);
+    wishes.filter(move |(wish, _)| env.text(&wish.volume) == alias).map(|(_, mount)| mount)
+}
+
+/// Of the mounts that [`wanted`] answered, those of volumes for which the job says nothing about owner and mode.
+pub(crate) fn ownerless<'a>(
+    group: &'a TaskGroup,
+    task: &'a Task,
+    env: &'a TaskEnv,
+    mounts: &'a [Mount],
+) -> impl Iterator<Item = &'a Mount> {
+    let is_ownerless = |alias: &str| {
+        group.volumes.get(alias).is_some_and(|r| r.user.is_empty() && r.group.is_empty() && r.mode.is_empty())
+    };
+    let wishes = task.volume_mounts.iter().zip(mounts);
+    wishes.filter(move |(wish, _)| is_ownerless(&env.text(&wish.volume))).map(|(_, mount)| mount)
 }
 
 /// Where on the host a destination is for a task without a root of its own: inside the allocation directory it is
@@ -183,7 +210,7 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
     let is_dir = fs::metadata(&wish.host_path).map_err(|e| failed("look at", &e))?.is_dir();
     // A bind that a crash of the agent left from an earlier run of the task.
     target.clear().map_err(|e| failed("replace", &e))?;
-    let made = make_target(&target.path, is_dir).map_err(|e| failed("make the target of", &e))?;
+    make_target(&target.path, is_dir).map_err(|e| failed("make the target of", &e))?;
     let real = target.path.canonicalize().map_err(|e| failed("find the target of", &e))?;
     let alloc_root = dirs.root.parent().unwrap_or(&dirs.root);
     let root = alloc_root.canonicalize().map_err(|e| failed("find the target of", &e))?;
@@ -191,7 +218,7 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
     if !real.starts_with(&root) {
         return Err(failed("make", &format!("it leads to {}", real.display())));
     }
-    if made && is_dir {
+    if is_dir && !target.own && is_empty(&real) {
         // Without its mount the task must fail, not write to the host's disk.
         seal_directory(&real).map_err(|e| failed("protect the target of", &e))?;
     }
@@ -203,6 +230,10 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
             Propagation::Bidirectional => mount::Propagation::Shared,
         };
         mount::set_propagation(&real, propagation, true)?;
+        if !is_dir && !target.own {
+            // The same for a file that a device is bound on.
+            seal_beneath(&real)?;
+        }
         if wish.read_only { mount::make_read_only(&real) } else { Ok(()) }
     };
     mounting().map_err(|error| {
@@ -213,10 +244,14 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
     })
 }
 
-/// Makes a directory or file to mount on; answers whether it was not there.
-fn make_target(target: &Path, is_dir: bool) -> std::io::Result<bool> {
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Makes a directory or file to mount on, unless it is there.
+fn make_target(target: &Path, is_dir: bool) -> std::io::Result<()> {
     if target.symlink_metadata().is_ok() {
-        return Ok(false);
+        return Ok(());
     }
     if is_dir {
         fs::create_dir_all(target)?;
@@ -226,7 +261,7 @@ fn make_target(target: &Path, is_dir: bool) -> std::io::Result<bool> {
         }
         fs::File::create_new(target)?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Removes an empty target that is not mounted any more; one with content was the task's own.
@@ -237,6 +272,7 @@ fn remove_target(target: &Path) {
         let _ = unseal_directory(target, 0o755);
         fs::remove_dir(target)
     } else if meta.is_file() && meta.len() == 0 {
+        let _ = unseal_beneath(target);
         fs::remove_file(target)
     } else {
         Ok(())

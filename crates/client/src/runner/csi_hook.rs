@@ -5,6 +5,8 @@ use super::alloc::AllocRunner;
 use super::binds::claim_id;
 use crate::clock::Backoff;
 use crate::csi::CsiFault;
+use crate::csi::owner::Wish;
+use caravan_types::job::VolumeRequest;
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolume};
 use futures::StreamExt;
@@ -18,38 +20,59 @@ impl AllocRunner {
     /// Claims and mounts every CSI volume of the group; volumes go side by side. What is mounted already, as
     /// proven, is neither claimed nor mounted again. The error is the hook's, in the reference's words.
     pub(super) async fn mount_volumes(&self) -> Result<(), String> {
-        let claims = self.claims();
-        try_join_all(claims.iter().map(|claim| self.mount_volume(claim))).await.map(|_| ())
+        let requests = self.requests();
+        try_join_all(requests.iter().map(|(claim, request)| self.mount_volume(claim, request)))
+            .await
+            .map(|_| ())
     }
 
     /// The claims that the group makes.
     pub(super) fn claims(&self) -> Vec<ClaimId> {
-        let alloc = self.alloc();
-        let group = alloc.group();
-        group
-            .into_iter()
-            .flat_map(|g| g.csi_volumes())
-            .map(|(_, request)| claim_id(&alloc, request))
-            .collect()
+        self.requests().into_iter().map(|(claim, _)| claim).collect()
     }
 
-    async fn mount_volume(&self, claim: &ClaimId) -> Result<(), String> {
-        if self.context().volumes.mounted(claim).is_some() {
+    /// The claims that the group makes, with what they are made of.
+    pub(super) fn requests(&self) -> Vec<(ClaimId, VolumeRequest)> {
+        let alloc = self.alloc();
+        let group = alloc.group();
+        let volumes = group.into_iter().flat_map(|g| g.csi_volumes());
+        volumes.map(|(_, request)| (claim_id(&alloc, request), request.clone())).collect()
+    }
+
+    async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {
+        let volumes = &self.context().volumes;
+        let lives = volumes.was_mounted(claim) && self.has_processes();
+        if volumes.is_renewing(claim) {
+            if lives {
+                // An earlier agent began to mount it anew beneath tasks that run: so does this one.
+                return Ok(());
+            }
+            volumes.renewed(claim).await;
+        }
+        if volumes.mounted(claim).is_some() {
             tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
             return Ok(());
         }
-        let grant = self.await_claim(claim).await.map_err(|reason| {
+        if lives {
+            // It broke under tasks that run while no agent looked. What becomes of them is the request's to say.
+            return Ok(());
+        }
+        let failed = |fault: CsiFault| format!("mounting volumes: {fault}");
+        let wish = wish(request).await.map_err(failed)?;
+        let (grant, term) = self.await_claim(claim).await.map_err(|reason| {
             format!("claiming volumes: could not claim volume {}: {reason}", claim.volume.id)
         })?;
-        self.mount_patiently(&grant).await.map_err(|fault| format!("mounting volumes: {fault}"))
+        self.mount_patiently(&grant, &wish, term).await.map_err(failed)
     }
 
-    /// Asks the servers until they answer for good; each new reason for the wait becomes an event.
-    async fn await_claim(&self, claim: &ClaimId) -> Result<ClaimGrant, String> {
+    /// Asks the servers until they answer for good; each new reason for the wait becomes an event. A fenced claim
+    /// comes with the term of the lease in which it was asked for and granted.
+    pub(super) async fn await_claim(&self, claim: &ClaimId) -> Result<(ClaimGrant, Option<u64>), String> {
         let context = self.context();
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
-        let mut said = String::new();
+        let (mut said, fenced) = (String::new(), self.is_fenced());
         loop {
+            let term = if fenced { Some(context.lease.granted().await) } else { None };
             let request = ClaimVolume {
                 node_id: context.identity.node_id.clone(),
                 secret: context.identity.secret.clone(),
@@ -58,7 +81,12 @@ impl AllocRunner {
             let mut answers = context.servers.claim_volume(request).await;
             while let Some(answer) = answers.next().await {
                 match answer {
-                    Ok(ClaimProgress::Attached(grant)) => return Ok(*grant),
+                    // Out of contact in between, the node may have lost what it was granted.
+                    Ok(ClaimProgress::Attached(grant)) if grant.fenced && context.lease.term() != term => {}
+                    Ok(ClaimProgress::Attached(grant)) => {
+                        let term = term.filter(|_| grant.fenced);
+                        return Ok((*grant, term));
+                    }
                     Ok(ClaimProgress::Denied { reason }) => return Err(reason),
                     Ok(ClaimProgress::Waiting { reason }) => {
                         backoff.reset();
@@ -73,20 +101,26 @@ impl AllocRunner {
         }
     }
 
-    fn say_once(&self, said: &mut String, reason: String) {
+    pub(super) fn say_once(&self, said: &mut String, reason: String) {
         if *said != reason {
             self.tell_waiting(&reason);
             *said = reason;
         }
     }
 
-    async fn mount_patiently(&self, grant: &ClaimGrant) -> Result<(), CsiFault> {
+    async fn mount_patiently(
+        &self,
+        grant: &ClaimGrant,
+        wish: &Wish,
+        term: Option<u64>,
+    ) -> Result<(), CsiFault> {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
         let mut said = String::new();
         for attempt in 1..=MOUNT_TRIES {
-            match self.context().volumes.mount(grant).await {
+            match self.context().volumes.mount(grant, wish, term).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
+                    self.context().volumes.report_failure(grant, fault.to_string(), attempt);
                     self.say_once(
                         &mut said,
                         format!(
@@ -117,4 +151,10 @@ impl AllocRunner {
         claims.retain(|c| c.alloc == self.alloc().id);
         context.volumes.released(&claims).await;
     }
+}
+
+/// Owner and mode as the request asks for them; the host's users may be in a directory that takes its time.
+pub(super) async fn wish(request: &VolumeRequest) -> Result<Wish, CsiFault> {
+    let request = request.clone();
+    tokio::task::spawn_blocking(move || Wish::of(&request)).await.map_err(|_| CsiFault::GivenUp)?
 }

@@ -1,7 +1,8 @@
 //! Everything between the decision to start a task and its first process.
 
 use super::alloc::AllocRunner;
-use super::binds::{Binds, wanted};
+use super::binds::{Binds, of_volume, ownerless, wanted};
+use super::fence::Footing;
 use super::fresh::{self, Owner};
 use crate::alloc_dir::TaskDir;
 use crate::csi::supervisor::PluginTask;
@@ -36,6 +37,8 @@ pub(super) enum StartFault {
     Hook(String),
     /// The driver refused.
     Driver(caravan_drivers::Error),
+    /// The lease under which its volumes were mounted is over.
+    Lease,
 }
 
 impl Plan {
@@ -119,7 +122,8 @@ impl Plan {
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
             .map_err(|why| hook("volumes", why))?;
         if let Some(owner) = self.owner_of_fresh_volumes().await {
-            let fresh = volumes.iter().filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
+            let ownerless = ownerless(self.group(), task, &self.env, &volumes);
+            let fresh = ownerless.filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
             fresh.for_each(|volume| fresh::give(&volume.host_path, owner));
         }
         let mut binds = Binds::default();
@@ -128,7 +132,16 @@ impl Plan {
         } else {
             binds = Binds::make(&volumes, &self.dirs).map_err(|why| hook("volumes", why))?;
         }
-        let config = self.config(runner, id, env, mounts);
+        // Late, so that the shim has little left to refuse.
+        let lease = match runner.footing(task) {
+            Footing::Free => None,
+            Footing::Under(term) => Some(context.lease.for_shim(term)),
+            Footing::Lost => {
+                binds.undo();
+                return Err(StartFault::Lease);
+            }
+        };
+        let config = TaskConfig { lease, ..self.config(runner, id, env, mounts) };
         match self.driver.start(config).await {
             Ok(handle) => Ok((handle, binds)),
             Err(error) => {
@@ -136,6 +149,27 @@ impl Plan {
                 Err(StartFault::Driver(error))
             }
         }
+    }
+
+    /// Gives the task, which runs, the mounts of a volume anew.
+    pub(super) async fn rebind(
+        &self,
+        runner: &AllocRunner,
+        alias: &str,
+        driver: &dyn Driver,
+        id: &str,
+    ) -> Result<(), String> {
+        let mounts = wanted(runner.context(), &self.alloc, self.group(), self.task(), &self.env, true)?;
+        let mounts: Vec<Mount> = of_volume(self.task(), &self.env, &mounts, alias).cloned().collect();
+        if !driver.capabilities().mounts {
+            // The runner of the task knows the same places and ends what is there.
+            return Binds::make(&mounts, &self.dirs).map(drop);
+        }
+        for mount in &mounts {
+            let id = TaskId(id.to_owned());
+            driver.remount(&id, mount).await.map_err(|error| crate::error::chain(&error))?;
+        }
+        Ok(())
     }
 
     /// The user and group of the task, if it is not the superuser.
@@ -195,7 +229,7 @@ impl Plan {
                 max_file_size_mb: u64::from(task.log_config.max_file_size_mb),
             }),
             cgroup_parent: config.cgroup_parent.trim_start_matches('/').into(),
-            lease_file: None,
+            lease: None,
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),
         }
     }

@@ -8,13 +8,13 @@ use caravan_drivers::{
 use caravan_rpc::{Code, RpcError};
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
 use caravan_types::job::{Job, JobType, RestartMode, RestartPolicy, Task, TaskGroup};
-use caravan_types::node::Node;
-use caravan_types::volume::ClaimId;
+use caravan_types::node::{Node, NodeEvent, NodeStatus};
+use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, WatchAllocs,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, VolumeStats, WatchAllocs,
 };
-use caravan_types::{AllocId, Nanos};
+use caravan_types::{AllocId, Nanos, VolumeKey};
 use futures::StreamExt;
 use futures::stream::unfold;
 use serde_json::json;
@@ -36,8 +36,11 @@ struct World {
     updates: BTreeMap<AllocId, AllocUpdate>,
     claims: BTreeMap<ClaimId, ClaimProgress>,
     reports: Vec<(ClaimId, ClaimReportStep)>,
+    events: Vec<NodeEvent>,
+    usage: Vec<(VolumeKey, VolumeUsage)>,
     index: u64,
     down: bool,
+    lease: Option<Duration>,
 }
 
 /// Servers that say what the test tells them to.
@@ -92,6 +95,21 @@ impl TestServers {
         self.say(grant.claim.id.clone(), ClaimProgress::Attached(Box::new(grant)));
     }
 
+    /// From now on leases are this long.
+    pub fn set_lease(&self, ttl: Duration) {
+        self.change(|w| w.lease = Some(ttl));
+    }
+
+    fn contact(&self) -> NodeContact {
+        let lease = self.world().lease.unwrap_or(Duration::from_secs(30));
+        NodeContact {
+            heartbeat_ttl: Nanos::from_secs(10),
+            lease_ttl: Nanos::from_std(lease),
+            status: NodeStatus::Ready,
+            ..Default::default()
+        }
+    }
+
     pub fn set_down(&self, down: bool) {
         self.change(|w| w.down = down);
     }
@@ -140,6 +158,17 @@ impl TestServers {
         self.wait(&format!("a report of {alloc}"), found).await;
     }
 
+    /// Waits for an event of the node.
+    pub async fn node_event(&self, message: &str) -> NodeEvent {
+        let found = |w: &World| w.events.iter().find(|e| e.message == message).cloned();
+        self.wait(&format!("the node says \"{message}\""), found).await
+    }
+
+    /// Waits for what the node says about the use of volumes.
+    pub async fn usage(&self, what: &str, is: impl Fn(&[(VolumeKey, VolumeUsage)]) -> bool) {
+        self.wait(what, |w| is(&w.usage).then_some(())).await;
+    }
+
     /// How often anything was said or asked so far.
     pub fn count(&self) -> u64 {
         *self.changes.borrow()
@@ -162,14 +191,15 @@ impl Servers for TestServers {
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError> {
         self.up()?;
         self.change(|w| w.node = Some(request.node));
-        Ok(NodeContact { heartbeat_ttl: Nanos::from_secs(10), ..Default::default() })
+        Ok(self.contact())
     }
     async fn heartbeat(&self, _: NodeHeartbeat) -> Result<NodeContact, RpcError> {
         self.up()?;
-        Ok(NodeContact { heartbeat_ttl: Nanos::from_secs(10), ..Default::default() })
+        Ok(self.contact())
     }
-    async fn node_events(&self, _: NodeEvents) -> Result<Done, RpcError> {
+    async fn node_events(&self, request: NodeEvents) -> Result<Done, RpcError> {
         self.up()?;
+        self.change(|w| w.events.extend(request.events));
         Ok(Done::default())
     }
     async fn watch_allocs(&self, _: WatchAllocs) -> Answers<AllocDelta> {
@@ -234,6 +264,11 @@ impl Servers for TestServers {
     async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError> {
         self.up()?;
         self.change(|w| w.reports.push((request.claim, request.step)));
+        Ok(Done::default())
+    }
+    async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
+        self.up()?;
+        self.change(|w| w.usage = request.usage);
         Ok(Done::default())
     }
 }

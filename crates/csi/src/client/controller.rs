@@ -5,9 +5,10 @@ use caravan_proto::csi;
 use super::Sensitive;
 use crate::{
     Call, CapabilitySet, Capacity, ControllerCapability, ControllerExpandRequest, ControllerExpanded,
-    ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest, CreateVolumeRequest,
-    CreatedVolume, CsiClient, CsiError, DeleteSnapshotRequest, DeleteVolumeRequest, GetCapacityRequest,
-    ListSnapshotsRequest, ListedVolume, Page, Snapshot, StringMap, ValidateRequest, Validation, convert,
+    ControllerModifyRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
+    CreateVolumeRequest, CreatedVolume, CsiClient, CsiError, DeleteSnapshotRequest, DeleteVolumeRequest,
+    GetCapacityRequest, GetSnapshotRequest, ListSnapshotsRequest, ListedVolume, Page, Snapshot, StringMap,
+    ValidateRequest, Validation, convert,
 };
 
 impl CsiClient {
@@ -144,6 +145,38 @@ impl CsiClient {
         Ok(Page { entries, next_token: token(answer.next_token) })
     }
 
+    /// One volume ("ControllerGetVolume"), by the plugin's id; for plugins that name GET_VOLUME.
+    pub async fn controller_get_volume(&self, volume_id: &str) -> Result<ListedVolume, CsiError> {
+        let call = Call::ControllerGetVolume;
+        let message = csi::ControllerGetVolumeRequest { volume_id: volume_id.to_owned() };
+        let mut client = self.controller();
+        let answer = self
+            .call(call, &Sensitive::none(), message, |request| client.controller_get_volume(request))
+            .await?;
+        let status = answer.status.unwrap_or_default();
+        Ok(ListedVolume {
+            volume: convert::volume(call, answer.volume)?,
+            published_node_ids: status.published_node_ids,
+            condition: status.volume_condition.map(convert::condition),
+        })
+    }
+
+    /// Changes mutable parameters of a volume ("ControllerModifyVolume"). Repeating it is harmless.
+    pub async fn controller_modify(&self, request: ControllerModifyRequest) -> Result<(), CsiError> {
+        let sensitive = Sensitive::secrets(&request.secrets);
+        let message = csi::ControllerModifyVolumeRequest {
+            volume_id: request.volume_id,
+            secrets: request.secrets.0,
+            mutable_parameters: request.mutable_parameters,
+        };
+        let mut client = self.controller();
+        self.call(Call::ControllerModifyVolume, &sensitive, message, |request| {
+            client.controller_modify_volume(request)
+        })
+        .await?;
+        Ok(())
+    }
+
     /// How much room there is for new volumes ("GetCapacity").
     pub async fn get_capacity(&self, request: GetCapacityRequest) -> Result<Capacity, CsiError> {
         let sensitive = Sensitive::none()
@@ -209,6 +242,17 @@ impl CsiClient {
             .map(|entry| convert::snapshot(call, entry.snapshot))
             .collect::<Result<_, _>>()?;
         Ok(Page { entries, next_token: token(answer.next_token) })
+    }
+
+    /// One snapshot ("GetSnapshot"), for plugins that name GET_SNAPSHOT.
+    pub async fn get_snapshot(&self, request: GetSnapshotRequest) -> Result<Snapshot, CsiError> {
+        let call = Call::GetSnapshot;
+        let sensitive = Sensitive::secrets(&request.secrets);
+        let message =
+            csi::GetSnapshotRequest { snapshot_id: request.snapshot_id, secrets: request.secrets.0 };
+        let mut client = self.controller();
+        let answer = self.call(call, &sensitive, message, |request| client.get_snapshot(request)).await?;
+        convert::snapshot(call, answer.snapshot)
     }
 
     /// Gives a volume more room ("ControllerExpandVolume").

@@ -206,6 +206,26 @@ pub struct Snapshot {
     pub ready_to_use: bool,
 }
 
+/// Asks for other mutable parameters of a volume that exists.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ControllerModifyRequest {
+    /// The plugin's id.
+    pub volume_id: String,
+    /// Secrets for this call.
+    pub secrets: Secrets,
+    /// Opaque parameters of the plugin, those that can change.
+    pub mutable_parameters: StringMap,
+}
+
+/// Asks about one snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GetSnapshotRequest {
+    /// The plugin's id.
+    pub snapshot_id: String,
+    /// Secrets for this call.
+    pub secrets: Secrets,
+}
+
 /// Asks for the end of a snapshot. Not an error when it is already gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteSnapshotRequest {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch as channel;
 
-use crate::task::{ExecOutput, ExitResult, TaskHandle, TaskId, TaskState, TaskStatus, Usage};
+use crate::task::{ExecOutput, ExitResult, Mount, TaskHandle, TaskId, TaskState, TaskStatus, Usage};
 use crate::{Error, Result};
 use connection::Connection;
 
@@ -269,6 +269,24 @@ impl ShimTasks {
         let task = self.get(id)?;
         let state = task.exit.borrow().clone().map_or(TaskState::Running, TaskState::Exited);
         Ok(TaskStatus { state, handle: task.handle.clone() })
+    }
+
+    /// Mounts something anew in the root of a task that runs.
+    pub(crate) async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
+        let task = self.get(id)?;
+        let process = ProcessIdentity { pid: task.state.task.pid, start_time: task.state.task.start_time };
+        let mount = convert::mount(mount);
+        let replaced = tokio::task::spawn_blocking(move || -> Result<bool> {
+            let Some(process) = PidFd::open_identity(process)? else { return Ok(false) };
+            caravan_shim::replace_mount(&process, &mount)?;
+            Ok(true)
+        });
+        match replaced.await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(Error::Ended(id.clone())),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(Error::Refused(format!("the mount in task {id} was cut off"))),
+        }
     }
 
     pub(crate) async fn usage(&self, id: &TaskId) -> Result<Usage> {

@@ -25,12 +25,16 @@ settings! {
         min_heartbeat_ttl: Nanos = Duration;
         max_heartbeats_per_second: i64 = Int;
         failover_heartbeat_ttl: Nanos = Duration;
+        lease_ttl: Nanos = Duration;
+        lease_kill_grace: Nanos = Duration;
+        lease_margin: Nanos = Duration;
         node_gc_threshold: Nanos = Duration;
         job_gc_interval: Nanos = Duration;
         job_gc_threshold: Nanos = Duration;
         eval_gc_threshold: Nanos = Duration;
         batch_eval_gc_threshold: Nanos = Duration;
         deployment_gc_threshold: Nanos = Duration;
+        volume_calls_per_plugin: i64 = Int;
         csi_volume_claim_gc_interval: Nanos = Duration;
         csi_volume_claim_gc_threshold: Nanos = Duration;
         csi_plugin_gc_threshold: Nanos = Duration;

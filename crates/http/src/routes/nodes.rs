@@ -1,6 +1,6 @@
-//! Nodes, to be read only so far (`http-api` sections 3.3 and 5.4).
+//! Nodes, to be read; their changes are in [`super::node_changes`] (`http-api` sections 3.3 and 5.4).
 
-use super::{allocs, check_prefix, check_uuid};
+use super::{allocs, check_prefix, check_uuid, node_changes};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -48,7 +48,11 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.only(&Method::GET)?;
             Ok(pools())
         }
-        ["pool", ..] | [_, "eligibility" | "drain" | "purge" | "evaluate"] => Err(ApiError::unknown_path()),
+        ["pool", ..] => Err(ApiError::unknown_path()),
+        [id, "drain"] => node_changes::drain(call, id).await,
+        [id, "eligibility"] => node_changes::eligibility(call, id).await,
+        [id, "evaluate"] => node_changes::evaluate(call, id).await,
+        [id, "purge"] => node_changes::purge(call, id).await,
         [id, "allocations"] => {
             call.only(&Method::GET)?;
             allocations(call, NodeId::new(id)).await

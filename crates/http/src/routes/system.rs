@@ -1,6 +1,7 @@
 //! Status of the servers, their chores, and the objects that are always there
 //! (`http-api` sections 3.7 and 5.8).
 
+use super::volume_metrics;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{Meta, Reply};
@@ -89,7 +90,7 @@ fn raft(call: &Call) -> Result<Reply, ApiError> {
     })))
 }
 
-/// The figures that are derived from the state; there are no counters over time yet.
+/// The figures that are derived from the state, and what calls to storage plugins took since the start.
 fn metrics(call: &Call) -> Result<Reply, ApiError> {
     if call.query.text("format") == "prometheus" {
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Prometheus is not enabled"));
@@ -109,14 +110,21 @@ fn metrics(call: &Call) -> Result<Reply, ApiError> {
     if let Some(client) = &call.state.client {
         gauges.insert("nomad.client.allocations.known", client.alloc_count());
     }
-    let gauges: Vec<Value> =
+    let mut gauges: Vec<Value> =
         gauges.iter().map(|(name, n)| json!({"Name": name, "Value": as_float(*n), "Labels": {}})).collect();
+    let (mut counters, mut samples) = (Vec::new(), Vec::new());
+    if let Some(server) = &call.state.server {
+        let volumes = volume_metrics::shape(&server.volume_figures());
+        gauges.extend(volumes.gauges);
+        counters = volumes.counters;
+        samples = volumes.samples;
+    }
     Ok(Reply::value(json!({
         "Timestamp": "",
         "Gauges": gauges,
         "Points": [],
-        "Counters": [],
-        "Samples": [],
+        "Counters": counters,
+        "Samples": samples,
     })))
 }
 

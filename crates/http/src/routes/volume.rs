@@ -30,6 +30,10 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         call.only(&Method::DELETE)?;
         return detach(call, &key(id)).await;
     }
+    if let Some(id) = path.strip_suffix("/explain") {
+        call.only(&Method::GET)?;
+        return explain(call, key(id)).await;
+    }
     match call.method {
         Method::GET => get(call, key(path)).await,
         Method::PUT => volumes::register(call).await,
@@ -57,6 +61,22 @@ async fn get(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).meta(meta))
 }
 
+/// Where the volume and each of its claims stand, and why. Calls under way and the reasons of waits are the
+/// servers' own memory: only changes of the records wake a blocking query.
+async fn explain(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
+    let server = call.server()?;
+    let topics = [Topic::Volume(key.clone()), Topic::ClaimsOfVolume(key.clone())];
+    let (meta, told) = blocking::read(call, &topics, |root| {
+        let index = root.tables_index(&TABLES);
+        server.explain_volume(&key).map(|told| (index, told)).ok_or_else(|| {
+            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            ApiError::not_found("volume not found").with_meta(meta)
+        })
+    })
+    .await?;
+    Ok(Reply::json(told)?.meta(meta))
+}
+
 /// The reference's shape, and what only our agents tell: where the volume's life stands, and how far
 /// each claim got and what it waits for.
 fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, ApiError> {
@@ -81,6 +101,15 @@ fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, Api
         .collect();
     value["CaravanClaims"] = Value::Array(claims);
     value["CaravanPhase"] = json!(volume.phase);
+    value["CaravanCapacity"] = json!({
+        "Wanted": volume.capacity.wanted_min,
+        "Accepted": volume.capacity.accepted,
+        "Actual": volume.capacity.actual,
+    });
+    let usage = server.volume_usage(root, &volume.key());
+    if !usage.is_empty() {
+        value["CaravanUsage"] = json!(usage);
+    }
     value["CaravanLastError"] = json!(volume.last_error);
     Ok(value)
 }
@@ -100,9 +129,14 @@ async fn deregister(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
 }
 
 async fn delete(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
-    let header = call.headers.get("x-nomad-csi-secrets").and_then(|value| value.to_str().ok());
-    let done = call.server()?.delete_volume(key, &secrets(header.unwrap_or_default())).await;
+    let done = call.server()?.delete_volume(key, &header_secrets(call)).await;
     removed(call, done.map_err(|e| ApiError::of_change(&e))?)
+}
+
+/// The secrets that came in the request's header.
+pub(super) fn header_secrets(call: &Call) -> Secrets {
+    let header = call.headers.get("x-nomad-csi-secrets").and_then(|value| value.to_str().ok());
+    secrets(header.unwrap_or_default())
 }
 
 /// `k1=v1,k2=v2`; what is no pair is dropped.

@@ -131,7 +131,7 @@ fn stopping_allocations_of_lost_nodes_are_declared_lost_too() {
 }
 
 #[test]
-fn draining_nodes_are_left() {
+fn what_a_drain_sends_away_leaves_and_nothing_else_does() {
     let mut world = World::with_nodes(&["n1"]);
     world.register(job("web", JobType::Service, 1));
     world.register(job("sys", JobType::System, 1));
@@ -142,9 +142,15 @@ fn draining_nodes_are_left() {
         n.drain_strategy = Some(DrainStrategy { deadline: Nanos(1), ..DrainStrategy::default() });
         n.scheduling_eligibility = Eligibility::Ineligible;
     });
+    // The drain itself says which allocations leave, and when.
+    assert!(world.run("web").plan.is_empty());
+    let old = world.alloc_named("web.g[0]").id.clone();
+    world.change_alloc(&old, |a| a.desired_transition.migrate = Some(true));
     let decision = world.run("web");
     assert_eq!(stopped(&world, &decision), ["web.g[0]: alloc is being migrated"]);
     assert_eq!(placed(&decision), ["web.g[0] on n2"]);
+    let old = world.alloc_named("sys.g[0]").id.clone();
+    world.change_alloc(&old, |a| a.desired_transition.migrate = Some(true));
     let decision = world.run("sys");
     assert_eq!(stopped(&world, &decision), ["sys.g[0]: alloc not needed as node is tainted"]);
     assert_eq!(placed(&decision), ["sys.g[0] on n2"]);

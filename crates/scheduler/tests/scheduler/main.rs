@@ -1,6 +1,7 @@
 //! The scheduler over small clusters: what it decides, and what always holds.
 
 mod explanations;
+mod host_volumes;
 mod jobs;
 mod placing;
 mod properties;

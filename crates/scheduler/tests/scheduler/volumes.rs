@@ -3,8 +3,7 @@
 use crate::world::{World, job, node, placed, stopped, volume, with_volume};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::eval::{EvalStatus, Evaluation};
-use caravan_types::job::{CsiPluginConfig, JobType, MountOptions};
-use caravan_types::node::{DrainStrategy, Eligibility};
+use caravan_types::job::{JobType, MountOptions};
 use caravan_types::plan::Decision;
 use caravan_types::plugin::Plugin;
 use caravan_types::volume::{AccessMode, ClaimMode, ClaimPhase, Topology, VolumePhase};
@@ -258,28 +257,4 @@ fn a_lost_node_keeps_its_claim_until_the_fence_is_through() {
     assert_eq!(world.alloc_named("writer.g[0]").client_status, ClientStatus::Lost);
     world.settle();
     assert_eq!(placed(&world.decide(&waiting, 1)), ["writer.g[0] on n2"]);
-}
-
-#[test]
-fn a_drained_plugin_outlives_the_mounts_that_need_it() {
-    let mut world = world(&["n1"]);
-    let mut plugin = job("plugin", JobType::System, 1);
-    plugin.task_groups[0].tasks[0].csi_plugin_config =
-        Some(CsiPluginConfig { id: "p".into(), ..CsiPluginConfig::default() });
-    world.register(plugin);
-    world.run("plugin");
-    world.register(with_volume(job("writer", JobType::Service, 1), "data", SINGLE));
-    world.run("writer");
-    world.change_node("n1", |n| {
-        n.drain_strategy = Some(DrainStrategy::default());
-        n.scheduling_eligibility = Eligibility::Ineligible;
-    });
-    let decision = world.run("plugin");
-    assert!(decision.plan.is_empty());
-    let waiting = blocked(&decision).clone();
-    assert_eq!(waiting.missing_non_node_resources, ["csi-claim:default:data"]);
-    world.run("writer");
-    world.settle();
-    let decision = world.decide(&waiting, 1);
-    assert_eq!(stopped(&world, &decision), ["plugin.g[0]: alloc not needed as node is tainted"]);
 }

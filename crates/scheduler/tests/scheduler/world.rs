@@ -3,12 +3,13 @@
 use caravan_scheduler::{Params, View, schedule};
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup, VolumeRequest};
 use caravan_types::node::{DriverInfo, Node, NodeStatus};
 use caravan_types::plan::Decision;
 use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin};
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Claim, ClaimPhase, Volume};
-use caravan_types::{AllocId, EvalId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
+use caravan_types::{AllocId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct World {
     pub claims: Vec<Arc<Claim>>,
     pub plugins: BTreeMap<PluginId, Arc<Plugin>>,
     pub evals: BTreeMap<EvalId, Arc<Evaluation>>,
+    pub host_volumes: BTreeMap<HostVolumeId, Arc<HostVolume>>,
+    pub host_claims: BTreeMap<String, Arc<HostVolumeClaim>>,
 }
 
 impl View for World {
@@ -59,6 +62,12 @@ impl View for World {
     }
     fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
         self.plugins.get(id)
+    }
+    fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>> {
+        self.host_volumes.get(id)
+    }
+    fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>> {
+        self.host_claims.values().filter(move |c| c.namespace == key.namespace && c.job_id == key.id)
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         self.evals.values().filter(move |e| e.job_key() == *key)
@@ -263,6 +272,13 @@ impl World {
             });
         }
         self.claims.extend(plan.claims.iter().cloned().map(Arc::new));
+        for (n, claim) in plan.host_claims.iter().enumerate() {
+            let mut claim = claim.clone();
+            if claim.id.is_empty() {
+                claim.id = format!("claim-{}-{n}", self.index);
+            }
+            self.host_claims.insert(claim.id.clone(), Arc::new(claim));
+        }
         for eval in decision.follow_ups.iter().chain([&decision.eval]) {
             self.evals.insert(eval.id.clone(), Arc::new(eval.clone()));
         }

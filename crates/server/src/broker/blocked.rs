@@ -13,6 +13,14 @@ pub(crate) enum Wake {
     Capacity,
     /// Something other than a node that evaluations wait for by name (texts of `WaitsFor`).
     Named(String),
+    /// A claim ended that evaluations wait for by name. The job that held it goes first: an update of an
+    /// only writer must not lose its volume to whoever waits for it.
+    Freed {
+        /// Text of `WaitsFor`.
+        name: String,
+        /// The job that held it, if that is known.
+        heir: Option<JobKey>,
+    },
 }
 
 /// What became of a newly blocked evaluation.
@@ -32,6 +40,8 @@ const REMEMBERED_NAMES: usize = 4096;
 pub(crate) struct BlockedSet {
     by_job: BTreeMap<JobKey, Arc<Evaluation>>,
     ids: HashMap<EvalId, JobKey>,
+    /// Woken, but only once the evaluation before them has been dealt with.
+    behind: HashMap<EvalId, Vec<Arc<Evaluation>>>,
     capacity_index: u64,
     named_index: BTreeMap<String, u64>,
     forgotten_names_index: u64,
@@ -71,7 +81,7 @@ impl BlockedSet {
     pub(crate) fn wake(&mut self, wake: &Wake, index: u64) -> Vec<Arc<Evaluation>> {
         match wake {
             Wake::Capacity => self.capacity_index = self.capacity_index.max(index),
-            Wake::Named(name) => {
+            Wake::Named(name) | Wake::Freed { name, .. } => {
                 self.named_index.insert(name.clone(), index);
                 if self.named_index.len() > REMEMBERED_NAMES {
                     self.forgotten_names_index = index;
@@ -85,20 +95,34 @@ impl BlockedSet {
             .filter(|eval| eval.snapshot_index < index)
             .filter(|eval| match wake {
                 Wake::Capacity => true,
-                Wake::Named(name) => eval.missing_non_node_resources.contains(name),
+                Wake::Named(name) | Wake::Freed { name, .. } => {
+                    eval.missing_non_node_resources.contains(name)
+                }
             })
             .cloned()
             .collect();
         for eval in &woken {
             self.remove(&eval.id);
         }
-        woken
+        let Wake::Freed { heir: Some(heir), .. } = wake else { return woken };
+        let (first, others): (Vec<_>, Vec<_>) = woken.into_iter().partition(|eval| eval.job_key() == *heir);
+        match first.first() {
+            Some(eval) => self.behind.entry(eval.id.clone()).or_default().extend(others),
+            None => return others,
+        }
+        first
+    }
+
+    /// An evaluation ended or waits again: answers those that had to let it go first.
+    pub(crate) fn dealt_with(&mut self, id: &EvalId) -> Vec<Arc<Evaluation>> {
+        self.behind.remove(id).unwrap_or_default()
     }
 
     /// Forgets all that wait, before they are read anew; what happened when is still known.
     pub(crate) fn clear(&mut self) {
         self.by_job.clear();
         self.ids.clear();
+        self.behind.clear();
     }
 
     /// Forgets an evaluation that ended or became pending elsewhere.
@@ -110,7 +134,7 @@ impl BlockedSet {
 
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.by_job.len()
+        self.by_job.len() + self.behind.values().map(Vec::len).sum::<usize>()
     }
 }
 
@@ -138,6 +162,23 @@ mod tests {
         assert_eq!(woken.len(), 1);
         assert_eq!(woken[0].id, "a");
         assert_eq!(set.len(), 1);
+    }
+
+    #[test]
+    fn the_successor_goes_before_those_that_waited_longer() {
+        let name = "csi-claim:default:v";
+        let freed = |heir: &str| Wake::Freed { name: name.into(), heir: Some(JobKey::new("default", heir)) };
+        let ids = |evals: Vec<Arc<Evaluation>>| evals.iter().map(|e| e.id.to_string()).collect::<Vec<_>>();
+        let mut set = BlockedSet::default();
+        set.block(eval("rival", "j1", 5, &[name]));
+        set.block(eval("successor", "j2", 6, &[name]));
+        assert_eq!(ids(set.wake(&freed("j2"), 7)), ["successor"]);
+        assert_eq!(set.len(), 1, "the rival is not forgotten");
+        assert_eq!(ids(set.dealt_with(&"successor".into())), ["rival"]);
+        assert_eq!(set.len(), 0);
+        // Without a successor nobody waits for one.
+        set.block(eval("rival", "j1", 7, &[name]));
+        assert_eq!(ids(set.wake(&freed("j3"), 8)), ["rival"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
 use caravan_types::volume::ClaimPhase;
-use caravan_types::{EvalId, UnixNanos};
+use caravan_types::{EvalId, JobKey, UnixNanos, VolumeKey};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +117,7 @@ impl Broker {
             sets.queue.keep(|id| root.eval(id).is_some());
         }
         for eval in root.evals() {
-            woken.extend(self.take_in(eval, &mut duplicates));
+            self.take_in(eval, &mut duplicates, &mut woken);
         }
         woken.extend(self.sets().blocked.wake(&Wake::Capacity, root.index()));
         self.unblock(woken).await;
@@ -130,9 +130,8 @@ impl Broker {
         for changed in &set.changes {
             if let Changed::Eval(id) = changed
                 && let Some(eval) = root.eval(id)
-                && let Some(at_once) = self.take_in(eval, &mut duplicates)
             {
-                woken.push(at_once);
+                self.take_in(eval, &mut duplicates, &mut woken);
             }
             wakes.extend(wake_of(&root, changed));
         }
@@ -148,29 +147,30 @@ impl Broker {
         &self,
         eval: &Arc<Evaluation>,
         duplicates: &mut Vec<Arc<Evaluation>>,
-    ) -> Option<Arc<Evaluation>> {
+        woken: &mut Vec<Arc<Evaluation>>,
+    ) {
         let mut sets = self.sets();
         match eval.status {
             EvalStatus::Pending => {
                 sets.blocked.remove(&eval.id);
                 sets.queue.enqueue(eval.clone(), self.core.now());
                 self.ready.notify_one();
-                None
+                return;
             }
             EvalStatus::Blocked => {
                 let (state, duplicate) = sets.blocked.block(eval.clone());
                 duplicates.extend(duplicate);
                 match state {
-                    Blocked::WakeNow(eval) => Some(eval),
-                    Blocked::Waits => None,
+                    Blocked::WakeNow(eval) => woken.push(eval),
+                    Blocked::Waits => {}
                 }
             }
             EvalStatus::Complete | EvalStatus::Failed | EvalStatus::Canceled => {
                 sets.blocked.remove(&eval.id);
                 sets.queue.forget(&eval.id);
-                None
             }
         }
+        woken.extend(sets.blocked.dealt_with(&eval.id));
     }
 
     async fn unblock(&self, woken: Vec<Arc<Evaluation>>) {
@@ -229,13 +229,28 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             .phase
             .is_usable()
             .then(|| Wake::Named(WaitsFor::Volume(key.clone()).to_string())),
-        Changed::ClaimRemoved(id) => Some(Wake::Named(WaitsFor::Claim(id.volume.clone()).to_string())),
-        Changed::Claim(id) => {
-            let over = root.claim(id).is_none_or(|c| c.phase == ClaimPhase::Gone);
-            over.then(|| Wake::Named(WaitsFor::Claim(id.volume.clone()).to_string()))
+        Changed::ClaimRemoved(id) => Some(freed(&id.volume, None)),
+        Changed::Claim(id) => match root.claim(id) {
+            None => Some(freed(&id.volume, None)),
+            Some(claim) if claim.phase == ClaimPhase::Gone => {
+                let namespace = id.volume.namespace.clone();
+                Some(freed(&id.volume, Some(JobKey { namespace, id: claim.job_id.clone() })))
+            }
+            Some(_) => None,
+        },
+        Changed::HostVolume(id) => {
+            let row = root.host_volume(id)?;
+            let wait = WaitsFor::HostVolume(row.namespace.clone(), row.name.clone());
+            row.is_usable().then(|| Wake::Named(wait.to_string()))
         }
+        // Removed by hand or with its job: a sticky group may go elsewhere now.
+        Changed::HostClaimRemoved(_) => Some(Wake::Capacity),
         _ => None,
     }
+}
+
+fn freed(volume: &VolumeKey, heir: Option<JobKey>) -> Wake {
+    Wake::Freed { name: WaitsFor::Claim(volume.clone()).to_string(), heir }
 }
 
 /// Sleeps until a time, for ever if there is none.
@@ -258,7 +273,7 @@ mod tests {
         let store = Arc::new(Store::default());
         let config = Config::memory(ServerId(1));
         let (log, _service) = Consensus::start(config, Machine(store.clone())).await.unwrap();
-        let core = Core { store, log };
+        let core = Core { store, log, keyring: crate::keyring::Keyring::memory().unwrap() };
         let broker = Broker::new(core.clone());
         let blocked = Evaluation {
             id: "e".into(),

@@ -5,6 +5,7 @@ use crate::core::{Core, new_id};
 use crate::error::{Kind, ServerError};
 use crate::node_evals::evaluation;
 use caravan_scheduler::Params;
+use caravan_state::Root;
 use caravan_types::command::{Change, JobSource};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
@@ -70,6 +71,16 @@ pub(crate) struct Jobs {
     pub(crate) region: String,
 }
 
+/// The verdict on a job that can run, by itself and with the volumes that there are.
+fn admitted(root: &Root, job: &Job) -> Result<admission::Verdict, ServerError> {
+    let mut verdict = admission::check(job);
+    verdict.errors.extend(admission::against(root, job));
+    match verdict.errors.is_empty() {
+        true => Ok(verdict),
+        false => Err(ServerError::refused(admission::joined(&verdict.errors))),
+    }
+}
+
 impl Jobs {
     pub(crate) async fn register(&self, submission: JobSubmission) -> Result<JobRegistered, ServerError> {
         let JobSubmission { mut job, enforce_index, preserve_counts, eval_priority, source } = submission;
@@ -92,10 +103,7 @@ impl Jobs {
                 }
             }
         }
-        let verdict = admission::check(&job);
-        if !verdict.errors.is_empty() {
-            return Err(ServerError::refused(admission::joined(&verdict.errors)));
-        }
+        let verdict = admitted(&root, &job)?;
         job.stop = false;
         job.submit_time = now;
         let mut eval = evaluation(&job, Trigger::JobRegister, now);
@@ -155,11 +163,8 @@ impl Jobs {
     /// What would happen if the job were registered. Nothing is stored.
     pub(crate) fn plan(&self, mut job: Job) -> Result<JobPlanned, ServerError> {
         self.localise(&mut job)?;
-        let verdict = admission::check(&job);
-        if !verdict.errors.is_empty() {
-            return Err(ServerError::refused(admission::joined(&verdict.errors)));
-        }
         let (root, now) = (self.core.snapshot(), self.core.now());
+        let verdict = admitted(&root, &job)?;
         let key = job.key();
         let current = root.job(&key).cloned();
         if let Some(current) = &current

@@ -1,8 +1,10 @@
 //! What others call: users about jobs, clients about their nodes.
 
 mod jobs;
+mod node_changes;
 mod nodes;
 
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};
+pub use node_changes::{DrainRequest, NodeUpdated};
 pub(crate) use nodes::Nodes;

@@ -2,9 +2,10 @@
 
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
+use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::plan::{Plan, StopAlloc};
 use caravan_types::volume::Claim;
-use caravan_types::{AllocId, NodeId, VolumeKey};
+use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a plan that fits.
@@ -13,6 +14,7 @@ pub(crate) struct Accepted {
     pub(crate) placements: Vec<Allocation>,
     pub(crate) stops: Vec<StopAlloc>,
     pub(crate) claims: Vec<Claim>,
+    pub(crate) host_claims: Vec<HostVolumeClaim>,
     /// Placements that do not fit any more, with the reason.
     pub(crate) refused: Vec<(AllocId, String)>,
 }
@@ -33,7 +35,9 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
         for alloc in wanted {
             let of_alloc = claims.get(&alloc.id).map(Vec::as_slice).unwrap_or_default();
             let verdict = node_takes(root, node_id, alloc, &on_node)
-                .and_then(|()| volumes_take(root, of_alloc, &granted));
+                .and_then(|()| volumes_take(root, of_alloc, &granted))
+                .and_then(|()| limits_take(root, node_id, of_alloc, &given))
+                .and_then(|()| super::host::takes(root, plan, &stopped, alloc, &placements));
             match verdict {
                 Ok(()) => {
                     on_node.push(alloc.clone());
@@ -52,6 +56,9 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
         accepted.stops.clear();
         return accepted;
     }
+    let placed: BTreeSet<&AllocId> = placements.iter().map(|a: &Allocation| &a.id).collect();
+    accepted.host_claims =
+        plan.host_claims.iter().filter(|claim| placed.contains(&claim.alloc_id)).cloned().collect();
     accepted.placements = placements;
     accepted.claims = given;
     accepted
@@ -95,6 +102,37 @@ fn volumes_take(
             .chain(granted.get(key).into_iter().flatten())
             .collect();
         caravan_volumes::modes::admit(volume, &held, claim).map_err(|e| format!("volume {}: {e}", key.id))?;
+    }
+    Ok(())
+}
+
+/// Whether the plugins of the node take so many volumes (CSI, `max_volumes_per_node`). A volume that is in
+/// use there already, by whatever claim, counts once.
+fn limits_take(root: &Root, node_id: &NodeId, claims: &[&Claim], given: &[Claim]) -> Result<(), String> {
+    let Some(node) = root.node(node_id) else { return Ok(()) };
+    let plugins: BTreeSet<&PluginId> = claims.iter().map(|c| &c.plugin_id).collect();
+    for plugin in plugins {
+        let info = node.csi_node_plugins.get(plugin).and_then(|info| info.node_info.as_ref());
+        // Zero means that the plugin names no limit (CSI specification, NodeGetInfo).
+        let limit = info.map(|info| info.max_volumes).filter(|limit| *limit > 0);
+        let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { continue };
+        let existing = root.claims_by_node(node_id).map(|c| &**c).filter(|c| c.phase.holds());
+        let held: BTreeSet<&VolumeKey> = existing
+            .chain(given.iter().filter(|c| c.node_id == *node_id))
+            .filter(|c| c.plugin_id == *plugin)
+            .map(|c| &c.id.volume)
+            .collect();
+        let new: BTreeSet<&VolumeKey> = claims
+            .iter()
+            .filter(|c| c.plugin_id == *plugin && !held.contains(&c.id.volume))
+            .map(|c| &c.id.volume)
+            .collect();
+        if !new.is_empty() && held.len() + new.len() > limit {
+            return Err(format!(
+                "plugin {plugin} has the maximum number of volumes on node {} ({limit})",
+                node_id.short()
+            ));
+        }
     }
     Ok(())
 }

@@ -2,11 +2,13 @@
 //! written in one step, claims included.
 
 mod check;
+mod host;
 
-use crate::core::Core;
+use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use caravan_types::command::{Change, PlanCommit, Refusal};
 use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::plan::Plan;
 pub(crate) use check::check;
 use tokio::sync::{mpsc, oneshot};
@@ -90,7 +92,7 @@ impl PlannerService {
             placements: accepted.placements,
             stops: accepted.stops,
             claims: accepted.claims,
-            host_claims: Vec::new(),
+            host_claims: accepted.host_claims.into_iter().map(with_id).collect(),
             evals: if whole { evals } else { Vec::new() },
         };
         let outcome = self.core.propose(Change::Plan(Box::new(commit))).await?;
@@ -104,6 +106,15 @@ impl PlannerService {
             Some(refusal) => Err(refusal.into()),
         }
     }
+}
+
+/// New holds get their ids here and not when the command is applied, so that all servers know them by the
+/// same ones.
+fn with_id(mut claim: HostVolumeClaim) -> HostVolumeClaim {
+    if claim.id.is_empty() {
+        claim.id = new_id();
+    }
+    claim
 }
 
 impl std::fmt::Debug for PlannerService {

@@ -2,12 +2,14 @@
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
+use crate::secrets::variables;
 use crate::volume::merged_options;
 use crate::volume::reconciler::Waits;
 use caravan_rpc::RpcError;
 use caravan_state::Topic;
 use caravan_types::command::Change;
-use caravan_types::volume::{Claim, ClaimId, ClaimMode, ClaimPhase, Volume};
+use caravan_types::ser::Secrets;
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use caravan_types::wire::{self, ClaimGrant, ClaimProgress, Done};
 use futures::Stream;
 
@@ -86,7 +88,12 @@ impl Progress {
         let (core, id) = (self.claims.core.clone(), self.request.claim.clone());
         loop {
             let mut watch =
-                core.store.watch().on(Topic::Claim(id.clone())).on(Topic::Volume(id.volume.clone())).start();
+                core.store.watch().on(Topic::Claim(id.clone())).on(Topic::Volume(id.volume.clone()));
+            if let Some(volume) = core.snapshot().volume(&id.volume) {
+                let named = variables(&volume.namespace, &volume.secrets_from);
+                watch = named.fold(watch, |watch, key| watch.on(Topic::Variable(key)));
+            }
+            let mut watch = watch.start();
             let waits = self.claims.waits.changed();
             let progress = self.look(&id);
             match progress {
@@ -119,7 +126,10 @@ impl Progress {
         }
         match claim.phase {
             ClaimPhase::Attached | ClaimPhase::Mounted => match root.volume(&id.volume) {
-                Some(volume) => ClaimProgress::Attached(Box::new(grant(claim, volume))),
+                Some(volume) => match self.claims.core.secrets_of(&root, volume) {
+                    Ok(secrets) => ClaimProgress::Attached(Box::new(grant(claim, volume, secrets))),
+                    Err(wait) => ClaimProgress::Waiting { reason: wait.to_string() },
+                },
                 None => denied(format!("volume not found: {}", id.volume.id)),
             },
             ClaimPhase::Reserved | ClaimPhase::Attaching => {
@@ -140,13 +150,13 @@ impl Progress {
     }
 }
 
-fn grant(claim: &Claim, volume: &Volume) -> ClaimGrant {
+fn grant(claim: &Claim, volume: &Volume, secrets: Secrets) -> ClaimGrant {
     ClaimGrant {
         claim: claim.clone(),
         external_volume_id: volume.remote_id().to_owned(),
         volume_context: volume.context.clone(),
         mount_options: merged_options(volume, claim),
-        secrets: volume.secrets.clone(),
-        fenced: claim.access_mode.single_writer() && claim.mode == ClaimMode::Write,
+        secrets,
+        fenced: caravan_volumes::lease::needs_fence(claim.access_mode, claim.mode),
     }
 }

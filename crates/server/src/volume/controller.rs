@@ -1,10 +1,12 @@
 //! Calls to a plugin's controller, through whichever node runs a healthy one.
 
+use crate::secrets::Unresolved;
+use crate::volume::calls::{Calls, Lane};
 use caravan_rpc::{Code, Method, ReverseRegistry, RpcError, methods};
 use caravan_state::Root;
 use caravan_types::node::NodeStatus;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
-use caravan_types::{NodeId, PluginId};
+use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -21,19 +23,26 @@ pub(crate) struct CallError {
     pub(crate) refused: bool,
     /// The plugin does not know the volume.
     pub(crate) missing: bool,
+    /// The plugin refused because of what is going on with the volume: it is in use, for example.
+    pub(crate) conflict: bool,
     /// The plugin's words, or why it was not reached.
     pub(crate) message: String,
 }
 
 impl CallError {
     fn not_reached(message: String) -> Self {
-        Self { outcome_unknown: false, refused: false, missing: false, message }
+        Self { outcome_unknown: false, refused: false, missing: false, conflict: false, message }
+    }
+
+    /// The call was not made: its secrets are not there.
+    pub(crate) fn waits(wait: &Unresolved) -> Self {
+        Self::not_reached(wait.to_string())
     }
 
     /// The answer belongs to another call: what was done is anybody's guess.
     pub(crate) fn nonsense(name: &str) -> Self {
         let message = format!("{name}: the controller answered something else than was asked");
-        Self { outcome_unknown: true, refused: false, missing: false, message }
+        Self { outcome_unknown: true, refused: false, missing: false, conflict: false, message }
     }
 }
 
@@ -43,6 +52,10 @@ pub(crate) struct Controllers {
     pub(crate) nodes: ReverseRegistry,
     /// Cancelled when the server cannot wait any more: calls end, their outcome unknown.
     pub(crate) cut: CancellationToken,
+    /// What is under way, and how much may be.
+    pub(crate) calls: Calls,
+    /// What the calls are about, for those who ask.
+    about: Option<(VolumeKey, AllocId)>,
 }
 
 /// Nodes with a healthy controller of the plugin, in a fixed order.
@@ -57,6 +70,15 @@ pub(crate) fn candidates(root: &Root, plugin: &PluginId) -> Vec<NodeId> {
 }
 
 impl Controllers {
+    pub(crate) fn new(nodes: ReverseRegistry, calls_per_plugin: usize) -> Self {
+        Self { nodes, cut: CancellationToken::new(), calls: Calls::new(calls_per_plugin), about: None }
+    }
+
+    /// The same, for calls about a volume and perhaps an allocation: `explain` shows them.
+    pub(crate) fn about(&self, volume: &VolumeKey, alloc: Option<&AllocId>) -> Self {
+        Self { about: Some((volume.clone(), alloc.cloned().unwrap_or_default())), ..self.clone() }
+    }
+
     /// Whether some healthy controller of the plugin can be called now.
     pub(crate) fn reach(&self, root: &Root, plugin: &PluginId) -> bool {
         candidates(root, plugin).iter().any(|node| self.nodes.get(node.as_str()).is_ok())
@@ -90,12 +112,21 @@ impl Controllers {
             let message = format!("failed to find instances of controller plugin \"{plugin}\"");
             return Err(CallError::not_reached(message));
         }
+        let _permit = match Lane::of(&operation) {
+            Some(lane) => self.calls.permit(plugin, lane).await,
+            None => None,
+        };
+        let under_way = self.calls.begin(plugin, self.about.as_ref(), name);
         let mut last = None;
         for node in nodes {
+            under_way.at(&node);
             let call = ControllerCall { plugin_id: plugin.clone(), operation: operation.clone() };
             let result = self.node::<methods::ControllerCall>(&node, call, DEADLINE).await;
             match result {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    under_way.done(true);
+                    return Ok(answer);
+                }
                 Err(error) if matches!(error.code, Code::Retryable | Code::NoPath) => {
                     tracing::debug!(%plugin, %node, call = name, %error, "controller not reached, trying the next");
                     last = Some(error);
@@ -109,9 +140,10 @@ impl Controllers {
     }
 }
 
-fn classify(name: &str, error: &RpcError) -> CallError {
+pub(crate) fn classify(name: &str, error: &RpcError) -> CallError {
     let outcome_unknown = matches!(error.code, Code::Deadline | Code::Unavailable | Code::Cancelled);
     let refused = matches!(error.code, Code::Invalid | Code::NotFound | Code::Permission | Code::Conflict);
     let missing = error.code == Code::NotFound;
-    CallError { outcome_unknown, refused, missing, message: format!("{name}: {}", error.message) }
+    let conflict = error.code == Code::Conflict;
+    CallError { outcome_unknown, refused, missing, conflict, message: format!("{name}: {}", error.message) }
 }

@@ -3,14 +3,21 @@
 
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::secrets::Unresolved;
 use crate::volume::controller::CallError;
+use crate::volume::expand;
 use crate::volume::reconciler::Reconciler;
+use caravan_types::UnixNanos;
 use caravan_types::command::{Change, Refusal};
+use caravan_types::ser::Secrets;
 use caravan_types::volume::{Volume, VolumePhase};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
 
-/// Writes a volume's row if nobody else did since; answers the index, none if somebody did.
-pub(super) async fn write(core: &Core, volume: Volume, expect: u64) -> Result<Option<u64>, ServerError> {
+/// Writes a volume's row if nobody else did since; answers the index, none if somebody did. What is new is
+/// noted in the volume's history.
+pub(super) async fn write(core: &Core, mut volume: Volume, expect: u64) -> Result<Option<u64>, ServerError> {
+    let (root, key) = (core.snapshot(), volume.key());
+    note(&mut volume, root.volume(&key).map(|row| &**row), core.now());
     let change = Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: expect };
     let outcome = core.propose(change).await?;
     match outcome.refused {
@@ -20,11 +27,27 @@ pub(super) async fn write(core: &Core, volume: Volume, expect: u64) -> Result<Op
     }
 }
 
+/// Notes a change of the phase, or a new failure. The history is that of the row that is replaced.
+fn note(volume: &mut Volume, before: Option<&Volume>, now: UnixNanos) {
+    let (phase, error) = (volume.phase, volume.last_error.clone());
+    match before {
+        None => volume.note(now, phase, error),
+        Some(before) => {
+            volume.history.clone_from(&before.history);
+            let failed = error != before.last_error && !error.is_empty();
+            if phase != before.phase || failed {
+                volume.note(now, phase, error);
+            }
+        }
+    }
+}
+
 /// Takes up what is in progress with a volume. Answers whether its row moved on.
 pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> bool {
     let index = volume.modify_index;
     let result = match volume.phase {
-        VolumePhase::Ready | VolumePhase::Expanding => Ok(()),
+        VolumePhase::Ready => Ok(()),
+        VolumePhase::Expanding => expand::controller(reconciler, volume, index, None).await,
         VolumePhase::Creating => create(reconciler, volume, index, false).await,
         VolumePhase::Deleting => delete(reconciler, volume, index, None).await,
     };
@@ -46,7 +69,11 @@ pub(super) async fn create(
     first: bool,
 ) -> Result<(), ServerError> {
     let core = &reconciler.core;
-    match make(reconciler, volume).await {
+    let secrets = match core.secrets_of(&core.snapshot(), volume) {
+        Ok(secrets) => secrets,
+        Err(wait) => return waits(core, volume, index, &wait).await,
+    };
+    match make(reconciler, volume, &secrets).await {
         Ok(mut ready) => {
             ready.phase = VolumePhase::Ready;
             settle(&mut ready);
@@ -68,10 +95,11 @@ pub(super) async fn create(
 }
 
 /// The row with what the plugin made, or had made before.
-async fn make(reconciler: &Reconciler, volume: &Volume) -> Result<Volume, CallError> {
-    let (root, call) = (reconciler.core.snapshot(), create_call(volume));
+async fn make(reconciler: &Reconciler, volume: &Volume, secrets: &Secrets) -> Result<Volume, CallError> {
+    let (root, call) = (reconciler.core.snapshot(), create_call(volume, secrets));
     let name = call.name();
-    match reconciler.controllers.call(&root, &volume.plugin_id, call).await? {
+    let controllers = reconciler.controllers.about(&volume.key(), None);
+    match controllers.call(&root, &volume.plugin_id, call).await? {
         ControllerAnswer::Created { external_id, capacity_bytes, context, topologies } => {
             let mut made = volume.clone();
             made.external_id = external_id;
@@ -98,22 +126,24 @@ pub(super) async fn delete(
     before: Option<&Volume>,
 ) -> Result<(), ServerError> {
     let core = &reconciler.core;
+    let secrets = match core.secrets_of(&core.snapshot(), volume) {
+        Ok(secrets) => secrets,
+        Err(wait) => return waits(core, volume, index, &wait).await,
+    };
     let mut made = volume.clone();
     if made.external_id.is_empty() {
         // The outcome of its creation was never heard: ask again, to learn what to delete.
-        made = match make(reconciler, volume).await {
+        made = match make(reconciler, volume, &secrets).await {
             Ok(made) => made,
             Err(error) if error.refused => return forget(core, volume).await,
             Err(error) => return in_doubt(core, volume, index, &error).await,
         };
     }
     let root = core.snapshot();
-    let call = ControllerOperation::Delete {
-        external_id: made.external_id.clone(),
-        secrets: volume.secrets.clone(),
-    };
+    let call = ControllerOperation::Delete { external_id: made.external_id.clone(), secrets };
     let name = call.name();
-    let answer = match reconciler.controllers.call(&root, &volume.plugin_id, call).await {
+    let controllers = reconciler.controllers.about(&volume.key(), None);
+    let answer = match controllers.call(&root, &volume.plugin_id, call).await {
         Ok(ControllerAnswer::Done) => Ok(()),
         Ok(_) => Err(CallError::nonsense(name)),
         Err(error) => Err(error),
@@ -151,13 +181,39 @@ async fn in_doubt(core: &Core, volume: &Volume, index: u64, error: &CallError) -
     )))
 }
 
-fn settle(volume: &mut Volume) {
+pub(super) fn settle(volume: &mut Volume) {
     volume.tries = 0;
     volume.last_error.clear();
-    volume.next_try = caravan_types::UnixNanos(0);
+    volume.next_try = UnixNanos(0);
+    volume.expand_offline = false;
 }
 
-async fn postpone(core: &Core, volume: &Volume, index: u64, error: &CallError) -> Result<(), ServerError> {
+/// The call is not made before its secrets are there: no failure, nothing is counted. The reconciler is
+/// woken when the variable is written.
+pub(super) async fn waits(
+    core: &Core,
+    volume: &Volume,
+    index: u64,
+    wait: &Unresolved,
+) -> Result<(), ServerError> {
+    let reason = wait.to_string();
+    if volume.last_error != reason {
+        let row = Volume { last_error: reason.clone(), next_try: UnixNanos(0), ..volume.clone() };
+        write(core, row, index).await?;
+    }
+    Err(ServerError::unavailable(format!(
+        "{reason} (volume \"{}\" stays in phase {} and goes on by itself then)",
+        volume.id,
+        volume.phase.as_str()
+    )))
+}
+
+pub(super) async fn postpone(
+    core: &Core,
+    volume: &Volume,
+    index: u64,
+    error: &CallError,
+) -> Result<(), ServerError> {
     let tries = volume.tries.saturating_add(1);
     let later = Volume {
         tries,
@@ -171,7 +227,7 @@ async fn postpone(core: &Core, volume: &Volume, index: u64, error: &CallError) -
     write(core, later, index).await.map(drop)
 }
 
-fn create_call(volume: &Volume) -> ControllerOperation {
+fn create_call(volume: &Volume, secrets: &Secrets) -> ControllerOperation {
     ControllerOperation::Create {
         name: volume.name.clone(),
         capacity_min: volume.capacity.wanted_min,
@@ -179,8 +235,11 @@ fn create_call(volume: &Volume) -> ControllerOperation {
         capabilities: volume.requested_capabilities.clone(),
         mount_options: volume.mount_options.clone(),
         parameters: volume.parameters.clone(),
-        secrets: volume.secrets.clone(),
-        clone_id: volume.clone_id.clone(),
+        secrets: secrets.clone(),
+        clone_id: match volume.clone_external_id.as_str() {
+            "" => volume.clone_id.clone(),
+            resolved => resolved.to_owned(),
+        },
         snapshot_id: volume.snapshot_id.clone(),
         topology: volume.requested_topologies.clone(),
     }

@@ -1,14 +1,23 @@
 //! Volumes: the calls of users, the claims of clients, and the reconciler.
 
+mod calls;
 mod claims;
 mod controller;
+mod expand;
+pub(crate) mod explain;
 mod lifecycle;
+mod metrics;
 mod reconciler;
+mod snapshots;
 mod spec;
+mod usage;
 
+pub use calls::{CALLS_PER_PLUGIN, CallFigures};
 pub(crate) use claims::Claims;
 pub(crate) use controller::Controllers;
-pub(crate) use reconciler::Reconciler;
+pub use metrics::VolumeFigures;
+pub(crate) use reconciler::{Reconciler, Waits as ClaimWaits};
+pub(crate) use usage::UsageBook;
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
@@ -112,8 +121,13 @@ impl Volumes {
         let plugin = self.plugin(&root, &body.plugin_id)?;
         let (row, expect) = match root.volume(&key) {
             Some(current) => (self.merged(&root, current, &body)?, current.modify_index),
-            None => (spec::fresh(&body, &plugin, VolumePhase::Ready, self.core.now()), 0),
+            None => {
+                let sealed = self.core.seal_volume(&key, &body.secrets, None)?;
+                (spec::fresh(&body, sealed, &plugin, VolumePhase::Ready, self.core.now()), 0)
+            }
         };
+        let before = root.volume(&key).cloned();
+        self.growable(&row, &plugin)?;
         if plugin.controllers_healthy > 0 {
             let operation = ControllerOperation::Validate {
                 external_id: row.remote_id().to_owned(),
@@ -121,9 +135,13 @@ impl Volumes {
                 mount_options: row.mount_options.clone(),
                 parameters: row.parameters.clone(),
                 context: row.context.clone(),
-                secrets: row.secrets.clone(),
+                secrets: self
+                    .core
+                    .secrets_of(&root, &row)
+                    .map_err(|wait| ServerError::unavailable(wait.to_string()))?,
             };
-            match self.reconciler.controllers.call(&root, &row.plugin_id, operation).await {
+            let controllers = self.reconciler.controllers.about(&key, None);
+            match controllers.call(&root, &row.plugin_id, operation).await {
                 Ok(ControllerAnswer::Validated { refused: Some(reason) }) => {
                     return Err(ServerError::refused(format!("controller validate volume: {reason}")));
                 }
@@ -133,7 +151,29 @@ impl Volumes {
                 }
             }
         }
-        self.store(row, expect).await
+        self.store_and_grow(row, expect, before.as_deref()).await
+    }
+
+    /// Refuses to intend an expansion that the plugin cannot make.
+    fn growable(&self, row: &Volume, plugin: &Plugin) -> Result<(), ServerError> {
+        if row.phase == VolumePhase::Expanding { expand::supported(plugin) } else { Ok(()) }
+    }
+
+    /// Writes the row; what it says about growing is then done, as far as it can be done now.
+    async fn store_and_grow(
+        &self,
+        row: Volume,
+        expect: u64,
+        before: Option<&Volume>,
+    ) -> Result<Arc<Volume>, ServerError> {
+        if row.phase != VolumePhase::Expanding {
+            return self.store(row, expect).await;
+        }
+        let key = row.key();
+        let row = self.store(Volume { next_try: UnixNanos(0), ..row }, expect).await?;
+        expand::controller(&self.reconciler, &row, row.modify_index, before).await?;
+        expand::nodes(&self.reconciler, &key).await?;
+        self.row(&key)
     }
 
     fn merged(&self, root: &Root, current: &Volume, body: &VolumeRequestBody) -> Result<Volume, ServerError> {
@@ -142,7 +182,8 @@ impl Volumes {
         }
         let claims: Vec<Arc<Claim>> = root.claims_of(&current.key()).cloned().collect();
         let claims: Vec<&Claim> = claims.iter().map(|c| &**c).collect();
-        spec::merge(current, body, &claims)
+        let sealed = self.core.seal_volume(&current.key(), &body.secrets, Some(&current.secrets))?;
+        spec::merge(current, body, sealed, &claims)
     }
 
     async fn store(&self, row: Volume, expect: u64) -> Result<Arc<Volume>, ServerError> {
@@ -174,12 +215,13 @@ impl Volumes {
         }
         let first = root.volume(&key).is_none();
         let (row, index) = match root.volume(&key) {
-            Some(current) if current.phase == VolumePhase::Ready => {
+            Some(current) if current.phase.is_usable() => {
                 let merged = self.merged(&root, current, &body)?;
-                if merged == **current {
+                if merged == **current && merged.phase == VolumePhase::Ready {
                     return Ok(current.clone());
                 }
-                return self.store(merged, current.modify_index).await;
+                self.growable(&merged, &plugin)?;
+                return self.store_and_grow(merged, current.modify_index, Some(current)).await;
             }
             // The same command again, after the first one was cut off.
             Some(current) => {
@@ -187,7 +229,11 @@ impl Volumes {
                 let row = Volume { next_try: UnixNanos(0), ..merged };
                 (row, current.modify_index)
             }
-            None => (spec::fresh(&body, &plugin, VolumePhase::Creating, self.core.now()), 0),
+            None => {
+                let sealed = self.core.seal_volume(&key, &body.secrets, None)?;
+                let row = spec::fresh(&body, sealed, &plugin, VolumePhase::Creating, self.core.now());
+                (Volume { clone_external_id: spec::clone_source(&root, &row)?, ..row }, 0)
+            }
         };
         let index = lifecycle::write(&self.core, row.clone(), index).await?.ok_or_else(|| {
             ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))
@@ -252,7 +298,11 @@ impl Volumes {
         }
         let row = Volume {
             phase: VolumePhase::Deleting,
-            secrets: volume.secrets.overlaid(secrets),
+            secrets: self.core.seal_volume(
+                key,
+                &self.core.inline_secrets(volume)?.overlaid(secrets),
+                Some(&volume.secrets),
+            )?,
             next_try: UnixNanos(0),
             ..(**volume).clone()
         };
@@ -265,7 +315,9 @@ impl Volumes {
             lifecycle::write(&self.core, (**volume).clone(), index).await?;
             return Err(error);
         }
-        lifecycle::delete(&self.reconciler, &row, index, Some(volume)).await?;
+        // An earlier try may have destroyed it already: then only the plugin's own word says that it has not.
+        let before = (volume.phase != VolumePhase::Deleting).then_some(&**volume);
+        lifecycle::delete(&self.reconciler, &row, index, before).await?;
         Ok(self.core.snapshot().index())
     }
 
@@ -276,7 +328,15 @@ impl Volumes {
         let claims: Vec<Arc<Claim>> =
             root.claims_of(key).filter(|c| c.phase.holds() && c.node_id == *node).cloned().collect();
         if claims.is_empty() {
-            return Err(ServerError::not_found(format!("volume {} has no claim on node {node}", key.id)));
+            // It is detached, which is what was wished for; only a node that nobody ever heard of is a mistake.
+            let known = root.node(node).is_some() || root.claims_of(key).any(|c| c.node_id == *node);
+            return match known {
+                true => Ok(root.index()),
+                false => Err(ServerError::not_found(format!(
+                    "volume {} has no claim on node {node}, which is not known",
+                    key.id
+                ))),
+            };
         }
         let gone = root.node(node).is_none_or(|n| n.status != NodeStatus::Ready);
         // Its tasks count, not what the servers want of it: they may take long to end.

@@ -366,3 +366,32 @@ async fn a_node_that_is_told_to_let_go_twice_is_not_confused() {
     cluster.phase(&claim.id, ClaimPhase::Gone).await;
     assert_eq!(plugin.count(UNPUBLISH), 1);
 }
+
+#[tokio::test]
+async fn an_only_writers_update_keeps_the_volume_from_who_waits_for_it() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let key = make::volume_key("data");
+    cluster.create(make::volume("data")).await.unwrap();
+    let mut job = make::writer("one", "data");
+    cluster.run_job(job.clone()).await;
+    let old = cluster.placed("one").await;
+    let claim = client.start(&old, &key).await;
+    cluster.run_job(make::writer("rival", "data")).await;
+    cluster.blocked("rival").await;
+    job.task_groups[0].tasks[0].env.insert("COLOUR".into(), "red".into());
+    cluster.run_job(job).await;
+    until("the stop of the old one", || {
+        cluster.root().alloc(&old.id).filter(|a| a.server_terminal()).cloned()
+    })
+    .await;
+    cluster.blocked("one").await;
+    client.status(&old, ClientStatus::Complete).await;
+    // Everybody has looked in vain by then: the volume is still mounted.
+    cluster.quiet().await;
+    client.prove(&claim, ClaimReportStep::Unpublished).await.unwrap();
+    client.prove(&claim, ClaimReportStep::Unstaged).await.unwrap();
+    let new = cluster.placed("one").await;
+    assert_ne!(new.id, old.id);
+    cluster.blocked("rival").await;
+}

@@ -1,12 +1,14 @@
 //! The life of jobs without volumes.
 
 use crate::make;
+use crate::plugin::Plugin;
 use crate::world::{Setup, soon, until};
 use caravan_server::{JobSubmission, Kind};
 use caravan_types::Nanos;
 use caravan_types::alloc::{ClientStatus, DesiredStatus};
 use caravan_types::eval::{EvalStatus, Trigger};
 use caravan_types::job::{JobStatus, JobType};
+use caravan_types::volume::AccessMode;
 use futures::StreamExt;
 
 #[tokio::test]
@@ -213,4 +215,27 @@ async fn a_node_speaks_for_its_own_allocations_only() {
     let before = cluster.root().index();
     b.status(&alloc, ClientStatus::Failed).await;
     assert_eq!(cluster.root().index(), before);
+}
+
+/// Rough edge 20: a job whose modes the volume was not registered with is refused, with what to change.
+#[tokio::test]
+async fn modes_that_a_volume_does_not_have_are_refused_at_once() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let _client = cluster.join(make::storage_node("a", true), &plugin).await;
+    // A volume that is not there yet is waited for.
+    let mut job = make::writer("one", "data");
+    for request in job.task_groups[0].volumes.values_mut() {
+        request.access_mode = AccessMode::MultiNodeMultiWriter;
+    }
+    cluster.handle.plan_job(job.clone()).unwrap();
+    cluster.create(make::volume("data")).await.unwrap();
+    let planned = cluster.handle.plan_job(job.clone()).unwrap_err();
+    assert!(
+        planned.message.contains(
+            "volume \"data\" cannot be used as file-system with access mode multi-node-multi-writer: it was registered for file-system with access mode single-node-writer: ask for a mode that it has"
+        ),
+        "{planned}"
+    );
+    let submission = JobSubmission { job, ..Default::default() };
+    assert_eq!(cluster.handle.register_job(submission).await.unwrap_err(), planned);
 }

@@ -53,3 +53,19 @@ async fn for_a_claim() {
         plugin.assert_one_at_a_time();
     }
 }
+
+/// Rough edge of the reference: its limit counts neither this plan nor what is submitted at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn for_the_last_volume_that_the_plugin_takes_on_the_node() {
+    for _ in 0..5 {
+        let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+        let mut node = make::storage_node("a", true);
+        for info in node.csi_node_plugins.values_mut() {
+            info.node_info.as_mut().unwrap().max_volumes = 1;
+        }
+        let _a = cluster.join(node, &plugin).await;
+        cluster.create(make::volume("red")).await.unwrap();
+        cluster.create(make::volume("blue")).await.unwrap();
+        one_wins(&cluster, vec![make::writer("one", "red"), make::writer("two", "blue")]).await;
+    }
+}

@@ -2,7 +2,7 @@
 
 use caravan_rpc::{Code, RpcError};
 use caravan_types::volume::CsiSnapshot;
-use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
+use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation, NodeExpand, NodeExpanded};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Semaphore;
@@ -10,7 +10,11 @@ use tokio::sync::Semaphore;
 pub const CREATE: &str = "CreateVolume";
 pub const DELETE: &str = "DeleteVolume";
 pub const PUBLISH: &str = "ControllerPublishVolume";
+pub const CREATE_SNAPSHOT: &str = "CreateSnapshot";
+pub const DELETE_SNAPSHOT: &str = "DeleteSnapshot";
 pub const UNPUBLISH: &str = "ControllerUnpublishVolume";
+pub const EXPAND: &str = "ControllerExpandVolume";
+pub const NODE_EXPAND: &str = "NodeExpandVolume";
 pub const VALIDATE: &str = "ValidateVolumeCapabilities";
 
 /// What the plugin does instead of answering well.
@@ -53,6 +57,8 @@ struct Disk {
     published: BTreeSet<(String, String)>,
     /// Snapshots and the volume of each.
     snapshots: BTreeMap<String, String>,
+    /// The last call of each kind, secrets and all.
+    last: BTreeMap<&'static str, ControllerOperation>,
     script: HashMap<&'static str, VecDeque<Reply>>,
 }
 
@@ -104,6 +110,16 @@ impl Plugin {
         self.disk().calls.clone()
     }
 
+    /// The last call of a kind.
+    pub fn last(&self, call: &str) -> ControllerOperation {
+        self.disk().last[call].clone()
+    }
+
+    /// Snapshots that exist now.
+    pub fn snapshots(&self) -> Vec<String> {
+        self.disk().snapshots.keys().cloned().collect()
+    }
+
     /// How often this call was made.
     pub fn count(&self, call: &str) -> usize {
         self.disk().calls.iter().filter(|c| c.split(' ').next() == Some(call)).count()
@@ -139,15 +155,20 @@ impl Plugin {
             | Op::Unpublish { external_id, external_node_id, .. } => (bare(external_id), &**external_node_id),
             Op::List { .. } => ("*".to_owned(), ""),
         };
+        self.disk().last.insert(operation.name(), operation.clone());
+        self.enter(operation.name(), volume, node)
+    }
+
+    fn enter(&self, name: &str, volume: String, node: &str) -> (Running, Option<Reply>) {
         let mut disk = self.disk();
-        let text = format!("{} {volume} {node}", operation.name());
+        let text = format!("{name} {volume} {node}");
         disk.calls.push(text.trim_end().to_owned());
         let running = disk.running.entry(volume.clone()).or_default();
         *running += 1;
         if *running > 1 {
             disk.overlaps.push(text);
         }
-        let reply = disk.script.get_mut(operation.name()).and_then(VecDeque::pop_front);
+        let reply = disk.script.get_mut(name).and_then(VecDeque::pop_front);
         drop(disk);
         (Running(self.clone(), volume), reply)
     }
@@ -168,6 +189,21 @@ impl Plugin {
             Some(Reply::Nonsense) => {
                 Ok(ControllerAnswer::Listed { volumes: Vec::new(), next_token: String::new() })
             }
+        }
+    }
+
+    /// A node grows what it mounted.
+    pub async fn grow(&self, request: NodeExpand, node: &str) -> Result<NodeExpanded, RpcError> {
+        let done = NodeExpanded { capacity_bytes: request.capacity_min };
+        let (_running, reply) = self.enter(NODE_EXPAND, request.claim.volume.id.to_string(), node);
+        match reply {
+            Some(Reply::Fail(code, text)) => Err(RpcError::new(code, text)),
+            Some(Reply::Hold(gate)) => {
+                gate.pass().await;
+                Ok(done)
+            }
+            Some(Reply::DoneButLost) => Err(RpcError::new(Code::Deadline, "the answer was lost")),
+            Some(Reply::Nonsense) | None => Ok(done),
         }
     }
 

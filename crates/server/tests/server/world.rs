@@ -19,7 +19,7 @@ use caravan_types::wire::{
 use caravan_types::{Nanos, NodeId, VolumeKey};
 use caravan_volumes::lease::Lease;
 use futures::{Stream, StreamExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -59,6 +59,7 @@ pub struct Setup {
     pub heartbeat: HeartbeatConfig,
     pub lease: Lease,
     pub workers: usize,
+    pub keyring: Option<PathBuf>,
 }
 
 impl Setup {
@@ -68,10 +69,15 @@ impl Setup {
             heartbeat: HeartbeatConfig::default(),
             lease: Lease::default(),
             workers: 2,
+            keyring: None,
         }
     }
     pub fn dir(dir: &Path) -> Self {
-        Self { log: LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir), ..Self::memory() }
+        Self {
+            log: LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir),
+            keyring: Some(dir.join("keyring")),
+            ..Self::memory()
+        }
     }
     /// Nodes are missed after one to two seconds, and volumes handed on half a second later.
     pub fn impatient(self) -> Self {
@@ -95,6 +101,8 @@ impl Setup {
             workers: self.workers,
             heartbeat: self.heartbeat,
             lease: self.lease,
+            volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();
         let (handle, service) = Service::start(config, registry.clone()).await.unwrap();
@@ -124,10 +132,15 @@ impl Cluster {
     pub fn connect(&self, row: Node, plugin: &Plugin) -> Client {
         let detaches: Arc<Mutex<Vec<NodeDetach>>> = Arc::default();
         let (disk, asked) = (plugin.clone(), detaches.clone());
+        let (grower, name) = (plugin.clone(), row.name.clone());
         let router = Router::builder()
             .unary::<methods::ControllerCall, _, _>(move |_, call| {
                 let disk = disk.clone();
                 async move { disk.answer(call).await }
+            })
+            .unary::<methods::NodeExpand, _, _>(move |_, request| {
+                let (grower, name) = (grower.clone(), name.clone());
+                async move { grower.grow(request, &name).await }
             })
             .unary::<methods::NodeDetach, _, _>(move |_, request| {
                 asked.lock().unwrap().push(request);

@@ -1,9 +1,11 @@
 //! Applying a command: a pure function from a root to the next.
 
 mod alloc;
+mod host_volume;
 mod job;
 mod node;
 mod plan;
+mod variable;
 mod volume;
 
 use crate::changes::ChangeSet;
@@ -60,8 +62,8 @@ impl Tx {
                 self.node_eligibility(node, *eligibility)?;
                 self.node_evals(node, evals);
             }
-            Change::NodeDrain { node, drain, mark_eligible, evals } => {
-                self.node_drain(node, drain.as_ref(), *mark_eligible)?;
+            Change::NodeDrain { node, drain, mark_eligible, meta, end, evals } => {
+                self.node_drain(node, drain.as_ref(), *mark_eligible, meta, *end)?;
                 self.node_evals(node, evals);
             }
             Change::NodeDelete { node, evals } => {
@@ -93,11 +95,15 @@ impl Tx {
             Change::ClaimStep { id, expect_modify_index, step } => {
                 self.claim_step(id, *expect_modify_index, step)?;
             }
-            Change::HostVolumeWrite { .. }
-            | Change::HostVolumeDelete { .. }
-            | Change::HostClaimDelete { .. } => {
-                return Err(Refusal::Invalid("host volumes are not kept yet".to_owned()));
+            Change::HostVolumeWrite { volume, expect_modify_index } => {
+                self.host_volume_write(volume, *expect_modify_index)?;
             }
+            Change::HostVolumeDelete { namespace, id, force } => {
+                self.host_volume_delete(namespace, id, *force)?;
+            }
+            Change::HostClaimDelete { id } => self.host_claim_delete(id)?,
+            Change::VariableWrite { variable, check_index } => self.variable_write(variable, *check_index)?,
+            Change::VariableDelete { key, check_index } => self.variable_delete(key, *check_index)?,
             Change::Noop => {}
         }
         Ok(())

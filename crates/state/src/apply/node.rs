@@ -3,7 +3,7 @@
 use super::Done;
 use crate::tx::Tx;
 use caravan_types::NodeId;
-use caravan_types::command::Refusal;
+use caravan_types::command::{DrainEnd, Refusal};
 use caravan_types::eval::Evaluation;
 use caravan_types::node::{DrainStrategy, Eligibility, LastDrain, Node, NodeEvent, NodeStatus};
 use std::collections::BTreeMap;
@@ -139,7 +139,14 @@ impl Tx {
         Ok(())
     }
 
-    pub(super) fn node_drain(&mut self, id: &NodeId, drain: Option<&DrainStrategy>, eligible: bool) -> Done {
+    pub(super) fn node_drain(
+        &mut self,
+        id: &NodeId,
+        drain: Option<&DrainStrategy>,
+        eligible: bool,
+        meta: &BTreeMap<String, String>,
+        end: Option<DrainEnd>,
+    ) -> Done {
         let mut node = self.node(id)?;
         let was_draining = node.drain_strategy.is_some();
         let now = self.now.to_time();
@@ -147,29 +154,37 @@ impl Tx {
             (Some(drain), _) => {
                 node.scheduling_eligibility = Eligibility::Ineligible;
                 let since = node.last_drain.take().filter(|_| was_draining);
-                node.last_drain = Some(LastDrain {
+                let mut last = LastDrain {
                     started_at: since.as_ref().map_or(now, |last| last.started_at),
                     updated_at: now,
                     status: "draining".to_owned(),
                     ..since.unwrap_or_default()
-                });
+                };
+                if !meta.is_empty() {
+                    last.meta.clone_from(meta);
+                }
+                node.last_drain = Some(last);
                 node.drain_strategy = Some(drain.clone());
                 if was_draining { "Node drain strategy updated" } else { "Node drain strategy set" }
             }
             (None, true) => {
                 node.drain_strategy = None;
-                let (status, message) = if eligible {
-                    ("canceled", "Node drain disabled")
-                } else {
-                    ("complete", "Node drain complete")
+                let (status, message) = match end {
+                    Some(_) => ("complete", "Node drain complete"),
+                    None => ("canceled", "Node drain disabled"),
                 };
                 if let Some(last) = &mut node.last_drain {
                     last.updated_at = now;
                     last.status = status.to_owned();
+                    if !meta.is_empty() {
+                        last.meta.clone_from(meta);
+                    }
                 }
                 message
             }
-            (None, false) if eligible && node.scheduling_eligibility != Eligibility::Eligible => {
+            (None, false)
+                if end.is_none() && eligible && node.scheduling_eligibility != Eligibility::Eligible =>
+            {
                 "Node drain disabled"
             }
             (None, false) => return Ok(()),
@@ -177,7 +192,10 @@ impl Tx {
         if drain.is_none() && eligible {
             node.scheduling_eligibility = Eligibility::Eligible;
         }
-        let event = self.event("Drain", message);
+        let mut event = self.event("Drain", message);
+        if end.is_some_and(|end| end.deadline_reached) {
+            event.details.insert("deadline_reached".to_owned(), "true".to_owned());
+        }
         self.push(&mut node, event);
         self.put_node(node);
         Ok(())

@@ -22,6 +22,9 @@ impl Tx {
         for claim in &commit.claims {
             self.grant(claim)?;
         }
+        for claim in &commit.host_claims {
+            self.host_claim(claim)?;
+        }
         self.evals(&commit.evals);
         Ok(())
     }
@@ -54,6 +57,7 @@ impl Tx {
                 if self.root.node(&alloc.node_id).is_none() {
                     return Err(Refusal::NotFound { what: format!("node {}", alloc.node_id) });
                 }
+                self.host_volumes_stay(&alloc)?;
             }
             // What the client said stays, unless the servers now know better.
             Some(old) => {

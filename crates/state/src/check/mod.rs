@@ -7,7 +7,7 @@ pub use volumes::check_volumes;
 use crate::index::Indexes;
 use crate::root::{Root, Table};
 use crate::{plugins, status};
-use caravan_types::PluginId;
+use caravan_types::{JobKey, PluginId};
 use std::collections::BTreeSet;
 
 /// Everything that is wrong with a root, one sentence each; empty for a sound one.
@@ -29,6 +29,7 @@ pub fn check(root: &Root) -> Vec<String> {
     jobs(root, &mut wrong);
     claims(root, &mut wrong);
     volumes::rules(root, &mut wrong);
+    host_volumes(root, &mut wrong);
     derived_plugins(root, &mut wrong);
     wrong
 }
@@ -52,6 +53,10 @@ fn row_indexes(root: &Root, wrong: &mut Vec<String>) {
     root.volumes().for_each(|r| row(Table::Volumes, r.key().to_string(), r.create_index, r.modify_index));
     root.claims().for_each(|r| row(Table::Claims, format!("{:?}", r.id), r.create_index, r.modify_index));
     root.plugins().for_each(|r| row(Table::Plugins, r.id.to_string(), r.create_index, r.modify_index));
+    root.host_volumes()
+        .for_each(|r| row(Table::HostVolumes, r.id.to_string(), r.create_index, r.modify_index));
+    root.host_claims().for_each(|r| row(Table::HostClaims, r.id.clone(), r.create_index, r.modify_index));
+    root.variables().for_each(|r| row(Table::Variables, r.key.to_string(), r.create_index, r.modify_index));
 }
 
 fn jobs(root: &Root, wrong: &mut Vec<String>) {
@@ -81,7 +86,7 @@ fn jobs(root: &Root, wrong: &mut Vec<String>) {
 fn claims(root: &Root, wrong: &mut Vec<String>) {
     for claim in root.claims() {
         let (volume, alloc) = (&claim.id.volume, &claim.id.alloc);
-        if root.volume(volume).is_none() {
+        if root.volume(volume).is_none() && !(claim.forsaken && claim.phase.holds()) {
             wrong.push(format!("allocation {alloc} has a claim on volume {volume} that is not there"));
         }
         match root.alloc(alloc) {
@@ -101,6 +106,31 @@ fn claims(root: &Root, wrong: &mut Vec<String>) {
     }
     for alloc in root.allocs().filter(|alloc| alloc.job.is_none()) {
         wrong.push(format!("allocation {} does not say which job it runs", alloc.id));
+    }
+}
+
+fn host_volumes(root: &Root, wrong: &mut Vec<String>) {
+    for volume in root.host_volumes() {
+        let id = &volume.id;
+        if volume.state != volume.state_on(root.node(&volume.node_id).map(AsRef::as_ref)) {
+            wrong.push(format!(
+                "host volume {id} is {} although its node says otherwise",
+                volume.state.as_str()
+            ));
+        }
+        if root.host_volumes_by_node(&volume.node_id).any(|v| v.name == volume.name && v.id != *id) {
+            wrong.push(format!("node {} has two host volumes named {}", volume.node_id, volume.name));
+        }
+    }
+    for claim in root.host_claims() {
+        let key = JobKey { namespace: claim.namespace.clone(), id: claim.job_id.clone() };
+        if root.host_volume(&claim.volume_id).is_none() {
+            let volume = &claim.volume_id;
+            wrong.push(format!("claim {} holds host volume {volume} that is not there", claim.id));
+        }
+        if root.job(&key).is_none() {
+            wrong.push(format!("claim {} on a host volume is of job {key} that is not there", claim.id));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::build::{World, job, key, node, shared};
 use crate::Table;
 use caravan_types::alloc::{ClientStatus, DesiredStatus, DesiredTransition};
-use caravan_types::command::{Change, Refusal};
+use caravan_types::command::{Change, DrainEnd, Refusal};
 use caravan_types::job::JobType;
 use caravan_types::node::{DrainStrategy, Eligibility, NodeStatus};
 use std::collections::BTreeMap;
@@ -114,6 +114,8 @@ fn a_node_keeps_what_operators_said_when_it_reports_again() {
         node: "n1".into(),
         drain,
         mark_eligible,
+        meta: BTreeMap::new(),
+        end: None,
         evals: vec![],
     };
     world.apply(set(drain.clone(), false));
@@ -128,8 +130,21 @@ fn a_node_keeps_what_operators_said_when_it_reports_again() {
 
     world.apply(set(None, false));
     let row = shared(world.root.node(&"n1".into()));
-    assert_eq!(row.last_drain.as_ref().unwrap().status, "complete");
+    assert_eq!(row.last_drain.as_ref().unwrap().status, "canceled");
     assert_eq!(row.scheduling_eligibility, Eligibility::Ineligible);
+    world.apply(set(drain, false));
+    let mut end = set(None, false);
+    if let Change::NodeDrain { end, .. } = &mut end {
+        *end = Some(DrainEnd { deadline_reached: true });
+    }
+    world.apply(end);
+    let row = shared(world.root.node(&"n1".into()));
+    assert_eq!(row.last_drain.as_ref().unwrap().status, "complete");
+    let last = row.events.last().unwrap();
+    assert_eq!(
+        (last.message.as_str(), last.details["deadline_reached"].as_str()),
+        ("Node drain complete", "true")
+    );
     world.apply(set(None, true));
     assert_eq!(shared(world.root.node(&"n1".into())).scheduling_eligibility, Eligibility::Eligible);
 }

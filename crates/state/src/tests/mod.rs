@@ -2,6 +2,7 @@
 
 mod allocs;
 mod build;
+mod host_volumes;
 mod jobs;
 mod ops;
 mod plugins;

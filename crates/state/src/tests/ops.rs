@@ -6,8 +6,9 @@ use caravan_types::alloc::{Allocation, ClientStatus, DesiredTransition};
 use caravan_types::command::{Change, ClaimStep, JobSource, PlanCommit};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeIntent};
 use caravan_types::job::{CsiPluginType, Job, JobType};
-use caravan_types::node::{DrainStrategy, Eligibility, NodeEvent, NodeStatus};
+use caravan_types::node::{DrainStrategy, Eligibility, HostVolumeInfo, NodeEvent, NodeStatus};
 use caravan_types::plan::StopAlloc;
 use caravan_types::volume::{AccessMode, Claim, ClaimMode, ClaimPhase, MountProof, Volume};
 use caravan_types::{JobKey, UnixNanos, VolumeKey};
@@ -26,7 +27,7 @@ pub(super) struct Op {
 }
 
 pub(super) fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0u8..34, 0u8..6, 0u8..6, 0u8..12, 0u8..12);
+    let op = (0u8..39, 0u8..6, 0u8..6, 0u8..12, 0u8..12);
     let op = op.prop_map(|(what, a, b, c, d)| Op { what, a, b, c, d });
     proptest::collection::vec(op, 1..max).prop_map(|random| [prelude(), random].concat())
 }
@@ -137,8 +138,36 @@ fn plan(root: &Root, op: Op) -> Change {
             }
             commit.claims.push(claim);
         }
+        if op.d.is_multiple_of(4) {
+            commit.host_claims.push(HostVolumeClaim {
+                id: format!("c{}", op.d),
+                namespace: job_key.namespace.clone(),
+                job_id: job_key.id.clone(),
+                task_group_name: "g".into(),
+                alloc_id: id.as_str().into(),
+                volume_id: format!("h{}", op.b % 4).as_str().into(),
+                ..Default::default()
+            });
+        }
     }
     Change::Plan(Box::new(commit))
+}
+
+fn host_volume(root: &Root, op: Op) -> Change {
+    let id = format!("h{}", op.a % 4);
+    let at = root.host_volume(&id.as_str().into()).map_or(0, |row| row.modify_index);
+    let volume = HostVolume {
+        namespace: "default".into(),
+        name: format!("host{}", op.b % 2),
+        node_id: nodes(op.a / 2).as_str().into(),
+        intent: pick(&[HostVolumeIntent::None, HostVolumeIntent::Create, HostVolumeIntent::Delete], op.c),
+        id: id.as_str().into(),
+        ..HostVolume::default()
+    };
+    Change::HostVolumeWrite {
+        volume: Box::new(volume),
+        expect_modify_index: if op.d == 11 { at + 1 } else { at },
+    }
 }
 
 fn attached(needs_attach: bool) -> ClaimStep {
@@ -189,6 +218,11 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             if op.c > 9 {
                 node.csi_controller_plugins.clear();
             }
+            node.gc_volumes_on_node_gc = op.c == 3;
+            for row in root.host_volumes_by_node(&node.id).skip(usize::from(op.b % 2)) {
+                let info = HostVolumeInfo { id: row.id.to_string(), ..HostVolumeInfo::default() };
+                node.host_volumes.insert(row.name.clone(), info);
+            }
             Change::NodeRegister { node: Box::new(node), evals: vec![] }
         }
         2 => Change::NodeStatus { node, status: pick(&NODE_STATUSES, op.c), event: None, evals },
@@ -199,7 +233,14 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
         }
         5 => {
             let drain = op.b.is_multiple_of(2).then(DrainStrategy::default);
-            Change::NodeDrain { node, drain, mark_eligible: op.c.is_multiple_of(2), evals }
+            Change::NodeDrain {
+                node,
+                drain,
+                mark_eligible: op.c.is_multiple_of(2),
+                meta: BTreeMap::new(),
+                end: None,
+                evals,
+            }
         }
         6 if op.c > 8 => Change::NodeDelete { node, evals: vec![] },
         7..=10 => Change::JobRegister {
@@ -264,6 +305,13 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
         }
         26 if op.c > 9 => Change::VolumeDelete { key: volume_key(op.a), force: op.b.is_multiple_of(2) },
         26..=33 => claim_step(root, op),
+        34..=36 => host_volume(root, op),
+        37 if op.c > 8 => Change::HostVolumeDelete {
+            namespace: "default".into(),
+            id: format!("h{}", op.a % 4).as_str().into(),
+            force: op.b.is_multiple_of(2),
+        },
+        37 => Change::HostClaimDelete { id: format!("c{}", op.d) },
         _ => Change::Noop,
     }
 }

@@ -109,3 +109,24 @@ fn a_system_job_expects_what_runs_and_what_is_queued() {
     world.report("a1", ClientStatus::Failed);
     assert!(world.root.plugin(&"p".into()).is_none());
 }
+
+#[test]
+fn a_plugin_that_nothing_runs_and_nothing_expects_goes_with_its_last_allocation() {
+    let mut world = World::default();
+    world.node(node("n1"));
+    world.register(&plugin_job("sys", JobType::System, 1, "p", CsiPluginType::Monolith), "e1");
+    world.place("a1", &key("sys"), "n1");
+    world.report("a1", ClientStatus::Running);
+    let report = |healthy| {
+        let mut node = plugin_node("n1", "p", healthy);
+        let infos = node.csi_node_plugins.values_mut().chain(node.csi_controller_plugins.values_mut());
+        infos.for_each(|info| info.alloc_id = "a1".into());
+        node
+    };
+    world.node(report(true));
+    world.apply(Change::JobDeregister { key: key("sys"), purge: false, eval: None });
+    world.node(report(false));
+    assert_eq!((row(&world).nodes.len(), row(&world).nodes_healthy), (1, 0), "it still ends");
+    world.report("a1", ClientStatus::Complete);
+    assert!(world.root.plugin(&"p".into()).is_none());
+}

@@ -43,6 +43,8 @@ fn really_changed(before: &Root, after: &Root) -> BTreeSet<Changed> {
     table!(volumes, Volume, VolumeRemoved);
     table!(claims, Claim, ClaimRemoved);
     table!(plugins, Plugin, PluginRemoved);
+    table!(host_volumes, HostVolume, HostVolumeRemoved);
+    table!(host_claims, HostClaim, HostClaimRemoved);
     all
 }
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use rustix::process::{PidfdFlags, Signal};
 
-use crate::mountinfo::MountTable;
+use crate::mount::DeviceKind;
+use crate::mountinfo::{Device, MountTable};
 use crate::{Error, Result};
 
 /// Where the machine's control groups are.
@@ -64,7 +65,7 @@ impl Hierarchy {
 }
 
 /// What a task may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Limits {
     /// Weight against others, in the units of `cpu.shares` (2 to 262144).
     pub cpu_shares: Option<u64>,
@@ -77,6 +78,30 @@ pub struct Limits {
     /// Whether device files other than the harmless ones (null, zero, full, random, urandom, tty, pts) are refused.
     /// Only version 1 has files for that.
     pub only_basic_devices: bool,
+    /// Devices that are allowed besides, where others are refused.
+    pub devices: Vec<DeviceRule>,
+}
+
+/// A device that a control group may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceRule {
+    /// Block or character.
+    pub kind: DeviceKind,
+    /// Its number.
+    pub device: Device,
+    /// Whether it may be written to.
+    pub write: bool,
+}
+
+impl std::fmt::Display for DeviceRule {
+    /// As `devices.allow` of cgroups version 1 takes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            DeviceKind::Block => 'b',
+            DeviceKind::Character => 'c',
+        };
+        write!(f, "{kind} {} {}", self.device, if self.write { "rw" } else { "r" })
+    }
 }
 
 /// What a task has used.

@@ -62,6 +62,7 @@ fn holds_limits_counts_and_kills_a_tree_of_processes() {
         memory_reserved: Some(32 << 20),
         pids_max: Some(100),
         only_basic_devices: true,
+        devices: Vec::new(),
     };
     let refused = group.set_limits(&limits);
     assert!(refused.is_empty(), "{refused:?}");

@@ -78,10 +78,11 @@ impl Group {
         set("memory", "memory.soft_limit_in_bytes", limits.memory_reserved);
         set("pids", "pids.max", limits.pids_max);
         if let (true, Some(dir)) = (limits.only_basic_devices, self.dirs.get("devices")) {
-            let rules = std::iter::once(("devices.deny", "a"))
-                .chain(BASIC_DEVICES.iter().map(|rule| ("devices.allow", *rule)));
+            let rules = std::iter::once(("devices.deny", "a".to_owned()))
+                .chain(BASIC_DEVICES.iter().map(|rule| ("devices.allow", (*rule).to_owned())))
+                .chain(limits.devices.iter().map(|rule| ("devices.allow", rule.to_string())));
             for (file, rule) in rules {
-                failed.extend(write(&dir.join(file), rule).err());
+                failed.extend(write(&dir.join(file), &rule).err());
             }
         }
         failed

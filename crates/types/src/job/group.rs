@@ -78,6 +78,10 @@ impl TaskGroup {
     pub fn csi_volumes(&self) -> impl Iterator<Item = (&String, &VolumeRequest)> {
         self.volumes.iter().filter(|(_, v)| v.kind == VolumeType::Csi)
     }
+    /// The group's host volume requests, with their aliases.
+    pub fn host_volumes(&self) -> impl Iterator<Item = (&String, &VolumeRequest)> {
+        self.volumes.iter().filter(|(_, v)| v.kind == VolumeType::Host)
+    }
     /// Disk asked for, in MB.
     pub fn disk_mb(&self) -> i64 {
         self.ephemeral_disk.as_ref().map_or(0, |d| d.size_mb)

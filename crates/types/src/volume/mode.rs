@@ -69,6 +69,10 @@ mode!(
         MultiNodeSingleWriter = "multi-node-single-writer",
         /// Many nodes read and write.
         MultiNodeMultiWriter = "multi-node-multi-writer",
+        /// One allocation of one node reads and writes; host volumes only.
+        SingleNodeSingleWriter = "single-node-single-writer",
+        /// Allocations of one node read and write; host volumes only.
+        SingleNodeMultiWriter = "single-node-multi-writer",
     }
 );
 
@@ -85,15 +89,19 @@ mode!(
 impl AccessMode {
     /// Whether the mode lets anybody write.
     pub fn can_write(self) -> bool {
-        matches!(self, Self::SingleNodeWriter | Self::MultiNodeSingleWriter | Self::MultiNodeMultiWriter)
+        !matches!(self, Self::Unknown | Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
     /// Whether at most one claim may write at a time.
     pub fn single_writer(self) -> bool {
-        matches!(self, Self::SingleNodeWriter | Self::MultiNodeSingleWriter)
+        matches!(self, Self::SingleNodeWriter | Self::MultiNodeSingleWriter | Self::SingleNodeSingleWriter)
     }
     /// Whether all claims must be on one node.
     pub fn single_node(self) -> bool {
-        matches!(self, Self::SingleNodeReaderOnly | Self::SingleNodeWriter)
+        matches!(self, Self::SingleNodeReaderOnly | Self::SingleNodeWriter) || self.host_only()
+    }
+    /// Whether only host volumes have the mode: CSI plugins are not asked for it.
+    pub fn host_only(self) -> bool {
+        matches!(self, Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::monitor::pace;
 use caravan_sdk::{DrainRequest, DrainSpec, Watch};
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::id::AllocId;
+use caravan_types::node::{Node, NodeEvent};
 use caravan_types::time::Nanos;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -136,26 +137,38 @@ fn duration(text: &str) -> Option<Nanos> {
 async fn follow(ctx: &Ctx, id: &str) -> Outcome {
     ctx.out.line(&format!("{}: Monitoring node \"{id}\": Ctrl-C to detach monitoring", ctx.clock().stamp()));
     let mut monitor = Monitor::default();
-    let mut watch = Watch::new(ctx.query());
+    let (mut of_allocs, mut of_node) = (Watch::new(ctx.query()), Watch::new(ctx.query()));
+    let (mut allocs, mut node) = (Vec::new(), None::<Node>);
+    let nodes = ctx.client.nodes();
     loop {
         let asked = Instant::now();
-        let allocs = ctx
-            .client
-            .nodes()
-            .allocations(id, watch.query())
-            .await
-            .doing("Error querying node allocations")?;
-        pace(watch.saw(&allocs.meta), asked).await;
-        let node = ctx.client.nodes().info(id, &ctx.query()).await.doing("Error querying node info")?.value;
-        for line in monitor.update(&ctx.clock(), &allocs.value) {
+        let (next_allocs, next_node) = (of_allocs.query().clone(), of_node.query().clone());
+        // Whichever changes first; the end of the drain is a change of the node alone.
+        let new = tokio::select! {
+            answer = nodes.allocations(id, &next_allocs) => {
+                let answer = answer.doing("Error querying node allocations")?;
+                allocs = answer.value;
+                of_allocs.saw(&answer.meta)
+            }
+            answer = nodes.info(id, &next_node) => {
+                let answer = answer.doing("Error querying node info")?;
+                node = Some(answer.value);
+                of_node.saw(&answer.meta)
+            }
+        };
+        pace(new, asked).await;
+        for line in monitor.update(&ctx.clock(), &allocs) {
             ctx.out.line(&line);
         }
-        if node.drain_strategy.is_none() {
-            let live = allocs.value.iter().any(|a| a.server_terminal() && !a.client_terminal());
-            if !live {
-                ctx.out.line(&format!("{}: Drain complete for node {id}", ctx.clock().stamp()));
-                return Ok(0);
-            }
+        let Some(node) = &node else { continue };
+        for line in monitor.waits(&ctx.clock(), node) {
+            ctx.out.line(&line);
+        }
+        let leaving = allocs.iter().any(|a| a.server_terminal() && !a.client_terminal());
+        if node.drain_strategy.is_none() && !leaving {
+            let end = node.last_drain.as_ref().map_or("complete", |drain| drain.status.as_str());
+            ctx.out.line(&format!("{}: Drain {end} for node {id}", ctx.clock().stamp()));
+            return Ok(0);
         }
     }
 }
@@ -164,9 +177,30 @@ async fn follow(ctx: &Ctx, id: &str) -> Outcome {
 #[derive(Debug, Default)]
 struct Monitor {
     said: BTreeMap<AllocId, (bool, bool, ClientStatus)>,
+    /// The last wait for mounts that was told.
+    waited: Option<NodeEvent>,
 }
 
 impl Monitor {
+    /// Names the volumes whose mounts hold the drain up, once per change.
+    fn waits(&mut self, clock: &Clock, node: &Node) -> Vec<String> {
+        let since = node.last_drain.as_ref().map(|drain| drain.started_at);
+        let waits = |event: &&NodeEvent| {
+            event.subsystem == "Drain"
+                && event.message.starts_with("Waiting")
+                && since.is_some_and(|since| event.timestamp >= since)
+        };
+        let Some(event) = node.events.iter().rfind(waits) else { return Vec::new() };
+        if node.drain_strategy.is_none() || self.waited.as_ref() == Some(event) {
+            return Vec::new();
+        }
+        self.waited = Some(event.clone());
+        let line = |(volume, why): (&String, &String)| {
+            format!("{}: Waiting for volume \"{volume}\" to be unmounted: {why}", clock.stamp())
+        };
+        event.details.iter().map(line).collect()
+    }
+
     fn update(&mut self, clock: &Clock, allocs: &[Allocation]) -> Vec<String> {
         let mut out = Vec::new();
         for alloc in allocs {

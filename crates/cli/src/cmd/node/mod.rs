@@ -15,12 +15,8 @@ pub(crate) enum NodeVerb {
     /// Show nodes, or one node
     Status(status::StatusArgs),
     /// Move all work away from a node
-    // Out of sight until agents have the route.
-    #[command(hide = true)]
     Drain(drain::DrainArgs),
     /// Whether a node takes new work
-    // Out of sight until agents have the route.
-    #[command(hide = true)]
     Eligibility(eligibility::EligibilityArgs),
 }
 

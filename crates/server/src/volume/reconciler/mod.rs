@@ -14,23 +14,22 @@ pub(crate) use waits::Waits;
 
 use crate::broker::until;
 use crate::core::Core;
+use crate::secrets::variables;
 use crate::volume::controller::Controllers;
 use crate::volume::lifecycle;
 use caravan_state::{Changed, FeedItem, Root};
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumePhase};
-use caravan_types::{AllocId, PluginId, UnixNanos, VolumeKey};
+use caravan_types::{AllocId, Namespace, UnixNanos, VolumeKey};
 use caravan_volumes::lease::Lease;
-use caravan_volumes::reconcile::{self, Action, Facts, Presence};
+use caravan_volumes::reconcile::{self, Action, Facts, Presence, owes_growth, unused};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use steps::{Lane, Lanes};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Calls of one kind that one plugin gets at the same time.
-const LANE_WIDTH: usize = 8;
 /// How long the end waits for calls under way. What is cut off then is taken up after the restart.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -43,7 +42,6 @@ pub(crate) struct Reconciler {
     pub(crate) owners: Owners,
     /// Commands about volumes that are under way.
     pub(crate) commands: TaskTracker,
-    lanes: Arc<Mutex<Lanes>>,
     busy: Arc<Mutex<BTreeSet<VolumeKey>>>,
     lease: Lease,
 }
@@ -71,7 +69,6 @@ impl Reconciler {
             waits: Waits::default(),
             owners: Owners::default(),
             commands: TaskTracker::new(),
-            lanes: Arc::default(),
             busy: Arc::default(),
             lease,
         }
@@ -159,11 +156,6 @@ impl Reconciler {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lane(&self, plugin: &PluginId, lane: Lane) -> Arc<Semaphore> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.entry((plugin.clone(), lane)).or_insert_with(|| Arc::new(Semaphore::new(LANE_WIDTH))).clone()
-    }
-
     /// Takes steps until nothing more can be done now; answers when to look again.
     async fn settle(&self, key: &VolumeKey, cancel: &CancellationToken) -> Option<UnixNanos> {
         while !cancel.is_cancelled() {
@@ -189,9 +181,15 @@ impl Reconciler {
         };
         let root = self.core.snapshot();
         if let Some(volume) = root.volume(key).filter(|v| v.phase != VolumePhase::Ready) {
-            if volume.next_try > self.core.now() {
+            let waits_for_end = volume.expand_offline && !unused(root.claims_of(key).map(|c| &**c));
+            if waits_for_end {
+                // The end of a claim wakes.
+            } else if volume.next_try > self.core.now() {
                 looked.again_at(volume.next_try);
-            } else if self.controllers.reach(&root, &volume.plugin_id) {
+            } else if self.controllers.reach(&root, &volume.plugin_id)
+                // Whoever writes the variable wakes it.
+                && self.core.secrets_of(&root, volume).is_ok()
+            {
                 if lifecycle::resume(self, volume).await {
                     looked.progressed = true;
                 } else {
@@ -252,10 +250,15 @@ impl Reconciler {
 
     /// What to do next about a claim; a call that nobody could make now is a wait.
     fn decide(&self, root: &Root, claim: &Claim) -> Action {
+        self.with_facts(root, claim, |facts| self.decide_with(root, facts))
+    }
+
+    /// Calls with everything that the decision about a claim depends on.
+    pub(crate) fn with_facts<T>(&self, root: &Root, claim: &Claim, ask: impl FnOnce(&Facts<'_>) -> T) -> T {
         let others: Vec<Arc<Claim>> =
             root.claims_of(&claim.id.volume).filter(|c| c.id != claim.id).cloned().collect();
         let others: Vec<&Claim> = others.iter().map(|c| &**c).collect();
-        let facts = Facts {
+        ask(&Facts {
             volume: root.volume(&claim.id.volume).map(|v| &**v),
             claim,
             others: &others,
@@ -263,8 +266,11 @@ impl Reconciler {
             node: Presence::of(root.node(&claim.node_id).map(|n| &**n)),
             lease: self.lease,
             now: self.core.now(),
-        };
-        let action = reconcile::next(&facts);
+        })
+    }
+
+    pub(crate) fn decide_with(&self, root: &Root, facts: &Facts<'_>) -> Action {
+        let (action, claim) = (reconcile::next(facts), facts.claim);
         let calls = matches!(action, Action::Attach { .. } | Action::Detach);
         if calls && !self.controllers.reach(root, &claim.plugin_id) {
             let reason = format!(
@@ -273,7 +279,18 @@ impl Reconciler {
             );
             return Action::WaitForPlugin { reason };
         }
-        action
+        let by_node = matches!(action, Action::ExpandNode { .. });
+        if by_node && self.controllers.nodes.get(claim.node_id.as_str()).is_err() {
+            let node = claim.node_id.short();
+            let reason = format!("node {node} is not connected to the servers and cannot grow the volume");
+            return Action::WaitForClient { reason };
+        }
+        // Waits for the variable to be written; the claim's backoff is for calls that failed.
+        let volume = root.volume(&claim.id.volume).map(|v| &**v);
+        match self.core.secrets_for(root, claim, volume) {
+            Err(wait) if calls || by_node => Action::WaitForPlugin { reason: wait.to_string() },
+            _ => action,
+        }
     }
 }
 
@@ -287,13 +304,18 @@ fn all_volumes(root: &Root) -> BTreeSet<VolumeKey> {
 }
 
 fn unsettled_volumes(root: &Root) -> BTreeSet<VolumeKey> {
-    let with_claims = root.claims().filter(|c| on_its_way(c)).map(|c| c.id.volume.clone());
+    let with_claims = root.claims().filter(|c| on_its_way(root, c)).map(|c| c.id.volume.clone());
     let unfinished = root.volumes().filter(|v| v.phase != VolumePhase::Ready).map(|v| v.key());
     with_claims.chain(unfinished).collect()
 }
 
-fn on_its_way(claim: &Claim) -> bool {
-    !matches!(claim.phase, ClaimPhase::Mounted | ClaimPhase::Gone)
+/// Whether something remains to be done about the claim, by whomever.
+fn on_its_way(root: &Root, claim: &Claim) -> bool {
+    match claim.phase {
+        ClaimPhase::Gone => false,
+        ClaimPhase::Mounted => root.volume(&claim.id.volume).is_some_and(|v| owes_growth(v, claim)),
+        _ => true,
+    }
 }
 
 /// The volumes that a change concerns.
@@ -310,6 +332,14 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
                 let holding = root.claims_by_node(id).filter(|c| c.phase != ClaimPhase::Gone);
                 dirty.extend(holding.map(|c| c.id.volume.clone()));
             }
+            Changed::Variable(key) | Changed::VariableRemoved(key) => {
+                dirty.extend(
+                    root.volumes().filter(|v| refers(&v.namespace, &v.secrets_from, key)).map(|v| v.key()),
+                );
+                let forsaken = root.claims().filter(|c| c.forsaken);
+                let forsaken = forsaken.filter(|c| refers(&c.id.volume.namespace, &c.kept_secrets_from, key));
+                dirty.extend(forsaken.map(|c| c.id.volume.clone()));
+            }
             Changed::Plugin(id) | Changed::PluginRemoved(id) => {
                 dirty.extend(root.volumes_by_plugin(id).filter(|v| unsettled(root, v)).map(|v| v.key()));
             }
@@ -318,6 +348,11 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
     }
 }
 
+/// Whether secrets are looked up in a variable.
+fn refers(namespace: &Namespace, references: &BTreeMap<String, String>, key: &VariableKey) -> bool {
+    !references.is_empty() && variables(namespace, references).any(|named| named == *key)
+}
+
 fn unsettled(root: &Root, volume: &Volume) -> bool {
-    volume.phase != VolumePhase::Ready || root.claims_of(&volume.key()).any(|c| on_its_way(c))
+    volume.phase != VolumePhase::Ready || root.claims_of(&volume.key()).any(|c| on_its_way(root, c))
 }

@@ -2,33 +2,23 @@
 
 use super::Reconciler;
 use crate::error::ServerError;
+use crate::volume::calls::Lane;
 use crate::volume::controller::CallError;
+use crate::volume::expand;
 use crate::volume::merged_options;
 use caravan_state::Root;
-use caravan_types::PluginId;
 use caravan_types::command::{Change, ClaimStep, Refusal};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
 use caravan_volumes::reconcile::Action;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use tokio::sync::Semaphore;
-
-/// Which way a call goes; each has its own lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Lane {
-    Attach,
-    Detach,
-}
-
-/// Permits for calls, by plugin and direction.
-pub(super) type Lanes = HashMap<(PluginId, Lane), Arc<Semaphore>>;
+use std::collections::BTreeMap;
 
 impl Reconciler {
     pub(super) async fn act(&self, root: &Root, claim: &Claim, action: Action) -> Result<(), ServerError> {
         let step = match action {
             Action::Attach { external_node_id } => return self.attach(claim, external_node_id).await,
             Action::Detach => return self.detach(claim).await,
+            Action::ExpandNode { to } => return expand::node(self, claim, to).await.map(drop),
             Action::MarkAttached { external_node_id } => ClaimStep::Attached {
                 publish_context: BTreeMap::new(),
                 needs_attach: false,
@@ -50,7 +40,12 @@ impl Reconciler {
     }
 
     /// Records a step; `None` if the claim changed meanwhile, which the next look deals with.
-    async fn step(&self, id: &ClaimId, expect: u64, step: ClaimStep) -> Result<Option<u64>, ServerError> {
+    pub(in crate::volume) async fn step(
+        &self,
+        id: &ClaimId,
+        expect: u64,
+        step: ClaimStep,
+    ) -> Result<Option<u64>, ServerError> {
         let change = Change::ClaimStep { id: id.clone(), expect_modify_index: expect, step };
         let outcome = self.core.propose(change).await?;
         match outcome.refused {
@@ -62,7 +57,7 @@ impl Reconciler {
 
     /// Records how a call ended. A claim that moved meanwhile, because its allocation ended, keeps the
     /// phase that it moved to: the intent already said that the call may have been carried out.
-    async fn conclude(
+    pub(in crate::volume) async fn conclude(
         &self,
         claim: &Claim,
         index: u64,
@@ -84,22 +79,27 @@ impl Reconciler {
     }
 
     async fn attach(&self, claim: &Claim, external_node_id: String) -> Result<(), ServerError> {
-        let _permit = self.lane(&claim.plugin_id, Lane::Attach).acquire_owned().await;
+        let _permit = self.controllers.calls.permit(&claim.plugin_id, Lane::Attach).await;
         let intent = ClaimStep::IntendAttach { external_node_id: external_node_id.clone() };
         let Some(index) = self.step(&claim.id, claim.modify_index, intent).await? else { return Ok(()) };
         // Waiting for the lane may have taken long.
         let root = self.core.snapshot();
         let Some(volume) = root.volume(&claim.id.volume) else { return Ok(()) };
+        let secrets = match self.core.secrets_of(&root, volume) {
+            Ok(secrets) => secrets,
+            Err(wait) => return self.conclude(claim, index, Err(CallError::waits(&wait))).await,
+        };
         let operation = ControllerOperation::Publish {
             external_id: volume.remote_id().to_owned(),
             external_node_id: external_node_id.clone(),
             usage: claim.usage(),
             mount_options: merged_options(volume, claim),
-            secrets: volume.secrets.clone(),
+            secrets,
             context: volume.context.clone(),
         };
         let name = operation.name();
-        let step = match self.controllers.call(&root, &claim.plugin_id, operation).await {
+        let controllers = self.controllers.about(&claim.id.volume, Some(&claim.id.alloc));
+        let step = match controllers.call(&root, &claim.plugin_id, operation).await {
             Ok(ControllerAnswer::Published { publish_context }) => {
                 Ok(ClaimStep::Attached { publish_context, needs_attach: true, external_node_id })
             }
@@ -110,19 +110,24 @@ impl Reconciler {
     }
 
     async fn detach(&self, claim: &Claim) -> Result<(), ServerError> {
-        let _permit = self.lane(&claim.plugin_id, Lane::Detach).acquire_owned().await;
+        let _permit = self.controllers.calls.permit(&claim.plugin_id, Lane::Detach).await;
         let Some(index) = self.step(&claim.id, claim.modify_index, ClaimStep::IntendDetach).await? else {
             return Ok(());
         };
         let root = self.core.snapshot();
         let volume = root.volume(&claim.id.volume);
+        let secrets = match self.core.secrets_for(&root, claim, volume.map(|v| &**v)) {
+            Ok(secrets) => secrets,
+            Err(wait) => return self.conclude(claim, index, Err(CallError::waits(&wait))).await,
+        };
         let operation = ControllerOperation::Unpublish {
             external_id: external_id(claim, volume.map(|v| &**v)),
             external_node_id: claim.external_node_id.clone(),
-            secrets: volume.map(|v| v.secrets.clone()).unwrap_or_default(),
+            secrets,
         };
         let name = operation.name();
-        let step = match self.controllers.call(&root, &claim.plugin_id, operation).await {
+        let controllers = self.controllers.about(&claim.id.volume, Some(&claim.id.alloc));
+        let step = match controllers.call(&root, &claim.plugin_id, operation).await {
             Ok(ControllerAnswer::Done) => Ok(ClaimStep::Freed),
             Ok(_) => Err(CallError::nonsense(name)),
             Err(error) => Err(error),

@@ -1,0 +1,156 @@
+//! What an earlier agent has left: at start, ledger, mount table and directories are compared.
+
+use super::health::{Kind, Trouble};
+use super::ledger::{ClaimEntry, MountPhase};
+use super::releases::{clear, open_beneath};
+use super::volumes::{VolumeManager, check, seal};
+use caravan_sys::mount::{Unmount, is_mount_point, unmount};
+use caravan_sys::mountinfo::MountTable;
+use caravan_types::AllocId;
+use caravan_types::wire::ClaimReportStep;
+use caravan_volumes::paths::{PER_ALLOC, STAGING, VolumePaths};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+impl VolumeManager {
+    /// Takes up what is live: claims of allocations that are here keep their mounts, and those are sealed again.
+    /// Ends what is left over: claims of allocations that are not here any more are released, mounts that no claim
+    /// knows are ended, and empty directories removed.
+    ///
+    /// A mount without a claim is ended without its plugin: only the ledger knows by which id the plugin knows the
+    /// volume.
+    pub(crate) fn adopt(&self, is_live: impl Fn(&AllocId) -> bool) {
+        let entries: Vec<ClaimEntry> = self.lock().entries().cloned().collect();
+        for entry in entries.iter().filter(|e| !is_live(&e.claim.alloc) || e.phase > MountPhase::Mounted) {
+            tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "ending a left-over claim");
+            self.release(entry.claim.clone());
+        }
+        for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.renewing) {
+            let path = entry.on_host().map(|p| p.publish.display().to_string()).unwrap_or_default();
+            let reason = "an earlier agent was mounting it anew".to_owned();
+            let trouble = Trouble { kind: Kind::Changed, path, reason };
+            self.inner.troubles.send_modify(|all| drop(all.insert(entry.claim.clone(), trouble)));
+        }
+        for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.phase == MountPhase::Mounted) {
+            // The last agent may have ended before the servers took it; they know it otherwise.
+            if let Some(proof) = entry.proof.clone() {
+                self.report(entry.claim.clone(), entry.generation, ClaimReportStep::Mounted { proof });
+            }
+            // It may also have ended between mounting and sealing.
+            if let (Ok(()), Ok(host)) = (check(entry), entry.on_host()) {
+                seal(&host.publish);
+                if entry.stages {
+                    seal(&host.staging);
+                }
+            }
+        }
+        let places: Vec<VolumePaths> = entries.iter().filter_map(|e| e.on_host().ok()).collect();
+        self.end_unknown_mounts(&places);
+        for root in plugin_roots(&self.inner.csi_dir) {
+            for part in [STAGING, PER_ALLOC] {
+                remove_unknown(&root.join(part), &root, &places);
+            }
+        }
+    }
+
+    fn end_unknown_mounts(&self, places: &[VolumePaths]) {
+        let table = match MountTable::read() {
+            Ok(table) => table,
+            Err(error) => {
+                tracing::warn!(%error, "the mount table cannot be read; left-over mounts stay");
+                return;
+            }
+        };
+        let known =
+            |path: &Path| places.iter().any(|p| path.starts_with(&p.publish) || path.starts_with(&p.staging));
+        let csi_dir = self.inner.csi_dir.canonicalize().unwrap_or_else(|_| self.inner.csi_dir.clone());
+        for mount in table.under(&csi_dir).rev() {
+            let ours = mount.target.iter().any(|part| part == PER_ALLOC || part == STAGING);
+            if !ours || known(&mount.target) {
+                continue;
+            }
+            let path = mount.target.display().to_string();
+            tracing::warn!(path, "ending a mount that no claim knows");
+            let mut details = BTreeMap::from([("path".to_owned(), path)]);
+            if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
+                tracing::warn!(%error, "a left-over mount stays");
+                details.insert("error".to_owned(), caravan_sys::describe(&error));
+            }
+            self.inner.node.event("Storage", "Ended a mount that no claim knows", details);
+        }
+    }
+}
+
+/// `<csi_dir>/<type>/<plugin>`.
+fn plugin_roots(csi_dir: &Path) -> Vec<PathBuf> {
+    let kinds = ["controller", "node", "monolith"].map(|kind| csi_dir.join(kind));
+    kinds
+        .iter()
+        .filter_map(|kind| std::fs::read_dir(kind).ok())
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .collect()
+}
+
+/// Removes the empty directories below `dir` that no claim has; what is in others is not ours to remove.
+fn remove_unknown(dir: &Path, root: &Path, places: &[VolumePaths]) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for path in entries.flatten().map(|e| e.path()) {
+        let used = |p: &VolumePaths| p.publish == path || p.staging == path;
+        if places.iter().any(used) || is_mount_point(&path).unwrap_or(true) {
+            continue;
+        }
+        if !places.iter().any(|p| p.publish.starts_with(&path) || p.staging.starts_with(&path))
+            && let Err(fault) = open_beneath(&path)
+        {
+            tracing::debug!(%fault, "a left-over directory cannot be opened");
+        }
+        let meta = path.symlink_metadata();
+        if meta.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+            remove_unknown(&path, root, places);
+        }
+        let empty = match meta {
+            Ok(meta) if meta.is_dir() => std::fs::read_dir(&path).is_ok_and(|mut all| all.next().is_none()),
+            // What a device was bound on.
+            Ok(meta) => meta.is_file() && meta.len() == 0,
+            Err(_) => false,
+        };
+        if empty && let Err(fault) = clear(&path, root) {
+            tracing::debug!(%fault, "a left-over directory stays");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::VolumeKey;
+    use caravan_types::volume::Usage;
+    use std::fs;
+
+    #[test]
+    fn empty_directories_that_no_claim_has_are_removed_sealed_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("node/p");
+        let known = caravan_volumes::paths::for_use(
+            &root,
+            &VolumeKey::new("default", "a"),
+            &Usage::default(),
+            &"x".into(),
+        );
+        let known = known.unwrap();
+        let (left, full) = (root.join("per-alloc/y/b/rw"), root.join("staging/default/c/rw"));
+        for path in [&known.staging, &known.publish, &left, &full] {
+            fs::create_dir_all(path).unwrap();
+        }
+        fs::write(full.join("data"), "x").unwrap();
+        caravan_sys::seal::seal_beneath(&left).unwrap();
+        assert_eq!(plugin_roots(dir.path()), std::slice::from_ref(&root));
+        for part in [STAGING, PER_ALLOC] {
+            remove_unknown(&root.join(part), &root, std::slice::from_ref(&known));
+        }
+        assert!(known.staging.exists() && known.publish.exists() && full.join("data").exists());
+        assert!(!root.join("per-alloc/y").exists());
+    }
+}

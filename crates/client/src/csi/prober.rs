@@ -1,0 +1,132 @@
+//! Asking file systems whether they answer, without ever waiting for one that hangs.
+//!
+//! A system call on a hanging file system cannot be interrupted. So it is made by a thread of its own, which is left
+//! behind when it does not come back in time: one such thread for each path that hangs, and one for all the others.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Makes one look at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Prober {
+    inner: tokio::sync::Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    worker: Option<mpsc::Sender<Job>>,
+    /// Paths that have not answered yet: nobody looks at them twice.
+    hanging: HashMap<PathBuf, oneshot::Receiver<()>>,
+}
+
+impl Prober {
+    /// Looks at what is mounted at a path. `None`: no answer in time.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        path: &Path,
+        limit: Duration,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let mut inner = self.inner.lock().await;
+        if let Some(hanging) = inner.hanging.get_mut(path) {
+            match hanging.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => return None,
+                // It came back: what it says now counts.
+                Ok(()) | Err(oneshot::error::TryRecvError::Closed) => {
+                    inner.hanging.remove(path);
+                }
+            }
+        }
+        let (reply, answer) = oneshot::channel();
+        let (back, hanging) = oneshot::channel();
+        inner.give(Box::new(move || {
+            // The asker may have given up.
+            let _ = reply.send(look());
+            let _ = back.send(());
+        }))?;
+        match tokio::time::timeout(limit, answer).await {
+            Ok(said) => said.ok(),
+            Err(_) => {
+                // The worker hangs with it; another one takes the next look.
+                inner.worker = None;
+                inner.hanging.insert(path.to_owned(), hanging);
+                None
+            }
+        }
+    }
+
+    /// Asks the file system mounted at a path whether it answers: statfs(2) or its errno. `None`: not in time.
+    pub(crate) async fn ask(&self, path: &Path, limit: Duration) -> Option<Result<(), i32>> {
+        let asked = path.to_owned();
+        self.look(path, limit, move || answers(&asked)).await
+    }
+}
+
+/// Whether the file system mounted at a path answers, or its errno. May block.
+pub(crate) fn answers(path: &Path) -> Result<(), i32> {
+    caravan_sys::mount::ask_file_system(path).map_err(|e| e.raw_os_error().unwrap_or_default())
+}
+
+impl Inner {
+    fn give(&mut self, job: Job) -> Option<()> {
+        let job = match &self.worker {
+            Some(worker) => match worker.send(job) {
+                Ok(()) => return Some(()),
+                Err(mpsc::SendError(job)) => job,
+            },
+            None => job,
+        };
+        let (worker, jobs) = mpsc::channel::<Job>();
+        let thread = std::thread::Builder::new().name("mount-prober".to_owned()).stack_size(128 * 1024);
+        if let Err(error) = thread.spawn(move || jobs.into_iter().for_each(|job| job())) {
+            tracing::warn!(%error, "no thread for looking at mounts");
+            return None;
+        }
+        worker.send(job).ok()?;
+        self.worker = Some(worker);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_sys::mount::{Restrictions, Unmount, mount_fs, unmount};
+    use std::os::fd::AsRawFd;
+
+    const LIMIT: Duration = Duration::from_millis(200);
+
+    /// A FUSE mount whose daemon has not answered anything yet; it is dead when the file is dropped (fuse(4)).
+    fn fuse(at: &Path) -> Option<std::fs::File> {
+        let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").ok()?;
+        let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        mount_fs("fuse", at, Restrictions::default(), &data).unwrap();
+        Some(device)
+    }
+
+    #[tokio::test]
+    async fn a_hanging_file_system_holds_nobody_up_and_a_dead_one_is_told_apart() {
+        let (live, dead) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let Some(daemon) = fuse(dead.path()) else { return };
+        let prober = Prober::default();
+        let patient = Duration::from_secs(20);
+        assert_eq!(prober.ask(live.path(), patient).await, Some(Ok(())));
+        assert_eq!(prober.ask(dead.path(), LIMIT).await, None);
+        assert_eq!(prober.ask(live.path(), patient).await, Some(Ok(())), "others are asked meanwhile");
+        assert_eq!(prober.ask(dead.path(), patient).await, None, "and the same is not asked twice");
+        drop(daemon);
+        let deadline = tokio::time::Instant::now() + patient;
+        loop {
+            if prober.ask(dead.path(), LIMIT).await == Some(Err(nix::libc::ENOTCONN)) {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "its death is noticed");
+        }
+        unmount(dead.path(), Unmount::Lazy).unwrap();
+    }
+}

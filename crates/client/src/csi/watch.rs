@@ -1,0 +1,155 @@
+//! Watching the mounts of volumes: the kernel tells when the mount table changes, and every few seconds each file
+//! system is asked whether it still answers.
+
+use super::CsiFault;
+use super::health::{Kind, Trouble, Troubles, diagnose};
+use super::ledger::{ClaimEntry, MountPhase};
+use super::prober::answers;
+use super::volumes::{VolumeManager, check};
+use caravan_sys::mountinfo::{Changes, EndOfChanges};
+use caravan_types::volume::ClaimId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Between two questions to the same file system.
+const PERIOD: Duration = Duration::from_secs(2);
+/// How long a file system may take for its answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks that changes of the mount table ask for, so that a burst of them is one look.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Has a thread listen to the mount table; it ends when the answer is dropped. Without the kernel's word, changes are
+/// noticed when the file systems are asked.
+fn listen(changed: &Arc<Notify>) -> Option<EndOfChanges> {
+    let begin = || -> Result<EndOfChanges, String> {
+        let (changes, end) = Changes::listen().map_err(|e| caravan_sys::describe(&e))?;
+        let changed = Arc::clone(changed);
+        let listening = move || {
+            while let Ok(true) = changes.wait() {
+                changed.notify_one();
+            }
+        };
+        let thread = std::thread::Builder::new().name("mount-watch".to_owned()).stack_size(64 * 1024);
+        thread.spawn(listening).map_err(|e| e.to_string())?;
+        Ok(end)
+    };
+    begin()
+        .inspect_err(|error| {
+            tracing::warn!(error, "changes of the mount table are only noticed by looking now and then")
+        })
+        .ok()
+}
+
+impl VolumeManager {
+    /// Watches until cancelled.
+    pub(crate) async fn watch_mounts(self, cancel: CancellationToken) {
+        let changed = Arc::new(Notify::new());
+        let _listening = listen(&changed);
+        let mut asked = Instant::now();
+        loop {
+            let due = asked + PERIOD;
+            let whole = tokio::select! {
+                () = cancel.cancelled() => return,
+                () = changed.notified() => false,
+                () = tokio::time::sleep_until(due) => true,
+            };
+            if whole {
+                asked = Instant::now();
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = self.look(whole) => {}
+            }
+            tokio::time::sleep(SHORTEST_PAUSE).await;
+        }
+    }
+
+    /// Compares every mount with its proof; `whole`: asks its file system as well.
+    async fn look(&self, whole: bool) {
+        let mounted: Vec<ClaimEntry> =
+            self.lock().entries().filter(|e| e.phase == MountPhase::Mounted).cloned().collect();
+        let known = self.inner.troubles.borrow().clone();
+        for entry in &mounted {
+            let found = self.examine(entry, whole, known.get(&entry.claim)).await;
+            self.note_trouble(entry, found);
+        }
+        let renewing: Vec<ClaimId> =
+            self.lock().entries().filter(|e| e.renewing).map(|e| e.claim.clone()).collect();
+        let is_mounted =
+            |claim: &ClaimId| mounted.iter().any(|e| e.claim == *claim) || renewing.contains(claim);
+        self.inner.troubles.send_if_modified(|all| {
+            let before = all.len();
+            all.retain(|claim, _| is_mounted(claim));
+            all.len() != before
+        });
+    }
+
+    async fn examine(&self, entry: &ClaimEntry, whole: bool, known: Option<&Trouble>) -> Option<Trouble> {
+        let path = entry.on_host().ok()?.publish;
+        let trouble = |kind, reason| Some(Trouble { kind, path: path.display().to_string(), reason });
+        // Even looking at the place may block, when it is a remote file system.
+        let (looked_at, at) = (entry.clone(), path.clone());
+        let look = move || match check(&looked_at) {
+            Err(CsiFault::Changed { what, .. }) => Err(what),
+            // What cannot be looked at tells why when it is asked.
+            Ok(()) | Err(_) => Ok(if whole { answers(&at) } else { Ok(()) }),
+        };
+        match self.inner.prober.look(&path, PATIENCE, look).await {
+            Some(Err(what)) => trouble(Kind::Changed, what),
+            // Only asking tells; what was known of it stays.
+            Some(Ok(_)) if !whole => known.filter(|t| t.kind != Kind::Changed).cloned(),
+            Some(Ok(answer)) => diagnose(Some(answer)).and_then(|(kind, reason)| trouble(kind, reason)),
+            None => diagnose(None).and_then(|(kind, reason)| trouble(kind, reason)),
+        }
+    }
+
+    /// Notes what was found, unless the claim went on meanwhile.
+    fn note_trouble(&self, entry: &ClaimEntry, found: Option<Trouble>) {
+        let ledger = self.lock();
+        let same = |now: &ClaimEntry| now.phase == entry.phase && now.proof == entry.proof && !now.renewing;
+        if !ledger.get(&entry.claim).is_some_and(same) {
+            return;
+        }
+        let mut news = None;
+        self.inner.troubles.send_if_modified(|all| {
+            if all.get(&entry.claim) == found.as_ref() {
+                return false;
+            }
+            match &found {
+                Some(trouble) => {
+                    let before = all.insert(entry.claim.clone(), trouble.clone());
+                    news = before.is_none_or(|b| b.kind != trouble.kind).then(|| Some(trouble.clone()));
+                }
+                None => {
+                    all.remove(&entry.claim);
+                    news = Some(None);
+                }
+            }
+            true
+        });
+        drop(ledger);
+        let mut details = BTreeMap::from([("volume_id".to_owned(), entry.claim.volume.id.to_string())]);
+        match news {
+            None => {}
+            Some(Some(trouble)) => {
+                tracing::warn!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, path = trouble.path, reason = trouble.reason, "volume mount broken");
+                details.insert("path".to_owned(), trouble.path);
+                details.insert("error".to_owned(), trouble.reason);
+                self.inner.node.event("Storage", "Volume mount broken", details);
+            }
+            Some(None) => {
+                tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "volume mount works again");
+                self.inner.node.event("Storage", "Volume mount works again", details);
+            }
+        }
+    }
+
+    /// Mounts in trouble, watched.
+    pub(crate) fn troubles(&self) -> watch::Receiver<Troubles> {
+        self.inner.troubles.subscribe()
+    }
+}

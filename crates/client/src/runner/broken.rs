@@ -1,0 +1,197 @@
+//! Volumes whose mount breaks while an allocation runs: said on its tasks, and handled as the volume request says.
+
+use super::alloc::{AllocRunner, Readiness};
+use super::csi_hook::wish;
+use super::start::Plan;
+use crate::clock::{self, Backoff};
+use crate::csi::health::{Reaction, Trouble, Troubles, react};
+use caravan_sys::cgroup::{Cgroup, Hierarchy};
+use caravan_types::alloc::{TaskEvent, event};
+use caravan_types::job::VolumeRequest;
+use caravan_types::volume::ClaimId;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A mount that held for so long is new trouble when it breaks, not the old one.
+const QUIET: Duration = Duration::from_secs(300);
+
+/// Why a task is ended, in the event that announces it.
+const REASON: &str = "Volume mount broken";
+
+/// Keeps tasks from being started for as long as it lives.
+struct Starts<'a>(&'a AllocRunner);
+
+impl<'a> Starts<'a> {
+    fn hold(alloc: &'a AllocRunner) -> Self {
+        alloc.set_readiness(Readiness::Ready, Readiness::Preparing);
+        Self(alloc)
+    }
+}
+
+impl Drop for Starts<'_> {
+    fn drop(&mut self) {
+        self.0.set_readiness(Readiness::Preparing, Readiness::Ready);
+    }
+}
+
+impl AllocRunner {
+    /// Handles broken mounts for as long as it is polled.
+    pub(super) async fn guard_volumes(&self) {
+        let mut troubles = self.context().volumes.troubles();
+        let mut handled = Troubles::new();
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let mut last: Option<Instant> = None;
+        loop {
+            let mine: Vec<_> = {
+                let all = troubles.borrow_and_update();
+                handled.retain(|claim, trouble| all.get(claim) == Some(trouble));
+                let ours = |claim: &ClaimId| all.get(claim).cloned();
+                self.requests().into_iter().filter_map(|(c, r)| ours(&c).map(|t| (c, r, t))).collect()
+            };
+            for (claim, request, trouble) in mine {
+                if handled.contains_key(&claim) {
+                    continue;
+                }
+                self.tell_broken(&request, &trouble);
+                let reaction = react(request.broken_mount, trouble.kind);
+                handled.insert(claim.clone(), trouble);
+                if reaction == Reaction::Tell {
+                    continue;
+                }
+                match last {
+                    Some(at) if at.elapsed() < QUIET => tokio::time::sleep(backoff.delay()).await,
+                    _ => backoff.reset(),
+                }
+                tokio::select! {
+                    () = self.until_stopping() => std::future::pending().await,
+                    () = self.renew(&claim, &request, reaction) => {}
+                }
+                last = Some(Instant::now());
+                handled.remove(&claim);
+            }
+            if troubles.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
+    }
+
+    async fn renew(&self, claim: &ClaimId, request: &VolumeRequest, reaction: Reaction) {
+        let users = self.users_of(&request.name);
+        match reaction {
+            Reaction::Tell => {}
+            Reaction::Restart => {
+                let held = Starts::hold(self);
+                for task in &users {
+                    // One that does not run needs no end.
+                    let _idle = self.restart_because(task, REASON);
+                }
+                self.until_idle(&users).await;
+                self.mount_anew(claim, request).await;
+                drop(held);
+            }
+            Reaction::Remount => {
+                self.mount_anew(claim, request).await;
+                for task in &users {
+                    self.rebind(task, &request.name).await;
+                }
+            }
+        }
+        self.context().volumes.renewed(claim).await;
+        for task in users {
+            let event = TaskEvent::new(event::VOLUME_RENEWED, clock::now())
+                .detail("volume_id", claim.volume.id.to_string())
+                .message(format!("volume \"{}\" is mounted again", request.name));
+            self.emit(&task, event);
+        }
+    }
+
+    /// Mounts a volume anew, trying until it is done.
+    async fn mount_anew(&self, claim: &ClaimId, request: &VolumeRequest) {
+        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
+        let (mut said, mut tries) = (String::new(), 0);
+        loop {
+            tries += 1;
+            let tried = async {
+                let wish = wish(request).await.map_err(|fault| fault.to_string())?;
+                let (grant, _) = self.await_claim(claim).await?;
+                let volumes = &self.context().volumes;
+                volumes.remount(&grant, &wish).await.map_err(|fault| {
+                    volumes.report_failure(&grant, fault.to_string(), tries);
+                    fault.to_string()
+                })
+            };
+            match tried.await {
+                Ok(_) => return,
+                Err(why) => {
+                    let volume = &claim.volume.id;
+                    self.say_once(&mut said, format!("mounting volume {volume} again failed: {why}"));
+                }
+            }
+            tokio::time::sleep(backoff.delay()).await;
+        }
+    }
+
+    /// Gives a running task the new mount in place of the old one; a task that cannot have it is started anew.
+    async fn rebind(&self, task: &str, alias: &str) {
+        let Ok((driver, id)) = self.running(task) else { return };
+        let Some(plan) = Plan::make(self, task) else { return };
+        if let Err(why) = plan.rebind(self, alias, driver.as_ref(), &id).await {
+            let words = format!("volumes: the task is started anew to see the new mount: {why}");
+            self.emit(task, TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(words));
+            // It may have ended by itself meanwhile.
+            let _idle = self.restart_because(task, REASON);
+        }
+    }
+
+    fn tell_broken(&self, request: &VolumeRequest, trouble: &Trouble) {
+        let message = format!(
+            "volume \"{}\" at {}: {} (broken_mount: {})",
+            request.name,
+            trouble.path,
+            trouble.reason,
+            request.broken_mount.as_str()
+        );
+        for task in self.users_of(&request.name) {
+            let event = TaskEvent::new(event::VOLUME_BROKEN, clock::now())
+                .detail("volume_id", request.source_for(&self.alloc().name))
+                .detail("path", trouble.path.clone())
+                .detail("reason", trouble.reason.clone())
+                .message(message.clone());
+            self.emit(&task, event);
+        }
+    }
+
+    /// The tasks that use a volume of the group; all of them if none says so.
+    fn users_of(&self, alias: &str) -> Vec<String> {
+        let alloc = self.alloc();
+        let tasks = alloc.group().map_or(&[][..], |g| &g.tasks);
+        let uses = tasks.iter().filter(|t| t.volume_mounts.iter().any(|m| m.volume == alias));
+        let users: Vec<String> = uses.map(|t| t.name.clone()).collect();
+        if users.is_empty() { self.task_names() } else { users }
+    }
+
+    /// Waits until none of these tasks runs.
+    async fn until_idle(&self, tasks: &[String]) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            if !tasks.iter().any(|task| self.record(task).is_some_and(|r| r.handle.is_some())) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a process of a task that an earlier agent started is still there.
+    pub(super) fn has_processes(&self) -> bool {
+        let parent = self.context().config.cgroup_parent.trim_start_matches('/').to_owned();
+        let alloc = self.id();
+        let Ok(Some(hierarchy)) = Hierarchy::detect() else { return false };
+        self.task_names().iter().any(|task| {
+            let path = std::path::Path::new(&parent).join(format!("{alloc}.{task}"));
+            Cgroup::at(&hierarchy, &path).and_then(|group| group.is_empty()).is_ok_and(|empty| !empty)
+        })
+    }
+}

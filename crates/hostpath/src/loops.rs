@@ -1,0 +1,135 @@
+//! Loop devices: which file is behind which, and their making and ending for volumes that are devices. An image
+//! that is mounted needs none of this, its loop device comes and goes with the mount.
+//!
+//! A device has no record: losetup(8) tells which there are, by the inode of the file behind them, and the mount
+//! table which are in use. So nothing that ends the plugin can make it lose one.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{error::Error, mountinfo, tool::run};
+
+/// One loop device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loop {
+    /// Its node, `/dev/loop<number>`.
+    pub(crate) path: PathBuf,
+    /// Its major and minor number.
+    pub(crate) number: (u32, u32),
+    readonly: bool,
+    /// It ends with its last user.
+    autoclear: bool,
+    /// Inode and device of the file behind it.
+    file: (u64, (u32, u32)),
+}
+
+/// The loop devices of a file, by inode: its path may read differently here than where they were made.
+pub(crate) fn of(file: &Path) -> Result<Vec<Loop>, Error> {
+    let metadata = match fs::metadata(file) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io("look at", file)(error)),
+    };
+    let device = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let mut losetup = Command::new("losetup");
+    losetup.args([
+        "--list",
+        "--noheadings",
+        "--raw",
+        "--output",
+        "NAME,RO,AUTOCLEAR,BACK-INO,BACK-MAJ:MIN,MAJ:MIN",
+    ]);
+    let output = run(&mut losetup, "losetup", "util-linux", &[])?;
+    let lines = String::from_utf8_lossy(&output.stdout);
+    Ok(lines.lines().filter_map(parse).filter(|found| found.file == (metadata.ino(), device)).collect())
+}
+
+/// One line of losetup's raw columns. They are padded, and in raw output the padding is written as `\\x20`.
+fn parse(line: &str) -> Option<Loop> {
+    let line = line.replace("\\x20", " ");
+    let mut columns = line.split_whitespace();
+    let mut next = || columns.next();
+    let (path, readonly, autoclear) = (PathBuf::from(next()?), next()? == "1", next()? == "1");
+    let inode = next()?.parse().ok()?;
+    let (behind, number) = (pair(next()?)?, pair(next()?)?);
+    Some(Loop { path, number, readonly, autoclear, file: (inode, behind) })
+}
+
+fn pair(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The device of a file, made when it has none yet.
+pub(crate) fn attach(file: &Path, readonly: bool) -> Result<PathBuf, Error> {
+    if let Some(found) = of(file)?.into_iter().find(|found| found.readonly == readonly && !found.autoclear) {
+        return Ok(found.path);
+    }
+    let mut losetup = Command::new("losetup");
+    losetup.args(["--find", "--show"]);
+    if readonly {
+        losetup.arg("--read-only");
+    }
+    let output = run(losetup.arg(file), "losetup", "util-linux", &[])?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+/// Ends the devices of a file that are mounted nowhere. One that somebody still has open ends with that.
+pub(crate) fn free(file: &Path) -> Result<(), Error> {
+    let found = of(file)?;
+    if found.iter().all(|found| found.autoclear) {
+        return Ok(());
+    }
+    let mounted: BTreeSet<PathBuf> = mountinfo::all()?.into_iter().map(|mount| mount.root).collect();
+    let in_use = |found: &Loop| {
+        found.path.file_name().is_some_and(|name| mounted.iter().any(|root| root.file_name() == Some(name)))
+    };
+    for unused in found.iter().filter(|found| !found.autoclear && !in_use(found)) {
+        let mut losetup = Command::new("losetup");
+        run(losetup.arg("--detach").arg(&unused.path), "losetup", "util-linux", &[])?;
+    }
+    Ok(())
+}
+
+/// Lets the devices of a file see its new size.
+pub(crate) fn resize(file: &Path) -> Result<(), Error> {
+    for found in of(file)? {
+        let mut losetup = Command::new("losetup");
+        run(losetup.arg("--set-capacity").arg(&found.path), "losetup", "util-linux", &[])?;
+    }
+    Ok(())
+}
+
+/// Writes what was written to the devices of a file into the file; answers whether there are any for writing.
+pub(crate) fn flush(file: &Path) -> Result<bool, Error> {
+    let mut any = false;
+    for found in of(file)?.into_iter().filter(|found| !found.readonly) {
+        let device = File::open(&found.path).map_err(Error::io("open", &found.path))?;
+        device.sync_all().map_err(Error::io("flush", &found.path))?;
+        any = true;
+    }
+    Ok(any)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padded_and_plain_columns_are_read() {
+        let found =
+            parse("/dev/loop3\\x20\\x20 0 1 10002753 \\x20\\x20254:0\\x20 \\x207:3").expect("it is a device");
+        assert_eq!(found.path, Path::new("/dev/loop3"));
+        assert_eq!((found.file, found.number), ((10_002_753, (254, 0)), (7, 3)));
+        assert!(found.autoclear && !found.readonly);
+        assert!(parse("/dev/loop0 1 0 17 8:1 7:0").expect("it is a device").readonly);
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("/dev/loop0 0 0"), None);
+    }
+}

@@ -1,0 +1,290 @@
+//! Snapshots, and the content of new volumes. A snapshot is a copy of the data; nothing ties it to its volume.
+
+use std::{path::Path, time::SystemTime};
+
+use caravan_proto::csi;
+
+use crate::{
+    controller::{Plugin, required, space},
+    copy,
+    error::Error,
+    loops, mounts,
+    record::{Backing, Instant, Origin, Phase, Record, Snapshot, SnapshotId, Source, VERSION, VolumeId},
+    request::Content,
+    store,
+};
+
+impl Plugin {
+    pub(crate) fn create_snapshot(
+        &self,
+        request: &csi::CreateSnapshotRequest,
+    ) -> Result<csi::CreateSnapshotResponse, Error> {
+        required(&request.name, "snapshot name")?;
+        required(&request.source_volume_id, "source volume id")?;
+        if let Some(key) = request.parameters.keys().next() {
+            return Err(Error::Invalid(format!("the parameter {key:?} is unknown; snapshots have none")));
+        }
+        let id = SnapshotId::of(self.store.instance(), &request.name);
+        // What is wrong with the request is said before anything is locked, and so made.
+        let existing = self.store.load::<Snapshot>(id.as_str())?;
+        if existing.is_none() {
+            self.store.ready(&request.source_volume_id)?;
+        }
+        let _lock = self.store.lock(id.as_str())?;
+        match self.store.load::<Snapshot>(id.as_str())? {
+            Some(snapshot) if snapshot.phase == Phase::Ready => {
+                if snapshot.name != request.name || snapshot.volume != request.source_volume_id {
+                    return Err(Error::Exists(format!(
+                        "a snapshot named {:?} exists, of the volume {}",
+                        snapshot.name, snapshot.volume
+                    )));
+                }
+                return Ok(csi::CreateSnapshotResponse { snapshot: Some(wire(snapshot)) });
+            }
+            // A crash came in between: neither kind was ever promised to anyone.
+            Some(snapshot) => self.remove_snapshot_data(&snapshot)?,
+            None => {}
+        }
+        let made =
+            self.store.ready(&request.source_volume_id).and_then(|record| self.cut(&id, &record, request));
+        if made.is_err() {
+            // As with volumes: what cannot be undone now, the next try or the next start removes.
+            let _ = match self.store.load::<Snapshot>(id.as_str()) {
+                Ok(Some(snapshot)) => self
+                    .remove_snapshot_data(&snapshot)
+                    .and_then(|()| self.store.forget::<Snapshot>(id.as_str())),
+                Ok(None) => self.store.forget_lock(id.as_str()),
+                Err(error) => Err(error),
+            };
+        }
+        Ok(csi::CreateSnapshotResponse { snapshot: Some(wire(made?)) })
+    }
+
+    fn cut(
+        &self,
+        id: &SnapshotId,
+        record: &Record,
+        request: &csi::CreateSnapshotRequest,
+    ) -> Result<Snapshot, Error> {
+        let mut snapshot = Snapshot {
+            version: VERSION,
+            id: id.clone(),
+            name: request.name.clone(),
+            phase: Phase::Creating,
+            volume: record.id.to_string(),
+            backing: record.backing,
+            size: record.capacity,
+            created: now(),
+        };
+        let data = self.store.data_path(id.as_str(), snapshot.backing);
+        if data.symlink_metadata().is_ok() {
+            return Err(Error::Inconsistent(format!(
+                "{} is there without a record; it is kept, move it away to go on",
+                data.display()
+            )));
+        }
+        self.store.save(&snapshot)?;
+        // The size is that of the moment of the copy.
+        snapshot.size = self.copy_volume(record.id.as_str(), &data)?;
+        snapshot.created = now();
+        snapshot.phase = Phase::Ready;
+        self.store.save(&snapshot)?;
+        Ok(snapshot)
+    }
+
+    pub(crate) fn delete_snapshot(
+        &self,
+        request: &csi::DeleteSnapshotRequest,
+    ) -> Result<csi::DeleteSnapshotResponse, Error> {
+        required(&request.snapshot_id, "snapshot id")?;
+        let done = Ok(csi::DeleteSnapshotResponse {});
+        let Some(id) = SnapshotId::parse(&request.snapshot_id) else {
+            return done;
+        };
+        if id.instance() != self.store.instance().as_str() {
+            return Err(self.store.elsewhere(format!("the snapshot {id}"), id.instance()));
+        }
+        let _lock = self.store.lock(id.as_str())?;
+        if let Some(mut snapshot) = self.store.load::<Snapshot>(id.as_str())? {
+            if snapshot.phase == Phase::Ready {
+                snapshot.phase = Phase::Deleting;
+                self.store.save(&snapshot)?;
+            }
+            self.remove_snapshot_data(&snapshot)?;
+        }
+        self.store.forget::<Snapshot>(id.as_str())?;
+        done
+    }
+
+    pub(crate) fn remove_snapshot_data(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        store::remove_data(&self.store.data_path(snapshot.id.as_str(), snapshot.backing), snapshot.backing)
+    }
+
+    pub(crate) fn get_snapshot(
+        &self,
+        request: &csi::GetSnapshotRequest,
+    ) -> Result<csi::GetSnapshotResponse, Error> {
+        required(&request.snapshot_id, "snapshot id")?;
+        let snapshot = self.store.ready_snapshot(&request.snapshot_id)?;
+        Ok(csi::GetSnapshotResponse { snapshot: Some(wire(snapshot)) })
+    }
+
+    pub(crate) fn list_snapshots(
+        &self,
+        request: &csi::ListSnapshotsRequest,
+    ) -> Result<csi::ListSnapshotsResponse, Error> {
+        let most = usize::try_from(request.max_entries)
+            .map_err(|_| Error::Invalid(format!("{} entries are less than none", request.max_entries)))?;
+        let after = match request.starting_token.as_str() {
+            "" => None,
+            token => Some(SnapshotId::parse(token).ok_or_else(|| Error::Token(token.to_owned()))?),
+        };
+        let mut entries = Vec::new();
+        let mut last = None;
+        for id in self.store.ids_after::<Snapshot>(after.as_ref())? {
+            if !request.snapshot_id.is_empty() && request.snapshot_id != id.as_str() {
+                continue;
+            }
+            // One may have gone since the directory was listed.
+            let Some(snapshot) = self.store.load::<Snapshot>(id.as_str())? else { continue };
+            let of_volume =
+                request.source_volume_id.is_empty() || request.source_volume_id == snapshot.volume;
+            if snapshot.phase != Phase::Ready || !of_volume {
+                continue;
+            }
+            if most != 0 && entries.len() == most {
+                let next_token = last.as_ref().map_or_else(String::new, SnapshotId::to_string);
+                return Ok(csi::ListSnapshotsResponse { entries, next_token });
+            }
+            entries.push(csi::list_snapshots_response::Entry { snapshot: Some(wire(snapshot)) });
+            last = Some(id);
+        }
+        Ok(csi::ListSnapshotsResponse { entries, next_token: String::new() })
+    }
+
+    /// What a new volume by this name is to be filled with. When the volume is there already, its original may
+    /// be gone: then the record tells.
+    pub(crate) fn content(&self, origin: Origin, name: &str) -> Result<Content, Error> {
+        let id = VolumeId::of(self.store.instance(), name);
+        if let Some(record) = self.store.load::<Record>(id.as_str())?
+            && record.phase == Phase::Ready
+            && let Some(source) = record.source
+            && source.from == origin
+        {
+            return Ok(Content { source, backing: record.backing });
+        }
+        let (backing, size) = match &origin {
+            Origin::Snapshot(snapshot) => {
+                let snapshot = self.store.ready_snapshot(snapshot)?;
+                (snapshot.backing, snapshot.size)
+            }
+            Origin::Volume(volume) if *volume == id.as_str() => {
+                return Err(Error::Exists(format!("the volume {volume} cannot be made from itself")));
+            }
+            Origin::Volume(volume) => {
+                let record = self.store.ready(volume)?;
+                (record.backing, record.capacity)
+            }
+        };
+        Ok(Content { source: Source { from: origin, size }, backing })
+    }
+
+    /// Copies what a volume is to begin with.
+    pub(crate) fn copy_content(&self, origin: &Origin, to: &Path) -> Result<(), Error> {
+        match origin {
+            Origin::Volume(volume) => self.copy_volume(volume, to).map(|_| ()),
+            Origin::Snapshot(snapshot) => {
+                let _lock = self.store.lock(snapshot)?;
+                let snapshot = self.store.ready_snapshot(snapshot)?;
+                let from = self.store.data_path(snapshot.id.as_str(), snapshot.backing);
+                copy::data(&from, to, snapshot.backing, false)
+            }
+        }
+    }
+
+    /// Copies the data of a volume, in use or not; answers its size. Its other calls have to wait meanwhile.
+    fn copy_volume(&self, volume: &str, to: &Path) -> Result<u64, Error> {
+        let _lock = self.store.lock(self.store.ready(volume)?.id.as_str())?;
+        let mut record = self.store.ready(volume)?;
+        let from = self.store.data_path(volume, record.backing);
+        if record.backing != Backing::Directory {
+            let (available, _) = space(self.store.root())?;
+            let written = written(&from)?;
+            if written > available {
+                return Err(Error::Exhausted(format!(
+                    "the volume has {written} bytes of data and {available} are left"
+                )));
+            }
+        }
+        match record.backing {
+            Backing::Directory => copy::data(&from, to, record.backing, false)?,
+            Backing::Block => {
+                let in_use = loops::flush(&from)?;
+                copy::data(&from, to, record.backing, in_use)?;
+            }
+            Backing::Image { .. } => {
+                self.thaw_leftover(&mut record)?;
+                match mounts::writable_mount(&self.store, &record)? {
+                    None => copy::data(&from, to, record.backing, false)?,
+                    Some(mount) => {
+                        // On record first: what is found frozen after a crash has to be let go.
+                        record.frozen = true;
+                        self.store.save(&record)?;
+                        let copied = mounts::freeze(&mount.path)
+                            .and_then(|()| copy::data(&from, to, record.backing, false));
+                        let thawed = self.thaw_leftover(&mut record);
+                        copied.and(thawed)?;
+                    }
+                }
+            }
+        }
+        Ok(record.capacity)
+    }
+
+    /// Lets a file system go that is held still, or was when the plugin was killed.
+    pub(crate) fn thaw_leftover(&self, record: &mut Record) -> Result<(), Error> {
+        if !record.frozen {
+            return Ok(());
+        }
+        if let Some(mount) = mounts::writable_mount(&self.store, record)? {
+            match mounts::thaw(&mount.path) {
+                Ok(()) => {}
+                // It was never frozen: the crash came before. fsfreeze says EINVAL then.
+                Err(Error::Tool { problem, .. }) if problem.contains("Invalid argument") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        record.frozen = false;
+        self.store.save(record)
+    }
+}
+
+/// Bytes that a sparse file takes.
+pub(crate) fn written(path: &Path) -> Result<u64, Error> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = path.metadata().map_err(Error::io("look at", path))?;
+    Ok(metadata.blocks().saturating_mul(512))
+}
+
+fn now() -> Instant {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Instant {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
+    }
+}
+
+fn wire(snapshot: Snapshot) -> csi::Snapshot {
+    csi::Snapshot {
+        size_bytes: i64::try_from(snapshot.size).unwrap_or(i64::MAX),
+        snapshot_id: snapshot.id.to_string(),
+        source_volume_id: snapshot.volume,
+        creation_time: Some(prost_types::Timestamp {
+            seconds: snapshot.created.seconds,
+            nanos: snapshot.created.nanoseconds,
+        }),
+        // It is answered when it is complete.
+        ready_to_use: true,
+        group_snapshot_id: String::new(),
+    }
+}

@@ -1,0 +1,137 @@
+//! Changes of nodes: drain, eligibility, evaluation, removal (`http-api` section 3.3).
+
+use super::check_uuid;
+use crate::body::{bodies, optional, required};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use caravan_server::{DrainRequest, NodeUpdated};
+use caravan_types::node::Eligibility;
+use caravan_types::{Nanos, NodeId};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+bodies! {
+    /// A drain, or its end.
+    DrainBody("NodeUpdateDrainRequest") {
+        drain_spec: Option<DrainSpecBody> = "DrainSpec";
+        mark_eligible: bool = "MarkEligible";
+        meta: BTreeMap<String, String> = "Meta";
+    }
+
+    /// How to drain.
+    DrainSpecBody("DrainSpec") {
+        deadline: Nanos = "Deadline";
+        ignore_system_jobs: bool = "IgnoreSystemJobs";
+    }
+
+    /// Whether the node takes new work.
+    EligibilityBody("NodeUpdateEligibilityRequest") {
+        eligibility: String = "Eligibility";
+    }
+}
+
+fn node(id: &str) -> Result<NodeId, ApiError> {
+    check_uuid("node", id)?;
+    Ok(NodeId::new(id))
+}
+
+pub(crate) async fn drain(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: DrainBody = required(&call.body)?;
+    let spec = body.drain_spec;
+    let request = DrainRequest {
+        deadline: spec.as_ref().map(|spec| spec.deadline),
+        ignore_system_jobs: spec.is_some_and(|spec| spec.ignore_system_jobs),
+        mark_eligible: body.mark_eligible,
+        meta: body.meta,
+    };
+    let done = call.server()?.drain_node(&node(id)?, request).await.map_err(|e| ApiError::of_change(&e))?;
+    Ok(short(&done, done.index))
+}
+
+pub(crate) async fn eligibility(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: EligibilityBody = required(&call.body)?;
+    let eligibility = match body.eligibility.as_str() {
+        "eligible" => Eligibility::Eligible,
+        "ineligible" => Eligibility::Ineligible,
+        other => return Err(ApiError::internal(format!("invalid scheduling eligibility \"{other}\""))),
+    };
+    let done = call
+        .server()?
+        .set_node_eligibility(&node(id)?, eligibility)
+        .await
+        .map_err(|e| ApiError::of_change(&e))?;
+    // The reference leaves the node's index out here.
+    Ok(short(&done, 0))
+}
+
+pub(crate) async fn evaluate(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let _: EligibilityBody = optional(&call.body)?;
+    let server = call.server()?;
+    let id = node(id)?;
+    let done = server.evaluate_node(&id).await.map_err(|e| ApiError::of_change(&e))?;
+    let root = server.store().snapshot();
+    let servers: Vec<Value> = server
+        .addresses()
+        .iter()
+        .map(|address| {
+            json!({"Datacenter": call.state.info.datacenter, "RPCAdvertiseAddr": address, "RPCMajorVersion": 0, "RPCMinorVersion": 0})
+        })
+        .collect();
+    let eligibility = root.node(&id).map_or("", |n| n.scheduling_eligibility.as_str());
+    Ok(long(
+        &done,
+        0,
+        json!({
+            "LeaderRPCAddr": server.addresses().first(),
+            "NumNodes": root.nodes().count(),
+            "SchedulingEligibility": eligibility,
+            "Servers": servers,
+        }),
+    ))
+}
+
+pub(crate) async fn purge(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let done = call.server()?.purge_node(&node(id)?).await.map_err(|e| ApiError::of_change(&e))?;
+    let rest = json!({"LeaderRPCAddr": "", "NumNodes": 0, "SchedulingEligibility": "", "Servers": null});
+    Ok(long(&done, done.index, rest))
+}
+
+/// The answer to a change of drain or eligibility.
+fn short(done: &NodeUpdated, node_index: u64) -> Reply {
+    let evals = if done.evals.is_empty() { Value::Null } else { json!(done.evals) };
+    let eval_index = if done.evals.is_empty() { 0 } else { done.index };
+    Reply::value(json!({
+        "EvalCreateIndex": eval_index,
+        "EvalIDs": evals,
+        "Index": done.index,
+        "NodeModifyIndex": node_index,
+    }))
+    .index(done.index)
+}
+
+/// The answer that also tells of the servers.
+fn long(done: &NodeUpdated, node_index: u64, rest: Value) -> Reply {
+    let Value::Object(rest) = rest else { return short(done, node_index) };
+    let evals = if done.evals.is_empty() { Value::Null } else { json!(done.evals) };
+    let mut value = json!({
+        "EvalCreateIndex": if done.evals.is_empty() { 0 } else { done.index },
+        "EvalIDs": evals,
+        "Features": 0,
+        "HeartbeatTTL": 0,
+        "Index": done.index,
+        "KnownLeader": false,
+        "LastContact": 0,
+        "NextToken": "",
+        "NodeModifyIndex": node_index,
+        "SignedIdentity": null,
+    });
+    for (key, member) in rest {
+        value[key] = member;
+    }
+    Reply::value(value).index(done.index)
+}

@@ -1,0 +1,175 @@
+//! Host volumes of a group on a node: may they be used there, and the holds that come with a placement
+//! (`storage` section 8.5).
+//!
+//! Other than there, what this plan stops goes on counting while its tasks may still run, only the holds
+//! of the group itself count for sticky volumes (rough edge 44), and every refusal says what is waited for.
+
+use crate::context::Context;
+use crate::csi::Refused;
+use crate::reconcile::Place;
+use crate::view::View;
+use caravan_types::alloc::Allocation;
+use caravan_types::eval::WaitsFor;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
+use caravan_types::job::{Job, TaskGroup, VolumeRequest};
+use caravan_types::node::Node;
+use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
+use caravan_types::{AllocId, Namespace};
+use std::sync::Arc;
+
+/// The reason that clients know; what is wrong in particular follows it.
+const MISSING: &str = "missing compatible host volumes";
+
+/// The holds that a placement on a node would make, or why it cannot be there.
+///
+/// With `without_stopped`, allocations that this plan stops do not count: the question is then whether
+/// the placement will be possible once they are over.
+pub(crate) fn claims<V: View>(
+    ctx: &Context<'_, V>,
+    node: &Node,
+    group: &TaskGroup,
+    place: &Place,
+    without_stopped: bool,
+) -> Result<Vec<HostVolumeClaim>, Refused> {
+    let mut held = Vec::new();
+    for (_, request) in group.host_volumes() {
+        let name = request.source_for(&place.name);
+        let refused = |reason: String| {
+            let waits = vec![WaitsFor::HostVolume(ctx.job.namespace.clone(), name.clone())];
+            Refused { reason, waits }
+        };
+        let Some(offered) = node.host_volumes.get(&name) else {
+            // Not every node must suit a system job; a new volume of a node has it looked at again.
+            let mut refusal = refused(MISSING.to_owned());
+            refusal.waits.retain(|_| !ctx.job.kind.is_system());
+            return Err(refusal);
+        };
+        if offered.id.is_empty() {
+            // Of the agent's configuration: it cannot change while the agent runs, and nothing holds it.
+            if request.sticky || (offered.read_only && !request.read_only) {
+                return Err(refused(MISSING.to_owned()));
+            }
+            continue;
+        }
+        let row = ctx.view.host_volume(&offered.id.as_str().into());
+        // A volume of another namespace is none for this job.
+        let Some(row) = row.filter(|row| row.namespace == ctx.job.namespace) else {
+            return Err(refused(MISSING.to_owned()));
+        };
+        if !row.is_usable() {
+            return Err(refused(format!("host volume {name} is {}", row.state.as_str())));
+        }
+        let mode = wanted_mode(request);
+        if !suits(row, request, mode) {
+            return Err(refused(MISSING.to_owned()));
+        }
+        let alone = mode == AccessMode::SingleNodeSingleWriter && !request.read_only;
+        let writer = if alone { writer_on(ctx, node, &name, without_stopped) } else { None };
+        if let Some(writer) = writer {
+            let id = &writer.id;
+            return Err(refused(format!("host volume {name} has its only writer already, allocation {id}")));
+        }
+        let known = held.iter().any(|claim: &HostVolumeClaim| claim.volume_id == row.id);
+        if request.sticky && !known {
+            held.push(hold(ctx, group, place, row, &held).map_err(refused)?);
+        }
+    }
+    Ok(held)
+}
+
+/// What every group asks for by name, for those that wait although no node is there to look at.
+pub(crate) fn waits<'a>(
+    namespace: &'a Namespace,
+    group: &'a TaskGroup,
+    alloc_name: &'a str,
+) -> impl Iterator<Item = WaitsFor> + use<'a> {
+    group
+        .host_volumes()
+        .map(move |(_, request)| WaitsFor::HostVolume(namespace.clone(), request.source_for(alloc_name)))
+}
+
+/// Gives holds to an allocation.
+pub(crate) fn assign(claims: &mut [HostVolumeClaim], alloc: &AllocId) {
+    for claim in claims {
+        claim.alloc_id = alloc.clone();
+    }
+}
+
+fn wanted_mode(request: &VolumeRequest) -> AccessMode {
+    match request.access_mode {
+        AccessMode::Unknown if request.read_only => AccessMode::SingleNodeReaderOnly,
+        AccessMode::Unknown => AccessMode::SingleNodeWriter,
+        mode => mode,
+    }
+}
+
+/// Whether the volume was made for this use, and the use agrees with itself.
+fn suits(row: &HostVolume, request: &VolumeRequest, access_mode: AccessMode) -> bool {
+    let attachment_mode = match request.attachment_mode {
+        AttachmentMode::Unknown => AttachmentMode::FileSystem,
+        mode => mode,
+    };
+    let agrees = match access_mode {
+        AccessMode::SingleNodeReaderOnly => request.read_only,
+        AccessMode::SingleNodeWriter => !request.read_only,
+        AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeMultiWriter => true,
+        _ => false,
+    };
+    agrees && row.requested_capabilities.contains(&Capability { attachment_mode, access_mode })
+}
+
+/// An allocation on the node, of any job, that asks for the volume to write; those of this plan included.
+/// It counts until its client says that it is over.
+fn writer_on<'c, V: View>(
+    ctx: &'c Context<'_, V>,
+    node: &Node,
+    name: &str,
+    without_stopped: bool,
+) -> Option<&'c Allocation> {
+    ctx.allocs_on(&node.id, without_stopped)
+        .filter(|alloc| alloc.namespace == ctx.job.namespace)
+        .find(|alloc| requests(ctx.job, alloc).any(|r| !r.read_only && r.source_for(&alloc.name) == name))
+}
+
+/// What an allocation asks for; those of the plan in hand do not carry their job, which is the one in hand.
+fn requests<'a>(job: &'a Job, alloc: &'a Allocation) -> impl Iterator<Item = &'a VolumeRequest> {
+    let group = match &alloc.job {
+        Some(_) => alloc.group(),
+        None => job.group(&alloc.task_group),
+    };
+    group.into_iter().flat_map(|group| group.host_volumes()).map(|(_, request)| request)
+}
+
+/// The hold that a sticky request takes over, or a new one (without an id).
+///
+/// As long as the group has holds that no allocation of it uses, only their volumes will do.
+fn hold<V: View>(
+    ctx: &Context<'_, V>,
+    group: &TaskGroup,
+    place: &Place,
+    row: &Arc<HostVolume>,
+    taken: &[HostVolumeClaim],
+) -> Result<HostVolumeClaim, String> {
+    let free: Vec<&HostVolumeClaim> = ctx
+        .view
+        .host_claims_by_job(&ctx.job.key())
+        .map(AsRef::as_ref)
+        .filter(|claim| claim.task_group_name == group.name && claim.volume_name == row.name)
+        .filter(|claim| !taken.iter().chain(ctx.host_claims()).any(|other| other.id == claim.id))
+        .filter(|claim| ctx.view.alloc(&claim.alloc_id).is_none_or(|a| a.terminal() || ctx.is_stopped(&a.id)))
+        .collect();
+    let previous = place.previous.as_ref().map(|alloc| &alloc.id);
+    let own = free.iter().find(|claim| Some(&claim.alloc_id) == previous && claim.volume_id == row.id);
+    match own.or_else(|| free.iter().find(|claim| claim.volume_id == row.id)) {
+        Some(claim) => Ok(HostVolumeClaim::clone(claim)),
+        None if free.is_empty() => Ok(HostVolumeClaim {
+            namespace: ctx.job.namespace.clone(),
+            job_id: ctx.job.id.clone(),
+            task_group_name: group.name.clone(),
+            volume_id: row.id.clone(),
+            volume_name: row.name.clone(),
+            ..HostVolumeClaim::default()
+        }),
+        None => Err(format!("host volume {} is claimed on another node", row.name)),
+    }
+}

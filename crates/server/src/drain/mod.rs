@@ -1,0 +1,155 @@
+//! Drains of nodes: work leaves in order, and a volume plugin leaves after the last mount that needs it.
+//!
+//! Woken by changes of nodes, allocations and claims, and by deadlines. What is done next is decided by
+//! [`decide`]; this module carries it out.
+
+mod decide;
+
+use crate::broker::until;
+use crate::core::Core;
+use crate::error::ServerError;
+use crate::heartbeat::event;
+use crate::node_evals::evaluation;
+use crate::volume::ClaimWaits;
+use caravan_state::{Changed, FeedItem, Root};
+use caravan_types::alloc::DesiredTransition;
+use caravan_types::command::{Change, DrainEnd};
+use caravan_types::eval::{Evaluation, Trigger};
+use caravan_types::node::Node;
+use caravan_types::{AllocId, JobKey, NodeId, UnixNanos};
+use decide::{Decision, decide};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Drains nodes; one per leader.
+#[derive(Debug)]
+pub(crate) struct Drainer {
+    pub(crate) core: Core,
+    pub(crate) waits: ClaimWaits,
+    /// What was last said about mounts that hold a drain up, by node.
+    said: BTreeMap<NodeId, BTreeMap<String, String>>,
+}
+
+/// When to try again what could not be made durable.
+const PAUSE: caravan_types::Nanos = caravan_types::Nanos(1_000_000_000);
+
+impl Drainer {
+    pub(crate) fn new(core: Core, waits: ClaimWaits) -> Self {
+        Self { core, waits, said: BTreeMap::new() }
+    }
+
+    /// Runs until cancelled.
+    pub(crate) async fn run(mut self, cancel: CancellationToken) {
+        let mut feed = self.core.store.feed();
+        loop {
+            let reasons = self.waits.changed();
+            let (next, holding) = self.look().await;
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = until(next, self.core.now()) => {}
+                // A mount that keeps a plugin has a new reason.
+                () = reasons, if holding => {}
+                more = relevant(&mut feed) => if !more { return },
+            }
+        }
+    }
+
+    /// Looks at all draining nodes. Answers when to look again, and whether mounts hold one up.
+    async fn look(&mut self) -> (Option<UnixNanos>, bool) {
+        let root = self.core.snapshot();
+        let draining: Vec<Arc<Node>> = root.nodes().filter(|n| n.drain_strategy.is_some()).cloned().collect();
+        self.said.retain(|id, _| draining.iter().any(|n| n.id == *id));
+        let (mut next, mut holding) = (None::<UnixNanos>, false);
+        for node in draining {
+            let now = self.core.now();
+            let decision = decide(&root, &node, now, |claim| self.waits.reason(&claim.id));
+            holding |= !decision.held_by.is_empty();
+            let mut at = decision.again;
+            if let Err(error) = self.act(&root, &node, decision).await {
+                tracing::error!(node = %node.id, %error, "a drain could not be brought on; trying again");
+                at = Some(now.plus(PAUSE));
+            }
+            next = [next, at].into_iter().flatten().min();
+        }
+        (next, holding)
+    }
+
+    async fn act(&mut self, root: &Root, node: &Node, decision: Decision) -> Result<(), ServerError> {
+        let now = self.core.now();
+        if decision.finished {
+            tracing::info!(node = %node.id, deadline_reached = decision.deadline_reached, "drain complete");
+            let end = DrainEnd { deadline_reached: decision.deadline_reached };
+            let change = Change::NodeDrain {
+                node: node.id.clone(),
+                drain: None,
+                mark_eligible: false,
+                meta: BTreeMap::new(),
+                end: Some(end),
+                evals: Vec::new(),
+            };
+            self.core.commit(change).await?;
+            return Ok(());
+        }
+        if !decision.mark.is_empty() {
+            let change = Change::AllocTransitions {
+                evals: evaluations(root, &decision.mark, now),
+                transitions: decision.mark.into_iter().map(|id| (id, leave())).collect(),
+            };
+            self.core.commit(change).await?;
+        }
+        self.tell(node, decision.held_by).await
+    }
+
+    /// Names the mounts that hold the drain up, once per change.
+    async fn tell(&mut self, node: &Node, held_by: BTreeMap<String, String>) -> Result<(), ServerError> {
+        let before = self.said.get(&node.id);
+        if before == Some(&held_by) || (before.is_none() && held_by.is_empty()) {
+            return Ok(());
+        }
+        if !held_by.is_empty() {
+            tracing::warn!(node = %node.id, ?held_by, "mounts of volumes hold a drain up");
+            let mut event = event("Drain", "Waiting for volumes to be unmounted", self.core.now());
+            event.details = held_by.clone();
+            let events = BTreeMap::from([(node.id.clone(), vec![event])]);
+            self.core.commit(Change::NodeEvents { events }).await?;
+        }
+        self.said.insert(node.id.clone(), held_by);
+        Ok(())
+    }
+}
+
+fn leave() -> DesiredTransition {
+    DesiredTransition { migrate: Some(true), ..DesiredTransition::default() }
+}
+
+/// One evaluation for each job of the allocations.
+fn evaluations(root: &Root, allocs: &BTreeSet<AllocId>, now: UnixNanos) -> Vec<Evaluation> {
+    let keys: BTreeSet<JobKey> = allocs.iter().filter_map(|id| root.alloc(id)).map(|a| a.job_key()).collect();
+    keys.iter().filter_map(|key| root.job(key)).map(|job| evaluation(job, Trigger::NodeDrain, now)).collect()
+}
+
+/// Waits for a change that may concern a drain; `false` at the end of the feed.
+async fn relevant(feed: &mut caravan_state::Feed) -> bool {
+    loop {
+        match feed.next().await {
+            None => return false,
+            Some(FeedItem::Resync) => return true,
+            Some(FeedItem::Changes(set)) => {
+                let concerns = |c: &Changed| {
+                    matches!(
+                        c,
+                        Changed::Node(_)
+                            | Changed::Alloc(_)
+                            | Changed::AllocRemoved(_)
+                            | Changed::Claim(_)
+                            | Changed::ClaimRemoved(_)
+                    )
+                };
+                if set.changes.iter().any(concerns) {
+                    return true;
+                }
+            }
+        }
+    }
+}

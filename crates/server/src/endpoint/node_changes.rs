@@ -1,0 +1,109 @@
+//! What users change about nodes: drains, eligibility, removal (`http-api` sections 3.3 and 6.5).
+
+use super::Nodes;
+use crate::error::{Kind, ServerError};
+use crate::node_evals;
+use caravan_types::command::Change;
+use caravan_types::eval::{Evaluation, Trigger};
+use caravan_types::node::{DrainStrategy, Eligibility, Node, NodeStatus};
+use caravan_types::{EvalId, Nanos, NodeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A drain as users ask for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainRequest {
+    /// Time for work to leave: negative forces, 0 is without limit. None ends the drain in force.
+    pub deadline: Option<Nanos>,
+    /// Leave system jobs.
+    pub ignore_system_jobs: bool,
+    /// When ending a drain: take new work again.
+    pub mark_eligible: bool,
+    /// Free pairs, kept with the drain.
+    pub meta: BTreeMap<String, String>,
+}
+
+/// What became of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeUpdated {
+    /// Index of the change.
+    pub index: u64,
+    /// Evaluations that follow from it.
+    pub evals: Vec<EvalId>,
+}
+
+impl Nodes {
+    fn row(&self, id: &NodeId) -> Result<Arc<Node>, ServerError> {
+        // The reference answers 500, and clients match on it.
+        self.core
+            .snapshot()
+            .node(id)
+            .cloned()
+            .ok_or_else(|| ServerError::new(Kind::Refused, "node not found"))
+    }
+
+    async fn change(&self, change: Change, evals: &[EvalId]) -> Result<NodeUpdated, ServerError> {
+        Ok(NodeUpdated { index: self.core.commit(change).await?, evals: evals.to_vec() })
+    }
+
+    fn evals(&self, node: &NodeId, trigger: Trigger) -> (Vec<Evaluation>, Vec<EvalId>) {
+        let evals = node_evals::for_node(&self.core.snapshot(), node, trigger, self.core.now());
+        let ids = evals.iter().map(|e| e.id.clone()).collect();
+        (evals, ids)
+    }
+
+    pub(crate) async fn drain(&self, id: &NodeId, request: DrainRequest) -> Result<NodeUpdated, ServerError> {
+        let node = self.row(id)?;
+        let now = self.core.now();
+        let drain = request.deadline.map(|deadline| DrainStrategy {
+            deadline,
+            ignore_system_jobs: request.ignore_system_jobs,
+            force_deadline: if deadline.0 > 0 { now.plus(deadline).to_time() } else { Default::default() },
+            started_at: node.drain_strategy.as_ref().map_or(now.to_time(), |drain| drain.started_at),
+        });
+        let eligible = drain.is_none() && request.mark_eligible;
+        let (evals, ids) = if eligible { self.evals(id, Trigger::NodeUpdate) } else { Default::default() };
+        let change = Change::NodeDrain {
+            node: id.clone(),
+            drain,
+            mark_eligible: eligible,
+            meta: request.meta,
+            end: None,
+            evals,
+        };
+        self.change(change, &ids).await
+    }
+
+    pub(crate) async fn eligibility(
+        &self,
+        id: &NodeId,
+        eligibility: Eligibility,
+    ) -> Result<NodeUpdated, ServerError> {
+        let node = self.row(id)?;
+        if eligibility == Eligibility::Eligible && node.drain_strategy.is_some() {
+            return Err(ServerError::refused(
+                "can not set node's scheduling eligibility to eligible while it is draining",
+            ));
+        }
+        let turns = eligibility == Eligibility::Eligible && node.scheduling_eligibility != eligibility;
+        let (evals, ids) = if turns { self.evals(id, Trigger::NodeUpdate) } else { Default::default() };
+        self.change(Change::NodeEligibility { node: id.clone(), eligibility, evals }, &ids).await
+    }
+
+    /// Has all jobs with work on the node looked at again.
+    pub(crate) async fn evaluate(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
+        self.row(id)?;
+        let (evals, ids) = self.evals(id, Trigger::NodeUpdate);
+        self.change(Change::Evals { evals }, &ids).await
+    }
+
+    /// Forgets a node. What it ran counts as lost, and its claims are fenced before volumes are handed on.
+    pub(crate) async fn purge(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
+        let node = self.row(id)?;
+        if node.status == NodeStatus::Ready {
+            tracing::warn!(node = %id, "a node in contact is removed; it registers again if it still runs");
+        }
+        let (evals, ids) = self.evals(id, Trigger::NodeUpdate);
+        self.change(Change::NodeDelete { node: id.clone(), evals }, &ids).await
+    }
+}

@@ -1,0 +1,384 @@
+//! Host volumes that users make on nodes: the commands, and what takes them up when they were cut off.
+//!
+//! A command writes its intent before the node is called, and the outcome after. Whoever leads takes up
+//! intents that nobody works on, so that an interrupted command comes to one directory and one record.
+
+mod busy;
+mod resume;
+mod spec;
+
+use crate::core::{Core, new_id};
+use crate::error::{Kind, ServerError};
+use crate::volume::Controllers;
+use busy::Busy;
+use caravan_rpc::{Code, RpcError, methods};
+use caravan_state::Root;
+use caravan_types::command::{Change, Refusal};
+use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec, HostVolumeState};
+use caravan_types::node::NodeStatus;
+use caravan_types::wire::{self, HostVolumeCreated};
+use caravan_types::{HostVolumeId, Namespace};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::TaskTracker;
+
+/// How long a command waits for another one on the same volume.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time for a node to make or delete a volume. The plugin itself gets a minute.
+const NODE_DEADLINE: Duration = Duration::from_secs(75);
+/// Tries of a write that others keep overtaking.
+const WRITE_TRIES: usize = 16;
+
+/// Serves the calls of users about host volumes; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct HostVolumes {
+    core: Core,
+    nodes: Controllers,
+    busy: Busy,
+    /// Commands that are under way.
+    pub(crate) commands: TaskTracker,
+}
+
+/// What came of a call to a node.
+#[derive(Debug)]
+enum Called {
+    Made(HostVolumeCreated),
+    /// Certainly nothing was changed.
+    Refused(String),
+    /// It may have been carried out, or will be.
+    Unknown(String),
+}
+
+impl Called {
+    fn of(result: Result<HostVolumeCreated, RpcError>) -> Self {
+        match result {
+            Ok(made) => Self::Made(made),
+            Err(error) if refuses(error.code) => Self::Refused(error.message),
+            Err(error) => Self::Unknown(error.message),
+        }
+    }
+}
+
+fn refuses(code: Code) -> bool {
+    matches!(code, Code::NoPath | Code::Invalid | Code::NotFound | Code::Permission | Code::Conflict)
+}
+
+impl HostVolumes {
+    pub(crate) fn new(core: Core, nodes: Controllers) -> Self {
+        Self { core, nodes, busy: Busy::default(), commands: TaskTracker::new() }
+    }
+
+    /// A specification as a row, its namespace filled in and known.
+    fn read(&self, namespace: &Namespace, mut spec: HostVolumeSpec) -> Result<HostVolume, ServerError> {
+        if spec.namespace.is_empty() {
+            spec.namespace = namespace.to_string();
+        }
+        let volume = spec::parse(&spec)?;
+        if volume.namespace != "default" {
+            return Err(ServerError::refused(format!("no such namespace \"{}\"", volume.namespace)));
+        }
+        Ok(volume)
+    }
+
+    /// Makes a volume by its plugin on a node, or brings the one of the given id up to date.
+    pub(crate) async fn create(
+        &self,
+        namespace: &Namespace,
+        spec: HostVolumeSpec,
+    ) -> Result<Arc<HostVolume>, ServerError> {
+        let mut volume = self.read(namespace, spec)?;
+        if !volume.id.is_empty() {
+            return self.update(volume, false).await;
+        }
+        volume.host_path.clear();
+        volume.capacity_bytes = 0;
+        volume.id = new_id().into();
+        spec::default_capabilities(&mut volume);
+        if volume.plugin_id.is_empty() {
+            HostVolume::DEFAULT_PLUGIN.clone_into(&mut volume.plugin_id);
+        }
+        let _own = self.own(&volume.id).await?;
+        let (row, index) = self.intend_new(volume, true).await?;
+        self.carry_out(row, index, None).await
+    }
+
+    /// Makes known a directory that is there already.
+    pub(crate) async fn register(
+        &self,
+        namespace: &Namespace,
+        spec: HostVolumeSpec,
+    ) -> Result<Arc<HostVolume>, ServerError> {
+        let mut volume = self.read(namespace, spec)?;
+        for (field, missing) in
+            [("node ID", volume.node_id.is_empty()), ("host path", volume.host_path.is_empty())]
+        {
+            if missing {
+                return Err(ServerError::refused(format!("cannot register volume: {field} is required")));
+            }
+        }
+        if !volume.id.is_empty() {
+            return self.update(volume, true).await;
+        }
+        volume.id = new_id().into();
+        volume.plugin_id.clear();
+        spec::default_capabilities(&mut volume);
+        let _own = self.own(&volume.id).await?;
+        let (row, index) = self.intend_new(volume, false).await?;
+        self.carry_out(row, index, None).await
+    }
+
+    async fn own(&self, id: &HostVolumeId) -> Result<busy::Own, ServerError> {
+        let own = self.busy.for_command(id, PATIENCE).await;
+        own.ok_or_else(|| ServerError::unavailable(format!("another command is at work on volume {id}")))
+    }
+
+    /// Chooses the node and writes the intent. If somebody else took the name there meanwhile, another
+    /// node is looked for.
+    async fn intend_new(&self, volume: HostVolume, place: bool) -> Result<(HostVolume, u64), ServerError> {
+        for _ in 0..WRITE_TRIES {
+            let root = self.core.snapshot();
+            let mut row = HostVolume { intent: HostVolumeIntent::Create, ..volume.clone() };
+            spec::locate(&root, &mut row)?;
+            if place {
+                let node = spec::place(&root, &row)?;
+                row.node_id = node.id.clone();
+                row.node_pool = node.node_pool.clone();
+            } else if root.node(&row.node_id).is_some_and(|node| spec::has_name(&root, node, &row)) {
+                return Err(ServerError::refused("volume name already exists on this node"));
+            }
+            if let Some(index) = self.write(row.clone(), 0).await? {
+                return Ok((row, index));
+            }
+        }
+        Err(ServerError::unavailable(format!(
+            "no node was found for volume {}: they keep changing",
+            volume.name
+        )))
+    }
+
+    async fn update(&self, given: HostVolume, register: bool) -> Result<Arc<HostVolume>, ServerError> {
+        let id = given.id.clone();
+        let _own = self.own(&id).await?;
+        for _ in 0..WRITE_TRIES {
+            let root = self.core.snapshot();
+            let current = find(&root, &given.namespace, &id).ok_or_else(|| {
+                ServerError::refused(format!("cannot update volume \"{id}\": volume does not exist"))
+            })?;
+            let users: Vec<_> = root.host_volume_users(current).collect();
+            let mut row = spec::merge(current, given.clone(), &users)?;
+            let made_by_plugin = !current.plugin_id.is_empty();
+            if made_by_plugin {
+                // Where it lies is the plugin's to say.
+                row.host_path.clone_from(&current.host_path);
+            }
+            // What a plugin made and is only described anew concerns no node.
+            let concerns_node = !(register && made_by_plugin);
+            if concerns_node {
+                row.intent = HostVolumeIntent::Create;
+            }
+            let Some(index) = self.write(row.clone(), current.modify_index).await? else { continue };
+            if !concerns_node {
+                return self.row(&id);
+            }
+            return self.carry_out(row, index, Some(current)).await;
+        }
+        Err(ServerError::unavailable(format!("volume {id} keeps changing")))
+    }
+
+    /// Has the node do what was intended, and records what came of it. `before` is the row as it was; none
+    /// if there was none.
+    async fn carry_out(
+        &self,
+        row: HostVolume,
+        index: u64,
+        before: Option<&Arc<HostVolume>>,
+    ) -> Result<Arc<HostVolume>, ServerError> {
+        // The node may have reported in between, which is another index but the same intent.
+        debug_assert!(index > 0, "the intent was written");
+        let (id, verb) = (row.id.clone(), if row.plugin_id.is_empty() { "register" } else { "create" });
+        match self.call_create(&row).await {
+            Called::Made(made) => {
+                self.change(&id, |row| settle(row, &made)).await?;
+                self.row(&id)
+            }
+            Called::Refused(message) => {
+                match before {
+                    None => {
+                        let namespace = row.namespace.clone();
+                        let change = Change::HostVolumeDelete { namespace, id, force: true };
+                        self.core.commit(change).await?;
+                    }
+                    Some(before) => {
+                        self.change(&id, |row| {
+                            let state = row.state;
+                            *row = HostVolume { state, ..HostVolume::clone(before) };
+                        })
+                        .await?;
+                    }
+                }
+                Err(ServerError::refused(format!("could not {verb} volume \"{}\": {message}", row.name)))
+            }
+            Called::Unknown(message) => {
+                self.change(&id, |row| row.last_error.clone_from(&message)).await?;
+                Err(ServerError::unavailable(format!(
+                    "could not {verb} volume \"{}\": {message} (volume {id} is tried again; delete it to give up)",
+                    row.name
+                )))
+            }
+        }
+    }
+
+    /// Asks the node to make, update or offer a volume.
+    async fn call_create(&self, row: &HostVolume) -> Called {
+        let (node, volume) = (&row.node_id, row.clone());
+        if row.plugin_id.is_empty() {
+            let made =
+                HostVolumeCreated { host_path: row.host_path.clone(), capacity_bytes: row.capacity_bytes };
+            let call = wire::HostVolumeRegister { volume };
+            let done = self.nodes.node::<methods::HostVolumeRegister>(node, call, NODE_DEADLINE).await;
+            return Called::of(done.map(|_| made));
+        }
+        let call = wire::HostVolumeCreate { volume };
+        Called::of(self.nodes.node::<methods::HostVolumeCreate>(node, call, NODE_DEADLINE).await)
+    }
+
+    /// Asks the node to delete a volume.
+    async fn call_delete(&self, row: &HostVolume) -> Called {
+        let call = wire::HostVolumeDelete { volume: row.clone() };
+        let done = self.nodes.node::<methods::HostVolumeDelete>(&row.node_id, call, NODE_DEADLINE).await;
+        Called::of(done.map(|_| HostVolumeCreated::default()))
+    }
+
+    /// Deletes a volume: by its plugin on its node, then the record. Answers the index.
+    pub(crate) async fn delete(
+        &self,
+        namespace: &Namespace,
+        id: &HostVolumeId,
+        force: bool,
+    ) -> Result<u64, ServerError> {
+        let _own = self.own(id).await?;
+        for _ in 0..WRITE_TRIES {
+            let root = self.core.snapshot();
+            let row = find(&root, namespace, id)
+                .ok_or_else(|| ServerError::not_found(format!("no such volume: {id}")))?;
+            let status = root.node(&row.node_id).map(|node| node.status);
+            let gone = status.is_none_or(|status| status == NodeStatus::Down);
+            if !(gone && force) {
+                unused(&root, row)?;
+            }
+            if status.is_none() || self.nodes.nodes.get(row.node_id.as_str()).is_err() {
+                if !force {
+                    return Err(ServerError::refused(
+                        "volume cannot be removed from unknown node without force=true",
+                    ));
+                }
+                return self.forget(row, true).await;
+            }
+            let doomed = HostVolume { intent: HostVolumeIntent::Delete, ..HostVolume::clone(row) };
+            if self.write(doomed.clone(), row.modify_index).await?.is_none() {
+                continue;
+            }
+            return match self.call_delete(&doomed).await {
+                Called::Made(_) => self.forget(row, false).await,
+                Called::Refused(message) => {
+                    let (intent, last_error) = (row.intent, row.last_error.clone());
+                    self.change(id, |row| {
+                        row.intent = intent;
+                        row.last_error.clone_from(&last_error);
+                    })
+                    .await?;
+                    Err(ServerError::refused(format!("could not delete volume {id}: {message}")))
+                }
+                Called::Unknown(message) => {
+                    self.change(id, |row| row.last_error.clone_from(&message)).await?;
+                    Err(ServerError::unavailable(format!(
+                        "could not delete volume {id}: {message} (it is tried again)"
+                    )))
+                }
+            };
+        }
+        Err(ServerError::unavailable(format!("volume {id} keeps changing")))
+    }
+
+    async fn forget(&self, row: &HostVolume, force: bool) -> Result<u64, ServerError> {
+        let (namespace, id) = (row.namespace.clone(), row.id.clone());
+        self.core.commit(Change::HostVolumeDelete { namespace, id, force }).await
+    }
+
+    /// Removes the hold of a group on a volume. Answers the index.
+    pub(crate) async fn delete_claim(&self, id: &str) -> Result<u64, ServerError> {
+        let outcome = self.core.propose(Change::HostClaimDelete { id: id.to_owned() }).await?;
+        match outcome.refused {
+            None => Ok(outcome.index),
+            Some(Refusal::NotFound { .. }) => {
+                Err(ServerError::not_found("task group volume claim does not exist"))
+            }
+            Some(refusal) => Err(refusal.into()),
+        }
+    }
+
+    fn row(&self, id: &HostVolumeId) -> Result<Arc<HostVolume>, ServerError> {
+        let found = self.core.snapshot().host_volume(id).cloned();
+        found.ok_or_else(|| ServerError::refused(format!("volume {id} was deleted meanwhile")))
+    }
+
+    /// Writes a row if nobody else did since; answers the index, none if somebody did.
+    async fn write(&self, volume: HostVolume, expect: u64) -> Result<Option<u64>, ServerError> {
+        let change = Change::HostVolumeWrite { volume: Box::new(volume), expect_modify_index: expect };
+        let outcome = self.core.propose(change).await?;
+        match outcome.refused {
+            None => Ok(Some(outcome.index)),
+            Some(Refusal::Changed { .. } | Refusal::NotFound { .. } | Refusal::VolumeInUse { .. }) => {
+                Ok(None)
+            }
+            Some(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Changes the newest row: its node may report at any time, which is a change too.
+    async fn change(&self, id: &HostVolumeId, change: impl Fn(&mut HostVolume)) -> Result<(), ServerError> {
+        for _ in 0..WRITE_TRIES {
+            let current = self.row(id)?;
+            let mut row = HostVolume::clone(&current);
+            change(&mut row);
+            if row == *current || self.write(row, current.modify_index).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(ServerError::unavailable(format!("volume {id} keeps changing")))
+    }
+}
+
+/// What the node made, and that nothing is in progress any more.
+fn settle(row: &mut HostVolume, made: &HostVolumeCreated) {
+    row.host_path.clone_from(&made.host_path);
+    row.capacity_bytes = made.capacity_bytes;
+    row.intent = HostVolumeIntent::None;
+    row.last_error.clear();
+    debug_assert!(
+        row.state != HostVolumeState::Ready || !row.host_path.is_empty(),
+        "a made volume is somewhere"
+    );
+}
+
+fn find<'r>(root: &'r Root, namespace: &Namespace, id: &HostVolumeId) -> Option<&'r Arc<HostVolume>> {
+    root.host_volume(id).filter(|row| row.namespace == *namespace)
+}
+
+/// Refuses what allocations use or groups hold.
+fn unused(root: &Root, row: &HostVolume) -> Result<(), ServerError> {
+    let users: Vec<&str> = root.host_volume_users(row).map(|alloc| alloc.id.as_str()).collect();
+    if !users.is_empty() {
+        let text = format!("volume {} in use by allocations: [{}]", row.id, users.join(" "));
+        return Err(ServerError::new(Kind::Refused, text));
+    }
+    let holders: Vec<String> = root
+        .host_claims_of(&row.id)
+        .map(|claim| format!("{}/{} (claim {})", claim.job_id, claim.task_group_name, claim.id))
+        .collect();
+    if !holders.is_empty() {
+        let text = format!("volume {} is claimed by task groups: [{}]", row.id, holders.join(" "));
+        return Err(ServerError::new(Kind::Refused, text));
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Takes up what was intended with host volumes and is not done: after a restart of the server, after a
+//! node came back, after a plugin failed.
+
+use super::{Called, HostVolumes, settle};
+use crate::broker::until;
+use crate::error::ServerError;
+use caravan_state::{Changed, FeedItem};
+use caravan_types::host_volume::{HostVolume, HostVolumeIntent};
+use caravan_types::{HostVolumeId, UnixNanos};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long the end waits for calls under way. What is cut off then is taken up after the restart.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Failed tries of a volume, and when it is tried again.
+type Failures = Arc<Mutex<BTreeMap<HostVolumeId, (u32, UnixNanos)>>>;
+
+impl HostVolumes {
+    /// Runs until cancelled. Calls under way are then waited for, for a short time.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut feed = self.core.store.feed();
+        let mut connections = self.nodes.nodes.changes();
+        let failures = Failures::default();
+        let tasks = TaskTracker::new();
+        loop {
+            let next = self.look(&tasks, &failures);
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                () = self.busy.left() => {}
+                Ok(()) = connections.changed() => {
+                    // A node that is back is asked at once.
+                    failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                }
+                () = until(next, self.core.now()) => {}
+                () = concerned(&mut feed) => {}
+            }
+        }
+        tasks.close();
+        self.commands.close();
+        let all_over = async {
+            tasks.wait().await;
+            self.commands.wait().await;
+        };
+        tokio::pin!(all_over);
+        if tokio::time::timeout(SHUTDOWN_PATIENCE, &mut all_over).await.is_err() {
+            self.nodes.cut.cancel();
+            all_over.await;
+        }
+    }
+
+    /// Begins what can be begun; answers when to look again.
+    fn look(&self, tasks: &TaskTracker, failures: &Failures) -> Option<UnixNanos> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let mut known = failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let intended =
+            |id: &HostVolumeId| root.host_volume(id).is_some_and(|row| row.intent != HostVolumeIntent::None);
+        known.retain(|id, _| intended(id));
+        let mut next: Option<UnixNanos> = None;
+        for row in root.host_volumes().filter(|row| row.intent != HostVolumeIntent::None) {
+            if self.nodes.nodes.get(row.node_id.as_str()).is_err() {
+                continue;
+            }
+            let due = known.get(&row.id).map_or(UnixNanos(0), |(_, at)| *at);
+            if due > now {
+                next = Some(next.map_or(due, |at| at.min(due)));
+                continue;
+            }
+            let Some(own) = self.busy.take(&row.id) else { continue };
+            let (this, id, failures) = (self.clone(), row.id.clone(), failures.clone());
+            tasks.spawn(async move {
+                let result = this.resume(&id).await;
+                let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                match result {
+                    Ok(()) => {
+                        failures.remove(&id);
+                    }
+                    Err(error) => {
+                        let entry = failures.entry(id.clone()).or_default();
+                        entry.0 = entry.0.saturating_add(1);
+                        entry.1 = this.core.now().plus(caravan_volumes::retry::delay(entry.0));
+                        tracing::debug!(volume = %id, %error, tries = entry.0, "a host volume is tried again");
+                    }
+                }
+                drop(failures);
+                // Only now, so that the look that it wakes knows of the failure.
+                drop(own);
+            });
+        }
+        next
+    }
+
+    /// Carries out what is intended with a volume.
+    async fn resume(&self, id: &HostVolumeId) -> Result<(), ServerError> {
+        let root = self.core.snapshot();
+        // The command that had it may have finished since the look.
+        let Some(row) = root.host_volume(id).cloned() else { return Ok(()) };
+        match row.intent {
+            HostVolumeIntent::None => Ok(()),
+            HostVolumeIntent::Create => match self.call_create(&row).await {
+                Called::Made(made) => self.change(id, |row| settle(row, &made)).await,
+                Called::Refused(message) | Called::Unknown(message) => self.failed(&row, message).await,
+            },
+            HostVolumeIntent::Delete => match self.call_delete(&row).await {
+                Called::Made(_) => self.forget(&row, false).await.map(drop),
+                Called::Refused(message) | Called::Unknown(message) => self.failed(&row, message).await,
+            },
+        }
+    }
+
+    /// Keeps the plugin's words where users see them; one line in the log for each change.
+    async fn failed(&self, row: &HostVolume, message: String) -> Result<(), ServerError> {
+        if row.last_error != message {
+            tracing::warn!(volume = %row.id, node = %row.node_id, error = message, "a host volume's call failed; trying again");
+            self.change(&row.id, |row| row.last_error.clone_from(&message)).await?;
+        }
+        Err(ServerError::refused(message))
+    }
+}
+
+/// Ends with the next change that may let something be done.
+async fn concerned(feed: &mut caravan_state::Feed) {
+    loop {
+        match feed.next().await {
+            Some(FeedItem::Changes(set)) => {
+                let ours = |changed: &Changed| matches!(changed, Changed::HostVolume(_) | Changed::Node(_));
+                if set.changes.iter().any(ours) {
+                    return;
+                }
+            }
+            Some(FeedItem::Resync) => return,
+            None => return std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Specifications of host volumes: what is refused, how an update merges with the row, and which node a new one
+//! goes to. Pure; rules and texts are those of `storage` section 8.2.
+
+use crate::admission::joined;
+use crate::error::ServerError;
+use caravan_lang::constraint;
+use caravan_state::Root;
+use caravan_types::HostVolumeId;
+use caravan_types::alloc::Allocation;
+use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec};
+use caravan_types::node::Node;
+use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// One problem as it is, several as a list.
+fn told(prefix: &str, problems: &[String]) -> Result<(), ServerError> {
+    match problems {
+        [] => Ok(()),
+        [one] => Err(ServerError::refused(format!("{prefix}{one}"))),
+        many => Err(ServerError::refused(format!("{prefix}{}", joined(many)))),
+    }
+}
+
+/// Reads a specification into a row without identity, naming all that makes no sense.
+pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, ServerError> {
+    let mut problems: Vec<String> = Vec::new();
+    if !spec.id.is_empty() && uuid::Uuid::parse_str(&spec.id).is_err() {
+        problems.push(format!("invalid ID \"{}\"", spec.id));
+    }
+    if spec.name.is_empty() {
+        problems.push("missing name".into());
+    }
+    let (min, max) = (spec.requested_capacity_min_bytes, spec.requested_capacity_max_bytes);
+    if max < min {
+        problems.push(format!("capacity_max ({max}) must be larger than capacity_min ({min})"));
+    }
+    let mut capabilities = Vec::new();
+    for given in &spec.requested_capabilities {
+        let access = AccessMode::from_str(&given.access_mode).ok().filter(|mode| of_hosts(*mode));
+        let attachment = AttachmentMode::from_str(&given.attachment_mode)
+            .ok()
+            .filter(|mode| *mode == AttachmentMode::FileSystem);
+        if attachment.is_none() {
+            problems.push(format!("invalid attachment mode: \"{}\"", given.attachment_mode));
+        }
+        if access.is_none() {
+            problems.push(format!("invalid access mode: \"{}\"", given.access_mode));
+        }
+        if let (Some(attachment_mode), Some(access_mode)) = (attachment, access) {
+            capabilities.push(Capability { attachment_mode, access_mode });
+        }
+    }
+    for given in &spec.constraints {
+        match constraint::validate(&given.operand, &given.r_target) {
+            Err(error) => problems.push(format!("invalid constraint: {error}")),
+            Ok(operator) if operator.is_distinct() => problems.push(format!(
+                "invalid constraint {}: host volumes of the same name are always on distinct hosts",
+                given.operand
+            )),
+            Ok(_) => {}
+        }
+    }
+    told("volume validation failed: ", &problems)?;
+    Ok(HostVolume {
+        namespace: spec.namespace.as_str().into(),
+        id: spec.id.as_str().into(),
+        name: spec.name.clone(),
+        plugin_id: spec.plugin_id.clone(),
+        node_pool: spec.node_pool.clone(),
+        node_id: spec.node_id.as_str().into(),
+        constraints: spec.constraints.clone(),
+        requested_capacity_min_bytes: min,
+        requested_capacity_max_bytes: max,
+        capacity_bytes: spec.capacity_bytes,
+        requested_capabilities: capabilities,
+        parameters: spec.parameters.clone(),
+        host_path: spec.host_path.clone(),
+        ..HostVolume::default()
+    })
+}
+
+fn of_hosts(mode: AccessMode) -> bool {
+    matches!(mode, AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter) || mode.host_only()
+}
+
+/// The capability of volumes whose specification names none.
+pub(super) fn default_capabilities(volume: &mut HostVolume) {
+    if volume.requested_capabilities.is_empty() {
+        volume.requested_capabilities.push(Capability {
+            attachment_mode: AttachmentMode::FileSystem,
+            access_mode: AccessMode::SingleNodeWriter,
+        });
+    }
+}
+
+/// The row after an update, or why it cannot be. What is not given stays; node, pool and constraints always do.
+pub(super) fn merge(
+    current: &HostVolume,
+    given: HostVolume,
+    users: &[&Arc<Allocation>],
+) -> Result<HostVolume, ServerError> {
+    let mut problems = Vec::new();
+    if !users.is_empty() {
+        let ids: Vec<&str> = users.iter().map(|alloc| alloc.id.as_str()).collect();
+        problems.push(format!("cannot update a volume in use: claimed by allocs ({})", ids.join(", ")));
+    }
+    if !given.node_id.is_empty() && given.node_id != current.node_id {
+        problems.push("node ID cannot be updated".into());
+    }
+    if !given.node_pool.is_empty() && given.node_pool != current.node_pool {
+        problems.push("node pool cannot be updated".into());
+    }
+    if given.name != current.name {
+        problems.push("name cannot be updated".into());
+    }
+    if !given.plugin_id.is_empty() && given.plugin_id != current.plugin_id {
+        problems.push("plugin ID cannot be updated".into());
+    }
+    let (max, has) = (given.requested_capacity_max_bytes, current.capacity_bytes);
+    if max > 0 && max < has {
+        problems
+            .push(format!("capacity_max ({max}) cannot be less than existing provisioned capacity ({has})"));
+    }
+    if current.intent == HostVolumeIntent::Delete {
+        problems.push("the volume is being deleted".into());
+    }
+    told(&format!("validating volume \"{}\" update failed: ", current.id), &problems)?;
+    let mut row = HostVolume {
+        requested_capacity_min_bytes: given.requested_capacity_min_bytes,
+        requested_capacity_max_bytes: given.requested_capacity_max_bytes,
+        parameters: given.parameters,
+        ..current.clone()
+    };
+    if !given.requested_capabilities.is_empty() {
+        row.requested_capabilities = given.requested_capabilities;
+    }
+    if given.capacity_bytes > 0 {
+        row.capacity_bytes = given.capacity_bytes;
+    }
+    if !given.host_path.is_empty() {
+        row.host_path = given.host_path;
+    }
+    Ok(row)
+}
+
+fn pool_of(name: &str) -> &str {
+    if name.is_empty() { "default" } else { name }
+}
+
+/// Whether there is a pool of this name: the ones that are always there, and those of nodes.
+pub(super) fn pool_exists(root: &Root, pool: &str) -> bool {
+    matches!(pool, "default" | "all") || root.nodes().any(|node| pool_of(&node.node_pool) == pool)
+}
+
+/// Checks what a specification says of nodes, and fills in the node's pool.
+pub(super) fn locate(root: &Root, volume: &mut HostVolume) -> Result<(), ServerError> {
+    if !volume.node_pool.is_empty() && !pool_exists(root, &volume.node_pool) {
+        return Err(ServerError::refused(format!("node pool \"{}\" does not exist", volume.node_pool)));
+    }
+    if volume.node_id.is_empty() {
+        return Ok(());
+    }
+    let node = root
+        .node(&volume.node_id)
+        .ok_or_else(|| ServerError::refused(format!("node \"{}\" does not exist", volume.node_id)))?;
+    let pool = pool_of(&node.node_pool);
+    if !volume.node_pool.is_empty() && volume.node_pool != "all" && volume.node_pool != pool {
+        return Err(ServerError::refused(format!(
+            "node ID \"{}\" is not in pool \"{}\"",
+            volume.node_id, volume.node_pool
+        )));
+    }
+    volume.node_pool = pool.to_owned();
+    Ok(())
+}
+
+/// Whether a node may hold a volume at all: its constraints, and that it has the plugin.
+fn feasible(node: &Node, volume: &HostVolume) -> bool {
+    node.attributes.contains_key(&HostVolume::plugin_attribute(&volume.plugin_id))
+        && caravan_scheduler::meets(node, &volume.constraints)
+}
+
+/// The node for a new volume: the given one, or of all that are ready and eligible and will do, the one with the
+/// fewest volumes.
+pub(super) fn place(root: &Root, volume: &HostVolume) -> Result<Arc<Node>, ServerError> {
+    if let Some(node) = root.node(&volume.node_id) {
+        if !feasible(node, volume) {
+            return Err(ServerError::refused(format!("node {} is not feasible for volume", volume.node_id)));
+        }
+        if has_name(root, node, volume) {
+            return Err(ServerError::refused("volume name already exists on this node"));
+        }
+        return Ok(node.clone());
+    }
+    let (mut existing, mut filtered, mut infeasible) = (0, 0, 0);
+    let mut best: Option<(usize, &Arc<Node>)> = None;
+    for node in root.nodes() {
+        let wanted = volume.node_pool.as_str();
+        if !matches!(wanted, "" | "all") && pool_of(&node.node_pool) != wanted {
+            filtered += 1;
+        } else if has_name(root, node, volume) {
+            existing += 1;
+        } else if !node.is_schedulable() || !feasible(node, volume) {
+            infeasible += 1;
+        } else {
+            let has = root.host_volumes_by_node(&node.id).count();
+            if best.is_none_or(|(fewest, _)| has < fewest) {
+                best = Some((has, node));
+            }
+        }
+    }
+    best.map(|(_, node)| node.clone()).ok_or_else(|| {
+        ServerError::refused(format!(
+            "could not place volume \"{}\": no node meets constraints: {existing} nodes had existing volume, {filtered} nodes filtered by node pool governance, {infeasible} nodes were infeasible",
+            volume.name
+        ))
+    })
+}
+
+/// Whether the node has another volume of the name already, of any namespace.
+pub(super) fn has_name(root: &Root, node: &Node, volume: &HostVolume) -> bool {
+    let reported = node.host_volumes.get(&volume.name);
+    let none = HostVolumeId::default();
+    let other = |id: &HostVolumeId| *id != none && *id != volume.id;
+    root.host_volumes_by_node(&node.id).any(|row| row.name == volume.name && other(&row.id))
+        || reported.is_some_and(|info| other(&info.id.as_str().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::UnixNanos;
+    use caravan_types::command::{Change, Command};
+    use caravan_types::host_volume::HostCapability;
+    use caravan_types::job::Constraint;
+    use caravan_types::node::{Eligibility, NodeStatus};
+
+    fn spec() -> HostVolumeSpec {
+        HostVolumeSpec { name: "data".into(), namespace: "default".into(), ..HostVolumeSpec::default() }
+    }
+
+    fn error<T: std::fmt::Debug>(result: Result<T, ServerError>) -> String {
+        result.unwrap_err().message
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        assert_eq!(error(parse(&HostVolumeSpec::default())), "volume validation failed: missing name");
+        let wrong = |change: fn(&mut HostVolumeSpec)| {
+            let mut spec = spec();
+            change(&mut spec);
+            error(parse(&spec)).trim_start_matches("volume validation failed: ").to_owned()
+        };
+        assert_eq!(wrong(|s| s.id = "x".into()), "invalid ID \"x\"");
+        assert_eq!(
+            wrong(|s| s.requested_capacity_min_bytes = 5),
+            "capacity_max (0) must be larger than capacity_min (5)"
+        );
+        let capability = |attachment: &str, access: &str| {
+            vec![HostCapability { attachment_mode: attachment.into(), access_mode: access.into() }]
+        };
+        let mut both = spec();
+        both.requested_capabilities = capability("tape", "multi-node-multi-writer");
+        let text = error(parse(&both));
+        assert!(text.contains("2 errors occurred"), "{text}");
+        assert!(text.contains("invalid attachment mode: \"tape\""), "{text}");
+        assert!(text.contains("invalid access mode: \"multi-node-multi-writer\""), "{text}");
+        both.requested_capabilities = capability("file-system", "single-node-single-writer");
+        assert_eq!(parse(&both).unwrap().requested_capabilities.len(), 1);
+        assert_eq!(
+            wrong(|s| s.constraints =
+                vec![Constraint { operand: "distinct_hosts".into(), ..Constraint::default() }]),
+            "invalid constraint distinct_hosts: host volumes of the same name are always on distinct hosts"
+        );
+        assert!(
+            wrong(|s| s.constraints = vec![Constraint { operand: "?".into(), ..Constraint::default() }])
+                .starts_with("invalid constraint: ")
+        );
+    }
+
+    #[test]
+    fn an_update_keeps_where_it_is() {
+        let current = HostVolume {
+            id: "v".into(),
+            name: "data".into(),
+            node_id: "n1".into(),
+            node_pool: "default".into(),
+            capacity_bytes: 100,
+            ..HostVolume::default()
+        };
+        let given = HostVolume { requested_capacity_max_bytes: 200, ..current.clone() };
+        assert_eq!(merge(&current, given.clone(), &[]).unwrap().requested_capacity_max_bytes, 200);
+        let wrong = HostVolume {
+            node_id: "n2".into(),
+            node_pool: "other".into(),
+            requested_capacity_max_bytes: 50,
+            ..given.clone()
+        };
+        let text = error(merge(&current, wrong, &[]));
+        for part in [
+            "validating volume \"v\" update failed: 3 errors",
+            "node ID cannot be updated",
+            "node pool cannot be updated",
+            "capacity_max (50) cannot be less than existing provisioned capacity (100)",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let user = Arc::new(Allocation { id: "a1".into(), ..Allocation::default() });
+        assert_eq!(
+            error(merge(&current, given, &[&user])),
+            "validating volume \"v\" update failed: cannot update a volume in use: claimed by allocs (a1)"
+        );
+    }
+
+    fn node(id: &str) -> Node {
+        let mut node =
+            Node { id: id.into(), node_pool: "default".into(), status: NodeStatus::Ready, ..Node::default() };
+        node.attributes.insert("plugins.host_volume.mkdir.version".into(), "0.0.1".into());
+        node.attributes.insert("kernel.name".into(), "linux".into());
+        node
+    }
+
+    fn root(nodes: Vec<Node>) -> Root {
+        let mut root = Root::default();
+        for node in nodes {
+            root = apply(&root, Change::NodeRegister { node: Box::new(node), evals: vec![] });
+        }
+        root
+    }
+
+    fn apply(root: &Root, change: Change) -> Root {
+        let (next, outcome, _) = root.apply(root.index() + 1, &Command { now: UnixNanos(1), change });
+        assert_eq!(outcome.refused, None);
+        next
+    }
+
+    /// Rough edge 40: status and eligibility count.
+    #[test]
+    fn a_new_volume_goes_where_it_can_be_made() {
+        let volume =
+            |name: &str| HostVolume { name: name.into(), plugin_id: "mkdir".into(), ..HostVolume::default() };
+        let down = Node { status: NodeStatus::Down, ..node("n1") };
+        let closed = Node { scheduling_eligibility: Eligibility::Ineligible, ..node("n2") };
+        let mut bare = node("n3");
+        bare.attributes.clear();
+        let pool = Node { node_pool: "other".into(), ..node("n4") };
+        let mut root = root(vec![down, closed, bare, pool, node("n5"), node("n6")]);
+        let wanted = HostVolume { node_pool: "default".into(), ..volume("data") };
+        assert_eq!(place(&root, &wanted).unwrap().id, "n5");
+        let row = HostVolume { id: "v1".into(), node_id: "n5".into(), ..volume("data") };
+        root = apply(&root, Change::HostVolumeWrite { volume: Box::new(row), expect_modify_index: 0 });
+        assert_eq!(place(&root, &wanted).unwrap().id, "n6");
+        assert_eq!(place(&root, &HostVolume { node_pool: "other".into(), ..volume("x") }).unwrap().id, "n4");
+        let mut picky = wanted.clone();
+        picky.constraints = vec![Constraint {
+            l_target: "${attr.kernel.name}".into(),
+            r_target: "plan9".into(),
+            operand: "=".into(),
+        }];
+        assert_eq!(
+            error(place(&root, &picky)),
+            "could not place volume \"data\": no node meets constraints: 1 nodes had existing volume, 1 nodes filtered by node pool governance, 4 nodes were infeasible"
+        );
+        picky.node_id = "n5".into();
+        assert_eq!(error(place(&root, &picky)), "node n5 is not feasible for volume");
+        let given = HostVolume { node_id: "n5".into(), ..wanted };
+        assert_eq!(error(place(&root, &given)), "volume name already exists on this node");
+    }
+
+    #[test]
+    fn nodes_and_pools_must_be_there() {
+        let root = root(vec![node("n1"), Node { node_pool: "other".into(), ..node("n2") }]);
+        let check = |pool: &str, id: &str| {
+            let mut volume =
+                HostVolume { node_pool: pool.into(), node_id: id.into(), ..HostVolume::default() };
+            locate(&root, &mut volume).map(|()| volume.node_pool)
+        };
+        assert_eq!(error(check("none", "")), "node pool \"none\" does not exist");
+        assert_eq!(error(check("", "n9")), "node \"n9\" does not exist");
+        assert_eq!(error(check("default", "n2")), "node ID \"n2\" is not in pool \"default\"");
+        assert_eq!(check("", "n2").unwrap(), "other");
+        assert_eq!(check("all", "n1").unwrap(), "default");
+    }
+}

@@ -1,0 +1,225 @@
+//! Calls to plugins: which are under way, how long they took, and how many one plugin gets at a time.
+//!
+//! Nothing here is durable. It is what `volume explain` and the metrics tell, and the lanes.
+
+use crate::core::now;
+use caravan_types::volume::CallInFlight;
+use caravan_types::wire::ControllerOperation;
+use caravan_types::{AllocId, NodeId, PluginId, UnixNanos, VolumeKey};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Calls of one kind that one plugin gets at the same time, unless configured otherwise.
+pub const CALLS_PER_PLUGIN: usize = 8;
+
+/// Which kind of call; each has its own lane, so that none waits for calls of another kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Lane {
+    /// ControllerPublishVolume.
+    Attach,
+    /// ControllerUnpublishVolume.
+    Detach,
+    /// NodeExpandVolume.
+    Grow,
+    /// Making, growing and deleting volumes and snapshots.
+    Manage,
+}
+
+impl Lane {
+    /// The lane that the call takes by itself. Attaching and detaching take theirs before the intent is
+    /// written, and questions need none.
+    pub(super) fn of(operation: &ControllerOperation) -> Option<Self> {
+        use ControllerOperation as Op;
+        match operation {
+            Op::Create { .. }
+            | Op::Delete { .. }
+            | Op::Expand { .. }
+            | Op::CreateSnapshot { .. }
+            | Op::DeleteSnapshot { .. } => Some(Self::Manage),
+            Op::Publish { .. }
+            | Op::Unpublish { .. }
+            | Op::Validate { .. }
+            | Op::List { .. }
+            | Op::ListSnapshots { .. } => None,
+        }
+    }
+}
+
+/// How a kind of call of a plugin went since the server started. Times are milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CallFigures {
+    /// Calls that ended.
+    pub count: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Sum of their times.
+    pub sum: f64,
+    /// Sum of the squares of their times.
+    pub sum_of_squares: f64,
+    /// Shortest.
+    pub min: f64,
+    /// Longest.
+    pub max: f64,
+    /// Under way now.
+    pub in_flight: usize,
+}
+
+#[derive(Debug)]
+struct Running {
+    plugin: PluginId,
+    volume: Option<VolumeKey>,
+    call: CallInFlight,
+    name: &'static str,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    next: u64,
+    running: BTreeMap<u64, Running>,
+    figures: BTreeMap<(PluginId, &'static str), CallFigures>,
+    lanes: HashMap<(PluginId, Lane), Arc<Semaphore>>,
+}
+
+/// All calls of this server; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    book: Arc<Mutex<Book>>,
+    width: usize,
+}
+
+/// A call under way; over when dropped, and counted as failed unless [`Call::done`] said otherwise.
+#[derive(Debug)]
+pub(crate) struct Call {
+    calls: Calls,
+    number: u64,
+    begun: Instant,
+    good: bool,
+}
+
+impl Calls {
+    pub(crate) fn new(width: usize) -> Self {
+        Self { book: Arc::default(), width: width.max(1) }
+    }
+
+    /// Each holder makes one whole change, so a panic leaves nothing half done.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to make a call of this kind; waits for its turn.
+    pub(crate) async fn permit(&self, plugin: &PluginId, lane: Lane) -> Option<OwnedSemaphorePermit> {
+        let lane = {
+            let mut book = self.book();
+            let lane = book.lanes.entry((plugin.clone(), lane));
+            lane.or_insert_with(|| Arc::new(Semaphore::new(self.width))).clone()
+        };
+        // It is never closed.
+        lane.acquire_owned().await.ok()
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(
+        &self,
+        plugin: &PluginId,
+        about: Option<&(VolumeKey, AllocId)>,
+        name: &'static str,
+    ) -> Call {
+        let (volume, alloc_id) = match about {
+            Some((volume, alloc)) => (Some(volume.clone()), alloc.clone()),
+            None => (None, AllocId::default()),
+        };
+        let call = CallInFlight { call: name.to_owned(), alloc_id, since: now(), ..CallInFlight::default() };
+        let mut book = self.book();
+        book.next += 1;
+        let number = book.next;
+        book.running.insert(number, Running { plugin: plugin.clone(), volume, call, name });
+        Call { calls: self.clone(), number, begun: Instant::now(), good: false }
+    }
+
+    /// What is under way for a volume at a time, oldest first.
+    pub(crate) fn of(&self, volume: &VolumeKey, at: UnixNanos) -> Vec<CallInFlight> {
+        let book = self.book();
+        let of_volume = book.running.values().filter(|r| r.volume.as_ref() == Some(volume));
+        of_volume.map(|r| CallInFlight { running_for: at.since(r.call.since), ..r.call.clone() }).collect()
+    }
+
+    /// All kinds of calls so far, by plugin and name.
+    pub(crate) fn figures(&self) -> BTreeMap<(PluginId, &'static str), CallFigures> {
+        let book = self.book();
+        let mut figures = book.figures.clone();
+        for running in book.running.values() {
+            figures.entry((running.plugin.clone(), running.name)).or_default().in_flight += 1;
+        }
+        figures
+    }
+
+    fn end(&self, number: u64, took: Duration, good: bool) {
+        let mut book = self.book();
+        let Some(running) = book.running.remove(&number) else { return };
+        let figures = book.figures.entry((running.plugin, running.name)).or_default();
+        let millis = took.as_secs_f64() * 1000.0;
+        figures.min = if figures.count == 0 { millis } else { figures.min.min(millis) };
+        figures.max = figures.max.max(millis);
+        figures.count += 1;
+        figures.errors += u64::from(!good);
+        figures.sum += millis;
+        figures.sum_of_squares += millis * millis;
+    }
+}
+
+impl Call {
+    /// The node that makes it.
+    pub(crate) fn at(&self, node: &NodeId) {
+        if let Some(running) = self.calls.book().running.get_mut(&self.number) {
+            running.call.node_id = node.clone();
+        }
+    }
+
+    /// It was answered well, or not.
+    pub(crate) fn done(mut self, good: bool) {
+        self.good = good;
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.calls.end(self.number, self.begun.elapsed(), self.good);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_seen_while_they_run_and_counted_when_they_end() {
+        let calls = Calls::new(2);
+        let (plugin, key) = (PluginId::new("p"), VolumeKey::new("default", "v"));
+        let about = (key.clone(), AllocId::new("a"));
+        let call = calls.begin(&plugin, Some(&about), "ControllerPublishVolume");
+        call.at(&"n".into());
+        let seen = calls.of(&key, now());
+        assert_eq!((seen[0].node_id.as_str(), seen[0].alloc_id.as_str()), ("n", "a"));
+        assert!(calls.of(&VolumeKey::new("default", "w"), now()).is_empty());
+        assert_eq!(calls.figures()[&(plugin.clone(), "ControllerPublishVolume")].in_flight, 1);
+        call.done(true);
+        drop(calls.begin(&plugin, None, "ControllerPublishVolume"));
+        let figures = calls.figures()[&(plugin, "ControllerPublishVolume")];
+        assert_eq!((figures.count, figures.errors, figures.in_flight), (2, 1, 0));
+        assert!(figures.min <= figures.max && figures.sum >= figures.max);
+        assert!(calls.of(&key, now()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn lanes_are_apart() {
+        let calls = Calls::new(1);
+        let plugin = PluginId::new("p");
+        let _attach = calls.permit(&plugin, Lane::Attach).await.unwrap();
+        let _detach = calls.permit(&plugin, Lane::Detach).await.unwrap();
+        let _other = calls.permit(&PluginId::new("q"), Lane::Attach).await.unwrap();
+        let second = calls.permit(&plugin, Lane::Attach);
+        assert!(tokio::time::timeout(Duration::from_millis(1), second).await.is_err());
+    }
+}

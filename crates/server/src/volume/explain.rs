@@ -1,0 +1,148 @@
+//! Where a volume stands, and why (`volume explain`).
+
+use super::reconciler::Reconciler;
+use super::usage::UsageBook;
+use caravan_state::Root;
+use caravan_types::volume::{
+    CallInFlight, Claim, ClaimExplain, ClaimPhase, Volume, VolumeExplain, VolumePhase,
+};
+use caravan_types::{UnixNanos, VolumeKey};
+use caravan_volumes::reconcile::{Action, in_the_way, unused};
+use std::sync::Arc;
+
+/// The explanation; none if there is neither the volume nor a claim on it.
+pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKey) -> Option<VolumeExplain> {
+    let (root, now) = (reconciler.core.snapshot(), reconciler.core.now());
+    let mut rows: Vec<Arc<Claim>> = root.claims_of(key).cloned().collect();
+    let volume = root.volume(key);
+    if volume.is_none() && rows.is_empty() {
+        return None;
+    }
+    rows.sort_by_key(|c| (!c.phase.holds(), c.create_index, c.id.clone()));
+    let claims: Vec<ClaimExplain> = rows.iter().map(|claim| of_claim(reconciler, &root, claim)).collect();
+    let calls = reconciler.controllers.calls.of(key, now);
+    let mut told = match volume {
+        Some(volume) => of_volume(volume),
+        None => VolumeExplain {
+            id: key.id.clone(),
+            namespace: key.namespace.clone(),
+            plugin_id: rows.first().map(|c| c.plugin_id.clone()).unwrap_or_default(),
+            external_id: rows.first().map(|c| c.external_volume_id.clone()).unwrap_or_default(),
+            phase: VolumePhase::Deleting,
+            ..VolumeExplain::default()
+        },
+    };
+    told.summary = match volume {
+        Some(volume) if volume.phase != VolumePhase::Ready => {
+            let reachable = reconciler.controllers.reach(&root, &volume.plugin_id);
+            in_progress(volume, &calls, reachable, unused(rows.iter().map(|c| &**c)), now)
+        }
+        Some(_) => at_work(&claims, &calls),
+        None => format!("the volume is not registered any more; {}", at_work(&claims, &calls)),
+    };
+    told.usage = usage.of(&root, key);
+    told.calls = calls;
+    told.claims = claims;
+    Some(told)
+}
+
+fn of_volume(volume: &Volume) -> VolumeExplain {
+    VolumeExplain {
+        id: volume.id.clone(),
+        namespace: volume.namespace.clone(),
+        plugin_id: volume.plugin_id.clone(),
+        external_id: volume.external_id.clone(),
+        phase: volume.phase,
+        tries: volume.tries,
+        last_error: volume.last_error.clone(),
+        next_try: volume.next_try,
+        capacity: volume.capacity,
+        history: volume.history.clone(),
+        ..VolumeExplain::default()
+    }
+}
+
+fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain {
+    let (waits_for, holder) = if claim.phase.holds() {
+        reconciler.with_facts(root, claim, |facts| {
+            let holder = in_the_way(facts).map(|other| other.id.alloc.clone()).unwrap_or_default();
+            let waits = match reconciler.decide_with(root, facts) {
+                // What could be done at once is done, unless somebody else is at work on the volume.
+                Action::Nothing => String::new(),
+                action => match action.reason() {
+                    Some(reason) => reason.to_owned(),
+                    None => reconciler.waits.reason(&claim.id).unwrap_or_default(),
+                },
+            };
+            (waits, holder)
+        })
+    } else {
+        Default::default()
+    };
+    ClaimExplain {
+        alloc_id: claim.id.alloc.clone(),
+        job_id: claim.job_id.clone(),
+        task_group: claim.task_group.clone(),
+        node_id: claim.node_id.clone(),
+        external_node_id: claim.external_node_id.clone(),
+        mode: claim.mode,
+        access_mode: claim.access_mode,
+        attachment_mode: claim.attachment_mode,
+        phase: claim.phase,
+        since: claim.phase_since,
+        waits_for,
+        holder,
+        tries: claim.tries,
+        last_error: claim.last_error.clone(),
+        next_try: claim.next_try,
+        fence_until: if claim.phase == ClaimPhase::Fencing { claim.fence_until } else { UnixNanos(0) },
+        history: claim.history.clone(),
+    }
+}
+
+/// One sentence about a volume that is being made, grown or deleted.
+fn in_progress(
+    volume: &Volume,
+    calls: &[CallInFlight],
+    reachable: bool,
+    unused: bool,
+    now: UnixNanos,
+) -> String {
+    let what = volume.phase.as_str();
+    let own = calls.iter().find(|call| call.alloc_id.is_empty());
+    if let Some(call) = own {
+        return format!("{what}: {} is under way for {}", call.call, call.running_for);
+    }
+    if volume.expand_offline && !unused {
+        return format!("{what}: waits until nobody uses the volume ({})", volume.last_error);
+    }
+    if !reachable {
+        let plugin = &volume.plugin_id;
+        return format!("{what}: no healthy controller of plugin \"{plugin}\" is connected to the servers");
+    }
+    if volume.next_try > now {
+        return format!("{what}: try {} failed: {}", volume.tries, volume.last_error);
+    }
+    format!("{what}: the plugin is about to be called")
+}
+
+/// One sentence about a volume that is ready: the oldest wait, or the number of its users.
+fn at_work(claims: &[ClaimExplain], calls: &[CallInFlight]) -> String {
+    let held = || claims.iter().filter(|c| c.phase.holds());
+    let waiting = held().filter(|c| !c.waits_for.is_empty()).min_by_key(|c| c.since);
+    if let Some(claim) = waiting {
+        let more = held().filter(|c| !c.waits_for.is_empty()).count() - 1;
+        let others = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        return format!("claim of allocation {} {}{others}", claim.alloc_id.short(), claim.waits_for);
+    }
+    if let Some(call) = calls.first() {
+        return format!("{} is under way for {}", call.call, call.running_for);
+    }
+    match (held().count(), held().filter(|c| c.phase == ClaimPhase::Mounted).count()) {
+        (0, _) => "nobody uses it".to_owned(),
+        (all, mounted) if all == mounted => {
+            format!("in use by {all} allocation{}", if all == 1 { "" } else { "s" })
+        }
+        (all, mounted) => format!("{mounted} of {all} claims are mounted"),
+    }
+}

@@ -1,0 +1,64 @@
+//! Figures about volumes: claims by phase, what waits and for how long, calls, fill.
+
+use super::calls::CallFigures;
+use super::reconciler::Reconciler;
+use super::usage::UsageBook;
+use caravan_state::Root;
+use caravan_types::volume::{ClaimPhase, VolumeUsage};
+use caravan_types::{Nanos, NodeId, PluginId, UnixNanos, VolumeKey};
+use caravan_volumes::reconcile::owes_growth;
+use std::collections::BTreeMap;
+
+/// Figures about volumes, taken at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolumeFigures {
+    /// Volumes by the word of their phase.
+    pub volumes: BTreeMap<&'static str, usize>,
+    /// Claims that hold by the word of their phase; every phase is there.
+    pub claims: BTreeMap<&'static str, usize>,
+    /// Claims that are on their way: neither in use nor over.
+    pub backlog: usize,
+    /// How long the oldest of them has been in its phase.
+    pub oldest_wait: Nanos,
+    /// Calls by plugin and name.
+    pub calls: BTreeMap<(PluginId, &'static str), CallFigures>,
+    /// Fill, by volume and node.
+    pub usage: Vec<(VolumeKey, NodeId, VolumeUsage)>,
+}
+
+const PHASES: [ClaimPhase; 9] = [
+    ClaimPhase::Reserved,
+    ClaimPhase::Attaching,
+    ClaimPhase::Attached,
+    ClaimPhase::Mounted,
+    ClaimPhase::Releasing,
+    ClaimPhase::Unpublished,
+    ClaimPhase::Unstaged,
+    ClaimPhase::Detaching,
+    ClaimPhase::Fencing,
+];
+
+impl VolumeFigures {
+    pub(crate) fn of(root: &Root, now: UnixNanos, reconciler: &Reconciler, usage: &UsageBook) -> Self {
+        let mut figures =
+            Self { claims: PHASES.iter().map(|p| (p.as_str(), 0)).collect(), ..Self::default() };
+        for volume in root.volumes() {
+            *figures.volumes.entry(volume.phase.as_str()).or_default() += 1;
+        }
+        let mut oldest: Option<UnixNanos> = None;
+        for claim in root.claims().filter(|c| c.phase.holds()) {
+            *figures.claims.entry(claim.phase.as_str()).or_default() += 1;
+            let settled = claim.phase == ClaimPhase::Mounted
+                && !root.volume(&claim.id.volume).is_some_and(|v| owes_growth(v, claim));
+            if !settled {
+                figures.backlog += 1;
+                oldest = Some(oldest.map_or(claim.phase_since, |at| at.min(claim.phase_since)));
+            }
+        }
+        figures.oldest_wait = oldest.map_or(Nanos::ZERO, |at| now.since(at));
+        figures.calls = reconciler.controllers.calls.figures();
+        figures.usage = usage.all(root);
+        figures.usage.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        figures
+    }
+}

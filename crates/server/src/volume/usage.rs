@@ -1,0 +1,56 @@
+//! How full volumes are, as nodes tell. Kept in memory only: the next message of a node replaces the last.
+
+use caravan_state::Root;
+use caravan_types::volume::{Claim, VolumeUsage};
+use caravan_types::{NodeId, VolumeKey};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+type ByNode = HashMap<NodeId, HashMap<VolumeKey, VolumeUsage>>;
+
+/// What nodes told last; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UsageBook(Arc<Mutex<ByNode>>);
+
+impl UsageBook {
+    /// Each holder makes one whole change, so a panic leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, ByNode> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what a node tells about all volumes that it has mounted. Nodes that are gone are forgotten.
+    pub(crate) fn replace(&self, root: &Root, node: &NodeId, usage: Vec<(VolumeKey, VolumeUsage)>) {
+        let mut book = self.lock();
+        book.retain(|id, _| root.node(id).is_some());
+        book.insert(node.clone(), usage.into_iter().collect());
+    }
+
+    /// What is known of a volume, by the nodes that still use it.
+    pub(crate) fn of(&self, root: &Root, volume: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
+        let book = self.lock();
+        let told = |claim: &Arc<Claim>| {
+            let usage = book.get(&claim.node_id)?.get(volume)?;
+            counts(claim, usage).then(|| (claim.node_id.clone(), usage.clone()))
+        };
+        root.claims_of(volume).filter_map(told).collect()
+    }
+
+    /// Everything that is known, in no order.
+    pub(crate) fn all(&self, root: &Root) -> Vec<(VolumeKey, NodeId, VolumeUsage)> {
+        let book = self.lock();
+        let mut found = Vec::new();
+        for (node, volumes) in book.iter() {
+            for (volume, usage) in volumes {
+                if root.claims_of(volume).any(|c| c.node_id == *node && counts(c, usage)) {
+                    found.push((volume.clone(), node.clone(), usage.clone()));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What was told in an earlier life of the mount says nothing about this one.
+fn counts(claim: &Claim, usage: &VolumeUsage) -> bool {
+    claim.phase.may_be_on_node() && usage.sampled_at >= claim.create_time
+}

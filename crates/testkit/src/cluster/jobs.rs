@@ -1,0 +1,140 @@
+//! The jobs and volumes of a cluster with the fault plugin, as text.
+
+use std::path::Path;
+
+/// A fault plugin that runs on every node as a monolith.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultPlugin {
+    /// Plugin id; its storage system has the same name.
+    pub id: String,
+    /// With ControllerPublishVolume.
+    pub attach: bool,
+    /// With NodeStageVolume.
+    pub stage: bool,
+    /// Volumes are file systems in images on loop devices, rather than directories.
+    pub images: bool,
+}
+
+/// A job whose tasks stamp a volume all the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamper {
+    /// Job id.
+    pub id: String,
+    /// Driver.
+    pub driver: String,
+    /// Volume id.
+    pub volume: String,
+    /// Access mode.
+    pub access_mode: String,
+    /// How many.
+    pub count: u32,
+    /// Another number makes another version of the job.
+    pub version: u32,
+}
+
+/// Text of the plugin's job.
+pub fn fault_plugin_job(plugin: &FaultPlugin, san: &Path) -> String {
+    let FaultPlugin { id, attach, stage, images } = plugin;
+    let flags = [(!attach, "--no-attach"), (!stage, "--no-stage"), (*images, "--loop")];
+    let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, f)| format!(", \"{f}\"")).collect();
+    format!(
+        r#"
+job "plugin-{id}" {{
+  type = "system"
+  group "plugin" {{
+    restart {{
+      attempts = 100
+      interval = "1h"
+      delay    = "100ms"
+      mode     = "delay"
+    }}
+    task "plugin" {{
+      driver = "raw_exec"
+      config {{
+        command = "{program}"
+        args    = ["serve", "--endpoint=${{CSI_ENDPOINT}}", "--nodeid=${{node.unique.name}}", "--drivername={id}.csi.test", "--san={san}"{flags}]
+      }}
+      csi_plugin {{
+        id   = "{id}"
+        type = "monolith"
+      }}
+      kill_timeout = "1s"
+      resources {{
+        cpu    = 20
+        memory = 32
+      }}
+    }}
+  }}
+}}
+"#,
+        program = crate::fault_plugin().display(),
+        san = san.display(),
+    )
+}
+
+/// Text of a volume specification.
+pub fn fault_volume_spec(id: &str, plugin: &str, access_mode: &str) -> String {
+    format!(
+        r#"
+type      = "csi"
+id        = "{id}"
+name      = "{id}"
+plugin_id = "{plugin}"
+capability {{
+  access_mode     = "{access_mode}"
+  attachment_mode = "file-system"
+}}
+"#
+    )
+}
+
+/// Text of the writer's job. A writer that cannot write ends, and is started again soon.
+pub fn stamper_job(stamper: &Stamper) -> String {
+    let Stamper { id, driver, volume, access_mode, count, version } = stamper;
+    format!(
+        r#"
+job "{id}" {{
+  group "g" {{
+    count = {count}
+    restart {{
+      attempts = 1000
+      interval = "1h"
+      delay    = "200ms"
+      mode     = "delay"
+    }}
+    reschedule {{
+      delay          = "1s"
+      delay_function = "constant"
+      unlimited      = true
+    }}
+    volume "volume" {{
+      type            = "csi"
+      source          = "{volume}"
+      access_mode     = "{access_mode}"
+      attachment_mode = "file-system"
+    }}
+    task "writer" {{
+      driver = "{driver}"
+      config {{
+        command = "{program}"
+        args    = ["write", "--dir=${{NOMAD_TASK_DIR}}/volume", "--id=${{NOMAD_ALLOC_ID}}"]
+      }}
+      env {{
+        VERSION = "{version}"
+      }}
+      volume_mount {{
+        volume      = "volume"
+        destination = "${{NOMAD_TASK_DIR}}/volume"
+      }}
+      kill_timeout = "1s"
+      resources {{
+        cpu    = 10
+        memory = 16
+      }}
+    }}
+  }}
+}}
+"#,
+        program = crate::fault_plugin().display(),
+    )
+}

@@ -1,0 +1,181 @@
+//! The fault plugin: a CSI plugin that is strict about the order of calls, writes each of them to a log, and
+//! fails, waits, hangs or dies on command while it runs.
+//!
+//! Its instances on several nodes share one directory, the *san*: what exists, where it is attached, staged
+//! and published. With it comes the writer: a task that stamps a volume all the time.
+
+mod controller;
+mod faults;
+mod identity;
+mod log;
+mod mounts;
+mod node;
+mod options;
+mod san;
+mod writer;
+
+use crate::faults::{Fault, Faults, When};
+use crate::log::{About, Log};
+use crate::options::{Command, Serve, Services};
+use crate::san::San;
+use anyhow::{Context, Result, bail};
+use caravan_proto::csi::{
+    controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer,
+};
+use clap::Parser;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Code, Response, Status};
+
+/// What the three services share.
+#[derive(Clone, Debug)]
+struct Plugin {
+    options: Arc<Serve>,
+    san: Arc<San>,
+    faults: Arc<Faults>,
+    log: Arc<Log>,
+    /// Volumes with a call under way in this process.
+    busy: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// What a call did: its answer, and whether anything is different now.
+type Done<A> = Result<(A, bool), Status>;
+
+/// Takes a volume out of those with a call under way.
+struct Busy<'a> {
+    plugin: &'a Plugin,
+    volume: &'a str,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.plugin.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.remove(self.volume);
+    }
+}
+
+impl Plugin {
+    /// Carries out a call with everything around it: the log, the faults, one at a time for each volume.
+    ///
+    /// A call goes on when its caller has lost patience, as it does in most plugins; until it is over,
+    /// others on the volume are answered ABORTED (CSI specification, "Timeouts" and the error table).
+    async fn call<A: Send + 'static>(
+        &self,
+        about: About,
+        act: impl FnOnce(&Self) -> Done<A> + Send + 'static,
+    ) -> Result<Response<A>, Status> {
+        let plugin = self.clone();
+        let call = tokio::spawn(async move {
+            let id = plugin.log.begin(&about);
+            let (result, effect) = plugin.carry_out(&about, act).await;
+            let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
+            plugin.log.end(id, &about, code, effect);
+            result
+        });
+        call.await.map_err(|e| Status::internal(format!("the call broke: {e}")))?.map(Response::new)
+    }
+
+    async fn carry_out<A: Send + 'static>(
+        &self,
+        about: &About,
+        act: impl FnOnce(&Self) -> Done<A> + Send + 'static,
+    ) -> (Result<A, Status>, bool) {
+        let _busy = if about.volume.is_empty() {
+            None
+        } else {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            if !busy.insert(about.volume.clone()) {
+                return (Err(Status::aborted("an operation on this volume is pending")), false);
+            }
+            Some(Busy { plugin: self, volume: &about.volume })
+        };
+        if let Err(status) = self.suffer(about, When::Before).await {
+            return (Err(status), false);
+        }
+        let plugin = self.clone();
+        let acted = tokio::task::spawn_blocking(move || act(&plugin)).await;
+        let (answer, effect) = match acted {
+            Ok(Ok(done)) => done,
+            Ok(Err(status)) => return (Err(status), false),
+            Err(error) => return (Err(Status::internal(format!("the call broke: {error}"))), true),
+        };
+        match self.suffer(about, When::After).await {
+            Ok(()) => (Ok(answer), effect),
+            Err(status) => (Err(status), effect),
+        }
+    }
+
+    /// Does to a call what the rules say.
+    async fn suffer(&self, about: &About, when: When) -> Result<(), Status> {
+        match self.faults.take(about, when) {
+            None => Ok(()),
+            Some(Fault::Fail(code)) => Err(Status::new(code, "told to fail")),
+            Some(Fault::Delay(time)) => {
+                tokio::time::sleep(time).await;
+                Ok(())
+            }
+            Some(Fault::Hang) => {
+                self.faults.hang(about, when).await;
+                Ok(())
+            }
+            Some(Fault::Exit) => {
+                self.log.exit();
+                std::process::exit(1)
+            }
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    match Command::parse() {
+        Command::Write(options) => writer::run(&options),
+        Command::Serve(options) => {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+            runtime.block_on(serve(options))
+        }
+    }
+}
+
+async fn serve(options: Serve) -> Result<()> {
+    let socket = socket(&options.endpoint)?;
+    let san = San::open(&options.san)?;
+    let log = Log::open(&san.trace(), &options.nodeid)?;
+    let forgotten = match options.services {
+        Services::Controller => Vec::new(),
+        Services::All | Services::Node => san.begin_node(&options.nodeid)?,
+    };
+    log.start(&forgotten);
+    let plugin = Plugin {
+        faults: Arc::new(Faults::new(&options.san)),
+        options: Arc::new(options),
+        san: Arc::new(san),
+        log: Arc::new(log),
+        busy: Arc::default(),
+    };
+    if let Err(error) = std::fs::remove_file(&socket)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        bail!("cannot remove the old socket {}: {error}", socket.display());
+    }
+    let listener = UnixListener::bind(&socket).with_context(|| format!("listen on {}", socket.display()))?;
+    let services = plugin.options.services;
+    tonic::transport::Server::builder()
+        .add_service(IdentityServer::new(plugin.clone()))
+        .add_optional_service((services != Services::Node).then(|| ControllerServer::new(plugin.clone())))
+        .add_optional_service((services != Services::Controller).then(|| NodeServer::new(plugin.clone())))
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await?;
+    Ok(())
+}
+
+/// The path in an endpoint such as `unix:///csi/csi.sock`.
+fn socket(endpoint: &str) -> Result<PathBuf> {
+    match endpoint.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
+        _ => bail!("invalid endpoint {endpoint:?}: it must be unix:// and an absolute path"),
+    }
+}
