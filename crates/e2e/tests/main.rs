@@ -18,6 +18,7 @@ mod recovery;
 mod remote;
 mod third_party;
 mod verbs;
+mod volume_check;
 mod volumes;
 
 use anyhow::{Result, anyhow};

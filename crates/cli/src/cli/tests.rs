@@ -45,6 +45,7 @@ fn lines_that_users_of_the_reference_type_are_understood() {
         "caravan plugin status -type csi -verbose hostpath",
         "caravan server members -json",
         "caravan system gc",
+        "caravan operator volume-check -json /var/lib/caravan",
     ] {
         assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
     }
