@@ -41,16 +41,17 @@ impl AllocRunner {
 
     async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {
         let volumes = &self.context().volumes;
-        let lives = volumes.was_mounted(claim) && self.has_processes();
-        if volumes.is_renewing(claim) {
-            if lives {
-                // An earlier agent began to mount it anew beneath tasks that run: so does this one.
-                return Ok(());
-            }
-            volumes.renewed(claim).await;
+        let before = volumes.was_mounted(claim);
+        let lives = before && self.has_processes();
+        if lives && volumes.is_renewing(claim) {
+            // An earlier agent began to mount it anew beneath tasks that run: this one goes on with it.
+            return Ok(());
         }
-        if volumes.mounted(claim).is_some() {
+        if volumes.is_mounted(claim).await {
             tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
+            if volumes.is_renewing(claim) {
+                volumes.renewed(claim).await;
+            }
             return Ok(());
         }
         if lives {
@@ -62,7 +63,11 @@ impl AllocRunner {
         let (grant, term) = self.await_claim(claim).await.map_err(|reason| {
             format!("claiming volumes: could not claim volume {}: {reason}", claim.volume.id)
         })?;
-        self.mount_patiently(&grant, &wish, term).await.map_err(failed)
+        self.mount_patiently(&grant, &wish, term, before).await.map_err(failed)?;
+        if before {
+            volumes.renewed(claim).await;
+        }
+        Ok(())
     }
 
     /// Asks the servers until they answer for good; each new reason for the wait becomes an event. A fenced claim
@@ -108,16 +113,23 @@ impl AllocRunner {
         }
     }
 
+    /// Mounts, trying a few times; `again`: what is left of an earlier mount is ended first.
     async fn mount_patiently(
         &self,
         grant: &ClaimGrant,
         wish: &Wish,
         term: Option<u64>,
+        again: bool,
     ) -> Result<(), CsiFault> {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
         let mut said = String::new();
         for attempt in 1..=MOUNT_TRIES {
-            match self.context().volumes.mount(grant, wish, term).await {
+            let volumes = &self.context().volumes;
+            let mounted = match again {
+                true => volumes.remount(grant, wish, term).await,
+                false => volumes.mount(grant, wish, term).await,
+            };
+            match mounted {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
                     self.context().volumes.report_failure(grant, fault.to_string(), attempt);
