@@ -1,5 +1,6 @@
 //! The plugin as a real process: the interface's own test suite, and what that suite does not try.
 
+mod killed;
 mod life;
 mod private_root;
 mod support;

@@ -187,6 +187,7 @@ impl<'a> Stage<'a> {
                     "VolumeMounts": [{ "Volume": "v", "Destination": place }],
                     "KillTimeout": 1_000_000_000,
                     "Resources": { "CPU": 20, "MemoryMB": 32 },
+                    "LogConfig": { "MaxFiles": 1, "MaxFileSizeMB": 1 },
                 }],
             }],
         }})
