@@ -7,6 +7,7 @@ mod config;
 mod drain;
 mod errors;
 mod examples;
+mod host_volumes;
 mod hosts;
 mod plugins;
 mod recovery;

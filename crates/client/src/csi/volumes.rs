@@ -156,6 +156,7 @@ impl VolumeManager {
             proof: None,
             lease_term,
             owned: known.as_ref().is_some_and(|known| known.owned),
+            renewing: known.as_ref().is_some_and(|known| known.renewing),
             mount_group: mount_group.unwrap_or_default(),
         };
         entry.on_host()?;
@@ -181,6 +182,17 @@ impl VolumeManager {
             let _ = this.inner.reports.deliver(&claim, generation, step).await;
             if this.entry(&claim).is_none() {
                 this.inner.reports.forget(&claim);
+            }
+        });
+    }
+
+    /// Tells the servers, once, that mounting failed and is tried again: the next failure tells more.
+    pub(crate) fn report_failure(&self, grant: &ClaimGrant, words: String, tries: u32) {
+        let (this, claim, generation) = (self.clone(), grant.claim.id.clone(), grant.claim.generation);
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                () = this.inner.cancel.cancelled() => {}
+                () = this.inner.reports.failed(&claim, generation, words, tries) => {}
             }
         });
     }
@@ -272,11 +284,11 @@ impl VolumeManager {
     pub(crate) fn verify(&self, claim: &ClaimId, alias: &str) -> Result<PathBuf, CsiFault> {
         let entry = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted);
         let entry = entry.ok_or_else(|| CsiFault::Unknown(alias.to_owned()))?;
-        check(&entry)?;
         if let Some(trouble) = self.inner.troubles.borrow().get(claim) {
             let what = format!("{} ({})", trouble.reason, trouble.path);
             return Err(CsiFault::Changed { volume: claim.volume.id.to_string(), what });
         }
+        check(&entry)?;
         Ok(entry.on_host()?.publish)
     }
 
@@ -320,7 +332,7 @@ impl VolumeManager {
 
     /// Whether a claim was mounted when the last agent ended, or is now, whatever became of the mount.
     pub(crate) fn was_mounted(&self, claim: &ClaimId) -> bool {
-        self.entry(claim).is_some_and(|e| e.phase == MountPhase::Mounted)
+        self.entry(claim).is_some_and(|e| e.phase == MountPhase::Mounted || e.renewing)
     }
 
     pub(super) fn entry(&self, claim: &ClaimId) -> Option<ClaimEntry> {

@@ -176,6 +176,7 @@ impl AllocRunner {
         let failed =
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
+        self.await_host_volumes().await;
         self.mount_volumes().await.map_err(|why| failed("csi_hook", why))
     }
 

@@ -48,11 +48,20 @@ impl AllocRunner {
     }
 
     async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {
-        if self.context().volumes.mounted(claim).is_some() {
+        let volumes = &self.context().volumes;
+        let lives = volumes.was_mounted(claim) && self.has_processes();
+        if volumes.is_renewing(claim) {
+            if lives {
+                // An earlier agent began to mount it anew beneath tasks that run: so does this one.
+                return Ok(());
+            }
+            volumes.renewed(claim).await;
+        }
+        if volumes.mounted(claim).is_some() {
             tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
             return Ok(());
         }
-        if self.context().volumes.was_mounted(claim) && self.has_processes() {
+        if lives {
             // It broke under tasks that run while no agent looked. What becomes of them is the request's to say.
             return Ok(());
         }
@@ -119,6 +128,7 @@ impl AllocRunner {
             match self.context().volumes.mount(grant, wish, term).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
+                    self.context().volumes.report_failure(grant, fault.to_string(), attempt);
                     self.say_once(
                         &mut said,
                         format!(
