@@ -2,11 +2,11 @@
 
 use crate::ClientError;
 use crate::clock::Backoff;
-use crate::runner::{AllocRunner, Context, Stage};
+use crate::runner::{AllocRunner, Context, Stage, claim_id};
 use crate::state::TaskRecord;
 use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
-use caravan_types::wire::AllocDelta;
+use caravan_types::wire::{AllocDelta, ClaimReportStep};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Allocs {
                         runner.push();
                     }
                 }
-                None if alloc.client_terminal() => {}
+                None if alloc.client_terminal() => self.disown(alloc),
                 None => {
                     self.context.store.put_alloc(alloc).later();
                     fresh.push(Arc::clone(alloc));
@@ -83,6 +83,19 @@ impl Allocs {
     pub(crate) fn tell_all(&self) {
         let runners: Vec<AllocRunner> = self.lock().values().cloned().collect();
         runners.iter().for_each(AllocRunner::push);
+    }
+
+    /// An allocation that was over before this node heard of it may have been granted volumes on it. Nothing of them
+    /// is here, and only this node can say so: the servers would wait for it.
+    fn disown(&self, alloc: &Allocation) {
+        let volumes = &self.context.volumes;
+        if !volumes.claims_of(&alloc.id).is_empty() {
+            return;
+        }
+        let requests = alloc.group().into_iter().flat_map(|group| group.csi_volumes());
+        for (_, request) in requests {
+            volumes.report(claim_id(alloc, request), 0, ClaimReportStep::Unstaged);
+        }
     }
 
     /// Ends and removes an allocation that the servers have forgotten; tried until it is done.
