@@ -2,10 +2,10 @@
 
 use crate::ClientError;
 use crate::clock::Backoff;
-use crate::runner::{AllocRunner, Context, Stage, claim_id};
+use crate::runner::{AllocRunner, Context, Stage, claims};
 use crate::state::TaskRecord;
 use caravan_types::AllocId;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::wire::{AllocDelta, ClaimReportStep};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,23 +79,23 @@ impl Allocs {
         }
     }
 
+    /// An allocation that the servers gave up before this node ever heard of it, because it was out of contact:
+    /// nothing of its volumes is mounted, and only this node can say so.
+    fn disown(&self, alloc: &Allocation) {
+        // Every other way to be over is told by the node itself.
+        if alloc.client_status != ClientStatus::Lost {
+            return;
+        }
+        let held = self.context.volumes.claims_of(&alloc.id);
+        for claim in claims(alloc).into_iter().filter(|claim| !held.contains(claim)) {
+            self.context.volumes.report(claim, 0, ClaimReportStep::Unstaged);
+        }
+    }
+
     /// Tells the servers how every allocation does: they may have given them up.
     pub(crate) fn tell_all(&self) {
         let runners: Vec<AllocRunner> = self.lock().values().cloned().collect();
         runners.iter().for_each(AllocRunner::push);
-    }
-
-    /// An allocation that was over before this node heard of it may have been granted volumes on it. Nothing of them
-    /// is here, and only this node can say so: the servers would wait for it.
-    fn disown(&self, alloc: &Allocation) {
-        let volumes = &self.context.volumes;
-        if !volumes.claims_of(&alloc.id).is_empty() {
-            return;
-        }
-        let requests = alloc.group().into_iter().flat_map(|group| group.csi_volumes());
-        for (_, request) in requests {
-            volumes.report(claim_id(alloc, request), 0, ClaimReportStep::Unstaged);
-        }
     }
 
     /// Ends and removes an allocation that the servers have forgotten; tried until it is done.

@@ -242,7 +242,9 @@ impl Servers {
             }
             Action::Free => ClaimStep::Freed,
             Action::Fence { until } => ClaimStep::Fence { until },
-            Action::WaitForClient { .. }
+            // Nothing grows in this model.
+            Action::ExpandNode { .. }
+            | Action::WaitForClient { .. }
             | Action::WaitForPlugin { .. }
             | Action::WaitUntil { .. }
             // No volume of the model ever grows.
