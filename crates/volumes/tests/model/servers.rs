@@ -247,6 +247,8 @@ impl Servers {
             | Action::WaitForClient { .. }
             | Action::WaitForPlugin { .. }
             | Action::WaitUntil { .. }
+            // No volume of the model ever grows.
+            | Action::ExpandNode { .. }
             | Action::Nothing => return false,
         };
         self.step(state, a, &step)
