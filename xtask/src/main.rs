@@ -1,6 +1,7 @@
 //! Chores of the workspace: `cargo xtask <chore>`.
 
 mod bench;
+mod chaos;
 mod conformance;
 mod proto;
 
@@ -12,6 +13,8 @@ const USAGE: &str = "usage: cargo xtask <chore>
 chores:
   bench agent       measure the release build end to end, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
+  chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
+                    [--steps N] [--nodes N]; one JSON object a schedule
   csi-conformance ENDPOINT|JOB-FILE [flags]
                     take a CSI plugin through the whole life of volumes and say what it does
                     (--help: its flags)
@@ -26,6 +29,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     match chore {
         "bench" => bench::run(rest)?,
+        "chaos" => chaos::run(rest)?,
         "csi-conformance" => return conformance::run(rest),
         "proto" => proto::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),

@@ -3,6 +3,8 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
+use caravan_types::Nanos;
+use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -52,6 +54,7 @@ pub(crate) struct ServerSettings {
     pub(crate) min_heartbeat_ttl: Duration,
     pub(crate) heartbeat_grace: Duration,
     pub(crate) failover_heartbeat_ttl: Option<Duration>,
+    pub(crate) lease: Lease,
     pub(crate) volume_calls_per_plugin: usize,
 }
 
@@ -61,6 +64,8 @@ pub(crate) struct ClientSettings {
     pub(crate) servers: Vec<String>,
     pub(crate) state_dir: PathBuf,
     pub(crate) alloc_dir: PathBuf,
+    pub(crate) host_volumes_dir: PathBuf,
+    pub(crate) host_volume_plugin_dir: PathBuf,
     pub(crate) file: caravan_hcl::config::ClientConfig,
     pub(crate) node_class: String,
     pub(crate) node_pool: String,
@@ -166,6 +171,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         Some(dir) => absolute("server.data_dir", dir)?,
         None => data_dir.join("server"),
     };
+    let lease = lease(&server_file)?;
     let volume_calls_per_plugin = calls_per_plugin(server_file.volume_calls_per_plugin)?;
     let server = is_server.then(|| ServerSettings {
         data_dir: server_dir,
@@ -173,6 +179,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         min_heartbeat_ttl: server_file.min_heartbeat_ttl.map_or(Duration::from_secs(10), |d| d.to_std()),
         heartbeat_grace: server_file.heartbeat_grace.map_or(Duration::from_secs(10), |d| d.to_std()),
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
+        lease,
         volume_calls_per_plugin,
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
@@ -208,6 +215,22 @@ fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
         Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
         _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
     }
+}
+
+/// The spans of the fence. A lease must last longer than ordinary hiccups of the network, a kill takes its time, and
+/// clocks differ.
+fn lease(file: &caravan_hcl::config::ServerConfig) -> Result<Lease, AgentError> {
+    let default = Lease::default();
+    let span = |field, given: Option<Nanos>, default: Nanos, least: Nanos| match given {
+        Some(given) if given < least => Err(bad(field, format!("{given} is too short: at least {least}"))),
+        given => Ok(given.unwrap_or(default)),
+    };
+    let tenth = Nanos::from_millis(100);
+    Ok(Lease {
+        ttl: span("server.lease_ttl", file.lease_ttl, default.ttl, Nanos::from_secs(1))?,
+        kill_grace: span("server.lease_kill_grace", file.lease_kill_grace, default.kill_grace, tenth)?,
+        margin: span("server.lease_margin", file.lease_margin, default.margin, tenth)?,
+    })
 }
 
 fn workers(configured: Option<i64>, cores: usize) -> usize {
@@ -251,6 +274,12 @@ fn client(
         servers,
         state_dir: dir("client.state_dir", flag("state-dir").or(file.state_dir.clone()), "client")?,
         alloc_dir: dir("client.alloc_dir", flag("alloc-dir").or(file.alloc_dir.clone()), "alloc")?,
+        host_volumes_dir: dir("client.host_volumes_dir", file.host_volumes_dir.clone(), "host_volumes")?,
+        host_volume_plugin_dir: dir(
+            "client.host_volume_plugin_dir",
+            file.host_volume_plugin_dir.clone(),
+            "host_volume_plugins",
+        )?,
         dynamic_ports,
         node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
         node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
@@ -304,6 +333,15 @@ mod tests {
             address: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7))),
             cores: 4,
             temporary: PathBuf::from("/tmp/dev"),
+        }
+    }
+
+    #[test]
+    fn the_number_of_calls_to_a_plugin_has_bounds() {
+        assert_eq!(calls_per_plugin(None).unwrap(), caravan_server::CALLS_PER_PLUGIN);
+        assert_eq!(calls_per_plugin(Some(3)).unwrap(), 3);
+        for bad in [0, -1, 1001] {
+            assert!(calls_per_plugin(Some(bad)).unwrap_err().to_string().contains("volume_calls_per_plugin"));
         }
     }
 
@@ -382,6 +420,8 @@ mod tests {
             ),
             ("client { state_dir = \"s\" }", "client.state_dir", "s is not an absolute path"),
             ("client { alloc_dir = \"./a\" }", "client.alloc_dir", "not an absolute path"),
+            ("server { lease_ttl = \"200ms\" }", "server.lease_ttl", "too short: at least 1s"),
+            ("server { lease_margin = \"0s\" }", "server.lease_margin", "too short: at least 100ms"),
             ("server { data_dir = \"x\" }", "server.data_dir", "not an absolute path"),
             ("data_dir = \"x\"", "data_dir", "not an absolute path"),
             ("server { bootstrap_expect = 3 }", "bootstrap_expect", "only one is supported yet"),

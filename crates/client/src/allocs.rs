@@ -79,6 +79,12 @@ impl Allocs {
         }
     }
 
+    /// Tells the servers how every allocation does: they may have given them up.
+    pub(crate) fn tell_all(&self) {
+        let runners: Vec<AllocRunner> = self.lock().values().cloned().collect();
+        runners.iter().for_each(AllocRunner::push);
+    }
+
     /// Ends and removes an allocation that the servers have forgotten; tried until it is done.
     fn remove(&self, id: &AllocId) {
         let Some(runner) = self.lock().get(id).cloned() else { return };

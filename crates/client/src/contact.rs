@@ -1,8 +1,12 @@
-//! Contact with the servers: registration, heartbeats, events, status, and the stream of allocations.
+//! Contact with the servers: registration, heartbeats, events, status, and the stream of allocations. Every answered
+//! call that proves contact renews the node's lease, counted from when it was sent.
 
 use crate::allocs::Allocs;
 use crate::clock::Backoff;
 use crate::runner::Context;
+use caravan_rpc::RpcError;
+use caravan_sys::time::BootTime;
+use caravan_types::node::NodeStatus;
 use caravan_types::wire::{NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, WatchAllocs};
 use futures::StreamExt;
 use std::sync::Arc;
@@ -12,17 +16,86 @@ use tokio::time::Instant;
 
 /// The node is registered without its late drivers after this.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(60);
+/// The node is registered without those of its host volumes whose plugins are late after this.
+const VOLUME_PATIENCE: Duration = Duration::from_secs(10);
 /// Changes of the node within this time after a registration go together.
 const GATHER: Duration = Duration::from_millis(100);
 /// Where the servers name no time to live.
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
+/// A call that proves contact is given up after this, where no lease says how long its answer is of use.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// After a failed call, at most; less where the lease or the heartbeat's time is short.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What the servers asked for: how often they must hear of the node, and how often the node needs their answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    ttl: Duration,
+    lease: Duration,
+}
+
+impl Pace {
+    fn of(contact: &NodeContact) -> Self {
+        let ttl = match contact.heartbeat_ttl.to_std() {
+            Duration::ZERO => DEFAULT_TTL,
+            ttl => ttl.max(Duration::from_millis(200)),
+        };
+        Self { ttl, lease: contact.lease_ttl.to_std() }
+    }
+
+    /// Between heartbeats: two of them may be lost before a lease ends, and one before the node is missed.
+    fn pause(self) -> Duration {
+        match self.lease {
+            Duration::ZERO => self.ttl / 2,
+            lease => (self.ttl / 2).min(lease / 3),
+        }
+    }
+
+    /// How long an answer is waited for: later it would be of little use, and a new call may find a better way.
+    fn patience(self) -> Duration {
+        match self.lease {
+            Duration::ZERO => PATIENCE,
+            lease => (lease / 2).max(Duration::from_millis(500)).min(PATIENCE),
+        }
+    }
+}
+
+/// Waits for an answer; one that comes renews the lease.
+async fn heard(
+    context: &Context,
+    patience: Duration,
+    call: impl Future<Output = Result<NodeContact, RpcError>>,
+) -> Result<NodeContact, String> {
+    let sent = BootTime::now();
+    let contact = match tokio::time::timeout(patience, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string())?,
+        Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
+    };
+    let lease = contact.lease_ttl.to_std();
+    if !contact.unknown && !lease.is_zero() {
+        context.lease.renew(sent, lease);
+    }
+    Ok(contact)
+}
+
+fn heartbeat(context: &Context) -> NodeHeartbeat {
+    NodeHeartbeat { node_id: context.identity.node_id.clone(), secret: context.identity.secret.clone() }
+}
+
 /// Stays in contact for as long as it is polled.
 pub(crate) async fn stay(context: Arc<Context>, allocs: Allocs) {
-    context.drivers.first_fingerprints(DRIVER_PATIENCE).await;
+    let first = async {
+        context.drivers.first_fingerprints(DRIVER_PATIENCE).await;
+        context.host_volumes.first_pass(VOLUME_PATIENCE).await;
+    };
+    tokio::select! {
+        () = first => {}
+        () = keep_lease(&context) => {}
+    }
     let registered = watch::Sender::new(false);
     tokio::join!(
-        register(&context, &registered),
+        register(&context, &allocs, &registered),
         tell_events(&context, registered.subscribe()),
         follow_allocs(&context, &allocs, registered.subscribe()),
         async {
@@ -37,73 +110,89 @@ async fn until(mut registered: watch::Receiver<bool>) {
     let _ = registered.wait_for(|r| *r).await;
 }
 
+/// Heartbeats before the node is registered: tasks of an earlier agent may depend on its lease.
+async fn keep_lease(context: &Context) {
+    if context.lease.heard().is_none() {
+        return std::future::pending().await;
+    }
+    loop {
+        match heard(context, PATIENCE, context.servers.heartbeat(heartbeat(context))).await {
+            Ok(contact) => tokio::time::sleep(Pace::of(&contact).pause()).await,
+            Err(error) => {
+                tracing::debug!(error, "the servers are not reached yet");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+    }
+}
+
 /// Registers the node, again after each change, and gives signs of life in between.
-async fn register(context: &Context, registered: &watch::Sender<bool>) {
+async fn register(context: &Context, allocs: &Allocs, registered: &watch::Sender<bool>) {
     let mut node = context.node.watch();
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
+    let mut pace = Pace { ttl: DEFAULT_TTL, lease: Duration::ZERO };
     loop {
         let request = NodeRegister { node: (**node.borrow_and_update()).clone() };
         let told = Instant::now();
-        match context.servers.register(request).await {
+        match heard(context, pace.patience(), context.servers.register(request)).await {
             Ok(contact) => {
                 backoff.reset();
+                pace = Pace::of(&contact);
+                in_step(&contact, allocs);
                 if !registered.send_replace(true) {
                     tracing::info!(node = %context.identity.node_id, "node registered");
                 }
-                live(context, &mut node, ttl(&contact)).await;
+                pace = live(context, allocs, &mut node, pace).await;
                 // What else changes now goes along, but the first change never waits.
                 tokio::time::sleep_until(told + GATHER).await;
             }
             Err(error) => {
-                let pause = backoff.delay();
-                tracing::warn!(%error, retry_ms = pause.as_millis(), "node cannot be registered");
+                let pause = backoff.delay().min(pace.pause());
+                tracing::warn!(error, retry_ms = pause.as_millis(), "node cannot be registered");
                 tokio::time::sleep(pause).await;
             }
         }
     }
 }
 
-/// Heartbeats until the node has to be registered again.
-async fn live(
-    context: &Context,
-    node: &mut watch::Receiver<Arc<caravan_types::node::Node>>,
-    first_ttl: Duration,
-) {
-    let mut ttl_now = first_ttl;
-    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
-    let mut pause = ttl_now / 2;
-    loop {
-        tokio::select! {
-            // The sender is the context's.
-            _ = node.changed() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
-        let request = NodeHeartbeat {
-            node_id: context.identity.node_id.clone(),
-            secret: context.identity.secret.clone(),
-        };
-        match context.servers.heartbeat(request).await {
-            Ok(contact) if contact.unknown => {
-                tracing::warn!("the servers do not know this node any more: registering again");
-                return;
-            }
-            Ok(contact) => {
-                backoff.reset();
-                ttl_now = ttl(&contact);
-                pause = ttl_now / 2;
-            }
-            Err(error) => {
-                pause = backoff.delay().min(ttl_now / 2);
-                tracing::warn!(%error, retry_ms = pause.as_millis(), "heartbeat failed");
-            }
-        }
+/// A node that was missed is not ready before it has told how all its allocations do.
+fn in_step(contact: &NodeContact, allocs: &Allocs) {
+    if !contact.unknown && contact.status != NodeStatus::Ready {
+        allocs.tell_all();
     }
 }
 
-fn ttl(contact: &NodeContact) -> Duration {
-    match contact.heartbeat_ttl.to_std() {
-        Duration::ZERO => DEFAULT_TTL,
-        ttl => ttl.max(Duration::from_millis(200)),
+/// Heartbeats until the node has to be registered again; answers the newest pace.
+async fn live(
+    context: &Context,
+    allocs: &Allocs,
+    node: &mut watch::Receiver<Arc<caravan_types::node::Node>>,
+    mut pace: Pace,
+) -> Pace {
+    let mut backoff = Backoff::new(Duration::from_millis(250), LONGEST_PAUSE);
+    let mut pause = pace.pause();
+    loop {
+        tokio::select! {
+            // The sender is the context's.
+            _ = node.changed() => return pace,
+            () = tokio::time::sleep(pause) => {}
+        }
+        match heard(context, pace.patience(), context.servers.heartbeat(heartbeat(context))).await {
+            Ok(contact) if contact.unknown => {
+                tracing::warn!("the servers do not know this node any more: registering again");
+                return pace;
+            }
+            Ok(contact) => {
+                backoff.reset();
+                pace = Pace::of(&contact);
+                pause = pace.pause();
+                in_step(&contact, allocs);
+            }
+            Err(error) => {
+                pause = backoff.delay().min(pace.pause());
+                tracing::warn!(error, retry_ms = pause.as_millis(), "heartbeat failed");
+            }
+        }
     }
 }
 
@@ -147,5 +236,32 @@ async fn follow_allocs(context: &Arc<Context>, allocs: &Allocs, registered: watc
             }
         }
         tokio::time::sleep(backoff.delay()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::Nanos;
+
+    fn pace(ttl_ms: i64, lease_ms: i64) -> Pace {
+        Pace::of(&NodeContact {
+            heartbeat_ttl: Nanos::from_millis(ttl_ms),
+            lease_ttl: Nanos::from_millis(lease_ms),
+            ..NodeContact::default()
+        })
+    }
+
+    #[test]
+    fn the_pace_keeps_both_the_heartbeat_and_the_lease() {
+        assert_eq!(pace(18_000, 30_000).pause(), Duration::from_secs(9));
+        assert_eq!(pace(40_000, 30_000).pause(), Duration::from_secs(10));
+        assert_eq!(pace(18_000, 0).pause(), Duration::from_secs(9));
+        assert_eq!(pace(0, 0).pause(), DEFAULT_TTL / 2);
+        for (ttl, lease) in [(10_000, 30_000), (20_000, 2_000), (300, 1_000)] {
+            let pace = pace(ttl, lease);
+            // One lost call and the next one are within the lease.
+            assert!(pace.pause() + pace.patience() < pace.lease, "{pace:?}");
+        }
     }
 }

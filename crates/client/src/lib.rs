@@ -20,6 +20,8 @@ mod env;
 mod error;
 mod fingerprint;
 pub mod fs;
+mod host_volumes;
+mod lease;
 mod node;
 mod reporter;
 mod restart;

@@ -277,7 +277,7 @@ impl ExecDriver {
             rlimits: Vec::new(),
             oom_score_adj: None,
             isolation: Some(isolation),
-            lease: task.lease_file.clone(),
+            lease: task.lease.clone(),
         })
     }
 }

@@ -126,6 +126,7 @@ impl MockDriver {
                 oom_killed: false,
                 err,
                 finished_unix_ns,
+                ..ExitResult::default()
             }));
         });
         let task = Arc::new(Task { handle, config, stop, exit });

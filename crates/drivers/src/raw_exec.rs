@@ -141,7 +141,7 @@ impl RawExecDriver {
             rlimits: Vec::new(),
             oom_score_adj: config.oom_score_adj,
             isolation: None,
-            lease: task.lease_file.clone(),
+            lease: task.lease.clone(),
         })
     }
 }

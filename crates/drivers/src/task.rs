@@ -48,9 +48,9 @@ pub struct TaskConfig {
     pub logs: Option<LogConfig>,
     /// The control group below which its own is made, relative to the hierarchy's root.
     pub cgroup_parent: PathBuf,
-    /// The node's lease file, for a task that is the only writer of a volume
+    /// The term of the node's lease, for a task that is the only writer of a volume
     /// ([`caravan_shim::lease`]).
-    pub lease_file: Option<PathBuf>,
+    pub lease: Option<caravan_shim::lease::Term>,
     /// Gives the task what mounting for others takes: capabilities, devices, propagation. Only for tasks with a node
     /// or monolith `csi_plugin`.
     pub privileged_mounts: bool,
@@ -164,6 +164,9 @@ pub struct ExitResult {
     pub oom_killed: bool,
     /// Why nothing better is known, or why the driver ended it.
     pub err: Option<String>,
+    /// Whether it was ended because the node's lease ran out.
+    #[serde(default)]
+    pub lease_passed: bool,
     /// When it ended, in nanoseconds since 1970; when the end was noticed, if nobody saw it.
     pub finished_unix_ns: u64,
 }

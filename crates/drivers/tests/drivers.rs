@@ -10,7 +10,7 @@ use caravan_drivers::{
     Driver, Error, ExecDriver, ExecOptions, ExitResult, Health, LogConfig, MockDriver, Mount, Propagation,
     RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId, TaskState,
 };
-use caravan_shim::lease::LeaseWriter;
+use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_sys::cgroup::{Cgroup, Hierarchy};
 use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
 use caravan_sys::process::{PidFd, ProcessIdentity};
@@ -77,7 +77,7 @@ impl World {
                 max_file_size_mb: 1,
             }),
             cgroup_parent: PathBuf::from("caravan-test"),
-            lease_file: None,
+            lease: None,
             privileged_mounts: false,
         }
     }
@@ -430,16 +430,20 @@ async fn a_lease_that_passes_ends_the_task_and_says_so() {
         let world = World::new(kind);
         let driver = world.driver();
         let path = world.dir.path().join("lease");
-        let lease = LeaseWriter::open(&path).unwrap();
+        let (lease, _) = LeaseWriter::open(&path).unwrap();
         let mut config = world.script("t", "sleep 100000");
-        config.lease_file = Some(path);
+        let began = BootTime::now();
+        config.lease = Some(Term { file: path, began: began.0 });
         let error = driver.start(config.clone()).await.unwrap_err();
         assert!(error.to_string().contains("lease"), "{error}");
-        lease.renew(BootTime::now().after(Duration::from_millis(500))).unwrap();
+        let deadline = BootTime::now().after(Duration::from_millis(500));
+        lease.write(Lease { deadline, began, heard: began }).unwrap();
         driver.start(config.clone()).await.unwrap();
         let result = driver.wait(&config.id).await.unwrap();
         assert!(
-            result.signal == 9 && result.err.as_deref().is_some_and(|e| e.contains("lease")),
+            result.lease_passed
+                && result.signal == 9
+                && result.err.as_deref().is_some_and(|e| e.contains("lease")),
             "{result:?}"
         );
         driver.destroy(&config.id, false).await.unwrap();

@@ -2,11 +2,13 @@
 //! own, and looks at them from outside. They need root, as the agent does.
 
 mod basics;
+mod chaos;
 mod config;
 mod conformance;
 mod drain;
 mod errors;
 mod examples;
+mod host_volumes;
 mod hosts;
 mod plugins;
 mod recovery;

@@ -8,6 +8,7 @@
 mod context;
 mod csi;
 mod diff;
+mod disconnect;
 mod explain;
 mod feasible;
 mod fits;
@@ -22,6 +23,7 @@ mod system;
 mod view;
 
 pub use diff::{Update, update};
+pub use disconnect::kept_until;
 pub use explain::explain;
 pub use feasible::meets;
 pub use fits::fits;

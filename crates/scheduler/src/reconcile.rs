@@ -1,15 +1,16 @@
 //! Wanted against existing: which allocations of a job stop, change, are made.
 
 use crate::diff::{self, Update};
+use crate::disconnect;
 use crate::feasible;
 use crate::view::View;
 use caravan_lang::Matcher;
-use caravan_types::alloc::{Allocation, ClientStatus};
+use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED};
 use caravan_types::job::{Job, JobType, TaskGroup};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plan::DesiredUpdates;
-use caravan_types::{JobKey, NodeId};
-use std::collections::BTreeMap;
+use caravan_types::{JobKey, NodeId, UnixNanos};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Reasons of stops, as clients know them (`http-api` section 6.1).
@@ -52,6 +53,10 @@ pub(crate) struct Changes {
     pub in_place: Vec<Arc<Allocation>>,
     pub places: Vec<Place>,
     pub updates: BTreeMap<String, DesiredUpdates>,
+    /// Allocations that become unknown, and until when they may come back.
+    pub unknown: Vec<(Arc<Allocation>, UnixNanos)>,
+    /// When to look again, because something may not be replaced before.
+    pub later: BTreeSet<UnixNanos>,
 }
 
 impl Changes {
@@ -71,15 +76,24 @@ pub(crate) enum Ground {
     Firm,
     /// A drain or a user wants the allocation elsewhere.
     Leaving,
+    /// The node is out of contact, and may come back with the allocation.
+    Silent,
     /// The node is gone.
     Lost,
 }
 
 /// Sorts an allocation by the state of its node and by what users want of it.
-pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation) -> Ground {
+pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, now: UnixNanos) -> Ground {
+    let silent = || match disconnect::kept_until(alloc, now) {
+        Some(_) => Ground::Silent,
+        None => Ground::Lost,
+    };
     match node {
         None => Ground::Lost,
         Some(node) if node.status == NodeStatus::Down => Ground::Lost,
+        Some(node) if node.status == NodeStatus::Disconnected => silent(),
+        // The node is back, and has not said yet what became of it.
+        _ if alloc.client_status == ClientStatus::Unknown => silent(),
         _ if alloc.desired_transition.migrate == Some(true) => Ground::Leaving,
         Some(_) => Ground::Firm,
     }
@@ -87,11 +101,16 @@ pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation) -> Ground {
 
 /// The allocations that are still to be dealt with: neither stopped nor over. Those whose node is gone
 /// are declared lost on the way, also when they were stopping: their clients never will say so.
-pub(crate) fn live<V: View>(view: &V, key: &JobKey, changes: &mut Changes) -> Vec<Arc<Allocation>> {
+pub(crate) fn live<V: View>(
+    view: &V,
+    key: &JobKey,
+    now: UnixNanos,
+    changes: &mut Changes,
+) -> Vec<Arc<Allocation>> {
     let mut live = Vec::new();
     for alloc in view.allocs_by_job(key).filter(|a| !a.client_terminal()) {
         let node = view.node(&alloc.node_id).map(AsRef::as_ref);
-        if ground(node, alloc) == Ground::Lost {
+        if ground(node, alloc, now) == Ground::Lost {
             changes.of(&alloc.task_group).stop += 1;
             changes.stops.push(Stop { alloc: Arc::clone(alloc), description: LOST, lost: true });
         } else if !alloc.server_terminal() {
@@ -102,9 +121,9 @@ pub(crate) fn live<V: View>(view: &V, key: &JobKey, changes: &mut Changes) -> Ve
 }
 
 /// What a stopped or removed job needs: everything stops.
-pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey) -> Changes {
+pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, now: UnixNanos) -> Changes {
     let mut changes = Changes::default();
-    for alloc in live(view, key, &mut changes) {
+    for alloc in live(view, key, now, &mut changes) {
         changes.of(&alloc.task_group).stop += 1;
         changes.stop(&alloc, NOT_NEEDED);
     }
@@ -126,7 +145,10 @@ pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
     }
     let forced = alloc.desired_transition.force_reschedule == Some(true);
     match alloc.client_status {
-        ClientStatus::Failed => job.kind == JobType::System || forced,
+        // What its node had to end was no fault of its own.
+        ClientStatus::Failed => {
+            job.kind == JobType::System || forced || alloc.client_description == LEASE_EXPIRED
+        }
         ClientStatus::Complete => !job.kind.is_batch(),
         _ => true,
     }
@@ -163,11 +185,11 @@ pub(crate) fn update_of(
 }
 
 /// What a service or batch job needs.
-pub(crate) fn changes<V: View>(view: &V, job: &Job, matcher: &mut Matcher) -> Changes {
+pub(crate) fn changes<V: View>(view: &V, job: &Job, matcher: &mut Matcher, now: UnixNanos) -> Changes {
     let mut changes = Changes::default();
     let key = job.key();
     let mut by_group: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
-    for alloc in live(view, &key, &mut changes) {
+    for alloc in live(view, &key, now, &mut changes) {
         by_group.entry(alloc.task_group.clone()).or_default().push(alloc);
     }
     for (name, allocs) in &by_group {
@@ -181,7 +203,7 @@ pub(crate) fn changes<V: View>(view: &V, job: &Job, matcher: &mut Matcher) -> Ch
     for (at, group) in job.task_groups.iter().enumerate() {
         changes.of(&group.name);
         let allocs = by_group.remove(&group.name).unwrap_or_default();
-        group_changes(view, job, matcher, (at, group), allocs, &mut changes);
+        group_changes(view, job, matcher, (at, group), allocs, now, &mut changes);
     }
     // Updates first: they bring their own room with them.
     changes.places.sort_by_key(|place| !place.replaces);
@@ -194,6 +216,7 @@ fn group_changes<V: View>(
     matcher: &mut Matcher,
     (at, group): (usize, &TaskGroup),
     allocs: Vec<Arc<Allocation>>,
+    now: UnixNanos,
     changes: &mut Changes,
 ) {
     let mut slots: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
@@ -212,15 +235,25 @@ fn group_changes<V: View>(
         }
     }
     for index in 0..group.count {
-        let mut here = slots.remove(&index).unwrap_or_default();
+        let here = slots.remove(&index).unwrap_or_default();
+        let (silent, here): (Vec<_>, Vec<_>) = here.into_iter().partition(|alloc| {
+            let node = view.node(&alloc.node_id).map(AsRef::as_ref);
+            ground(node, alloc, now) == Ground::Silent
+        });
+        silent.iter().for_each(|alloc| disconnect::mark(alloc, now, changes));
+        let mut here = disconnect::reconcile(job, here, changes);
         // The one that needs the least change stays; duplicates of a name go.
         here.sort_by_key(|a| (!is_current(a, job), std::cmp::Reverse(a.create_index)));
         let mut here = here.into_iter();
         let place =
             Place { group: at, name: format!("{}.{}[{index}]", job.id, group.name), ..Place::default() };
         match here.next() {
-            Some(alloc) => keep(view, job, matcher, group, alloc, place, changes),
-            None => fill(job, group, over.get(&index).map_or(&[][..], Vec::as_slice), place, changes),
+            Some(alloc) => keep(view, job, matcher, group, alloc, place, now, changes),
+            None if silent.iter().any(|alloc| !disconnect::is_replaced(alloc)) => {}
+            None => {
+                let place = Place { previous: silent.last().cloned(), ..place };
+                fill(job, group, over.get(&index).map_or(&[][..], Vec::as_slice), place, now, changes);
+            }
         }
         for duplicate in here {
             changes.of(&group.name).stop += 1;
@@ -240,10 +273,11 @@ fn keep<V: View>(
     group: &TaskGroup,
     alloc: Arc<Allocation>,
     place: Place,
+    now: UnixNanos,
     changes: &mut Changes,
 ) {
     let node = view.node(&alloc.node_id).map(AsRef::as_ref);
-    if ground(node, &alloc) == Ground::Leaving {
+    if ground(node, &alloc, now) == Ground::Leaving {
         changes.of(&group.name).migrate += 1;
         changes.stop(&alloc, MIGRATING);
         changes.places.push(Place { previous: Some(alloc), ..place });
@@ -262,7 +296,20 @@ fn keep<V: View>(
     }
 }
 
-fn fill(job: &Job, group: &TaskGroup, over: &[&Arc<Allocation>], mut place: Place, changes: &mut Changes) {
+fn fill(
+    job: &Job,
+    group: &TaskGroup,
+    over: &[&Arc<Allocation>],
+    mut place: Place,
+    now: UnixNanos,
+    changes: &mut Changes,
+) {
+    let unsucceeded = over.iter().filter(|a| a.next_allocation.is_empty());
+    if let Some(until) = unsucceeded.filter_map(|a| disconnect::stopping_until(a, now)).max() {
+        changes.of(&group.name).reschedule_later += 1;
+        changes.later.insert(until);
+        return;
+    }
     if over.iter().any(|a| a.next_allocation.is_empty() && !gives_way(a, job)) {
         changes.of(&group.name).ignore += 1;
         return;
@@ -275,7 +322,7 @@ fn fill(job: &Job, group: &TaskGroup, over: &[&Arc<Allocation>], mut place: Plac
             changes.stop(previous, RESCHEDULED);
         }
         place.previous = Some(Arc::clone(previous));
-    } else if let Some(lost) = over.iter().find(|a| !a.terminal()) {
+    } else if let Some(lost) = over.iter().find(|a| place.previous.is_none() && !a.terminal()) {
         place.previous = Some(Arc::clone(lost));
     }
     changes.of(&group.name).place += 1;

@@ -1,6 +1,7 @@
 //! From evaluation to decision.
 
 use crate::context::Context;
+use crate::disconnect;
 use crate::feasible;
 use crate::place::{self, Census, Failure, Prepared, Selected, select};
 use crate::reconcile::{self, Changes, NOT_NEEDED, Place, Stop, UPDATING};
@@ -8,7 +9,7 @@ use crate::rng::Rng;
 use crate::system;
 use crate::view::View;
 use caravan_lang::Matcher;
-use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
+use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor};
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::Job;
@@ -61,7 +62,7 @@ pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decisi
     let mut rng = Rng::new(params.seed, eval.id.as_str());
     let (mut changes, outcome) = match job.as_ref().filter(|job| !job.is_stopped()) {
         None => {
-            let changes = reconcile::stop_all(view, &key);
+            let changes = reconcile::stop_all(view, &key, params.now);
             let outcome = Outcome { stops: changes.stops.clone(), ..Outcome::default() };
             (changes, outcome)
         }
@@ -87,9 +88,9 @@ fn run<V: View>(
     let (nodes, census) = eligible(view, job, rng);
     let mut matcher = Matcher::new();
     let mut changes = if job.kind.is_system() {
-        system::changes(view, job, &nodes, &mut matcher)
+        system::changes(view, job, &nodes, &mut matcher, params.now)
     } else {
-        reconcile::changes(view, job, &mut matcher)
+        reconcile::changes(view, job, &mut matcher, params.now)
     };
     let mut ctx = Context::new(view, job, rng.clone());
     for stop in &changes.stops {
@@ -305,6 +306,7 @@ fn decide<V: View>(
         job.iter().flat_map(|j| &j.task_groups).map(|g| (g.name.clone(), 0)).collect();
     queued.extend(std::mem::take(&mut outcome.queued));
 
+    let timed = Timed::new(view, eval, job.as_deref(), rng, &changes, now);
     let mut plan = Plan {
         eval_id: eval.id.clone(),
         priority: eval.priority,
@@ -320,6 +322,10 @@ fn decide<V: View>(
         }),
         ..Plan::default()
     };
+    for (alloc, until) in &changes.unknown {
+        let unknown = timed.unknown(alloc, *until, eval, now);
+        plan.placements.entry(alloc.node_id.clone()).or_default().push(unknown);
+    }
     for alloc in outcome.in_place {
         let updated =
             Allocation { eval_id: eval.id.clone(), job: None, modify_time: now, ..Allocation::clone(&alloc) };
@@ -348,7 +354,7 @@ fn decide<V: View>(
         modify_time: now,
         ..eval.clone()
     };
-    let mut follow_ups = Vec::new();
+    let mut follow_ups = timed.evals;
     let reblocks = outcome.blocked && eval.triggered_by == Trigger::QueuedAllocs;
     if outcome.blocked {
         let wait = |eval: &mut Evaluation| {
@@ -391,4 +397,80 @@ fn decide<V: View>(
         ..Evaluation::clone(old)
     }));
     Decision { plan, eval: done, follow_ups }
+}
+
+/// Evaluations that look again at a time.
+struct Timed {
+    evals: Vec<Evaluation>,
+    /// By the time at which they look again, for allocations that are unknown until then.
+    unknown: BTreeMap<UnixNanos, EvalId>,
+}
+
+impl Timed {
+    fn new<V: View>(
+        view: &V,
+        eval: &Evaluation,
+        job: Option<&Job>,
+        rng: &mut Rng,
+        changes: &Changes,
+        now: UnixNanos,
+    ) -> Self {
+        let key = eval.job_key();
+        let (mut evals, mut unknown) = (Vec::new(), BTreeMap::new());
+        let mut look = |until: UnixNanos, trigger: Trigger, why: &str| -> EvalId {
+            let planned = view.evals_by_job(&key).find(|e| {
+                e.status == EvalStatus::Pending
+                    && e.triggered_by == trigger
+                    && e.wait_until == until.to_time()
+            });
+            if let Some(planned) = planned {
+                return planned.id.clone();
+            }
+            let id = EvalId::from(rng.uuid());
+            evals.push(Evaluation {
+                id: id.clone(),
+                namespace: eval.namespace.clone(),
+                priority: eval.priority,
+                kind: eval.kind.clone(),
+                triggered_by: trigger,
+                job_id: eval.job_id.clone(),
+                job_modify_index: job.map_or(eval.job_modify_index, |j| j.job_modify_index),
+                status: EvalStatus::Pending,
+                status_description: why.to_owned(),
+                wait_until: until.to_time(),
+                previous_eval: eval.id.clone(),
+                snapshot_index: view.index(),
+                create_time: now,
+                modify_time: now,
+                ..Evaluation::default()
+            });
+            id
+        };
+        for until in changes.unknown.iter().map(|(_, until)| *until).collect::<BTreeSet<_>>() {
+            let id = look(until, Trigger::MaxDisconnectTimeout, "created for delayed disconnect timeout");
+            unknown.insert(until, id);
+        }
+        for until in &changes.later {
+            look(*until, Trigger::AllocReschedule, "created for delayed rescheduling");
+        }
+        Self { evals, unknown }
+    }
+
+    /// The allocation as unknown. It keeps the version of the job that it runs.
+    fn unknown(&self, alloc: &Allocation, until: UnixNanos, eval: &Evaluation, now: UnixNanos) -> Allocation {
+        let mut unknown = Allocation {
+            eval_id: eval.id.clone(),
+            client_status: ClientStatus::Unknown,
+            client_description: disconnect::UNKNOWN.to_owned(),
+            followup_eval_id: self.unknown.get(&until).cloned().unwrap_or_default(),
+            modify_time: now,
+            ..alloc.clone()
+        };
+        unknown.alloc_states.push(AllocStateChange {
+            field: 0,
+            value: ClientStatus::Unknown.as_str().to_owned(),
+            time: now.to_time(),
+        });
+        unknown
+    }
 }

@@ -1,16 +1,17 @@
 //! System and sysbatch jobs: one place (sysbatch: as many as the group's count) on every node.
 
 use crate::diff::Update;
+use crate::disconnect;
 use crate::feasible;
 use crate::reconcile::{
     Changes, Ground, NOT_NEEDED, Place, TAINTED, gives_way, ground, live, to_succeed, update_of,
 };
 use crate::view::View;
 use caravan_lang::Matcher;
-use caravan_types::NodeId;
 use caravan_types::alloc::Allocation;
 use caravan_types::job::{Job, TaskGroup};
 use caravan_types::node::Node;
+use caravan_types::{NodeId, UnixNanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,10 +20,16 @@ type Slot<'a> = (&'a str, &'a NodeId, u32);
 /// What a system job needs. `nodes` are those on which it may run now.
 ///
 /// Counts of places are left at zero: whether a node counts at all is known once placing was tried.
-pub(crate) fn changes<V: View>(view: &V, job: &Job, nodes: &[Arc<Node>], matcher: &mut Matcher) -> Changes {
+pub(crate) fn changes<V: View>(
+    view: &V,
+    job: &Job,
+    nodes: &[Arc<Node>],
+    matcher: &mut Matcher,
+    now: UnixNanos,
+) -> Changes {
     let mut changes = Changes::default();
     let key = job.key();
-    let allocs = live(view, &key, &mut changes);
+    let allocs = live(view, &key, now, &mut changes);
     let mut slots: BTreeMap<Slot<'_>, Vec<&Arc<Allocation>>> = BTreeMap::new();
     for alloc in &allocs {
         let index = alloc.index().unwrap_or(u32::MAX);
@@ -46,6 +53,9 @@ pub(crate) fn changes<V: View>(view: &V, job: &Job, nodes: &[Arc<Node>], matcher
                     ..Place::default()
                 };
                 match here.next() {
+                    Some(alloc) if ground(Some(node), alloc, now) == Ground::Silent => {
+                        disconnect::mark(alloc, now, &mut changes);
+                    }
                     Some(alloc) => keep(job, matcher, group, alloc, node, place, &mut changes),
                     None => {
                         let over = over.get(&slot).map_or(&[][..], Vec::as_slice);
@@ -60,7 +70,7 @@ pub(crate) fn changes<V: View>(view: &V, job: &Job, nodes: &[Arc<Node>], matcher
         }
     }
     for alloc in slots.into_values().flatten() {
-        elsewhere(view, job, alloc, &mut changes);
+        elsewhere(view, job, alloc, now, &mut changes);
     }
     changes.places.sort_by_key(|place| !place.replaces);
     changes
@@ -105,7 +115,7 @@ fn fill(job: &Job, group: &TaskGroup, over: &[&Arc<Allocation>], place: Place, c
 }
 
 /// Allocations on nodes where the job does not run now, and surplus ones.
-fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, changes: &mut Changes) {
+fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, now: UnixNanos, changes: &mut Changes) {
     let group = alloc.task_group.clone();
     let node = view.node(&alloc.node_id).map(AsRef::as_ref);
     let wanted = job.group(&group).is_some_and(|g| alloc.index().is_some_and(|index| index < g.count));
@@ -115,11 +125,13 @@ fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, changes: &mu
         changes.stop(alloc, NOT_NEEDED);
         return;
     }
-    if ground(node, alloc) == Ground::Leaving {
-        changes.of(&group).stop += 1;
-        changes.stop(alloc, TAINTED);
-    } else {
-        // Not eligible for new ones, or not in contact: what runs goes on.
-        changes.of(&group).ignore += 1;
+    match ground(node, alloc, now) {
+        Ground::Leaving => {
+            changes.of(&group).stop += 1;
+            changes.stop(alloc, TAINTED);
+        }
+        Ground::Silent => disconnect::mark(alloc, now, changes),
+        // Not eligible for new ones: what runs goes on.
+        Ground::Firm | Ground::Lost => changes.of(&group).ignore += 1,
     }
 }

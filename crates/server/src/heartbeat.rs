@@ -74,7 +74,7 @@ impl Heartbeats {
             .core
             .snapshot()
             .nodes()
-            .filter(|n| matches!(n.status, NodeStatus::Ready | NodeStatus::Initializing))
+            .filter(|n| n.status != NodeStatus::Down)
             .map(|n| n.id.clone())
             .collect();
         let at = Instant::now() + self.config.failover;
@@ -104,26 +104,34 @@ impl Heartbeats {
             late
         };
         for node in late {
-            self.mark_down(node).await;
+            self.miss(node).await;
         }
     }
 
-    async fn mark_down(&self, node: NodeId) {
+    /// A node that was not heard from is down; or disconnected, as long as an allocation on it may come back.
+    async fn miss(&self, node: NodeId) {
         // It may have beaten since its time was up.
         if self.deadlines().contains_key(&node) {
             return;
         }
         let (root, now) = (self.core.snapshot(), self.core.now());
-        if root.node(&node).is_none_or(|n| n.status == NodeStatus::Down) {
+        let Some(before) = root.node(&node).map(|n| n.status).filter(|s| *s != NodeStatus::Down) else {
+            return;
+        };
+        let kept = root.allocs_by_node(&node).filter_map(|a| caravan_scheduler::kept_until(a, now)).max();
+        let status = if kept.is_some() { NodeStatus::Disconnected } else { NodeStatus::Down };
+        if let Some(until) = kept {
+            self.expect(node.clone(), until.since(now).to_std().max(Duration::from_millis(10)));
+        }
+        if status == before {
             return;
         }
-        tracing::warn!(%node, "heartbeat missed: the node counts as down");
+        tracing::warn!(%node, "heartbeat missed: the node counts as {}", status.as_str());
         let evals = node_evals::for_node(&root, &node, Trigger::NodeUpdate, now);
         let event = event("Cluster", "Node heartbeat missed", now);
-        let change =
-            Change::NodeStatus { node: node.clone(), status: NodeStatus::Down, event: Some(event), evals };
+        let change = Change::NodeStatus { node: node.clone(), status, event: Some(event), evals };
         if let Err(error) = self.core.commit(change).await {
-            tracing::error!(%node, %error, "a node that is down could not be recorded; trying again");
+            tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
             self.expect(node, self.config.grace);
         }
     }

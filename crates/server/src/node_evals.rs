@@ -37,8 +37,8 @@ pub(crate) fn for_node(root: &Root, node: &NodeId, trigger: Trigger, now: UnixNa
         .collect()
 }
 
-/// Evaluations that follow from what clients report: failed allocations of services are looked at
-/// again, once per job.
+/// Evaluations that follow from what clients report: failed allocations and those that come back from
+/// being unknown are looked at again, once per job.
 pub(crate) fn for_updates(
     root: &Root,
     updates: &[caravan_types::alloc::AllocUpdate],
@@ -52,9 +52,19 @@ pub(crate) fn for_updates(
         .filter(|a| !a.client_terminal() && !a.server_terminal())
         .map(|a| a.job_key())
         .collect();
-    keys.iter()
-        .filter_map(|key| root.job(key))
-        .filter(|job| !job.is_stopped())
-        .map(|job| evaluation(job, Trigger::AllocFailure, now))
+    let back: BTreeSet<JobKey> = updates
+        .iter()
+        .filter(|u| u.client_status == ClientStatus::Running)
+        .filter_map(|u| root.alloc(&u.alloc_id))
+        .filter(|a| a.client_status == ClientStatus::Unknown)
+        .map(|a| a.job_key())
+        .filter(|key| !keys.contains(key))
+        .collect();
+    let failed = keys.iter().map(|key| (key, Trigger::AllocFailure));
+    failed
+        .chain(back.iter().map(|key| (key, Trigger::Reconnect)))
+        .filter_map(|(key, trigger)| Some((root.job(key)?, trigger)))
+        .filter(|(job, _)| !job.is_stopped())
+        .map(|(job, trigger)| evaluation(job, trigger, now))
         .collect()
 }

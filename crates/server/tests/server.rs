@@ -23,5 +23,9 @@ mod nodes;
 mod planner;
 #[path = "server/restart.rs"]
 mod restart;
+#[path = "server/secrets.rs"]
+mod secrets;
+#[path = "server/verbs.rs"]
+mod verbs;
 #[path = "server/volumes.rs"]
 mod volumes;

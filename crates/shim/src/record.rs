@@ -32,6 +32,9 @@ pub struct ExitRecord {
     pub oom_killed: bool,
     /// Why the shim itself ended it, when it did.
     pub reason: Option<String>,
+    /// Whether it was ended because the node's lease ran out ([`crate::lease`]).
+    #[serde(default)]
+    pub lease_passed: bool,
     /// When its first process ended, in nanoseconds since 1970.
     pub finished_unix_ns: u64,
     /// Bytes of output that could not be written to the log files.
@@ -84,6 +87,7 @@ mod tests {
             signal: 0,
             oom_killed: true,
             reason: Some("why".into()),
+            lease_passed: true,
             finished_unix_ns: 4,
             lost_log_bytes: 5,
         };

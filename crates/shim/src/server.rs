@@ -48,6 +48,7 @@ pub(crate) struct Server {
     outputs: Vec<Output>,
     lease: Option<LeaseReader>,
     lease_deadline: Option<BootTime>,
+    lease_passed: bool,
     kill_at: Option<BootTime>,
     retry_at: Option<BootTime>,
     ended: Option<Ended>,
@@ -139,6 +140,7 @@ impl Server {
             outputs,
             lease,
             lease_deadline,
+            lease_passed: false,
             kill_at: None,
             retry_at: None,
             ended: None,
@@ -298,14 +300,16 @@ impl Server {
             && known <= now
         {
             // The one that we know has passed; the agent may have renewed it meanwhile.
-            let deadline = lease.deadline();
-            if deadline <= now {
-                let path = lease.path().to_owned();
-                self.reason.get_or_insert_with(|| Error::LeasePassed(path).to_string());
+            if let Some(deadline) = lease.holds_until(now) {
+                self.lease_deadline = Some(deadline);
+            } else {
+                if self.ended.is_none() {
+                    self.lease_passed = true;
+                    let path = lease.path().to_owned();
+                    self.reason.get_or_insert_with(|| Error::LeasePassed(path).to_string());
+                }
                 self.around.kill();
                 self.lease_deadline = Some(now.after(RETRY));
-            } else {
-                self.lease_deadline = Some(deadline);
             }
         }
     }
@@ -470,6 +474,7 @@ impl Server {
             signal: ended.exit.signal,
             oom_killed: self.around.oom_killed(),
             reason: self.reason.take(),
+            lease_passed: self.lease_passed,
             finished_unix_ns: ended.unix_ns,
             lost_log_bytes: self.outputs.iter().map(|output| output.log.lost()).sum(),
         };
@@ -524,12 +529,10 @@ fn take_signals() -> Result<SignalFd> {
 }
 
 fn open_lease(spec: &TaskSpec) -> Result<(Option<LeaseReader>, Option<BootTime>)> {
-    let Some(path) = &spec.lease else { return Ok((None, None)) };
-    let mut lease = LeaseReader::open(path)?;
-    let deadline = lease.deadline();
-    if deadline <= BootTime::now() {
-        return Err(Error::LeasePassed(path.clone()));
-    }
+    let Some(term) = &spec.lease else { return Ok((None, None)) };
+    let mut lease = LeaseReader::open(term)?;
+    let deadline = lease.holds_until(BootTime::now());
+    let deadline = deadline.ok_or_else(|| Error::LeasePassed(term.file.clone()))?;
     Ok((Some(lease), Some(deadline)))
 }
 

@@ -27,8 +27,8 @@ pub struct TaskSpec {
     pub oom_score_adj: Option<i32>,
     /// A root, namespaces and capabilities of its own; the host's when absent.
     pub isolation: Option<IsolationSpec>,
-    /// A lease file ([`crate::lease`]): when its deadline passes, the task is killed.
-    pub lease: Option<PathBuf>,
+    /// A term of the node's lease ([`crate::lease`]): when it is over, the task is killed.
+    pub lease: Option<crate::lease::Term>,
 }
 
 /// A program and its surroundings.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use caravan_shim::lease::LeaseWriter;
+use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_shim::protocol::{Reply, Request, Started, encode, read_message};
 use caravan_shim::spec::{CgroupSpec, CommandSpec, IsolationSpec, LogSpec, MountPropagation, MountSpec};
 use caravan_shim::{ExitRecord, Opening, SOCKET_FILE, StartReport, TaskSpec, VERSION};
@@ -313,27 +313,48 @@ fn a_task_that_needs_too_much_memory_is_marked() {
 #[test]
 fn a_task_dies_with_its_lease_and_not_before() {
     let mut world = World::new();
-    let lease = LeaseWriter::open(&world.path("lease")).unwrap();
+    let (writer, _) = LeaseWriter::open(&world.path("lease")).unwrap();
     let mut spec = world.spec("echo up; sleep 300");
-    spec.lease = Some(world.path("lease"));
+    let began = BootTime::now();
+    spec.lease = Some(Term { file: world.path("lease"), began: began.0 });
+    let until = |deadline| writer.write(Lease { deadline, began, heard: began }).unwrap();
     let error = world.start(&spec).unwrap_err();
     assert!(error.contains("has passed"), "{error}");
 
-    lease.renew(BootTime::now().after(Duration::from_secs(3600))).unwrap();
+    until(BootTime::now().after(Duration::from_secs(3600)));
     world.start(&spec).unwrap();
     assert_eq!(world.client().ask(&Request::Status), Reply::Status { running: true });
     world.client().stop(5000);
     assert_eq!(world.record().reason, None);
 
-    lease.renew(BootTime::now().after(Duration::from_millis(300))).unwrap();
+    until(BootTime::now().after(Duration::from_millis(300)));
     world.start(&spec).unwrap();
     // Renewed in time, the first deadline passes without effect.
     let end = BootTime::now().after(Duration::from_millis(700));
-    lease.renew(end).unwrap();
+    until(end);
     let record = world.record();
     assert!(BootTime::now() >= end);
     assert_eq!(record.signal, 9);
-    assert!(record.reason.unwrap().contains("lease"), "no reason");
+    assert!(record.lease_passed && record.reason.unwrap().contains("lease"), "no reason");
+}
+
+#[test]
+fn a_lease_that_was_given_anew_is_not_the_task_s() {
+    let mut world = World::new();
+    let (writer, _) = LeaseWriter::open(&world.path("lease")).unwrap();
+    let mut spec = world.spec("echo up; sleep 300");
+    let began = BootTime::now();
+    spec.lease = Some(Term { file: world.path("lease"), began: began.0 });
+    let first = Lease { deadline: began.after(Duration::from_millis(500)), began, heard: began };
+    writer.write(first).unwrap();
+    world.start(&spec).unwrap();
+    // Everything slept: the agent woke first and had contact before the shim looked.
+    let now = BootTime::now();
+    writer.write(Lease { deadline: now.after(Duration::from_secs(3600)), began: now, heard: now }).unwrap();
+    let record = world.record();
+    assert!(record.lease_passed && record.signal == 9, "{record:?}");
+    let error = world.start(&spec).unwrap_err();
+    assert!(error.contains("has passed"), "{error}");
 }
 
 #[test]

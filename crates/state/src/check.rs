@@ -51,6 +51,7 @@ fn row_indexes(root: &Root, wrong: &mut Vec<String>) {
     root.host_volumes()
         .for_each(|r| row(Table::HostVolumes, r.id.to_string(), r.create_index, r.modify_index));
     root.host_claims().for_each(|r| row(Table::HostClaims, r.id.clone(), r.create_index, r.modify_index));
+    root.variables().for_each(|r| row(Table::Variables, r.key.to_string(), r.create_index, r.modify_index));
 }
 
 fn jobs(root: &Root, wrong: &mut Vec<String>) {
@@ -80,7 +81,7 @@ fn jobs(root: &Root, wrong: &mut Vec<String>) {
 fn claims(root: &Root, wrong: &mut Vec<String>) {
     for claim in root.claims() {
         let (volume, alloc) = (&claim.id.volume, &claim.id.alloc);
-        if root.volume(volume).is_none() {
+        if root.volume(volume).is_none() && !(claim.forsaken && claim.phase.holds()) {
             wrong.push(format!("allocation {alloc} has a claim on volume {volume} that is not there"));
         }
         match root.alloc(alloc) {

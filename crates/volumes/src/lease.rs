@@ -5,7 +5,14 @@
 //! the moment at which they heard it, which is never earlier; so the servers always wait longer than
 //! the client uses.
 
+use caravan_types::volume::{AccessMode, ClaimMode};
 use caravan_types::{Nanos, UnixNanos};
+
+/// Whether what uses a volume in this way must end with its node's lease, before another node may have it:
+/// it writes, and the volume is promised to one writer or to one node at a time.
+pub fn needs_fence(access: AccessMode, mode: ClaimMode) -> bool {
+    mode == ClaimMode::Write && (access.single_writer() || access.single_node())
+}
 
 /// The spans of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! harmless. Whatever waits, waits with a reason that a user can be told.
 
 use crate::claim::owes_detach;
-use crate::lease::Lease;
+use crate::lease::{Lease, needs_fence};
 use caravan_types::UnixNanos;
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plugin::Plugin;
@@ -126,6 +126,11 @@ impl Action {
 
 /// What to do next.
 pub fn next(facts: &Facts<'_>) -> Action {
+    if matches!(facts.claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted)
+        && let Some(action) = abandoned(facts)
+    {
+        return action;
+    }
     match facts.claim.phase {
         ClaimPhase::Reserved | ClaimPhase::Attaching => attach(facts),
         ClaimPhase::Attached => {
@@ -283,6 +288,31 @@ pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     })
 }
 
+/// A claim whose allocation may go on for all that the servers know, on a node that is not in contact: what needs
+/// the node's lease has certainly ended once that ran out. Only then is the right taken away, because the node may
+/// still come back in time. Other claims are the allocation's for as long as it is not over.
+fn abandoned(facts: &Facts<'_>) -> Option<Action> {
+    let claim = facts.claim;
+    match facts.node {
+        Presence::Here => None,
+        Presence::Unknown => Some(Action::Fence { until: facts.lease.hand_over_at(facts.now) }),
+        Presence::Silent { .. } if !needs_fence(claim.access_mode, claim.mode) => None,
+        Presence::Silent { since } => {
+            let until = facts.lease.hand_over_at(since);
+            Some(if facts.now < until {
+                Action::WaitUntil { time: until, reason: until_ended(claim) }
+            } else {
+                Action::Fence { until }
+            })
+        }
+    }
+}
+
+fn until_ended(claim: &Claim) -> String {
+    let node = claim.node_id.short();
+    format!("node {node} is not in contact: waits until its tasks have certainly ended")
+}
+
 fn release(facts: &Facts<'_>, what: &str) -> Action {
     match facts.node {
         Presence::Here => {
@@ -313,11 +343,7 @@ fn fence(facts: &Facts<'_>) -> Action {
         Presence::Silent { .. } | Presence::Unknown => {}
     }
     if facts.now < claim.fence_until {
-        let node = claim.node_id.short();
-        return Action::WaitUntil {
-            time: claim.fence_until,
-            reason: format!("node {node} is not in contact: waits until its tasks have certainly ended"),
-        };
+        return Action::WaitUntil { time: claim.fence_until, reason: until_ended(claim) };
     }
     detach(facts)
 }

@@ -8,6 +8,7 @@ pub(crate) mod plugin;
 pub(crate) mod server;
 pub(crate) mod status;
 pub(crate) mod system;
+pub(crate) mod var;
 pub(crate) mod version;
 pub(crate) mod volume;
 

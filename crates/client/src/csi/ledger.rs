@@ -57,8 +57,12 @@ pub(crate) struct ClaimEntry {
     pub(crate) phase: MountPhase,
     /// The mount that was made.
     pub(crate) proof: Option<MountProof>,
+    /// The term of the node's lease under which it was granted, if it ends with that.
+    pub(crate) lease_term: Option<u64>,
     /// Owner and mode were set at the volume's root, if any were asked for: done once, not at each restart.
     pub(crate) owned: bool,
+    /// It broke and is being mounted anew, until those who use it have the new mount.
+    pub(crate) renewing: bool,
     /// The group that the plugin was told; empty if none.
     pub(crate) mount_group: String,
 }

@@ -111,8 +111,14 @@ impl VolumeManager {
 
     /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: steps
     /// that are known to be done are skipped, steps whose outcome is unknown are called again (CSI, every call
-    /// is idempotent). Owner and mode are set at the root after the first time.
-    pub(crate) async fn mount(&self, grant: &ClaimGrant, wish: &Wish) -> Result<MountProof, CsiFault> {
+    /// is idempotent). Owner and mode are set at the root after the first time. `lease_term` is the term of the node's
+    /// lease in which a fenced claim was granted.
+    pub(crate) async fn mount(
+        &self,
+        grant: &ClaimGrant,
+        wish: &Wish,
+        lease_term: Option<u64>,
+    ) -> Result<MountProof, CsiFault> {
         let claim = &grant.claim;
         if self.entry(&claim.id).is_none_or(|e| e.generation != claim.generation) {
             // Known before anything else: whatever becomes of this, the claim is handed back.
@@ -123,6 +129,7 @@ impl VolumeManager {
                 plugin: claim.plugin_id.clone(),
                 external_id: grant.external_volume_id.clone(),
                 usage: claim.usage(),
+                lease_term,
                 ..Default::default()
             };
             self.write(entry).await?;
@@ -147,7 +154,9 @@ impl VolumeManager {
             stages: can.requires_node_stage_volume,
             phase: MountPhase::Staging,
             proof: None,
+            lease_term,
             owned: known.as_ref().is_some_and(|known| known.owned),
+            renewing: known.as_ref().is_some_and(|known| known.renewing),
             mount_group: mount_group.unwrap_or_default(),
         };
         entry.on_host()?;
@@ -173,6 +182,17 @@ impl VolumeManager {
             let _ = this.inner.reports.deliver(&claim, generation, step).await;
             if this.entry(&claim).is_none() {
                 this.inner.reports.forget(&claim);
+            }
+        });
+    }
+
+    /// Tells the servers, once, that mounting failed and is tried again: the next failure tells more.
+    pub(crate) fn report_failure(&self, grant: &ClaimGrant, words: String, tries: u32) {
+        let (this, claim, generation) = (self.clone(), grant.claim.id.clone(), grant.claim.generation);
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                () = this.inner.cancel.cancelled() => {}
+                () = this.inner.reports.failed(&claim, generation, words, tries) => {}
             }
         });
     }
@@ -264,11 +284,11 @@ impl VolumeManager {
     pub(crate) fn verify(&self, claim: &ClaimId, alias: &str) -> Result<PathBuf, CsiFault> {
         let entry = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted);
         let entry = entry.ok_or_else(|| CsiFault::Unknown(alias.to_owned()))?;
-        check(&entry)?;
         if let Some(trouble) = self.inner.troubles.borrow().get(claim) {
             let what = format!("{} ({})", trouble.reason, trouble.path);
             return Err(CsiFault::Changed { volume: claim.volume.id.to_string(), what });
         }
+        check(&entry)?;
         Ok(entry.on_host()?.publish)
     }
 
@@ -286,6 +306,11 @@ impl VolumeManager {
     /// The claims of an allocation.
     pub(crate) fn claims_of(&self, alloc: &caravan_types::AllocId) -> Vec<ClaimId> {
         self.lock().entries().filter(|e| e.claim.alloc == *alloc).map(|e| e.claim.clone()).collect()
+    }
+
+    /// The terms of the node's lease under which an allocation's claims were granted.
+    pub(crate) fn lease_terms(&self, alloc: &caravan_types::AllocId) -> Vec<u64> {
+        self.lock().entries().filter(|e| e.claim.alloc == *alloc).filter_map(|e| e.lease_term).collect()
     }
 
     /// Waits for the turn on a volume: one operation at a time, also across plugins.
@@ -307,7 +332,7 @@ impl VolumeManager {
 
     /// Whether a claim was mounted when the last agent ended, or is now, whatever became of the mount.
     pub(crate) fn was_mounted(&self, claim: &ClaimId) -> bool {
-        self.entry(claim).is_some_and(|e| e.phase == MountPhase::Mounted)
+        self.entry(claim).is_some_and(|e| e.phase == MountPhase::Mounted || e.renewing)
     }
 
     pub(super) fn entry(&self, claim: &ClaimId) -> Option<ClaimEntry> {

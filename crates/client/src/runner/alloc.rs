@@ -9,7 +9,7 @@ use crate::alloc_dir::AllocDir;
 use crate::clock;
 use crate::state::TaskRecord;
 use caravan_types::alloc::{
-    AllocUpdate, Allocation, ClientStatus, TaskEvent, TaskRunState, TaskState, event,
+    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
 };
 use caravan_types::{AllocId, Time};
 use std::collections::BTreeMap;
@@ -133,6 +133,10 @@ impl AllocRunner {
         for (name, inbox) in inboxes {
             tasks.spawn(TaskRunner::new(self.clone(), name, inbox).run());
         }
+        let mut minder = JoinSet::new();
+        let this = self.clone();
+        // Ends with the set.
+        minder.spawn(async move { this.mind_contact().await });
         if self.is_live() {
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -155,6 +159,7 @@ impl AllocRunner {
                 }
             }
         }
+        drop(minder);
         if shutdown.is_cancelled() && !self.all_dead() {
             return;
         }
@@ -171,6 +176,7 @@ impl AllocRunner {
         let failed =
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
+        self.await_host_volumes().await;
         self.mount_volumes().await.map_err(|why| failed("csi_hook", why))
     }
 
@@ -225,8 +231,13 @@ impl AllocRunner {
 
     /// Ends its tasks. Asking twice changes nothing, but a delay may be cut short.
     pub(crate) fn stop(&self, no_delay: bool) {
+        self.end(&Kill { no_delay, ..Kill::default() });
+    }
+
+    /// Ends its tasks as ordered.
+    pub(super) fn end(&self, kill: &Kill) {
         self.lock().stopping = true;
-        self.kill_all(&Kill { no_delay, ..Kill::default() });
+        self.kill_all(kill);
         self.changed();
     }
 
@@ -234,7 +245,7 @@ impl AllocRunner {
     pub(crate) fn kill(&self) {
         let mut state = self.lock();
         state.stopping = true;
-        let kill = Kill { no_delay: true, force: true };
+        let kill = Kill { no_delay: true, force: true, ..Kill::default() };
         for slot in state.tasks.values() {
             slot.kill.send_replace(Some(kill.clone()));
         }
@@ -245,7 +256,9 @@ impl AllocRunner {
     fn kill_all(&self, kill: &Kill) {
         for slot in self.lock().tasks.values().filter(|s| s.role != Role::Poststop) {
             slot.kill.send_if_modified(|known| {
-                let stronger = known.as_ref().is_none_or(|k| kill.no_delay && !k.no_delay);
+                let stronger = known
+                    .as_ref()
+                    .is_none_or(|k| (kill.no_delay && !k.no_delay) || (kill.fenced && !k.fenced));
                 if stronger {
                     let before = known.take().unwrap_or_default();
                     *known = Some(Kill { force: before.force, ..kill.clone() });
@@ -516,6 +529,8 @@ impl AllocRunner {
     pub(crate) fn push(&self) {
         let task_states = self.task_states();
         let (client_status, words) = aggregate(&task_states);
+        let fenced = self.lock().tasks.values().any(|slot| slot.record.fenced);
+        let words = if fenced && client_status == ClientStatus::Failed { LEASE_EXPIRED } else { words };
         self.context().reporter.push(AllocUpdate {
             alloc_id: self.alloc().id.clone(),
             client_status,

@@ -40,28 +40,39 @@ impl AllocRunner {
     }
 
     async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {
-        if self.context().volumes.mounted(claim).is_some() {
+        let volumes = &self.context().volumes;
+        let lives = volumes.was_mounted(claim) && self.has_processes();
+        if volumes.is_renewing(claim) {
+            if lives {
+                // An earlier agent began to mount it anew beneath tasks that run: so does this one.
+                return Ok(());
+            }
+            volumes.renewed(claim).await;
+        }
+        if volumes.mounted(claim).is_some() {
             tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
             return Ok(());
         }
-        if self.context().volumes.was_mounted(claim) && self.has_processes() {
+        if lives {
             // It broke under tasks that run while no agent looked. What becomes of them is the request's to say.
             return Ok(());
         }
         let failed = |fault: CsiFault| format!("mounting volumes: {fault}");
         let wish = wish(request).await.map_err(failed)?;
-        let grant = self.await_claim(claim).await.map_err(|reason| {
+        let (grant, term) = self.await_claim(claim).await.map_err(|reason| {
             format!("claiming volumes: could not claim volume {}: {reason}", claim.volume.id)
         })?;
-        self.mount_patiently(&grant, &wish).await.map_err(failed)
+        self.mount_patiently(&grant, &wish, term).await.map_err(failed)
     }
 
-    /// Asks the servers until they answer for good; each new reason for the wait becomes an event.
-    pub(super) async fn await_claim(&self, claim: &ClaimId) -> Result<ClaimGrant, String> {
+    /// Asks the servers until they answer for good; each new reason for the wait becomes an event. A fenced claim
+    /// comes with the term of the lease in which it was asked for and granted.
+    pub(super) async fn await_claim(&self, claim: &ClaimId) -> Result<(ClaimGrant, Option<u64>), String> {
         let context = self.context();
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
-        let mut said = String::new();
+        let (mut said, fenced) = (String::new(), self.is_fenced());
         loop {
+            let term = if fenced { Some(context.lease.granted().await) } else { None };
             let request = ClaimVolume {
                 node_id: context.identity.node_id.clone(),
                 secret: context.identity.secret.clone(),
@@ -70,7 +81,12 @@ impl AllocRunner {
             let mut answers = context.servers.claim_volume(request).await;
             while let Some(answer) = answers.next().await {
                 match answer {
-                    Ok(ClaimProgress::Attached(grant)) => return Ok(*grant),
+                    // Out of contact in between, the node may have lost what it was granted.
+                    Ok(ClaimProgress::Attached(grant)) if grant.fenced && context.lease.term() != term => {}
+                    Ok(ClaimProgress::Attached(grant)) => {
+                        let term = term.filter(|_| grant.fenced);
+                        return Ok((*grant, term));
+                    }
                     Ok(ClaimProgress::Denied { reason }) => return Err(reason),
                     Ok(ClaimProgress::Waiting { reason }) => {
                         backoff.reset();
@@ -92,13 +108,19 @@ impl AllocRunner {
         }
     }
 
-    async fn mount_patiently(&self, grant: &ClaimGrant, wish: &Wish) -> Result<(), CsiFault> {
+    async fn mount_patiently(
+        &self,
+        grant: &ClaimGrant,
+        wish: &Wish,
+        term: Option<u64>,
+    ) -> Result<(), CsiFault> {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
         let mut said = String::new();
         for attempt in 1..=MOUNT_TRIES {
-            match self.context().volumes.mount(grant, wish).await {
+            match self.context().volumes.mount(grant, wish, term).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
+                    self.context().volumes.report_failure(grant, fault.to_string(), attempt);
                     self.say_once(
                         &mut said,
                         format!(

@@ -5,7 +5,9 @@ mod alloc;
 mod binds;
 mod broken;
 mod csi_hook;
+mod fence;
 mod fresh;
+mod host_hook;
 mod lifecycle;
 mod start;
 mod status;
@@ -16,6 +18,8 @@ pub(crate) use alloc::{AllocRunner, Stage};
 use crate::config::ClientConfig;
 use crate::csi::{Manager, VolumeManager};
 use crate::drivers::DriverManager;
+use crate::host_volumes::HostVolumes;
+use crate::lease::NodeLease;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Servers;
@@ -43,6 +47,10 @@ pub(crate) struct Context {
     pub(crate) plugins: Manager,
     /// Volumes.
     pub(crate) volumes: VolumeManager,
+    /// Host volumes.
+    pub(crate) host_volumes: HostVolumes,
+    /// Until when volumes with one writer may be used.
+    pub(crate) lease: NodeLease,
     /// Servers.
     pub(crate) servers: Arc<dyn Servers>,
     /// Status updates.

@@ -2,6 +2,7 @@
 
 use super::alloc::AllocRunner;
 use super::binds::{Binds, of_volume, ownerless, wanted};
+use super::fence::Footing;
 use super::fresh::{self, Owner};
 use crate::alloc_dir::TaskDir;
 use crate::csi::supervisor::PluginTask;
@@ -36,6 +37,8 @@ pub(super) enum StartFault {
     Hook(String),
     /// The driver refused.
     Driver(caravan_drivers::Error),
+    /// The lease under which its volumes were mounted is over.
+    Lease,
 }
 
 impl Plan {
@@ -129,7 +132,16 @@ impl Plan {
         } else {
             binds = Binds::make(&volumes, &self.dirs).map_err(|why| hook("volumes", why))?;
         }
-        let config = self.config(runner, id, env, mounts);
+        // Late, so that the shim has little left to refuse.
+        let lease = match runner.footing(task) {
+            Footing::Free => None,
+            Footing::Under(term) => Some(context.lease.for_shim(term)),
+            Footing::Lost => {
+                binds.undo();
+                return Err(StartFault::Lease);
+            }
+        };
+        let config = TaskConfig { lease, ..self.config(runner, id, env, mounts) };
         match self.driver.start(config).await {
             Ok(handle) => Ok((handle, binds)),
             Err(error) => {
@@ -217,7 +229,7 @@ impl Plan {
                 max_file_size_mb: u64::from(task.log_config.max_file_size_mb),
             }),
             cgroup_parent: config.cgroup_parent.trim_start_matches('/').into(),
-            lease_file: None,
+            lease: None,
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),
         }
     }

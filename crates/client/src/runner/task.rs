@@ -2,6 +2,7 @@
 
 use super::alloc::AllocRunner;
 use super::binds::Binds;
+use super::fence::LEASE_EXPIRED;
 use super::lifecycle::Role;
 use super::start::{Plan, StartFault};
 use crate::ClientError;
@@ -27,6 +28,8 @@ pub(super) struct Kill {
     pub(super) no_delay: bool,
     /// Wait for nothing, not even for volumes that a plugin holds.
     pub(super) force: bool,
+    /// The node's lease ran out: at once, and as a failure.
+    pub(super) fenced: bool,
 }
 
 /// Something asked of a running task.
@@ -177,6 +180,7 @@ impl TaskRunner {
                 let event = self.event(event::HOOK_FAILED).message(why);
                 self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
             }
+            Err(StartFault::Lease) => self.fenced_before_start().await,
             Err(StartFault::Driver(error)) => {
                 let words = crate::error::chain(&error);
                 let event = self.event(event::DRIVER_FAILURE).detail("driver_error", words);
@@ -190,7 +194,31 @@ impl TaskRunner {
         if shutdown.is_cancelled() {
             return Next::AgentEnds;
         }
+        if self.is_fenced() {
+            return self.fenced_before_start().await;
+        }
         Next::Over { failed: self.record().state.failed }
+    }
+
+    /// The lease ran out while nothing of the task ran: it is not started any more.
+    async fn fenced_before_start(&mut self) -> Next {
+        let event = self.lease_expired();
+        self.update(|r| {
+            r.handle = None;
+            r.fenced = true;
+            r.over = Some(true);
+            r.state.push_event(event);
+        })
+        .await;
+        Next::Over { failed: true }
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.kill.borrow().as_ref().is_some_and(|k| k.fenced)
+    }
+
+    fn lease_expired(&self) -> TaskEvent {
+        self.event(event::LEASE_EXPIRED).message(LEASE_EXPIRED).detail("fails_task", "true")
     }
 
     async fn started(&mut self, handle: &TaskHandle) {
@@ -244,20 +272,22 @@ impl TaskRunner {
         }
         self.binds.undo();
         let event = exit.as_ref().map(|exit| self.terminated(exit));
-        let next = match cause {
+        let fenced = self.is_fenced() || exit.as_ref().is_some_and(|exit| exit.lease_passed);
+        let next = match cause.filter(|_| !fenced) {
             Some(cause) => self.settle(cause, event).await,
             None => {
-                let killed = self.event(event::KILLED);
+                let killed = if fenced { self.lease_expired() } else { self.event(event::KILLED) };
                 // Whatever it did before: the order to end it came from elsewhere.
                 self.update(|r| {
                     r.handle = None;
-                    r.over = Some(false);
+                    r.fenced = fenced;
+                    r.over = Some(fenced);
                     for event in event.into_iter().chain([killed]) {
                         r.state.push_event(event);
                     }
                 })
                 .await;
-                Ok(Next::Over { failed: false })
+                Ok(Next::Over { failed: fenced })
             }
         };
         // Only now that what follows is durable: until then a new agent must be able to ask how it ended.
@@ -315,6 +345,9 @@ impl TaskRunner {
     /// allocation of it has taken over.
     async fn end(&mut self, plan: &Plan, id: &TaskId) -> Ended {
         let task = plan.task();
+        if self.is_fenced() {
+            return Ended::With(self.stop(plan, id).await);
+        }
         let timeout = self.kill_timeout(plan);
         if plan.plugin.is_some()
             && let Some(ended) = self.outlive_mounts(plan, id).await
@@ -344,7 +377,8 @@ impl TaskRunner {
     }
 
     async fn stop(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
-        let timeout = self.kill_timeout(plan);
+        // No time is left for a gentle end.
+        let timeout = if self.is_fenced() { Duration::ZERO } else { self.kill_timeout(plan) };
         let signal = plan.kill_signal();
         if let Err(error) = plan.driver.stop(id, timeout, signal.as_deref()).await {
             let words = crate::error::chain(&error);
@@ -468,8 +502,11 @@ impl TaskRunner {
         let shutdown = self.alloc.context().shutdown.clone();
         tokio::select! {
             () = shutdown.cancelled() => Next::AgentEnds,
-            () = killed(&mut self.kill) => Next::Over { failed: false },
             () = tokio::time::sleep(delay.to_std()) => Next::Again,
+            () = killed(&mut self.kill) => match self.is_fenced() {
+                true => self.fenced_before_start().await,
+                false => Next::Over { failed: false },
+            },
         }
     }
 

@@ -1,6 +1,7 @@
 //! The records of the client state.
 
 use crate::csi::{ClaimEntry, Registrations};
+use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
@@ -31,6 +32,8 @@ pub(crate) struct TaskRecord {
     pub(crate) restarts: RestartTracker,
     /// Set before a stop: a task found dead afterwards was killed, not lost.
     pub(crate) stopping: bool,
+    /// It was ended or not started because the node's lease ran out.
+    pub(crate) fenced: bool,
     /// It will not be started again, and whether that is a failure: decided, not yet carried out.
     pub(crate) over: Option<bool>,
 }
@@ -48,4 +51,6 @@ pub(crate) struct Loaded {
     pub(crate) tasks: BTreeMap<(AllocId, String), TaskRecord>,
     /// The ledger of mounts.
     pub(crate) claims: Vec<ClaimEntry>,
+    /// Host volumes that servers had made here.
+    pub(crate) host_volumes: Vec<HostVolumeRecord>,
 }

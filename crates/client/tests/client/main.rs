@@ -1,6 +1,7 @@
 //! The client with real drivers and servers of the test's own.
 
 mod fake;
+mod fence;
 mod fuse;
 mod mounts;
 mod plugins;

@@ -8,7 +8,7 @@ use caravan_drivers::{
 use caravan_rpc::{Code, RpcError};
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
 use caravan_types::job::{Job, JobType, RestartMode, RestartPolicy, Task, TaskGroup};
-use caravan_types::node::{Node, NodeEvent};
+use caravan_types::node::{Node, NodeEvent, NodeStatus};
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
@@ -40,6 +40,7 @@ struct World {
     usage: Vec<(VolumeKey, VolumeUsage)>,
     index: u64,
     down: bool,
+    lease: Option<Duration>,
 }
 
 /// Servers that say what the test tells them to.
@@ -92,6 +93,21 @@ impl TestServers {
 
     pub fn grant(&self, grant: ClaimGrant) {
         self.say(grant.claim.id.clone(), ClaimProgress::Attached(Box::new(grant)));
+    }
+
+    /// From now on leases are this long.
+    pub fn set_lease(&self, ttl: Duration) {
+        self.change(|w| w.lease = Some(ttl));
+    }
+
+    fn contact(&self) -> NodeContact {
+        let lease = self.world().lease.unwrap_or(Duration::from_secs(30));
+        NodeContact {
+            heartbeat_ttl: Nanos::from_secs(10),
+            lease_ttl: Nanos::from_std(lease),
+            status: NodeStatus::Ready,
+            ..Default::default()
+        }
     }
 
     pub fn set_down(&self, down: bool) {
@@ -175,11 +191,11 @@ impl Servers for TestServers {
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError> {
         self.up()?;
         self.change(|w| w.node = Some(request.node));
-        Ok(NodeContact { heartbeat_ttl: Nanos::from_secs(10), ..Default::default() })
+        Ok(self.contact())
     }
     async fn heartbeat(&self, _: NodeHeartbeat) -> Result<NodeContact, RpcError> {
         self.up()?;
-        Ok(NodeContact { heartbeat_ttl: Nanos::from_secs(10), ..Default::default() })
+        Ok(self.contact())
     }
     async fn node_events(&self, request: NodeEvents) -> Result<Done, RpcError> {
         self.up()?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const MODE: (AccessMode, AttachmentMode) = (AccessMode::MultiNodeMultiWriter, AttachmentMode::FileSystem);
 
-async fn create(agent: &Agent, name: &str) -> (String, std::collections::BTreeMap<String, String>) {
+pub async fn create(agent: &Agent, name: &str) -> (String, std::collections::BTreeMap<String, String>) {
     let operation = ControllerOperation::Create {
         name: name.into(),
         capacity_min: 0,
@@ -33,11 +33,11 @@ async fn create(agent: &Agent, name: &str) -> (String, std::collections::BTreeMa
     }
 }
 
-fn claim(alloc: &str) -> ClaimId {
+pub fn claim(alloc: &str) -> ClaimId {
     ClaimId { volume: VolumeKey::new("default", "data"), alloc: alloc.into() }
 }
 
-fn grant(alloc: &str, volume: &(String, std::collections::BTreeMap<String, String>)) -> ClaimGrant {
+pub fn grant(alloc: &str, volume: &(String, std::collections::BTreeMap<String, String>)) -> ClaimGrant {
     ClaimGrant {
         claim: Claim {
             id: claim(alloc),
@@ -55,7 +55,7 @@ fn grant(alloc: &str, volume: &(String, std::collections::BTreeMap<String, Strin
     }
 }
 
-fn writer(id: &str, driver: &str) -> Allocation {
+pub fn writer(id: &str, driver: &str) -> Allocation {
     let destination = "/srv/data".to_owned();
     let place = if driver == "raw_exec" { "srv/data" } else { "/srv/data" };
     let script = format!("while :; do echo {id} >> {place}/{id}; sleep 0.02; done");
@@ -81,7 +81,7 @@ fn writer(id: &str, driver: &str) -> Allocation {
 }
 
 /// Mounts of volumes below the plugin roots.
-fn mounts(agent: &Agent, part: &str) -> usize {
+pub fn mounts(agent: &Agent, part: &str) -> usize {
     let table = caravan_sys::mountinfo::MountTable::read().unwrap();
     table.under(&agent.dir.path().join("client/csi")).filter(|m| m.target.iter().any(|p| p == part)).count()
 }
@@ -94,7 +94,7 @@ fn grown(agent: &Agent, alloc: &str) -> Option<u64> {
     target.metadata().or_else(|_| inside.metadata()).ok().map(|m| m.len())
 }
 
-async fn writes(agent: &Agent, alloc: &str) {
+pub async fn writes(agent: &Agent, alloc: &str) {
     let before = grown(agent, alloc).unwrap_or(0);
     poll(&format!("{alloc} writes"), || grown(agent, alloc).is_some_and(|now| now > before)).await;
 }

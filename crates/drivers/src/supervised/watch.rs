@@ -119,6 +119,7 @@ fn result_of(record: ExitRecord) -> ExitResult {
         signal: record.signal,
         oom_killed: record.oom_killed,
         err: record.reason,
+        lease_passed: record.lease_passed,
         finished_unix_ns: record.finished_unix_ns,
     }
 }

@@ -25,6 +25,9 @@ settings! {
         min_heartbeat_ttl: Nanos = Duration;
         max_heartbeats_per_second: i64 = Int;
         failover_heartbeat_ttl: Nanos = Duration;
+        lease_ttl: Nanos = Duration;
+        lease_kill_grace: Nanos = Duration;
+        lease_margin: Nanos = Duration;
         node_gc_threshold: Nanos = Duration;
         job_gc_interval: Nanos = Duration;
         job_gc_threshold: Nanos = Duration;

@@ -2,7 +2,7 @@
 
 use super::{constraints, joined, task, unheeded, volume};
 use caravan_types::Nanos;
-use caravan_types::job::{Job, JobType, Network, RestartMode, RestartPolicy, TaskGroup};
+use caravan_types::job::{DisconnectStrategy, Job, JobType, Network, RestartMode, RestartPolicy, TaskGroup};
 use std::collections::{BTreeMap, HashSet};
 
 pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) {
@@ -28,6 +28,9 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
     match &group.restart_policy {
         Some(policy) => restart(policy, &mut errors),
         None => errors.push(format!("Task Group {} should have a restart policy", group.name)),
+    }
+    if let Some(block) = &group.disconnect {
+        disconnect(job, block, &mut errors);
     }
     match group.ephemeral_disk {
         Some(disk) if disk.size_mb < 10 => {
@@ -74,6 +77,29 @@ pub(super) fn restart(policy: &RestartPolicy, errors: &mut Vec<String>) {
         errors.push(format!(
             "Nomad can't restart the TaskGroup {} times in an interval of {} with a delay of {}",
             policy.attempts, policy.interval, policy.delay
+        ));
+    }
+}
+
+/// Rules for `disconnect` blocks (`jobspec` section 6).
+fn disconnect(job: &Job, block: &DisconnectStrategy, errors: &mut Vec<String>) {
+    if block.lost_after < Nanos::ZERO || block.stop_on_client_after.is_some_and(|span| span < Nanos::ZERO) {
+        errors.push("disconnect: durations cannot be negative".into());
+    }
+    if block.stop_on_client_after.is_some() {
+        if block.lost_after > Nanos::ZERO {
+            errors.push("disconnect: lost_after and stop_on_client_after exclude each other".into());
+        }
+        if job.kind.is_system() {
+            errors.push("disconnect: stop_on_client_after is for service and batch jobs only".into());
+        }
+    }
+    let known = ["", "best_score", "keep_original", "keep_replacement", "longest_running"];
+    if !known.contains(&block.reconcile.as_str()) {
+        errors.push(format!(
+            "disconnect: reconcile is \"{}\", but must be one of {}",
+            block.reconcile,
+            known[1..].join(", ")
         ));
     }
 }

@@ -13,7 +13,6 @@ pub(super) fn of_group(job: &Job, group: &TaskGroup) -> Option<String> {
             ("canary", update.canary > 0),
             ("auto_revert", update.auto_revert),
             ("auto_promote", update.auto_promote),
-            ("disconnect", group.disconnect.is_some()),
             ("stop_after_client_disconnect", group.stop_after_client_disconnect.is_some()),
             ("max_client_disconnect", group.max_client_disconnect.is_some()),
             ("prevent_reschedule_on_lost", group.prevent_reschedule_on_lost),

@@ -63,7 +63,7 @@ impl Nodes {
                 format!("node secret ID does not match. Not registering node {}", node.id),
             ));
         }
-        node.status = NodeStatus::Ready;
+        node.status = before.as_deref().map_or(NodeStatus::Ready, |before| on_contact(&root, before));
         if let Some(before) = &before
             && unchanged(before, &node)
         {
@@ -101,15 +101,28 @@ impl Nodes {
             other => other?,
         };
         let contact = self.contact(&node);
-        if node.status == NodeStatus::Ready {
+        self.heard(&node, contact).await
+    }
+
+    /// The node gave a sign of life: it is as it should be then.
+    async fn heard(&self, node: &Node, contact: NodeContact) -> Result<NodeContact, ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let status = on_contact(&root, node);
+        if status == node.status {
             return Ok(contact);
         }
-        let (root, now) = (self.core.snapshot(), self.core.now());
-        let evals = node_evals::for_node(&root, &node.id, Trigger::NodeUpdate, now);
-        let event = Some(event("Cluster", "Node reregistered by heartbeat", now));
-        let change = Change::NodeStatus { node: node.id.clone(), status: NodeStatus::Ready, event, evals };
+        let evals = if status == NodeStatus::Ready {
+            node_evals::for_node(&root, &node.id, Trigger::NodeUpdate, now)
+        } else {
+            Vec::new()
+        };
+        // Said once, when the node is heard again.
+        let missed = matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected);
+        let event = missed.then(|| event("Cluster", "Node reregistered by heartbeat", now));
+        let change = Change::NodeStatus { node: node.id.clone(), status, event, evals };
         let index = self.core.commit(change).await?;
-        Ok(NodeContact { status: NodeStatus::Ready, index, ..contact })
+        self.core.store.wait_for_index(index).await;
+        Ok(NodeContact { status, index, ..contact })
     }
 
     pub(crate) async fn events(&self, request: wire::NodeEvents) -> Result<Done, ServerError> {
@@ -119,7 +132,11 @@ impl Nodes {
     }
 
     pub(crate) async fn alloc_status(&self, request: wire::AllocStatus) -> Result<Done, ServerError> {
-        self.authentic(&request.node_id, &request.secret)?;
+        let node = self.authentic(&request.node_id, &request.secret)?;
+        if node.status == NodeStatus::Disconnected {
+            // Heard before its heartbeat: what it says must not be judged by its silence.
+            self.heard(&node, self.contact(&node)).await?;
+        }
         let root = self.core.snapshot();
         // A node speaks for its own allocations only; those that are gone concern nobody.
         let updates: Vec<_> = request
@@ -131,7 +148,14 @@ impl Nodes {
             return Ok(Done { index: root.index() });
         }
         let evals = node_evals::for_updates(&root, &updates, self.core.now());
-        Ok(Done { index: self.core.commit(Change::AllocUpdates { updates, evals }).await? })
+        let index = self.core.commit(Change::AllocUpdates { updates, evals }).await?;
+        self.core.store.wait_for_index(index).await;
+        let node = self.core.snapshot().node(&request.node_id).cloned();
+        if let Some(node) = node.filter(|node| node.status == NodeStatus::Initializing) {
+            // In step now: it need not wait for its next heartbeat.
+            self.heard(&node, NodeContact::default()).await?;
+        }
+        Ok(Done { index })
     }
 
     /// The stream of a node's allocations: everything first, then what changes.
@@ -207,6 +231,21 @@ fn delta<'a>(
 
 fn unknown(id: &NodeId) -> ServerError {
     ServerError::not_found(format!("node {id} not found"))
+}
+
+/// What a node is once it is heard. One that was disconnected is ready only after it has told how its allocations do,
+/// so that nothing is decided about what is unknown.
+fn on_contact(root: &Root, node: &Node) -> NodeStatus {
+    if matches!(node.status, NodeStatus::Ready | NodeStatus::Down) {
+        return NodeStatus::Ready;
+    }
+    let told = node.last_missed_heartbeat_index == 0
+        || node.last_alloc_update_index > node.last_missed_heartbeat_index;
+    if told || root.allocs_by_node(&node.id).all(|alloc| alloc.client_terminal()) {
+        NodeStatus::Ready
+    } else {
+        NodeStatus::Initializing
+    }
 }
 
 /// Whether a report says nothing new.

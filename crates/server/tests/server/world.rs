@@ -19,7 +19,7 @@ use caravan_types::wire::{
 use caravan_types::{Nanos, NodeId, VolumeKey};
 use caravan_volumes::lease::Lease;
 use futures::{Stream, StreamExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -59,6 +59,7 @@ pub struct Setup {
     pub heartbeat: HeartbeatConfig,
     pub lease: Lease,
     pub workers: usize,
+    pub keyring: Option<PathBuf>,
 }
 
 impl Setup {
@@ -68,10 +69,15 @@ impl Setup {
             heartbeat: HeartbeatConfig::default(),
             lease: Lease::default(),
             workers: 2,
+            keyring: None,
         }
     }
     pub fn dir(dir: &Path) -> Self {
-        Self { log: LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir), ..Self::memory() }
+        Self {
+            log: LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir),
+            keyring: Some(dir.join("keyring")),
+            ..Self::memory()
+        }
     }
     /// Nodes are missed after one to two seconds, and volumes handed on half a second later.
     pub fn impatient(self) -> Self {
@@ -96,6 +102,7 @@ impl Setup {
             heartbeat: self.heartbeat,
             lease: self.lease,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();
         let (handle, service) = Service::start(config, registry.clone()).await.unwrap();

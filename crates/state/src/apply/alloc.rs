@@ -1,9 +1,11 @@
 //! Commands about allocations that exist (`http-api` section 6.1).
 
 use crate::tx::{By, Tx};
-use caravan_types::AllocId;
-use caravan_types::alloc::{AllocDeploymentStatus, AllocUpdate, Allocation, ClientStatus, DesiredTransition};
+use caravan_types::alloc::{
+    AllocDeploymentStatus, AllocStateChange, AllocUpdate, Allocation, ClientStatus, DesiredTransition,
+};
 use caravan_types::node::Node;
+use caravan_types::{AllocId, UnixNanos};
 use std::collections::BTreeMap;
 
 /// The status after a report. An end is final: a report that overtook another on its way must not bring
@@ -31,7 +33,7 @@ fn health(
     })
 }
 
-fn merged(old: &Allocation, update: &AllocUpdate, index: u64) -> Allocation {
+fn merged(old: &Allocation, update: &AllocUpdate, index: u64, now: UnixNanos) -> Allocation {
     let status = status_after(old.client_status, update.client_status);
     let description = if status == update.client_status {
         update.client_description.clone()
@@ -39,10 +41,16 @@ fn merged(old: &Allocation, update: &AllocUpdate, index: u64) -> Allocation {
         old.client_description.clone()
     };
     let network = update.network_status.clone().or_else(|| old.network_status.clone());
+    let mut history = old.alloc_states.clone();
+    if old.client_status == ClientStatus::Unknown && status != ClientStatus::Unknown {
+        let value = status.as_str().to_owned();
+        history.push(AllocStateChange { field: 0, value, time: now.to_time() });
+    }
     let states = if update.task_states.is_empty() { &old.task_states } else { &update.task_states };
     Allocation {
         client_status: status,
         client_description: description,
+        alloc_states: history,
         task_states: states.clone(),
         deployment_status: health(old.deployment_status.as_ref(), update.deployment_status.as_ref(), index),
         network_status: network,
@@ -60,12 +68,11 @@ impl Tx {
     pub(super) fn alloc_updates(&mut self, updates: &[AllocUpdate]) {
         for update in updates {
             let Some(old) = self.root.alloc(&update.alloc_id).cloned() else { continue };
-            let alloc = merged(&old, update, self.index);
-            if alloc == *old {
-                continue;
-            }
+            let alloc = merged(&old, update, self.index, self.now);
             let node = alloc.node_id.clone();
-            self.put_alloc(alloc, By::Client);
+            if alloc != *old {
+                self.put_alloc(alloc, By::Client);
+            }
             // The first report after missed heartbeats: from now on the node's allocations are in step.
             let stale = |n: &Node| n.last_missed_heartbeat_index > n.last_alloc_update_index;
             if let Some(node) = self.root.node(&node).filter(|n| stale(n)).cloned() {

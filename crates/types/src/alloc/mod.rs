@@ -210,6 +210,10 @@ pub struct Allocation {
     pub modify_time: UnixNanos,
 }
 
+/// What a client says of an allocation that it ended because the node's lease ran out: it failed for no fault of its
+/// own and is replaced at once.
+pub const LEASE_EXPIRED: &str = "Lease of the node expired";
+
 impl Allocation {
     /// The job it belongs to.
     pub fn job_key(&self) -> JobKey {

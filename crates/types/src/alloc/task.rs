@@ -103,6 +103,7 @@ pub mod event {
     pub const FAILED_RESTORING: &str = "Failed Restoring Task";
     pub const PLUGIN_HEALTHY: &str = "Plugin became healthy";
     pub const PLUGIN_UNHEALTHY: &str = "Plugin became unhealthy";
+    pub const LEASE_EXPIRED: &str = "Lease expired";
     pub const VOLUME_BROKEN: &str = "Volume mount broken";
     pub const VOLUME_RENEWED: &str = "Volume mounted again";
     pub const SHUTDOWN_DELAY: &str = "Waiting for shutdown delay";

@@ -1,0 +1,116 @@
+//! The client's side of the fence: what uses a volume that only one node may write ends with the node's lease, and
+//! never goes on under another one. The shims end the processes; here the allocation is ended, which unmounts.
+
+use super::alloc::AllocRunner;
+use super::task::Kill;
+use crate::clock;
+use caravan_types::alloc::{TaskEvent, event};
+use caravan_types::job::{Task, VolumeRequest};
+use std::time::Duration;
+
+/// Why a task was ended or is not started, for people.
+pub(super) const LEASE_EXPIRED: &str = "the node was out of contact with the servers for longer than its lease: \
+     what writes to a volume that only one node may write ended before another node can get the volume";
+
+/// Whether a request needs the fence.
+fn is_fenced(request: &VolumeRequest) -> bool {
+    let mode = if request.read_only {
+        caravan_types::volume::ClaimMode::Read
+    } else {
+        caravan_types::volume::ClaimMode::Write
+    };
+    caravan_volumes::lease::needs_fence(request.access_mode, mode)
+}
+
+/// What a task's start finds about the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Footing {
+    /// It needs none.
+    Free,
+    /// It runs as long as this term does.
+    Under(u64),
+    /// The term under which its volumes were mounted is over.
+    Lost,
+}
+
+impl AllocRunner {
+    /// Whether the group uses a volume that only one node may write.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.alloc().group().is_some_and(|g| g.csi_volumes().any(|(_, request)| is_fenced(request)))
+    }
+
+    /// Whether a task is given such a volume.
+    fn uses_fenced(&self, task: &Task) -> bool {
+        let alloc = self.alloc();
+        let fenced = |alias: &str| {
+            let mut volumes = alloc.group().into_iter().flat_map(|g| g.csi_volumes());
+            volumes.any(|(name, request)| name.as_str() == alias && is_fenced(request))
+        };
+        task.volume_mounts.iter().any(|mount| fenced(&mount.volume))
+    }
+
+    /// On what a task may start now.
+    pub(super) fn footing(&self, task: &Task) -> Footing {
+        if !self.uses_fenced(task) {
+            return Footing::Free;
+        }
+        let context = self.context();
+        let terms = context.volumes.lease_terms(&self.alloc().id);
+        match context.lease.term() {
+            // Volumes that are not mounted are the mount check's to refuse.
+            Some(now) if terms.iter().all(|term| *term == now) => Footing::Under(now),
+            _ => Footing::Lost,
+        }
+    }
+
+    /// Ends the allocation when the lease under which it mounted is over, or when its job wants it ended after so
+    /// long without contact.
+    pub(super) async fn mind_contact(&self) {
+        let patience = self
+            .alloc()
+            .group()
+            .and_then(|g| g.disconnect.as_ref())
+            .and_then(|d| d.stop_on_client_after)
+            .map(|span| span.to_std());
+        tokio::join!(self.mind_lease(), self.mind_silence(patience));
+    }
+
+    async fn mind_lease(&self) {
+        if !self.is_fenced() {
+            return;
+        }
+        let context = self.context();
+        let id = self.alloc().id.clone();
+        let mut ledger = context.volumes.changes();
+        let term = loop {
+            ledger.borrow_and_update();
+            if let Some(term) = context.volumes.lease_terms(&id).into_iter().min() {
+                break term;
+            }
+            if ledger.changed().await.is_err() {
+                return;
+            }
+        };
+        context.lease.over(term).await;
+        tracing::warn!(alloc = %id, "the node's lease ran out: the allocation is ended");
+        self.end(&Kill { no_delay: true, fenced: true, ..Kill::default() });
+    }
+
+    async fn mind_silence(&self, patience: Option<Duration>) {
+        let Some(patience) = patience else { return };
+        self.context().lease.silent_for(patience).await;
+        if !self.status().is_terminal() {
+            let words = format!(
+                "no contact with the servers for {}: stopped as the job's disconnect block asks",
+                caravan_types::Nanos::from_std(patience)
+            );
+            for task in self.task_names() {
+                self.emit(
+                    &task,
+                    TaskEvent::new(event::DRIVER, clock::now()).detail("driver_message", words.clone()),
+                );
+            }
+            self.stop(true);
+        }
+    }
+}
