@@ -51,8 +51,8 @@ pub fn job(
             }
         }
         report.about(*driver);
-        let left = stage.agent.request("DELETE", &format!("/v1/job/{}?purge=true", stage.job), None)?;
-        report.is("the plugin's job can be stopped", left.status == 200, || left.text());
+        let stopped = stage.stop_plugin();
+        report.is("the plugin's job can be stopped", stopped.is_ok(), || problem(&stopped));
         let gone = stage.nothing_is_mounted();
         report.is("no mount of a volume is left", gone.is_ok(), || problem(&gone));
     }
@@ -309,6 +309,18 @@ impl<'a> Stage<'a> {
             }
         }
         Ok(())
+    }
+
+    fn stop_plugin(&self) -> Result<()> {
+        self.delete(&format!("/v1/job/{}", self.job))?;
+        eventually("the plugin to end", || {
+            let allocs = self.agent.allocs(&self.job)?;
+            let live = |alloc: &&Value| matches!(alloc["ClientStatus"].as_str(), Some("running" | "pending"));
+            match allocs.iter().find(live) {
+                None => Ok(()),
+                Some(alloc) => bail!("its allocation is {}", alloc["ClientStatus"]),
+            }
+        })
     }
 
     fn restart_plugin(&self) -> Result<()> {
