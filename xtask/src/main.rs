@@ -1,27 +1,38 @@
 //! Chores of the workspace: `cargo xtask <chore>`.
 
 mod bench;
+mod chaos;
+mod conformance;
 mod proto;
 
 use anyhow::bail;
+use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
+  chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
+                    [--steps N] [--nodes N] [--minutes N]; one JSON object a schedule
+  csi-conformance ENDPOINT|JOB-FILE [flags]
+                    take a CSI plugin through the whole life of volumes and say what it does
+                    (--help: its flags)
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)";
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (chore, rest) = match arguments.split_first() {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => bail!("no chore given\n{USAGE}"),
     };
     match chore {
-        "bench" => bench::run(rest),
-        "proto" => proto::run(rest),
+        "bench" => bench::run(rest)?,
+        "chaos" => chaos::run(rest)?,
+        "csi-conformance" => return conformance::run(rest),
+        "proto" => proto::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -178,6 +178,7 @@ impl Agent<'_> {
             heartbeat,
             lease: server.lease,
             volume_calls_per_plugin: server.volume_calls_per_plugin,
+            keyring: (!self.settings.dev).then(|| server.data_dir.join("keyring")),
         };
         let (handle, service) = caravan_server::Service::start(config, registry)
             .await
@@ -212,6 +213,9 @@ impl Agent<'_> {
             disk_free_mb: file.disk_free_mb.filter(|n| *n > 0),
             network_interface: client.network_interface.clone(),
             host_volumes: crate::reserved::host_volumes(file),
+            host_volumes_dir: client.host_volumes_dir.clone(),
+            host_volume_plugin_dir: client.host_volume_plugin_dir.clone(),
+            gc_volumes_on_node_gc: file.gc_volumes_on_node_gc.unwrap_or(false),
             node_max_allocs: file.node_max_allocs.unwrap_or(0),
             default_ineligible: file.default_ineligible.unwrap_or(false),
             advertise_http: settings.advertise_http.clone(),

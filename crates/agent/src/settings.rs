@@ -64,6 +64,8 @@ pub(crate) struct ClientSettings {
     pub(crate) servers: Vec<String>,
     pub(crate) state_dir: PathBuf,
     pub(crate) alloc_dir: PathBuf,
+    pub(crate) host_volumes_dir: PathBuf,
+    pub(crate) host_volume_plugin_dir: PathBuf,
     pub(crate) file: caravan_hcl::config::ClientConfig,
     pub(crate) node_class: String,
     pub(crate) node_pool: String,
@@ -272,6 +274,12 @@ fn client(
         servers,
         state_dir: dir("client.state_dir", flag("state-dir").or(file.state_dir.clone()), "client")?,
         alloc_dir: dir("client.alloc_dir", flag("alloc-dir").or(file.alloc_dir.clone()), "alloc")?,
+        host_volumes_dir: dir("client.host_volumes_dir", file.host_volumes_dir.clone(), "host_volumes")?,
+        host_volume_plugin_dir: dir(
+            "client.host_volume_plugin_dir",
+            file.host_volume_plugin_dir.clone(),
+            "host_volume_plugins",
+        )?,
         dynamic_ports,
         node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
         node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
@@ -325,6 +333,15 @@ mod tests {
             address: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7))),
             cores: 4,
             temporary: PathBuf::from("/tmp/dev"),
+        }
+    }
+
+    #[test]
+    fn the_number_of_calls_to_a_plugin_has_bounds() {
+        assert_eq!(calls_per_plugin(None).unwrap(), caravan_server::CALLS_PER_PLUGIN);
+        assert_eq!(calls_per_plugin(Some(3)).unwrap(), 3);
+        for bad in [0, -1, 1001] {
+            assert!(calls_per_plugin(Some(bad)).unwrap_err().to_string().contains("volume_calls_per_plugin"));
         }
     }
 

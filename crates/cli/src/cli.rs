@@ -1,7 +1,7 @@
 //! The command line as a whole: its tree, its mistakes, its dispatch.
 
 use crate::args;
-use crate::cmd::{alloc, eval, job, node, plugin, server, status, system, version, volume};
+use crate::cmd::{alloc, eval, job, node, operator, plugin, server, status, system, var, version, volume};
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};
 use crate::out::Out;
@@ -47,15 +47,21 @@ enum Verb {
     /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
-    /// Volumes: create, register, status, explain, deregister, delete, detach, init
+    /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot, claim
     #[command(subcommand)]
     Volume(volume::VolumeVerb),
     /// Plugins: status
     #[command(subcommand)]
     Plugin(plugin::PluginVerb),
+    /// Variables: put, get, list, purge
+    #[command(subcommand)]
+    Var(var::VarVerb),
     /// Servers: members
     #[command(subcommand)]
     Server(server::ServerVerb),
+    /// Looks into an agent's state: volume-check
+    #[command(subcommand)]
+    Operator(operator::OperatorVerb),
     /// Chores of the servers: gc
     #[command(subcommand)]
     System(system::SystemVerb),
@@ -162,8 +168,10 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Node(node::NodeVerb::Drain(args)) => Box::pin(node::drain::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Eligibility(args)) => Box::pin(node::eligibility::run(ctx, args)).await,
         Verb::Volume(verb) => Box::pin(volume(ctx, verb)).await,
+        Verb::Var(verb) => Box::pin(var::run(ctx, verb)).await,
         Verb::Plugin(plugin::PluginVerb::Status(args)) => Box::pin(plugin::status(ctx, args)).await,
         Verb::Server(server::ServerVerb::Members(args)) => Box::pin(server::members(ctx, args)).await,
+        Verb::Operator(operator::OperatorVerb::VolumeCheck(args)) => operator::volume_check::run(ctx, args),
         Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
         Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
         Verb::Version => {
@@ -183,6 +191,8 @@ async fn volume(ctx: &Ctx, verb: &volume::VolumeVerb) -> Outcome {
         volume::VolumeVerb::Delete(args) => volume::remove::delete(ctx, args).await,
         volume::VolumeVerb::Detach(args) => volume::remove::detach(ctx, args).await,
         volume::VolumeVerb::Init(args) => volume::init::run(ctx, args),
+        volume::VolumeVerb::Snapshot(verb) => Box::pin(volume::snapshot::run(ctx, verb)).await,
+        volume::VolumeVerb::Claim(verb) => volume::claim::run(ctx, verb).await,
     }
 }
 

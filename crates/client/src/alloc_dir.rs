@@ -107,24 +107,14 @@ impl AllocDir {
                 io::Error::new(ErrorKind::ResourceBusy, format!("{} is mounted", mount.target.display()));
             return Err(ClientError::directory(&self.root, "remove the allocation directory")(source));
         }
-        unseal(&root);
+        // What was sealed beneath mounts could not be removed.
+        caravan_sys::seal::unseal_tree(&root);
         match fs::remove_dir_all(&self.root) {
             Err(source) if source.kind() != ErrorKind::NotFound => {
                 Err(ClientError::directory(&self.root, "remove the allocation directory")(source))
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Makes directories that were sealed beneath mounts removable again.
-fn unseal(dir: &Path) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-        let path = entry.path();
-        // Not sealed, or gone already: removing tells.
-        let _ = caravan_sys::seal::unseal_directory(&path, 0o700);
-        unseal(&path);
     }
 }
 

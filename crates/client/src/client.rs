@@ -5,6 +5,7 @@ use crate::config::ClientConfig;
 use crate::csi::{CsiFault, Ledger, Manager, Registry, VolumeManager};
 use crate::drivers::DriverManager;
 use crate::fs::AllocFs;
+use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
 use crate::lease::NodeLease;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
@@ -49,6 +50,7 @@ impl Client {
         let made = |dir: &PathBuf| {
             private_dir(dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))
         };
+        check_fixed(&config.host_volumes)?;
         made(&config.state_dir)?;
         made(&csi_dir)?;
         // Tasks of other users pass through it; nobody looks around in it.
@@ -84,7 +86,10 @@ impl Client {
                 cancel: shutdown.clone(),
             },
         );
+        let host_volumes =
+            HostVolumes::new(&config, &identity, store.clone(), node.clone(), loaded.host_volumes);
         let context = Arc::new(Context {
+            host_volumes,
             drivers: DriverManager::new(drivers, &config, node.clone()),
             host_env: env::host_env(host_variables(), config.option_list("env.denylist")),
             reporter: Reporter::default(),
@@ -154,6 +159,7 @@ impl Service {
         tracker.spawn(context.plugins.clone().run(stop.child_token()));
         tracker.spawn(context.volumes.clone().watch_mounts(stop.child_token()));
         tracker.spawn(context.volumes.clone().watch_usage(stop.child_token()));
+        tracker.spawn(context.host_volumes.clone().run(stop.child_token()));
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         context.volumes.adopt(|id| here.contains(id));
         for alloc in restored {
@@ -348,11 +354,27 @@ impl Handle {
         self.context.volumes.expand(request).await
     }
 
-    /// Adds what clients serve for servers: controller calls, growing and detaching. HTTP is the agent's.
+    /// Adds what clients serve for servers: controller calls, growing, detaching, host volumes. HTTP is the agent's.
     #[must_use]
     pub fn routes(&self, router: RouterBuilder) -> RouterBuilder {
         let (calls, detaches, expands) = (self.clone(), self.clone(), self.clone());
+        let volumes = &self.context.host_volumes;
+        let (makes, registers, deletes) = (volumes.clone(), volumes.clone(), volumes.clone());
         router
+            .unary::<methods::HostVolumeCreate, _, _>(move |_, request| {
+                let volumes = makes.clone();
+                async move { to_the_end(async move { volumes.create(request.volume).await }).await }
+            })
+            .unary::<methods::HostVolumeRegister, _, _>(move |_, request| {
+                let volumes = registers.clone();
+                let work = async move { volumes.register(request.volume).await.map(|()| Done::default()) };
+                async move { to_the_end(work).await }
+            })
+            .unary::<methods::HostVolumeDelete, _, _>(move |_, request| {
+                let volumes = deletes.clone();
+                let work = async move { volumes.delete(request.volume).await.map(|()| Done::default()) };
+                async move { to_the_end(work).await }
+            })
             .unary::<methods::ControllerCall, _, _>(move |_, call| {
                 let handle = calls.clone();
                 async move { handle.controller_call(call).await.map_err(|fault| rpc_error(&fault)) }
@@ -368,6 +390,17 @@ impl Handle {
                 let handle = expands.clone();
                 async move { handle.node_expand(request).await.map_err(|fault| rpc_error(&fault)) }
             })
+    }
+}
+
+/// Carries an operation on a host volume to its end, also when the servers do not wait for it any more: its plugin
+/// would be ended half way.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, HostVolumeFault>> + Send + 'static,
+) -> Result<T, RpcError> {
+    match tokio::spawn(work).await {
+        Ok(result) => result.map_err(|fault| RpcError::from(&fault)),
+        Err(error) => Err(RpcError::new(Code::Internal, format!("the operation failed: {error}"))),
     }
 }
 

@@ -46,6 +46,12 @@ pub struct ClientConfig {
     pub network_interface: Option<String>,
     /// Directories offered to jobs, by name.
     pub host_volumes: BTreeMap<String, HostVolumeInfo>,
+    /// Where the built-in plugin makes host volumes.
+    pub host_volumes_dir: PathBuf,
+    /// Executables that make host volumes.
+    pub host_volume_plugin_dir: PathBuf,
+    /// The servers forget the node's host volumes when they forget the node.
+    pub gc_volumes_on_node_gc: bool,
     /// Networks offered to jobs, by name.
     pub host_networks: BTreeMap<String, HostNetwork>,
     /// Most allocations, 0 for no limit.
@@ -92,6 +98,9 @@ impl ClientConfig {
             disk_free_mb: None,
             network_interface: None,
             host_volumes: BTreeMap::new(),
+            host_volumes_dir: data_dir.join("host_volumes"),
+            host_volume_plugin_dir: data_dir.join("host_volume_plugins"),
+            gc_volumes_on_node_gc: false,
             host_networks: BTreeMap::new(),
             node_max_allocs: 0,
             default_ineligible: false,

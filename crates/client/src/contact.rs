@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 /// The node is registered without its late drivers after this.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(60);
+/// The node is registered without those of its host volumes whose plugins are late after this.
+const VOLUME_PATIENCE: Duration = Duration::from_secs(10);
 /// Changes of the node within this time after a registration go together.
 const GATHER: Duration = Duration::from_millis(100);
 /// Where the servers name no time to live.
@@ -83,8 +85,12 @@ fn heartbeat(context: &Context) -> NodeHeartbeat {
 
 /// Stays in contact for as long as it is polled.
 pub(crate) async fn stay(context: Arc<Context>, allocs: Allocs) {
+    let first = async {
+        context.drivers.first_fingerprints(DRIVER_PATIENCE).await;
+        context.host_volumes.first_pass(VOLUME_PATIENCE).await;
+    };
     tokio::select! {
-        () = context.drivers.first_fingerprints(DRIVER_PATIENCE) => {}
+        () = first => {}
         () = keep_lease(&context) => {}
     }
     let registered = watch::Sender::new(false);

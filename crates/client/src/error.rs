@@ -66,6 +66,14 @@ pub enum ClientError {
     /// The task does not run.
     #[error("task \"{0}\" is not running.")]
     TaskNotRunning(String),
+    /// A volume of the agent's configuration is not there.
+    #[error("failed to validate volume {name}, err: {source}")]
+    HostVolume {
+        /// Which.
+        name: String,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A driver refused.
     #[error("{0}")]
     Driver(#[from] caravan_drivers::Error),

@@ -20,6 +20,7 @@ mod env;
 mod error;
 mod fingerprint;
 pub mod fs;
+mod host_volumes;
 mod lease;
 mod node;
 mod reporter;

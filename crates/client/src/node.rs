@@ -1,7 +1,7 @@
 //! The node as it is reported: one value, changed by whoever finds something out, watched by whoever reports it.
 
 use crate::clock;
-use caravan_types::node::{DriverInfo, Node, NodeEvent};
+use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent};
 use caravan_types::plugin::{CsiInfo, PluginRole};
 use caravan_types::{PluginId, Time};
 use std::collections::BTreeMap;
@@ -103,6 +103,16 @@ impl NodeState {
                 PluginRole::Node => node.csi_node_plugins.remove(plugin),
             };
         });
+    }
+
+    /// Writes which host volumes are offered.
+    pub(crate) fn put_host_volumes(&self, volumes: BTreeMap<String, HostVolumeInfo>) {
+        self.update(|node| node.host_volumes = volumes);
+    }
+
+    /// Writes an attribute.
+    pub(crate) fn put_attribute(&self, key: &str, value: String) {
+        self.update(|node| drop(node.attributes.insert(key.to_owned(), value)));
     }
 
     /// Notes something that happened.

@@ -37,7 +37,7 @@ fn stamper() -> String {
 impl World {
     /// Two nodes, and a writer on one of them.
     fn start(server: &str, subnet: u8, job: &str) -> Result<Self> {
-        let cluster = Cluster::start(&ClusterOptions { nodes: 2, subnet, server: server.to_owned() })?;
+        let mut cluster = Cluster::start(&ClusterOptions { nodes: 2, subnet, server: server.to_owned() })?;
         cluster.run_plugin(&FaultPlugin { id: "fault".into(), attach: false, stage: true, images: false })?;
         cluster.create_volume("data", "fault", "single-node-writer")?;
         cluster.run_job("writer", job)?;

@@ -11,7 +11,7 @@ use crate::{
     loops, mountinfo, mounts,
     node::path,
     record::{Backing, Record},
-    request::{Capability, grown, node_range},
+    request::{Capability, FsKind, grown, node_range},
 };
 
 impl Plugin {
@@ -35,6 +35,16 @@ impl Plugin {
                     "{more} more bytes are asked for and {available} are left"
                 )));
             }
+        }
+        if capacity > record.capacity
+            && needs_unmounting(record.backing)
+            && let Some(mount) = mounts::writable_mount(&self.store, &record)?
+        {
+            return Err(Error::Precondition(format!(
+                "the volume {id} is mounted at {}, and only a process with CAP_SYS_RESOURCE, which this one is not, \
+                 can grow an ext4 file system that is mounted: unpublish it first",
+                mount.path.display()
+            )));
         }
         if capacity > record.capacity {
             record.unfilled = matches!(record.backing, Backing::Image { .. });
@@ -110,6 +120,22 @@ impl Plugin {
         Ok(true)
     }
 
+    /// Grows the file system of an image before its mount, where that cannot be done afterwards.
+    pub(crate) fn fill_unmounted(&self, record: &mut Record) -> Result<(), Error> {
+        if !record.unfilled || !needs_unmounting(record.backing) {
+            return Ok(());
+        }
+        let data = self.store.data_path(record.id.as_str(), record.backing);
+        // One that is mounted elsewhere grows with its next mount that is the first.
+        if !loops::of(&data)?.is_empty() {
+            return Ok(());
+        }
+        fit(&data, record.capacity)?;
+        mounts::grow_unmounted(&data)?;
+        record.unfilled = false;
+        self.store.save(record)
+    }
+
     /// Where a volume is mounted when it is staged at a path: a device is a file below.
     pub(crate) fn staged_at(&self, record: &Record, staging: &Path) -> PathBuf {
         match record.backing {
@@ -143,5 +169,35 @@ impl Plugin {
     /// Whether something is mounted at a path at all.
     pub(crate) fn is_mount_point(path: &Path) -> Result<bool, Error> {
         mountinfo::at(path).map(|mount| mount.is_some())
+    }
+}
+
+/// Whether a volume in this can grow only while nobody has it mounted, as things are.
+fn needs_unmounting(backing: Backing) -> bool {
+    backing == Backing::Image { fs: FsKind::Ext4 } && !may_grow_mounted()
+}
+
+/// Whether this process may grow an ext4 file system that is mounted: that takes CAP_SYS_RESOURCE, which is number
+/// 24 (capabilities(7)).
+pub(crate) fn may_grow_mounted() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| has_capability(&status, 24))
+}
+
+/// Whether a capability is among the effective ones of proc_pid_status(5).
+fn has_capability(status: &str, number: u32) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> number & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_bits_of_a_number() {
+        let status = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t000001fffeffffff\n";
+        assert!(!has_capability(status, 24) && has_capability(status, 21));
+        assert!(has_capability("CapEff:\t0000000001000000\n", 24));
+        assert!(!has_capability("", 24));
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     record::{Backing, Record},
     request::FsKind,
     store::Store,
-    tool::run,
+    tool::{run, run_until},
 };
 
 /// More mounts than this on one path are not ours to take off.
@@ -109,6 +109,13 @@ pub(crate) fn grow(fs: FsKind, mount: &mountinfo::Mount) -> Result<(), Error> {
         FsKind::Xfs => run(Command::new("xfs_growfs").arg(&mount.path), "xfs_growfs", "xfsprogs", &[]),
     }
     .map(|_| ())
+}
+
+/// Grows an ext4 file system that is mounted nowhere to the size of its image. resize2fs(8) wants it checked
+/// first; e2fsck(8) ends with 1 when it put something right.
+pub(crate) fn grow_unmounted(image: &Path) -> Result<(), Error> {
+    run_until(Command::new("e2fsck").args(["-f", "-p"]).arg(image), "e2fsck", "e2fsprogs", &[], 1)?;
+    run(Command::new("resize2fs").arg(image), "resize2fs", "e2fsprogs", &[]).map(|_| ())
 }
 
 /// Gives the top directory at a path to a group, with all that is made in it from now on.

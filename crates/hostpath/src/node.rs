@@ -57,6 +57,7 @@ impl Plugin {
         if record.backing == Backing::Block {
             mounts::make_target(&place, record.backing)?;
         }
+        self.fill_unmounted(&mut record)?;
         let mounted = self.mount(&record, &place, &capability, flags);
         self.free_devices_after(&record, mounted)?;
         self.prepare(&mut record, &place, &capability)?;
@@ -194,7 +195,9 @@ impl Plugin {
         let made = mounts::make_target(&target, record.backing)?;
         let mounted = match &staging {
             Some(staging) if record.backing != Backing::Block => mounts::bind(staging, &target, flags),
-            _ => self.mount(&record, &target, &capability, flags),
+            _ => self
+                .fill_unmounted(&mut record)
+                .and_then(|()| self.mount(&record, &target, &capability, flags)),
         };
         let mounted = self.free_devices_after(&record, mounted);
         if let Err(error) = mounted {

@@ -3,7 +3,7 @@
 use caravan_proto::csi::{self, controller_server::Controller, identity_server::Identity, node_server::Node};
 use tonic::{Request, Response, Status};
 
-use crate::{controller::Plugin, error::Error};
+use crate::{controller::Plugin, error::Error, expand::may_grow_mounted, request::FsKind};
 
 /// What the servers are made of.
 #[derive(Debug, Clone)]
@@ -63,6 +63,13 @@ impl Identity for Service {
         _request: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
         use csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
+        let options = &self.plugin.options;
+        // One answer for all volumes; where only some have to be unmounted, the call for those says so.
+        let expansion = if options.enforce_size && options.fs == FsKind::Ext4 && !may_grow_mounted() {
+            volume_expansion::Type::Offline
+        } else {
+            volume_expansion::Type::Online
+        };
         let mut services = vec![service::Type::ControllerService];
         if self.plugin.options.topology.is_some() {
             services.push(service::Type::VolumeAccessibilityConstraints);
@@ -70,7 +77,7 @@ impl Identity for Service {
         let capabilities = services
             .into_iter()
             .map(|service| Type::Service(Service { r#type: service.into() }))
-            .chain([Type::VolumeExpansion(VolumeExpansion { r#type: volume_expansion::Type::Online.into() })])
+            .chain([Type::VolumeExpansion(VolumeExpansion { r#type: expansion.into() })])
             .map(|capability| csi::PluginCapability { r#type: Some(capability) })
             .collect();
         Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
@@ -223,7 +230,6 @@ impl Controller for Service {
             rpc::Type::VolumeCondition,
             rpc::Type::CreateDeleteSnapshot,
             rpc::Type::ListSnapshots,
-            rpc::Type::GetSnapshot,
             rpc::Type::CloneVolume,
             rpc::Type::ExpandVolume,
             rpc::Type::SingleNodeMultiWriter,

@@ -15,6 +15,17 @@ pub(crate) fn run(
     package: &str,
     hidden: &[String],
 ) -> Result<Output, Error> {
+    run_until(command, program, package, hidden, 0)
+}
+
+/// The same for a program whose exit codes up to `good` mean success.
+pub(crate) fn run_until(
+    command: &mut Command,
+    program: &'static str,
+    package: &str,
+    hidden: &[String],
+    good: i32,
+) -> Result<Output, Error> {
     let output = command.env("LC_ALL", "C").output().map_err(|error| {
         let problem = if error.kind() == io::ErrorKind::NotFound {
             format!("it is not installed here (package {package})")
@@ -23,7 +34,7 @@ pub(crate) fn run(
         };
         Error::Tool { program, problem }
     })?;
-    if output.status.success() {
+    if output.status.code().is_some_and(|code| (0..=good).contains(&code)) {
         return Ok(output);
     }
     let words = String::from_utf8_lossy(&output.stderr);

@@ -4,8 +4,10 @@
 use crate::error::ApiError;
 use caravan_types::api::DecodeError;
 use caravan_types::api::decode::{ApiValue, decode, known};
-use caravan_types::volume::VolumeRequestBody;
+use caravan_types::ser::Secrets;
+use caravan_types::volume::{CsiSnapshot, VolumeRequestBody};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// Declares request bodies: `Name("Wire") { field: Type = "Key"; }`.
 macro_rules! bodies {
@@ -72,6 +74,7 @@ const VOLUME_KEYS: &[&str] = &[
     "AttachmentMode",
     "MountOptions",
     "Secrets",
+    "SecretsFrom",
     "Parameters",
     "Context",
     "RequestedCapacityMin",
@@ -88,7 +91,7 @@ const VOLUME_KEYS: &[&str] = &[
 ];
 
 /// Keys below which the keys are the user's own.
-const VOLUME_MAPS: &[&str] = &["Secrets", "Parameters", "Context", "Segments"];
+const VOLUME_MAPS: &[&str] = &["Secrets", "SecretsFrom", "Parameters", "Context", "Segments", "Items"];
 
 /// Reads the volumes of a request. No error repeats a value, because any may be a secret.
 pub(crate) fn volumes(body: &[u8]) -> Result<(String, Vec<VolumeRequestBody>), ApiError> {
@@ -100,6 +103,79 @@ pub(crate) fn volumes(body: &[u8]) -> Result<(String, Vec<VolumeRequestBody>), A
     };
     let volumes = body.volumes.iter().filter(|v| !v.is_null()).map(read).collect::<Result<_, ApiError>>()?;
     Ok((body.namespace, volumes))
+}
+
+bodies! {
+    /// Snapshots to take.
+    SnapshotsBody("CSISnapshotCreateRequest") {
+        snapshots: Vec<Value> = "Snapshots";
+        namespace: String = "Namespace";
+    }
+    /// A variable to write. Its items are read apart, so that no error repeats them.
+    VariableBody("VariableDecrypted") {
+        namespace: String = "Namespace";
+        path: String = "Path";
+        items: Value = "Items";
+        lock: Value = "Lock";
+    }
+}
+
+/// The keys of a snapshot.
+const SNAPSHOT_KEYS: &[&str] = &["SourceVolumeID", "PluginID", "Name", "Secrets", "Parameters"];
+
+/// Reads the snapshots of a request; `None` stands for `null`. No error repeats a value.
+pub(crate) fn snapshots(body: &[u8]) -> Result<(String, Vec<Option<CsiSnapshot>>), ApiError> {
+    let body: SnapshotsBody = required(body)?;
+    let read = |value: &Value| {
+        if value.is_null() {
+            return Ok(None);
+        }
+        let Value::Object(map) = value else {
+            return Err(ApiError::bad_request(
+                "json: cannot unmarshal the value of Go struct field CSISnapshotCreateRequest.Snapshots: it must be a list of objects",
+            ));
+        };
+        let mut out = Map::new();
+        for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+            if let Some(key) = known(SNAPSHOT_KEYS, key) {
+                out.insert(key.to_owned(), value.clone());
+            }
+        }
+        let value = Value::Object(out);
+        check_maps(&value)?;
+        let read = serde_json::from_value(value);
+        read.map(Some).map_err(|error| ApiError::bad_request(format!("json: {error}")))
+    };
+    let snapshots = body.snapshots.iter().map(read).collect::<Result<_, ApiError>>()?;
+    Ok((body.namespace, snapshots))
+}
+
+/// Reads a variable: namespace and path, as far as they are told, and the items.
+pub(crate) fn variable(body: &[u8]) -> Result<(String, String, Secrets), ApiError> {
+    let body: VariableBody = required(body)?;
+    if !body.lock.is_null() {
+        return Err(ApiError::bad_request("locks of variables are not supported yet"));
+    }
+    let items = match body.items {
+        Value::Object(map) => map,
+        Value::Null => Map::new(),
+        _ => return Err(wrong_items()),
+    };
+    if items.is_empty() {
+        return Err(ApiError::bad_request("variable missing required Items object"));
+    }
+    let text = |(name, value): (String, Value)| match value {
+        Value::String(text) => Ok((name, text)),
+        _ => Err(wrong_items()),
+    };
+    let items = items.into_iter().map(text).collect::<Result<BTreeMap<_, _>, _>>()?;
+    Ok((body.namespace, body.path, Secrets::new(items)))
+}
+
+fn wrong_items() -> ApiError {
+    ApiError::bad_request(
+        "json: cannot unmarshal the value of Go struct field VariableDecrypted.Items: it must be an object of strings",
+    )
 }
 
 /// The value with its keys in their declared spelling and without unset fields.
@@ -120,7 +196,7 @@ fn spelled(value: &Value) -> Value {
 }
 
 fn check_maps(volume: &Value) -> Result<(), ApiError> {
-    for key in ["Secrets", "Parameters", "Context"] {
+    for key in ["Secrets", "SecretsFrom", "Parameters", "Context"] {
         let strings = match volume.get(key) {
             None => true,
             Some(Value::Object(map)) => map.values().all(Value::is_string),
@@ -128,7 +204,7 @@ fn check_maps(volume: &Value) -> Result<(), ApiError> {
         };
         if !strings {
             return Err(ApiError::bad_request(format!(
-                "json: cannot unmarshal the value of Go struct field CSIVolume.Volumes.{key}: it must be an object of strings"
+                "json: cannot unmarshal the value of Go struct field CSI.{key}: it must be an object of strings"
             )));
         }
     }

@@ -49,7 +49,9 @@ pub(crate) async fn handle(state: HttpState, request: Request<Body>) -> Response
 
 /// Whether pages of other origins may call the route (`http-api` section 1.9).
 fn is_shared(path: &str) -> bool {
-    ["/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/"].iter().any(|p| path.starts_with(p))
+    ["/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/vars", "/v1/var/"]
+        .iter()
+        .any(|p| path.starts_with(p))
 }
 
 enum Answer {
@@ -148,11 +150,17 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "node", rest @ ..] if !rest.is_empty() => routes::nodes::route(call, rest).await,
         ["v1", "volumes"] => routes::volumes::route(call).await,
         ["v1", "volumes", "external"] => routes::volumes::external(call).await,
+        ["v1", "volumes", "snapshot"] => routes::snapshots::route(call).await,
+        ["v1", "volumes", "claims"] => routes::host_volumes::claims(call).await,
+        ["v1", "volumes", "claim", id] => routes::host_volumes::delete_claim(call, id).await,
+        ["v1", "volume", "host", rest @ ..] => routes::host_volumes::route(call, rest).await,
         ["v1", "volume", "csi", rest @ ..] if !rest.is_empty() => {
             routes::volume::route(call, &rest.join("/")).await
         }
         ["v1", "plugins"] => routes::plugins::list(call).await,
         ["v1", "plugin", "csi", id] => routes::plugins::get(call, id).await,
+        ["v1", "vars"] => routes::vars::list(call).await,
+        ["v1", "var", rest @ ..] => routes::vars::route(call, &rest.join("/")).await,
         ["v1", "search"] => routes::search::route(call).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),
         ["v1", rest @ ..] => routes::system::route(call, rest).await,

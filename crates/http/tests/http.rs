@@ -12,3 +12,7 @@ mod shape;
 mod state;
 #[path = "http/transport.rs"]
 mod transport;
+#[path = "http/variables.rs"]
+mod variables;
+#[path = "http/volumes.rs"]
+mod volumes;

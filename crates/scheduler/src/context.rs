@@ -166,7 +166,8 @@ impl<'a, V: View> Context<'a, V> {
             .view
             .allocs_by_node(node)
             .map(AsRef::as_ref)
-            .filter(move |a| !a.client_terminal() && !(without_stopped && self.stopped.contains(&a.id)));
+            .filter(|a| !a.client_terminal())
+            .filter(move |a| !without_stopped || !self.stopped.contains(&a.id));
         existing.chain(self.placed.get(node).into_iter().flatten())
     }
 

@@ -63,13 +63,11 @@ pub(crate) fn claims<V: View>(
         if !suits(row, request, mode) {
             return Err(refused(MISSING.to_owned()));
         }
-        if mode == AccessMode::SingleNodeSingleWriter && !request.read_only {
-            if let Some(writer) = writer_on(ctx, node, &name, without_stopped) {
-                return Err(refused(format!(
-                    "host volume {name} has its only writer already, allocation {}",
-                    writer.id
-                )));
-            }
+        let alone = mode == AccessMode::SingleNodeSingleWriter && !request.read_only;
+        let writer = if alone { writer_on(ctx, node, &name, without_stopped) } else { None };
+        if let Some(writer) = writer {
+            let id = &writer.id;
+            return Err(refused(format!("host volume {name} has its only writer already, allocation {id}")));
         }
         let known = held.iter().any(|claim: &HostVolumeClaim| claim.volume_id == row.id);
         if request.sticky && !known {

@@ -39,12 +39,14 @@ mod cluster;
 mod config;
 mod error;
 mod evaluations;
+mod host_volumes;
 mod jobs;
 mod logs;
 mod model;
 mod nodes;
 mod query;
 mod transport;
+mod variables;
 mod volumes;
 
 pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
@@ -53,6 +55,7 @@ pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, St
 pub use config::{Address, Config, Token};
 pub use error::Error;
 pub use evaluations::{Deployments, Evaluations};
+pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
     PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
@@ -63,4 +66,7 @@ pub use model::{
 };
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
-pub use volumes::{ClaimView, ExternalVolumes, Plugins, VolumeDetail, Volumes, VolumesResponse};
+pub use variables::{CheckIndex, Variables, Written};
+pub use volumes::{
+    ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,
+};

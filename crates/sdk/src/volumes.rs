@@ -10,8 +10,8 @@ use caravan_types::plugin::{Plugin, PluginListStub};
 use caravan_types::ser::{Secrets, null_default};
 use caravan_types::time::UnixNanos;
 use caravan_types::volume::{
-    ClaimMode, ClaimPhase, CsiVolume, CsiVolumeStub, VolumeExplain, VolumeExternalStub, VolumePhase,
-    VolumeRequestBody, VolumeUsage,
+    ClaimMode, ClaimPhase, CsiSnapshot, CsiVolume, CsiVolumeStub, VolumeExplain, VolumeExternalStub,
+    VolumePhase, VolumeRequestBody, VolumeUsage,
 };
 use http::Method;
 use serde::{Deserialize, Serialize};
@@ -92,6 +92,27 @@ pub struct ExternalVolumes {
     pub next_token: String,
 }
 
+/// Snapshots, taken or as a plugin lists them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct SnapshotPage {
+    /// The snapshots.
+    #[serde(deserialize_with = "null_default")]
+    pub snapshots: Vec<CsiSnapshot>,
+    /// Start of the next page; empty when there is none.
+    #[serde(deserialize_with = "null_default")]
+    pub next_token: String,
+}
+
+/// Secrets as a header, none without any.
+fn secrets_header(secrets: &Secrets) -> Vec<(&'static str, Token)> {
+    let pairs: Vec<String> = secrets.expose().iter().map(|(k, v)| format!("{k}={v}")).collect();
+    match pairs.is_empty() {
+        true => Vec::new(),
+        false => vec![("X-Nomad-CSI-Secrets", Token::new(pairs.join(",")))],
+    }
+}
+
 /// Routes of CSI volumes.
 #[derive(Clone, Copy, Debug)]
 pub struct Volumes<'a>(&'a Client);
@@ -169,17 +190,55 @@ impl Volumes<'_> {
         secrets: &Secrets,
         query: &QueryOptions,
     ) -> Result<Response<()>, Error> {
-        let pairs: Vec<String> = secrets.expose().iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let header = ("X-Nomad-CSI-Secrets", Token::new(pairs.join(",")));
-        let headers = if secrets.is_empty() { &[][..] } else { &[header][..] };
         let path = path("/v1/volume/csi/{}/delete", &[id]);
-        self.0.call(Method::DELETE, &path, query, headers, Bytes::new()).await
+        self.0.call(Method::DELETE, &path, query, &secrets_header(secrets), Bytes::new()).await
     }
 
     /// Ends the claims of a node.
     pub async fn detach(&self, id: &str, node: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         let query = query.clone().param("node", node);
         self.0.delete(&path("/v1/volume/csi/{}/detach", &[id]), &query).await
+    }
+
+    /// Has the plugin take a snapshot of a volume. Its secrets go with the request.
+    pub async fn create_snapshot(
+        &self,
+        snapshot: &CsiSnapshot,
+        query: &QueryOptions,
+    ) -> Result<Response<SnapshotPage>, Error> {
+        let body = serde_json::json!({"Snapshots": [{
+            "SourceVolumeID": snapshot.source_volume_id,
+            "PluginID": snapshot.plugin_id,
+            "Name": snapshot.name,
+            "Secrets": snapshot.secrets,
+            "Parameters": snapshot.parameters,
+        }]});
+        self.0.put("/v1/volumes/snapshot", query, &body).await
+    }
+
+    /// Has the plugin delete a snapshot.
+    pub async fn delete_snapshot(
+        &self,
+        plugin: &str,
+        snapshot: &str,
+        secrets: &Secrets,
+        query: &QueryOptions,
+    ) -> Result<Response<()>, Error> {
+        let query = query.clone().param("plugin_id", plugin).param("snapshot_id", snapshot);
+        let headers = secrets_header(secrets);
+        self.0.call(Method::DELETE, "/v1/volumes/snapshot", &query, &headers, Bytes::new()).await
+    }
+
+    /// Snapshots as the plugin lists them.
+    pub async fn list_snapshots(
+        &self,
+        plugin: &str,
+        secrets: &Secrets,
+        query: &QueryOptions,
+    ) -> Result<Response<SnapshotPage>, Error> {
+        let query = query.clone().param("plugin_id", plugin);
+        let headers = secrets_header(secrets);
+        self.0.call(Method::GET, "/v1/volumes/snapshot", &query, &headers, Bytes::new()).await
     }
 
     /// Volumes as the plugin lists them.

@@ -1,6 +1,7 @@
 //! What every part of the server holds: the state, the way to change it, and the clock.
 
 use crate::error::ServerError;
+use crate::keyring::Keyring;
 use caravan_consensus::{BoxError, Capture, StateMachine};
 use caravan_state::{Snapshot, Store};
 use caravan_types::UnixNanos;
@@ -13,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Core {
     pub(crate) store: Arc<Store>,
     pub(crate) log: caravan_consensus::Handle,
+    pub(crate) keyring: Keyring,
 }
 
 impl Core {

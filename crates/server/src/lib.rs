@@ -13,9 +13,12 @@ mod error;
 mod gc;
 mod heartbeat;
 mod host_volume;
+mod keyring;
 mod node_evals;
 mod plan;
+mod secrets;
 mod server;
+mod variables;
 mod volume;
 mod worker;
 
@@ -25,4 +28,5 @@ pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeU
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};
+pub use variables::VariableWritten;
 pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

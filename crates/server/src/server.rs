@@ -9,7 +9,9 @@ use crate::error::ServerError;
 use crate::gc;
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
+use crate::keyring::Keyring;
 use crate::plan::{Planner, PlannerService};
+use crate::variables::VariableWritten;
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, VolumeFigures, Volumes, explain};
 use crate::worker::Worker;
 use caravan_consensus::{Config as LogConfig, Consensus};
@@ -20,13 +22,15 @@ use caravan_types::host_volume::{HostVolume, HostVolumeSpec};
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::ser::Secrets;
+use caravan_types::variable::{Variable, VariableDecrypted, VariableKey};
 use caravan_types::volume::{
-    ClaimId, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
+    ClaimId, CsiSnapshot, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
 };
 use caravan_types::wire::Done;
 use caravan_types::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, VolumeKey};
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,6 +52,8 @@ pub struct ServerConfig {
     pub lease: Lease,
     /// Calls of one kind that one storage plugin gets at the same time.
     pub volume_calls_per_plugin: usize,
+    /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
+    pub keyring: Option<PathBuf>,
 }
 
 /// What others hold of a server; cheap to clone.
@@ -86,11 +92,15 @@ impl Service {
         config: ServerConfig,
         registry: ReverseRegistry,
     ) -> Result<(Handle, Self), ServerError> {
+        let keyring = match &config.keyring {
+            Some(dir) => Keyring::dir(dir)?,
+            None => Keyring::memory()?,
+        };
         let store = Arc::new(Store::default());
         let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
             .await
             .map_err(|e| ServerError::unavailable(chain(&e)))?;
-        let core = Core { store, log };
+        let core = Core { store, log, keyring };
         // Everything committed before the restart is applied before anybody asks.
         core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
@@ -492,6 +502,87 @@ impl Handle {
     /// If there is no such hold.
     pub async fn delete_host_claim(&self, id: &str) -> Result<u64, ServerError> {
         self.host_volumes.delete_claim(id).await
+    }
+
+    /// Takes snapshots of volumes; `namespace` is that of the volumes. An entry that is none is refused.
+    ///
+    /// # Errors
+    /// With the problems of each; the others have been made all the same.
+    pub async fn create_snapshots(
+        &self,
+        namespace: &Namespace,
+        snapshots: Vec<Option<CsiSnapshot>>,
+    ) -> Result<Vec<CsiSnapshot>, ServerError> {
+        let (this, namespace) = (self.volumes.clone(), namespace.clone());
+        to_the_end(&self.volumes.reconciler.commands, async move {
+            this.create_snapshots(&namespace, snapshots).await
+        })
+        .await
+    }
+
+    /// Has a plugin delete a snapshot; one that is gone already is as wished.
+    ///
+    /// # Errors
+    /// If the plugin is not known, cannot do it or refuses.
+    pub async fn delete_snapshot(
+        &self,
+        plugin: &PluginId,
+        snapshot: &str,
+        secrets: &Secrets,
+    ) -> Result<(), ServerError> {
+        let (this, plugin) = (self.volumes.clone(), plugin.clone());
+        let (snapshot, secrets) = (snapshot.to_owned(), secrets.clone());
+        to_the_end(&self.volumes.reconciler.commands, async move {
+            this.delete_snapshot(&plugin, &snapshot, secrets).await
+        })
+        .await
+    }
+
+    /// Snapshots as a plugin lists them, and the token of the next page.
+    ///
+    /// # Errors
+    /// If the plugin is not known or cannot list.
+    pub async fn list_snapshots(
+        &self,
+        plugin: &PluginId,
+        max_entries: i32,
+        starting_token: String,
+        secrets: Secrets,
+    ) -> Result<(Vec<CsiSnapshot>, String), ServerError> {
+        self.volumes.list_snapshots(plugin, max_entries, starting_token, secrets).await
+    }
+
+    /// A variable with its items.
+    ///
+    /// # Errors
+    /// If they cannot be opened.
+    pub fn open_variable(&self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
+        self.core.open_variable(row)
+    }
+
+    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new).
+    ///
+    /// # Errors
+    /// If path or items make no sense, or the change cannot be made durable.
+    pub async fn write_variable(
+        &self,
+        key: VariableKey,
+        items: &Secrets,
+        check_index: Option<u64>,
+    ) -> Result<VariableWritten, ServerError> {
+        self.core.write_variable(key, items, check_index).await
+    }
+
+    /// Removes a variable; one that is not there is as wished.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn delete_variable(
+        &self,
+        key: VariableKey,
+        check_index: Option<u64>,
+    ) -> Result<VariableWritten, ServerError> {
+        self.core.delete_variable(key, check_index).await
     }
 
     /// Why a claim waits, if it does.

@@ -17,6 +17,8 @@ mod disconnect;
 mod expand;
 #[path = "server/fencing.rs"]
 mod fencing;
+#[path = "server/host_volumes.rs"]
+mod host_volumes;
 #[path = "server/jobs.rs"]
 mod jobs;
 #[path = "server/nodes.rs"]
@@ -25,5 +27,9 @@ mod nodes;
 mod planner;
 #[path = "server/restart.rs"]
 mod restart;
+#[path = "server/secrets.rs"]
+mod secrets;
+#[path = "server/verbs.rs"]
+mod verbs;
 #[path = "server/volumes.rs"]
 mod volumes;

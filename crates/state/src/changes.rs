@@ -1,6 +1,7 @@
 //! What a command changed: the feed for brokers, streams and reconcilers.
 
 use crate::root::Table;
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
@@ -51,6 +52,10 @@ pub enum Changed {
     HostClaim(String),
     /// Removed.
     HostClaimRemoved(String),
+    /// Written.
+    Variable(VariableKey),
+    /// Removed.
+    VariableRemoved(VariableKey),
 }
 
 impl Changed {
@@ -68,6 +73,7 @@ impl Changed {
             Self::Plugin(_) | Self::PluginRemoved(_) => Table::Plugins,
             Self::HostVolume(_) | Self::HostVolumeRemoved(_) => Table::HostVolumes,
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
+            Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
         }
     }
 }

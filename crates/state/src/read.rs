@@ -9,6 +9,7 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,
@@ -247,6 +248,31 @@ impl Root {
     /// Claims of an allocation.
     pub fn claims_by_alloc<'a>(&'a self, id: &AllocId) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         indexed(&self.secondary.claims_by_alloc, &self.claims, id)
+    }
+
+    /// A variable.
+    pub fn variable(&self, key: &VariableKey) -> Option<&Arc<Variable>> {
+        self.variables.get(key)
+    }
+    /// All variables, by namespace and path.
+    pub fn variables(&self) -> impl Iterator<Item = &Arc<Variable>> {
+        self.variables.values()
+    }
+    /// Variables of a namespace (`None`: of all) whose path begins with a text.
+    pub fn variables_with_prefix<'a>(
+        &'a self,
+        namespace: Option<&Namespace>,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Variable>> + use<'a> {
+        let from = namespace.map_or_else(VariableKey::default, |ns| VariableKey::new(ns.clone(), prefix));
+        let (namespace, prefix, stop) = (namespace.cloned(), prefix.to_owned(), prefix.to_owned());
+        self.variables
+            .range(from..)
+            .take_while(move |(key, _)| {
+                namespace.as_ref().is_none_or(|ns| key.namespace == *ns && key.path.starts_with(&stop))
+            })
+            .filter(move |(key, _)| key.path.starts_with(&prefix))
+            .map(|(_, row)| row)
     }
 
     /// A plugin.

@@ -9,6 +9,7 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use imbl::OrdMap;
@@ -46,11 +47,13 @@ pub enum Table {
     HostVolumes,
     /// Holds of groups on host volumes.
     HostClaims,
+    /// Variables.
+    Variables,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -64,6 +67,7 @@ impl Table {
         Self::Plugins,
         Self::HostVolumes,
         Self::HostClaims,
+        Self::Variables,
     ];
 
     /// The table's name in snapshots and logs.
@@ -82,6 +86,7 @@ impl Table {
             Self::Plugins => "plugins",
             Self::HostVolumes => "host_volumes",
             Self::HostClaims => "host_claims",
+            Self::Variables => "variables",
         }
     }
 }
@@ -102,6 +107,7 @@ pub struct Root {
     pub(crate) plugins: OrdMap<PluginId, Arc<Plugin>>,
     pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
+    pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

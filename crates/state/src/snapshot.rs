@@ -125,6 +125,7 @@ pub fn encode(root: &Root) -> Vec<u8> {
     out.table(Table::Plugins.as_str(), root.plugins.values());
     out.table(Table::HostVolumes.as_str(), root.host_volumes.values());
     out.table(Table::HostClaims.as_str(), root.host_claims.values());
+    out.table(Table::Variables.as_str(), root.variables.values());
     let mut bytes = out.0;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
@@ -255,6 +256,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.host_volumes = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<HostVolumeClaim> = from.later_table(Table::HostClaims.as_str())?;
     root.host_claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::variable::Variable> = from.later_table(Table::Variables.as_str())?;
+    root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

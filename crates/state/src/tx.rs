@@ -13,6 +13,7 @@ use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
@@ -351,7 +352,30 @@ impl Tx {
         }
     }
 
+    pub(crate) fn put_variable(&mut self, mut row: Variable) {
+        row.modify_index = self.index;
+        row.modify_time = self.now;
+        (row.create_index, row.create_time) = match self.root.variables.get(&row.key) {
+            Some(old) => (old.create_index, old.create_time),
+            None => (self.index, self.now),
+        };
+        let key = row.key.clone();
+        self.root.variables.insert(key.clone(), Arc::new(row));
+        self.changed(Changed::Variable(key));
+    }
+
+    pub(crate) fn remove_variable(&mut self, key: &VariableKey) {
+        if self.root.variables.remove(key).is_some() {
+            self.changed(Changed::VariableRemoved(key.clone()));
+        }
+    }
+
+    /// Writes a claim. One that is over is history of its volume, and goes if that is gone.
     pub(crate) fn put_claim(&mut self, mut claim: Claim) {
+        if claim.forsaken && !claim.phase.holds() {
+            self.remove_claim(&claim.id);
+            return;
+        }
         claim.modify_index = self.index;
         claim.modify_time = self.now;
         if let Some(old) = self.root.claims.get(&claim.id).cloned() {

@@ -6,6 +6,7 @@
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
 use caravan_types::alloc::Allocation;
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeSet, HashMap};
@@ -35,6 +36,8 @@ pub enum Topic {
     Plugin(PluginId),
     /// A host volume.
     HostVolume(HostVolumeId),
+    /// A variable.
+    Variable(VariableKey),
     /// Evaluations of a job.
     EvalsOfJob(JobKey),
     /// Allocations of a job.
@@ -107,6 +110,9 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
             topics.insert(Topic::HostVolume(id.clone()));
         }
         Changed::HostClaim(_) | Changed::HostClaimRemoved(_) => {}
+        Changed::Variable(key) | Changed::VariableRemoved(key) => {
+            topics.insert(Topic::Variable(key.clone()));
+        }
     }
 }
 

@@ -76,14 +76,15 @@ pub fn unseal_beneath(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unseals everything below a directory that is on the same mount, so that it can be removed. What cannot be
-/// unsealed is left: removing it tells why.
+/// Unseals the directories and empty files below a directory that are on the same mount, so that it can be removed.
+/// (A file that has content was never beneath a mount.) What cannot be unsealed is left: removing it tells why.
 pub fn unseal_tree(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(kind) = entry.file_type() else { continue };
-        if !(kind.is_dir() || kind.is_file()) {
+        let is_empty_file = kind.is_file() && entry.metadata().is_ok_and(|meta| meta.len() == 0);
+        if !(kind.is_dir() || is_empty_file) {
             continue;
         }
         let mounted = is_mount_point(&path).unwrap_or(true);

@@ -498,6 +498,8 @@ impl Drop for Agent {
                 let _ = nix::mount::umount2(mount.as_str(), nix::mount::MntFlags::MNT_DETACH);
             }
         }
+        // What a killed agent has sealed beneath its mounts could not be removed.
+        caravan_sys::seal::unseal_tree(self.dir.path());
     }
 }
 

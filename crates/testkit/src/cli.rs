@@ -73,13 +73,16 @@ fn build() -> Result<PathBuf> {
     }
 }
 
-/// Path of the plugin that does everything in other ways than the bundled one (crate `testplugin`), built
-/// once by cargo in the profile of the tests.
+/// Path of the plugin that does everything in other ways than the bundled one (crate `testplugin`):
+/// `$CARAVAN_TESTPLUGIN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
 /// If it cannot be built: no test of it can run then.
 pub fn test_plugin() -> PathBuf {
-    let build = || cargo_build("caravan-testplugin").expect("the plugin for tests can be built");
+    let build = || match std::env::var_os("CARAVAN_TESTPLUGIN_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => cargo_build("caravan-testplugin").expect("the plugin for tests can be built"),
+    };
     TEST_PLUGIN.get_or_init(build).clone()
 }
 

@@ -7,6 +7,7 @@ mod agent;
 pub mod chaos;
 mod cli;
 pub mod cluster;
+pub mod conformance;
 mod http;
 mod job;
 mod mounts;

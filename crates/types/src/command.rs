@@ -12,6 +12,7 @@ use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
 use crate::time::UnixNanos;
+use crate::variable::{Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -184,6 +185,20 @@ pub enum Change {
         /// Which.
         id: String,
     },
+    /// A variable is written.
+    VariableWrite {
+        /// The row, items sealed; indexes and times are set by apply.
+        variable: Box<Variable>,
+        /// Refuse unless the row's index is this (0: unless it is new).
+        check_index: Option<u64>,
+    },
+    /// A variable is removed. One that is not there is no refusal.
+    VariableDelete {
+        /// Which.
+        key: VariableKey,
+        /// Refuse unless the row's index is this.
+        check_index: Option<u64>,
+    },
     /// Nothing: a barrier.
     Noop,
 }
@@ -212,6 +227,8 @@ impl Change {
             Self::HostVolumeWrite { .. } => "HostVolumeWrite",
             Self::HostVolumeDelete { .. } => "HostVolumeDelete",
             Self::HostClaimDelete { .. } => "HostClaimDelete",
+            Self::VariableWrite { .. } => "VariableWrite",
+            Self::VariableDelete { .. } => "VariableDelete",
             Self::Noop => "Noop",
         }
     }
@@ -364,6 +381,16 @@ pub enum Refusal {
     /// A claim in a plan does not fit the volume any more.
     #[error("{0}")]
     ClaimRefused(String),
+    /// The variable changed since the writer looked.
+    #[error("variable {key} has index {actual}, not {expected}")]
+    VariableConflict {
+        /// Which.
+        key: String,
+        /// Asked for.
+        expected: u64,
+        /// Found; 0 = no such variable.
+        actual: u64,
+    },
     /// The change makes no sense, in one sentence.
     #[error("{0}")]
     Invalid(String),

@@ -16,8 +16,10 @@ pub mod job;
 pub mod node;
 pub mod plan;
 pub mod plugin;
+pub mod sealed;
 pub mod ser;
 pub mod time;
+pub mod variable;
 pub mod volume;
 pub mod wire;
 

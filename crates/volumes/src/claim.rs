@@ -17,6 +17,7 @@
 use caravan_types::UnixNanos;
 use caravan_types::command::{ClaimStep, Refusal};
 use caravan_types::volume::{Claim, ClaimPhase};
+use caravan_types::wire::ClaimReportStep;
 
 /// A step that the phase of the claim does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -245,6 +246,45 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
     next.phase = target;
     next.modify_time = now;
     Ok(next)
+}
+
+/// The step that a client's report amounts to now; none when it is known already. A report may stand for
+/// several steps: it is asked for the next one until there is none.
+///
+/// A client that says that it holds nothing has ended with the claim, wherever the servers are with it: also
+/// one that is on its way to be attached is released, or its attachment would be left for nobody.
+pub fn reported(claim: &Claim, report: &ClaimReportStep, now: UnixNanos) -> Option<ClaimStep> {
+    use ClaimPhase as P;
+    match report {
+        ClaimReportStep::Mounted { proof } => match claim.phase {
+            // A release that overtook the mount: the client is about to undo it.
+            P::Attached => Some(ClaimStep::Mounted { proof: proof.clone() }),
+            // It broke, and the client mounted it anew.
+            P::Mounted if claim.proof.as_ref() != Some(proof) => {
+                Some(ClaimStep::Mounted { proof: proof.clone() })
+            }
+            _ => None,
+        },
+        ClaimReportStep::Unpublished => match claim.phase {
+            phase if phase.is_live() => Some(ClaimStep::Release),
+            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
+            _ => None,
+        },
+        ClaimReportStep::Unstaged => match claim.phase {
+            phase if phase.is_live() => Some(ClaimStep::Release),
+            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
+            P::Unpublished => Some(ClaimStep::Unstaged),
+            _ => None,
+        },
+        ClaimReportStep::Failed { error, tries } => {
+            let changed = claim.last_error != *error;
+            let on_node = matches!(claim.phase, P::Attached | P::Mounted | P::Releasing | P::Unpublished);
+            (changed && on_node).then(|| ClaimStep::Failed {
+                error: error.clone(),
+                next_try: now.plus(crate::retry::delay(*tries)),
+            })
+        }
+    }
 }
 
 fn illegal(claim: &Claim, step: &'static str, why: &'static str) -> IllegalStep {

@@ -220,3 +220,19 @@ proptest! {
         }
     }
 }
+
+/// A client that never heard of its claim says so once. Whatever the servers are doing for the claim at that
+/// moment, it ends: nobody would say it again.
+#[test]
+fn a_client_that_holds_nothing_ends_its_claim_in_every_phase() {
+    for phase in PHASES.into_iter().filter(|phase| phase.holds()) {
+        for needs in [true, false] {
+            let mut claim = claim(phase, Some(needs));
+            while let Some(next) = reported(&claim, &ClaimReportStep::Unstaged, NOW) {
+                claim = step(&claim, &next, NOW).unwrap();
+            }
+            let rest = matches!(claim.phase, ClaimPhase::Unstaged | ClaimPhase::Detaching | ClaimPhase::Gone);
+            assert!(rest, "{phase:?} comes to {:?}", claim.phase);
+        }
+    }
+}

@@ -4,10 +4,12 @@ pub(crate) mod alloc;
 pub(crate) mod eval;
 pub(crate) mod job;
 pub(crate) mod node;
+pub(crate) mod operator;
 pub(crate) mod plugin;
 pub(crate) mod server;
 pub(crate) mod status;
 pub(crate) mod system;
+pub(crate) mod var;
 pub(crate) mod version;
 pub(crate) mod volume;
 

@@ -61,6 +61,8 @@ pub(crate) struct ClaimEntry {
     pub(crate) lease_term: Option<u64>,
     /// Owner and mode were set at the volume's root, if any were asked for: done once, not at each restart.
     pub(crate) owned: bool,
+    /// It broke and is being mounted anew, until those who use it have the new mount.
+    pub(crate) renewing: bool,
     /// The group that the plugin was told; empty if none.
     pub(crate) mount_group: String,
 }
@@ -164,6 +166,7 @@ mod tests {
         }
     }
 
+    /// Rough edge 9: uses are compared by value.
     #[test]
     fn equal_uses_share_a_stage_and_other_uses_do_not() {
         let a = entry("a", MountPhase::Mounted);

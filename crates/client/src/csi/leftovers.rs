@@ -1,5 +1,6 @@
 //! What an earlier agent has left: at start, ledger, mount table and directories are compared.
 
+use super::health::{Kind, Trouble};
 use super::ledger::{ClaimEntry, MountPhase};
 use super::releases::{clear, open_beneath};
 use super::volumes::{VolumeManager, check, seal};
@@ -23,6 +24,12 @@ impl VolumeManager {
         for entry in entries.iter().filter(|e| !is_live(&e.claim.alloc) || e.phase > MountPhase::Mounted) {
             tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "ending a left-over claim");
             self.release(entry.claim.clone());
+        }
+        for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.renewing) {
+            let path = entry.on_host().map(|p| p.publish.display().to_string()).unwrap_or_default();
+            let reason = "an earlier agent was mounting it anew".to_owned();
+            let trouble = Trouble { kind: Kind::Changed, path, reason };
+            self.inner.troubles.send_modify(|all| drop(all.insert(entry.claim.clone(), trouble)));
         }
         for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.phase == MountPhase::Mounted) {
             // The last agent may have ended before the servers took it; they know it otherwise.
@@ -139,7 +146,7 @@ mod tests {
         }
         fs::write(full.join("data"), "x").unwrap();
         caravan_sys::seal::seal_beneath(&left).unwrap();
-        assert_eq!(plugin_roots(dir.path()), [root.clone()]);
+        assert_eq!(plugin_roots(dir.path()), std::slice::from_ref(&root));
         for part in [STAGING, PER_ALLOC] {
             remove_unknown(&root.join(part), &root, std::slice::from_ref(&known));
         }

@@ -9,15 +9,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The answer of statfs(2), or its errno.
-type Answer = Result<(), i32>;
+type Job = Box<dyn FnOnce() + Send>;
 
-struct Question {
-    path: PathBuf,
-    reply: oneshot::Sender<Answer>,
-}
-
-/// Asks one question at a time.
+/// Makes one look at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
     inner: tokio::sync::Mutex<Inner>,
@@ -25,64 +19,75 @@ pub(crate) struct Prober {
 
 #[derive(Debug, Default)]
 struct Inner {
-    worker: Option<mpsc::Sender<Question>>,
-    /// Paths that have not answered yet: nobody asks them twice.
-    hanging: HashMap<PathBuf, oneshot::Receiver<Answer>>,
+    worker: Option<mpsc::Sender<Job>>,
+    /// Paths that have not answered yet: nobody looks at them twice.
+    hanging: HashMap<PathBuf, oneshot::Receiver<()>>,
 }
 
 impl Prober {
-    /// Asks the file system mounted at a path. `None`: no answer in time.
-    pub(crate) async fn ask(&self, path: &Path, limit: Duration) -> Option<Answer> {
+    /// Looks at what is mounted at a path. `None`: no answer in time.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        path: &Path,
+        limit: Duration,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let mut inner = self.inner.lock().await;
         if let Some(hanging) = inner.hanging.get_mut(path) {
             match hanging.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => return None,
                 // It came back: what it says now counts.
-                Ok(_) | Err(oneshot::error::TryRecvError::Closed) => {
+                Ok(()) | Err(oneshot::error::TryRecvError::Closed) => {
                     inner.hanging.remove(path);
                 }
             }
         }
-        let (reply, mut answer) = oneshot::channel();
-        let question = Question { path: path.to_owned(), reply };
-        inner.send(question)?;
-        match tokio::time::timeout(limit, &mut answer).await {
+        let (reply, answer) = oneshot::channel();
+        let (back, hanging) = oneshot::channel();
+        inner.give(Box::new(move || {
+            // The asker may have given up.
+            let _ = reply.send(look());
+            let _ = back.send(());
+        }))?;
+        match tokio::time::timeout(limit, answer).await {
             Ok(said) => said.ok(),
             Err(_) => {
-                // The worker hangs with it; another one takes the next question.
+                // The worker hangs with it; another one takes the next look.
                 inner.worker = None;
-                inner.hanging.insert(path.to_owned(), answer);
+                inner.hanging.insert(path.to_owned(), hanging);
                 None
             }
         }
     }
+
+    /// Asks the file system mounted at a path whether it answers: statfs(2) or its errno. `None`: not in time.
+    pub(crate) async fn ask(&self, path: &Path, limit: Duration) -> Option<Result<(), i32>> {
+        let asked = path.to_owned();
+        self.look(path, limit, move || answers(&asked)).await
+    }
+}
+
+/// Whether the file system mounted at a path answers, or its errno. May block.
+pub(crate) fn answers(path: &Path) -> Result<(), i32> {
+    caravan_sys::mount::ask_file_system(path).map_err(|e| e.raw_os_error().unwrap_or_default())
 }
 
 impl Inner {
-    fn send(&mut self, question: Question) -> Option<()> {
-        let question = match &self.worker {
-            Some(worker) => match worker.send(question) {
+    fn give(&mut self, job: Job) -> Option<()> {
+        let job = match &self.worker {
+            Some(worker) => match worker.send(job) {
                 Ok(()) => return Some(()),
-                Err(mpsc::SendError(question)) => question,
+                Err(mpsc::SendError(job)) => job,
             },
-            None => question,
+            None => job,
         };
-        let (worker, questions) = mpsc::channel::<Question>();
-        let spawned = std::thread::Builder::new()
-            .name("mount-prober".to_owned())
-            .stack_size(64 * 1024)
-            .spawn(move || {
-                for Question { path, reply } in questions {
-                    let answer = caravan_sys::mount::ask_file_system(&path);
-                    // The asker may have given up.
-                    let _ = reply.send(answer.map_err(|e| e.raw_os_error().unwrap_or_default()));
-                }
-            });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for asking file systems");
+        let (worker, jobs) = mpsc::channel::<Job>();
+        let thread = std::thread::Builder::new().name("mount-prober".to_owned()).stack_size(128 * 1024);
+        if let Err(error) = thread.spawn(move || jobs.into_iter().for_each(|job| job())) {
+            tracing::warn!(%error, "no thread for looking at mounts");
             return None;
         }
-        worker.send(question).ok()?;
+        worker.send(job).ok()?;
         self.worker = Some(worker);
         Some(())
     }

@@ -15,35 +15,54 @@ use std::time::Duration;
 
 /// How long the plugin may take to hear that a mount of its is gone. What it does not take note of does not matter:
 /// the mount is gone, and publishing is idempotent.
-const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
+const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the file system of a stage may take for its answer.
 const STAGE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl VolumeManager {
-    /// Ends a mount that broke and makes it anew; answers the new proof.
-    pub(crate) async fn remount(&self, grant: &ClaimGrant, wish: &Wish) -> Result<MountProof, CsiFault> {
+    /// Ends a mount that broke and makes it anew; answers the new proof. `lease_term` as for [`Self::mount`].
+    pub(crate) async fn remount(
+        &self,
+        grant: &ClaimGrant,
+        wish: &Wish,
+        lease_term: Option<u64>,
+    ) -> Result<MountProof, CsiFault> {
         {
             let _turn = self.turn(&grant.claim.id.volume).await;
             self.end_broken(&grant.claim.id).await?;
         }
-        // Still the same use of the volume: it ends with the lease under which it began.
-        let term = self.entry(&grant.claim.id).and_then(|entry| entry.lease_term);
-        let proof = self.mount(grant, wish, term).await?;
+        let proof = self.mount(grant, wish, lease_term).await?;
         self.forget_trouble(&grant.claim.id);
         Ok(proof)
+    }
+
+    /// Whether a claim is being mounted anew, or was when the last agent ended.
+    pub(crate) fn is_renewing(&self, claim: &ClaimId) -> bool {
+        self.entry(claim).is_some_and(|e| e.renewing)
+    }
+
+    /// Everybody who uses a claim has its new mount.
+    pub(crate) async fn renewed(&self, claim: &ClaimId) {
+        let _turn = self.turn(&claim.volume).await;
+        self.forget_trouble(claim);
+        if let Some(entry) = self.entry(claim).filter(|e| e.renewing) {
+            // Not durable means that the next agent does it once more, which is harmless.
+            let _ = self.write(ClaimEntry { renewing: false, ..entry }).await;
+        }
     }
 
     /// Takes the dead mount out of the tree, and the dead stage below it, and lets the plugin know.
     async fn end_broken(&self, claim: &ClaimId) -> Result<(), CsiFault> {
         let Some(mut entry) = self.entry(claim) else { return Ok(()) };
-        if entry.phase != MountPhase::Mounted {
-            // It is being ended, or an earlier try got this far.
+        if entry.phase > MountPhase::Mounted || (entry.phase < MountPhase::Mounted && !entry.renewing) {
+            // It is being ended, or was not mounted yet.
             return Ok(());
         }
         let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
         entry.phase = MountPhase::Publishing;
         entry.proof = None;
+        entry.renewing = true;
         self.write(entry.clone()).await?;
         end(&host.publish)?;
         let stage_broke = entry.stages && self.stage_broke(&host.staging).await;

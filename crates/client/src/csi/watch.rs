@@ -4,6 +4,7 @@
 use super::CsiFault;
 use super::health::{Kind, Trouble, Troubles, diagnose};
 use super::ledger::{ClaimEntry, MountPhase};
+use super::prober::answers;
 use super::volumes::{VolumeManager, check};
 use caravan_sys::mountinfo::{Changes, EndOfChanges};
 use caravan_types::volume::ClaimId;
@@ -76,7 +77,10 @@ impl VolumeManager {
             let found = self.examine(entry, whole, known.get(&entry.claim)).await;
             self.note_trouble(entry, found);
         }
-        let is_mounted = |claim: &ClaimId| mounted.iter().any(|e| e.claim == *claim);
+        let renewing: Vec<ClaimId> =
+            self.lock().entries().filter(|e| e.renewing).map(|e| e.claim.clone()).collect();
+        let is_mounted =
+            |claim: &ClaimId| mounted.iter().any(|e| e.claim == *claim) || renewing.contains(claim);
         self.inner.troubles.send_if_modified(|all| {
             let before = all.len();
             all.retain(|claim, _| is_mounted(claim));
@@ -87,26 +91,27 @@ impl VolumeManager {
     async fn examine(&self, entry: &ClaimEntry, whole: bool, known: Option<&Trouble>) -> Option<Trouble> {
         let path = entry.on_host().ok()?.publish;
         let trouble = |kind, reason| Some(Trouble { kind, path: path.display().to_string(), reason });
-        match check(entry) {
-            Ok(()) => {}
-            Err(CsiFault::Changed { what, .. }) => return trouble(Kind::Changed, what),
-            // It cannot be looked at: its file system tells why, below.
-            Err(fault) => {
-                tracing::debug!(volume = %entry.claim.volume, %fault, "a mount cannot be looked at")
-            }
-        }
-        if !whole {
+        // Even looking at the place may block, when it is a remote file system.
+        let (looked_at, at) = (entry.clone(), path.clone());
+        let look = move || match check(&looked_at) {
+            Err(CsiFault::Changed { what, .. }) => Err(what),
+            // What cannot be looked at tells why when it is asked.
+            Ok(()) | Err(_) => Ok(if whole { answers(&at) } else { Ok(()) }),
+        };
+        match self.inner.prober.look(&path, PATIENCE, look).await {
+            Some(Err(what)) => trouble(Kind::Changed, what),
             // Only asking tells; what was known of it stays.
-            return known.filter(|t| t.kind != Kind::Changed).cloned();
+            Some(Ok(_)) if !whole => known.filter(|t| t.kind != Kind::Changed).cloned(),
+            Some(Ok(answer)) => diagnose(Some(answer)).and_then(|(kind, reason)| trouble(kind, reason)),
+            None => diagnose(None).and_then(|(kind, reason)| trouble(kind, reason)),
         }
-        let answer = self.inner.prober.ask(&path, PATIENCE).await;
-        diagnose(answer).and_then(|(kind, reason)| trouble(kind, reason))
     }
 
     /// Notes what was found, unless the claim went on meanwhile.
     fn note_trouble(&self, entry: &ClaimEntry, found: Option<Trouble>) {
         let ledger = self.lock();
-        if ledger.get(&entry.claim).is_none_or(|now| now.phase != entry.phase || now.proof != entry.proof) {
+        let same = |now: &ClaimEntry| now.phase == entry.phase && now.proof == entry.proof && !now.renewing;
+        if !ledger.get(&entry.claim).is_some_and(same) {
             return;
         }
         let mut news = None;

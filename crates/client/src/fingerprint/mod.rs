@@ -81,6 +81,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
         },
         status: NodeStatus::Ready,
         host_volumes: config.host_volumes.clone(),
+        gc_volumes_on_node_gc: config.gc_volumes_on_node_gc,
         host_networks: config.host_networks.clone(),
         node_max_allocs: config.node_max_allocs,
         ..Default::default()

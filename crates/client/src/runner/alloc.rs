@@ -176,6 +176,7 @@ impl AllocRunner {
         let failed =
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
+        self.await_host_volumes().await;
         self.mount_volumes().await.map_err(|why| failed("csi_hook", why))
     }
 
@@ -407,10 +408,7 @@ impl AllocRunner {
     /// Tells on every task that has not started what the allocation waits for.
     pub(super) fn tell_waiting(&self, reason: &str) {
         for task in self.task_names() {
-            self.emit(
-                &task,
-                TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(format!("csi_hook: {reason}")),
-            );
+            self.emit(&task, TaskEvent::new(event::WAITING_FOR_VOLUME, clock::now()).message(reason));
         }
     }
 

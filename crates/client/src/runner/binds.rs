@@ -6,7 +6,7 @@ use crate::env::TaskEnv;
 use caravan_drivers::{Mount, Propagation};
 use caravan_sys::mount::{self, Unmount};
 use caravan_sys::mountinfo::MountTable;
-use caravan_sys::seal::{seal_directory, unseal_directory};
+use caravan_sys::seal::{seal_beneath, seal_directory, unseal_beneath, unseal_directory};
 use caravan_types::VolumeKey;
 use caravan_types::alloc::Allocation;
 use caravan_types::job::{PropagationMode, Task, TaskGroup, VolumeRequest, VolumeType};
@@ -43,12 +43,14 @@ pub(crate) fn wanted(
                 (path.map_err(|fault| fault.to_string())?, false)
             }
             VolumeType::Csi => (PathBuf::new(), false),
-            VolumeType::Host => {
-                let volume = context.config.host_volumes.get(&request.source).ok_or_else(|| {
-                    format!("host volume validation error: {alias}: missing {}", request.source)
-                })?;
-                (PathBuf::from(&volume.path), volume.read_only)
+            VolumeType::Host if verify => {
+                let source = request.source_for(&alloc.name);
+                context
+                    .host_volumes
+                    .path(&alloc.namespace, &source)
+                    .ok_or_else(|| format!("host volume validation error: {alias}: missing {source}"))?
             }
+            VolumeType::Host => (PathBuf::new(), false),
         };
         mounts.push(Mount {
             host_path,
@@ -228,6 +230,10 @@ fn bind(wish: &Mount, target: &Target, dirs: &TaskDir) -> Result<(), String> {
             Propagation::Bidirectional => mount::Propagation::Shared,
         };
         mount::set_propagation(&real, propagation, true)?;
+        if !is_dir && !target.own {
+            // The same for a file that a device is bound on.
+            seal_beneath(&real)?;
+        }
         if wish.read_only { mount::make_read_only(&real) } else { Ok(()) }
     };
     mounting().map_err(|error| {
@@ -266,6 +272,7 @@ fn remove_target(target: &Path) {
         let _ = unseal_directory(target, 0o755);
         fs::remove_dir(target)
     } else if meta.is_file() && meta.len() == 0 {
+        let _ = unseal_beneath(target);
         fs::remove_file(target)
     } else {
         Ok(())

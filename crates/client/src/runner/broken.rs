@@ -96,6 +96,7 @@ impl AllocRunner {
                 }
             }
         }
+        self.context().volumes.renewed(claim).await;
         for task in users {
             let event = TaskEvent::new(event::VOLUME_RENEWED, clock::now())
                 .detail("volume_id", claim.volume.id.to_string())
@@ -107,12 +108,19 @@ impl AllocRunner {
     /// Mounts a volume anew, trying until it is done.
     async fn mount_anew(&self, claim: &ClaimId, request: &VolumeRequest) {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
-        let mut said = String::new();
+        let (mut said, mut tries) = (String::new(), 0);
         loop {
+            tries += 1;
             let tried = async {
                 let wish = wish(request).await.map_err(|fault| fault.to_string())?;
                 let (grant, _) = self.await_claim(claim).await?;
-                self.context().volumes.remount(&grant, &wish).await.map_err(|fault| fault.to_string())
+                let volumes = &self.context().volumes;
+                // Still the same use of the volume: it ends with the lease under which it began.
+                let term = volumes.lease_term(claim);
+                volumes.remount(&grant, &wish, term).await.map_err(|fault| {
+                    volumes.report_failure(&grant, fault.to_string(), tries);
+                    fault.to_string()
+                })
             };
             match tried.await {
                 Ok(_) => return,

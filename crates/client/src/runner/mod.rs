@@ -7,16 +7,19 @@ mod broken;
 mod csi_hook;
 mod fence;
 mod fresh;
+mod host_hook;
 mod lifecycle;
 mod start;
 mod status;
 mod task;
 
 pub(crate) use alloc::{AllocRunner, Stage};
+pub(crate) use csi_hook::claims;
 
 use crate::config::ClientConfig;
 use crate::csi::{Manager, VolumeManager};
 use crate::drivers::DriverManager;
+use crate::host_volumes::HostVolumes;
 use crate::lease::NodeLease;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
@@ -45,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) plugins: Manager,
     /// Volumes.
     pub(crate) volumes: VolumeManager,
+    /// Host volumes.
+    pub(crate) host_volumes: HostVolumes,
     /// Until when volumes with one writer may be used.
     pub(crate) lease: NodeLease,
     /// Servers.

@@ -9,9 +9,10 @@ pub(crate) use record::{Identity, Loaded, TaskRecord};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
-use caravan_types::AllocId;
+use crate::host_volumes::HostVolumeRecord;
 use caravan_types::alloc::Allocation;
 use caravan_types::volume::ClaimId;
+use caravan_types::{AllocId, HostVolumeId};
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
@@ -30,6 +31,7 @@ const META: Table = TableDefinition::new("meta");
 const ALLOCS: Table = TableDefinition::new("allocs");
 const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
+const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
 
 const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
@@ -163,6 +165,14 @@ impl Store {
     pub(crate) fn remove_claim(&self, claim: &ClaimId) -> Written {
         self.send(Operation::Remove { table: CLAIMS, key: claim_key(claim) })
     }
+    /// Keeps a host volume.
+    pub(crate) fn put_host_volume(&self, record: &HostVolumeRecord) -> Written {
+        self.put(HOST_VOLUMES, record.volume.id.to_string(), record)
+    }
+    /// Forgets a host volume.
+    pub(crate) fn remove_host_volume(&self, id: &HostVolumeId) -> Written {
+        self.send(Operation::Remove { table: HOST_VOLUMES, key: id.to_string() })
+    }
     /// Everything queued before this is durable when it is done.
     pub(crate) fn flush(&self) -> Written {
         self.request(None)
@@ -235,7 +245,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -272,6 +282,9 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     }
     for (key, value) in rows(CLAIMS)? {
         loaded.claims.push(decode(&key, &value)?);
+    }
+    for (key, value) in rows(HOST_VOLUMES)? {
+        loaded.host_volumes.push(decode(&key, &value)?);
     }
     Ok(loaded)
 }

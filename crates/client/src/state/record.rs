@@ -1,6 +1,7 @@
 //! The records of the client state.
 
 use crate::csi::{ClaimEntry, Registrations};
+use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
@@ -50,4 +51,6 @@ pub(crate) struct Loaded {
     pub(crate) tasks: BTreeMap<(AllocId, String), TaskRecord>,
     /// The ledger of mounts.
     pub(crate) claims: Vec<ClaimEntry>,
+    /// Host volumes that servers had made here.
+    pub(crate) host_volumes: Vec<HostVolumeRecord>,
 }

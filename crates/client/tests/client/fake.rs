@@ -178,12 +178,11 @@ impl Fake {
         let path = Path::new(target);
         while unmount(path, Unmount::Lazy).map_err(std::io::Error::other)? {}
         self.state().daemons.remove(target);
-        let removed = match path.symlink_metadata() {
+        match path.symlink_metadata() {
             Ok(meta) if meta.is_dir() => std::fs::remove_dir(path),
             Ok(_) => std::fs::remove_file(path),
             Err(_) => Ok(()),
-        };
-        removed
+        }
     }
 }
 

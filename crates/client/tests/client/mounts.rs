@@ -199,7 +199,7 @@ async fn a_mount_that_somebody_ended_is_made_anew() {
     unmount(&target, Unmount::Lazy).unwrap();
     agent.servers.task("c1", "mounted again", |t| says(t, "Volume mounted again", "vol")).await;
     assert!(is_mount_point(&target).unwrap());
-    assert_eq!((fake.calls("Stage", "data"), fake.calls("Publish", "data")), (1, 2), "the stage was well");
+    assert_eq!((fake.calls("Unstage", "data"), fake.calls("Publish", "data")), (0, 2), "the stage was well");
     agent.servers.stop("c1");
     agent.servers.reported("c1", |s| *s == ClaimReportStep::Unstaged).await;
     agent.clean().await;
@@ -330,6 +330,10 @@ async fn a_block_device_is_a_device_in_the_task() {
             let output =
                 agent.handle.exec(&id.into(), "user", &command, Duration::from_secs(10)).await.unwrap();
             assert_eq!(output.exit_code == 0, allowed, "{id} {command:?} {output:?}");
+        }
+        if driver == "raw_exec" {
+            assert!(unmount(&place, Unmount::Lazy).unwrap());
+            assert!(std::fs::write(&place, "lost").is_err(), "nothing is written where the device was");
         }
         agent.servers.stop(id);
         agent.servers.reported(id, |s| *s == ClaimReportStep::Unstaged).await;

@@ -32,6 +32,7 @@ pub(super) static CSI: Schema = Schema {
         one("mount_options", "MountOptions", Content::Schema(&MOUNT_OPTIONS)),
         one("parameters", "Parameters", Content::StringsOrAttribute),
         one("secrets", "Secrets", Content::StringsOrAttribute),
+        one("secrets_from", "SecretsFrom", Content::StringsOrAttribute),
         one("topology_request", "RequestedTopologies", Content::Schema(&TOPOLOGY_REQUEST)),
     ],
     finish: None,

@@ -126,6 +126,19 @@ impl Plugin {
         self.log.lock().expect("nobody panicked").clone()
     }
 
+    /// The loop devices whose files are in the plugin's directory, also those that were deleted.
+    pub fn loop_devices(&self) -> Vec<String> {
+        let below = format!("{}/", self.directory.path().display());
+        let mut found = Vec::new();
+        for device in fs::read_dir("/sys/block").expect("there are devices").flatten() {
+            let file = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+            if file.starts_with(&below) {
+                found.push(format!("/dev/{}", device.file_name().to_string_lossy()));
+            }
+        }
+        found
+    }
+
     /// The mount points below the plugin's directory, the newest last.
     pub fn mounts(&self) -> Vec<String> {
         mounts_below(self.directory.path())
@@ -140,6 +153,9 @@ impl Drop for Plugin {
         }
         for path in self.mounts().into_iter().rev() {
             let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
+        }
+        for device in self.loop_devices() {
+            let _ = Command::new("losetup").args(["--detach", &device]).status();
         }
     }
 }

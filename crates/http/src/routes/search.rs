@@ -33,7 +33,7 @@ const CONTEXTS: [(&str, Option<Table>); 12] = [
     ("scaling_policy", None),
     ("vars", None),
     ("namespaces", None),
-    ("host_volumes", None),
+    ("host_volumes", Some(Table::HostVolumes)),
 ];
 
 pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
@@ -94,6 +94,11 @@ fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, prefix: &str) -
         "plugins" => root.plugins_with_prefix(prefix).take(most).map(|p| p.id.to_string()).collect(),
         "volumes" => {
             root.volumes_with_prefix(namespace, prefix).take(most).map(|v| v.id.to_string()).collect()
+        }
+        "host_volumes" => {
+            let rows = root.host_volumes().filter(|v| here(&v.namespace));
+            let rows = rows.filter(|v| v.id.as_str().starts_with(prefix) || v.name.starts_with(prefix));
+            rows.take(most).map(|v| v.id.to_string()).collect()
         }
         "node_pools" => fixed(&["all", "default"]),
         "namespaces" => fixed(&["default"]),

@@ -129,9 +129,14 @@ async fn deregister(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
 }
 
 async fn delete(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
-    let header = call.headers.get("x-nomad-csi-secrets").and_then(|value| value.to_str().ok());
-    let done = call.server()?.delete_volume(key, &secrets(header.unwrap_or_default())).await;
+    let done = call.server()?.delete_volume(key, &header_secrets(call)).await;
     removed(call, done.map_err(|e| ApiError::of_change(&e))?)
+}
+
+/// The secrets that came in the request's header.
+pub(super) fn header_secrets(call: &Call) -> Secrets {
+    let header = call.headers.get("x-nomad-csi-secrets").and_then(|value| value.to_str().ok());
+    secrets(header.unwrap_or_default())
 }
 
 /// `k1=v1,k2=v2`; what is no pair is dropped.

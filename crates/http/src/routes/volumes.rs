@@ -26,19 +26,10 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     match call.query.text("type") {
         "csi" => list(call).await,
-        "host" => hosts(call).await,
+        "host" => super::host_volumes::list(call).await,
         "" => Ok(Reply::value(json!([]))),
         _ => Err(ApiError::not_found("resource not found")),
     }
-}
-
-/// There are no dynamic host volumes yet, so the list is empty; the index is that of all volumes.
-async fn hosts(call: &Call) -> Result<Reply, ApiError> {
-    let (meta, ()) = blocking::read(call, &[Topic::Table(Table::Volumes)], |root| {
-        Ok((root.table_index(Table::Volumes), ()))
-    })
-    .await?;
-    Ok(Reply::value(json!([])).meta(meta))
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
@@ -50,11 +41,17 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
         let on_node: Option<BTreeSet<_>> = node.as_ref().map(|node| {
             root.claims_by_node(node).filter(|c| c.phase.holds()).map(|c| c.id.volume.clone()).collect()
         });
-        let rows = root
-            .volumes_with_prefix(namespace.as_ref(), prefix)
-            .filter(|volume| plugin.is_empty() || volume.plugin_id == *plugin)
-            .filter(|volume| on_node.as_ref().is_none_or(|keys| keys.contains(&volume.key())))
-            .collect();
+        let wanted = |volume: &&Arc<Volume>| {
+            namespace.as_ref().is_none_or(|ns| volume.namespace == *ns)
+                && volume.id.as_str().starts_with(prefix)
+                && (plugin.is_empty() || volume.plugin_id == *plugin)
+        };
+        // The narrowest index first: only rows of the page are built, and only candidates looked at.
+        let rows = match (&on_node, plugin) {
+            (Some(keys), _) => keys.iter().filter_map(|key| root.volume(key)).filter(wanted).collect(),
+            (None, "") => root.volumes_with_prefix(namespace.as_ref(), prefix).collect(),
+            (None, plugin) => root.volumes_by_plugin(&PluginId::new(plugin)).filter(wanted).collect(),
+        };
         let (rows, next) = page(&call.query, rows, |row: &&Arc<Volume>| {
             Token::Key(row.namespace.as_str(), row.id.as_str())
         })?;
@@ -119,16 +116,21 @@ fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Re
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
+/// How many elements a plugin shall list at most; 0 = as it likes.
+pub(crate) fn per_page(call: &Call) -> Result<i32, ApiError> {
+    match call.query.text("per_page") {
+        "" => Ok(0),
+        text => text
+            .parse()
+            .map_err(|_| ApiError::bad_request("Expect a number for `per_page` query string parameter")),
+    }
+}
+
 /// Volumes as a plugin lists them, in its own pages.
 pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let plugin = PluginId::new(call.query.text("plugin_id"));
-    let per_page = match call.query.text("per_page") {
-        "" => 0,
-        text => text
-            .parse::<i32>()
-            .map_err(|_| ApiError::bad_request("Expect a number for `per_page` query string parameter"))?,
-    };
+    let per_page = per_page(call)?;
     let server = call.server()?;
     let (volumes, next_token) = server
         .list_external_volumes(&plugin, per_page, call.query.text("next_token").to_owned())

@@ -10,7 +10,8 @@ use caravan_rpc::{Channel, PeerIdentity, ReverseRegistry, Secret, methods};
 use caravan_server::{Handle, HeartbeatConfig, ServerConfig, Service};
 use caravan_types::alloc::{AllocUpdate, ClientStatus, TaskEvent, TaskRunState, TaskState, event};
 use caravan_types::node::{Node, NodeSecret};
-use caravan_types::wire::{AllocStatus, NodeRegister};
+use caravan_types::volume::ClaimId;
+use caravan_types::wire::{AllocStatus, ClaimGrant, ClaimProgress, ClaimVolume, NodeHeartbeat, NodeRegister};
 use caravan_types::{AllocId, NodeId, Time, UnixNanos};
 use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -129,6 +130,7 @@ impl Api {
             workers: 1,
             heartbeat: HeartbeatConfig::default(),
             lease: Default::default(),
+            keyring: None,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
@@ -153,6 +155,11 @@ impl Api {
 
     /// Registers the recorded node, with the mock driver.
     pub(crate) async fn register_node(&self) {
+        self.register_node_as(|_| {}).await;
+    }
+
+    /// The same with changes.
+    pub(crate) async fn register_node_as(&self, edit: impl FnOnce(&mut Node)) {
         let recorded = crate::shape::exchanges("nodes");
         let recorded = recorded.iter().find(|e| e["path"] == format!("/v1/node/{NODE}")).unwrap();
         let mut node: Node = serde_json::from_value(recorded["body"].clone()).unwrap();
@@ -169,6 +176,7 @@ impl Api {
             node.attributes.insert(format!("driver.{name}"), "1".into());
         }
         node.datacenter = "dc1".into();
+        edit(&mut node);
         self.node.call::<methods::NodeRegister>(NodeRegister { node }, None).await.unwrap();
     }
 
@@ -184,6 +192,25 @@ impl Api {
         let got = self.web.put("/v1/jobs", body).await;
         assert_eq!(got.status, 200, "{}", got.text());
         got
+    }
+
+    /// The node gives a sign of life.
+    pub(crate) async fn beat(&self) {
+        let beat = NodeHeartbeat { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET) };
+        self.node.call::<methods::NodeHeartbeat>(beat, None).await.unwrap();
+    }
+
+    /// The node asks for a volume until it has it.
+    pub(crate) async fn claim(&self, claim: ClaimId) -> ClaimGrant {
+        let request = ClaimVolume { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET), claim };
+        let mut progress = self.node.stream::<methods::ClaimVolume>(request);
+        loop {
+            match progress.next().await.unwrap().unwrap() {
+                ClaimProgress::Attached(grant) => return *grant,
+                ClaimProgress::Waiting { .. } => {}
+                ClaimProgress::Denied { reason } => panic!("{reason}"),
+            }
+        }
     }
 
     /// The node tells that all tasks of an allocation run.

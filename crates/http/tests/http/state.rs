@@ -207,9 +207,6 @@ async fn volumes_without_a_plugin_answer_as_recorded() {
     let api = Api::start().await;
     for exchange in exchanges("volumes_csi_no_plugin") {
         let path = exchange["path"].as_str().unwrap();
-        if path.contains("/snapshot") {
-            continue;
-        }
         let query: Vec<String> = exchange["query"]
             .as_object()
             .into_iter()

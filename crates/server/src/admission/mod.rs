@@ -165,7 +165,7 @@ fn caravan_lang_regex(pattern: &str) -> Result<(), regex::Error> {
 pub(crate) mod tests {
     use super::*;
     use caravan_types::job::{
-        EphemeralDisk, Resources, RestartPolicy, Task, TaskGroup, VolumeMount, VolumeRequest,
+        EphemeralDisk, Resources, RestartPolicy, Task, TaskGroup, VolumeMount, VolumeRequest, VolumeType,
     };
     use caravan_types::volume::{AccessMode, AttachmentMode};
     use caravan_types::{Nanos, job};
@@ -261,6 +261,40 @@ pub(crate) mod tests {
             });
         });
         assert!(text.contains("Volume Mount (0) references undefined volume nope"), "{text}");
+    }
+
+    #[test]
+    fn owners_and_modes_that_cannot_be_are_named() {
+        let with = |request: VolumeRequest| {
+            errors_of(|job| {
+                job.task_groups[0].volumes.insert("data".into(), request);
+            })
+        };
+        let wish = |user: &str, group: &str, mode: &str| VolumeRequest {
+            user: user.into(),
+            group: group.into(),
+            mode: mode.into(),
+            ..csi_request()
+        };
+        assert_eq!(with(wish("www-data", "33", "2770")), with(csi_request()));
+        for (request, words) in [
+            (wish("", "", "rwx"), "volume has an invalid mode \"rwx\": it must be octal and at most 7777"),
+            (wish("", "", "17777"), "volume has an invalid mode \"17777\""),
+            (wish("", "", "+750"), "volume has an invalid mode \"+750\""),
+            (wish("a:b", "", ""), "volume has an invalid user \"a:b\": it must be one name or number"),
+            (wish("", "a b", ""), "volume has an invalid group \"a b\""),
+            (
+                VolumeRequest { read_only: true, ..wish("a", "", "") },
+                "read-only volumes cannot have a user or mode",
+            ),
+            (
+                VolumeRequest { kind: VolumeType::Host, ..wish("", "a", "") },
+                "host volumes cannot have a user, group or mode",
+            ),
+        ] {
+            let text = with(request);
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     fn csi_request() -> VolumeRequest {

@@ -2,7 +2,7 @@
 
 use caravan_state::Root;
 use caravan_types::VolumeKey;
-use caravan_types::job::{Job, PropagationMode, Task, TaskGroup, VolumeRequest, VolumeType};
+use caravan_types::job::{BrokenMount, Job, PropagationMode, Task, TaskGroup, VolumeRequest, VolumeType};
 use caravan_types::volume::{AccessMode, AttachmentMode, ClaimMode};
 use caravan_volumes::modes;
 
@@ -37,6 +37,38 @@ fn one(job: &Job, group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<S
         VolumeType::Host => host(request, errors),
         VolumeType::Csi => csi(group, request, errors),
     }
+    owner(request, errors);
+}
+
+/// Owner and mode of the volume's root, and what becomes of a broken mount. Names of users are the node's to know.
+fn owner(request: &VolumeRequest, errors: &mut Vec<String>) {
+    for (field, value) in [("user", &request.user), ("group", &request.group)] {
+        if value.contains([':', '/', '\0']) || value.contains(char::is_whitespace) {
+            errors.push(format!("volume has an invalid {field} \"{value}\": it must be one name or number"));
+        }
+    }
+    // A sign is a number's, not a mode's.
+    let octal =
+        |mode: &str| !mode.starts_with('+') && u32::from_str_radix(mode, 8).is_ok_and(|bits| bits <= 0o7777);
+    if !request.mode.is_empty() && !octal(&request.mode) {
+        errors.push(format!(
+            "volume has an invalid mode \"{}\": it must be octal and at most 7777, for example \"0750\"",
+            request.mode
+        ));
+    }
+    let asked = !(request.user.is_empty() && request.mode.is_empty());
+    if request.kind == VolumeType::Host {
+        if asked || !request.group.is_empty() {
+            errors.push(
+                "host volumes cannot have a user, group or mode: they are as they are on the node".into(),
+            );
+        }
+        if request.broken_mount != BrokenMount::Hold {
+            errors.push("host volumes cannot have a broken_mount policy: nothing is mounted for them".into());
+        }
+    } else if asked && request.read_only {
+        errors.push("read-only volumes cannot have a user or mode: setting them takes write access".into());
+    }
 }
 
 fn host(request: &VolumeRequest, errors: &mut Vec<String>) {
@@ -61,12 +93,11 @@ fn host(request: &VolumeRequest, errors: &mut Vec<String>) {
 fn excludes_itself(request: &VolumeRequest) -> bool {
     match request.access_mode {
         AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter => true,
-        AccessMode::MultiNodeSingleWriter => !request.read_only,
+        AccessMode::SingleNodeSingleWriter | AccessMode::MultiNodeSingleWriter => !request.read_only,
         AccessMode::Unknown
+        | AccessMode::SingleNodeMultiWriter
         | AccessMode::MultiNodeReaderOnly
-        | AccessMode::MultiNodeMultiWriter
-        | AccessMode::SingleNodeSingleWriter
-        | AccessMode::SingleNodeMultiWriter => false,
+        | AccessMode::MultiNodeMultiWriter => false,
     }
 }
 

@@ -273,7 +273,7 @@ mod tests {
         let store = Arc::new(Store::default());
         let config = Config::memory(ServerId(1));
         let (log, _service) = Consensus::start(config, Machine(store.clone())).await.unwrap();
-        let core = Core { store, log };
+        let core = Core { store, log, keyring: crate::keyring::Keyring::memory().unwrap() };
         let broker = Broker::new(core.clone());
         let blocked = Evaluation {
             id: "e".into(),

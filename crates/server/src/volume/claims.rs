@@ -2,13 +2,15 @@
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
+use crate::secrets::variables;
 use crate::volume::merged_options;
 use crate::volume::reconciler::Waits;
 use caravan_rpc::RpcError;
 use caravan_state::Topic;
-use caravan_types::command::{Change, ClaimStep};
+use caravan_types::command::Change;
+use caravan_types::ser::Secrets;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
-use caravan_types::wire::{self, ClaimGrant, ClaimProgress, ClaimReportStep, Done};
+use caravan_types::wire::{self, ClaimGrant, ClaimProgress, Done};
 use futures::Stream;
 
 /// Serves clients' calls about claims.
@@ -52,7 +54,7 @@ impl Claims {
             if claim.generation != report.generation {
                 return Ok(Done { index: root.index() });
             }
-            let Some(step) = step_of(claim, &report.step, self.core.now()) else {
+            let Some(step) = caravan_volumes::claim::reported(claim, &report.step, self.core.now()) else {
                 return Ok(done.unwrap_or(Done { index: root.index() }));
             };
             let change =
@@ -71,37 +73,6 @@ impl Claims {
     }
 }
 
-/// The step that a report amounts to; none if it is known already.
-fn step_of(claim: &Claim, report: &ClaimReportStep, now: caravan_types::UnixNanos) -> Option<ClaimStep> {
-    use ClaimPhase as P;
-    match report {
-        ClaimReportStep::Mounted { proof } => match claim.phase {
-            // A release that overtook the mount: the client is about to undo it.
-            P::Attached => Some(ClaimStep::Mounted { proof: proof.clone() }),
-            _ => None,
-        },
-        ClaimReportStep::Unpublished => match claim.phase {
-            P::Attached | P::Mounted => Some(ClaimStep::Release),
-            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
-            _ => None,
-        },
-        ClaimReportStep::Unstaged => match claim.phase {
-            P::Attached | P::Mounted => Some(ClaimStep::Release),
-            P::Releasing | P::Fencing => Some(ClaimStep::Unpublished),
-            P::Unpublished => Some(ClaimStep::Unstaged),
-            _ => None,
-        },
-        ClaimReportStep::Failed { error, tries } => {
-            let changed = claim.last_error != *error;
-            let on_node = matches!(claim.phase, P::Attached | P::Mounted | P::Releasing | P::Unpublished);
-            (changed && on_node).then(|| ClaimStep::Failed {
-                error: error.clone(),
-                next_try: now.plus(caravan_volumes::retry::delay(*tries)),
-            })
-        }
-    }
-}
-
 struct Progress {
     claims: Claims,
     request: wire::ClaimVolume,
@@ -117,7 +88,12 @@ impl Progress {
         let (core, id) = (self.claims.core.clone(), self.request.claim.clone());
         loop {
             let mut watch =
-                core.store.watch().on(Topic::Claim(id.clone())).on(Topic::Volume(id.volume.clone())).start();
+                core.store.watch().on(Topic::Claim(id.clone())).on(Topic::Volume(id.volume.clone()));
+            if let Some(volume) = core.snapshot().volume(&id.volume) {
+                let named = variables(&volume.namespace, &volume.secrets_from);
+                watch = named.fold(watch, |watch, key| watch.on(Topic::Variable(key)));
+            }
+            let mut watch = watch.start();
             let waits = self.claims.waits.changed();
             let progress = self.look(&id);
             match progress {
@@ -150,7 +126,10 @@ impl Progress {
         }
         match claim.phase {
             ClaimPhase::Attached | ClaimPhase::Mounted => match root.volume(&id.volume) {
-                Some(volume) => ClaimProgress::Attached(Box::new(grant(claim, volume))),
+                Some(volume) => match self.claims.core.secrets_of(&root, volume) {
+                    Ok(secrets) => ClaimProgress::Attached(Box::new(grant(claim, volume, secrets))),
+                    Err(wait) => ClaimProgress::Waiting { reason: wait.to_string() },
+                },
                 None => denied(format!("volume not found: {}", id.volume.id)),
             },
             ClaimPhase::Reserved | ClaimPhase::Attaching => {
@@ -171,13 +150,13 @@ impl Progress {
     }
 }
 
-fn grant(claim: &Claim, volume: &Volume) -> ClaimGrant {
+fn grant(claim: &Claim, volume: &Volume, secrets: Secrets) -> ClaimGrant {
     ClaimGrant {
         claim: claim.clone(),
         external_volume_id: volume.remote_id().to_owned(),
         volume_context: volume.context.clone(),
         mount_options: merged_options(volume, claim),
-        secrets: volume.secrets.clone(),
+        secrets,
         fenced: caravan_volumes::lease::needs_fence(claim.access_mode, claim.mode),
     }
 }

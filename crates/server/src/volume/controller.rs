@@ -1,5 +1,6 @@
 //! Calls to a plugin's controller, through whichever node runs a healthy one.
 
+use crate::secrets::Unresolved;
 use crate::volume::calls::{Calls, Lane};
 use caravan_rpc::{Code, Method, ReverseRegistry, RpcError, methods};
 use caravan_state::Root;
@@ -31,6 +32,11 @@ pub(crate) struct CallError {
 impl CallError {
     fn not_reached(message: String) -> Self {
         Self { outcome_unknown: false, refused: false, missing: false, conflict: false, message }
+    }
+
+    /// The call was not made: its secrets are not there.
+    pub(crate) fn waits(wait: &Unresolved) -> Self {
+        Self::not_reached(wait.to_string())
     }
 
     /// The answer belongs to another call: what was done is anybody's guess.

@@ -5,7 +5,7 @@
 //! the plugin says so, every node grows what it has mounted, now or later. Every part is taken up again
 //! after a crash, and nobody is kept from the volume meanwhile.
 
-use super::lifecycle::{postpone, settle, write};
+use super::lifecycle::{postpone, settle, waits, write};
 use super::merged_options;
 use super::reconciler::Reconciler;
 use crate::error::ServerError;
@@ -107,13 +107,17 @@ pub(super) async fn controller(
     let claims: Vec<Arc<Claim>> = root.claims_of(&key).filter(|c| c.phase.holds()).cloned().collect();
     let used =
         claims.first().map(|c| Capability { access_mode: c.access_mode, attachment_mode: c.attachment_mode });
+    let secrets = match core.secrets_of(&root, volume) {
+        Ok(secrets) => secrets,
+        Err(wait) => return waits(core, volume, index, &wait).await,
+    };
     let call = ControllerOperation::Expand {
         external_id: volume.remote_id().to_owned(),
         capacity_min: volume.capacity.wanted_min,
         capacity_max: volume.capacity.wanted_max,
         capability: used.or_else(|| volume.requested_capabilities.first().cloned()),
         mount_options: volume.mount_options.clone(),
-        secrets: volume.secrets.clone(),
+        secrets,
     };
     let name = call.name();
     let about = reconciler.controllers.about(&key, None);
@@ -197,6 +201,14 @@ pub(super) async fn node(
     let _permit = controllers.calls.permit(&claim.plugin_id, Lane::Grow).await;
     let root = reconciler.core.snapshot();
     let Some(volume) = root.volume(&claim.id.volume) else { return Ok(Ok(())) };
+    let secrets = match reconciler.core.secrets_of(&root, volume) {
+        Ok(secrets) => secrets,
+        Err(wait) => {
+            let error = CallError::waits(&wait);
+            reconciler.conclude(claim, claim.modify_index, Err(error.clone())).await?;
+            return Ok(Err(error));
+        }
+    };
     let max = volume.capacity.wanted_max;
     let request = NodeExpand {
         claim: claim.id.clone(),
@@ -204,7 +216,7 @@ pub(super) async fn node(
         capacity_min: to,
         capacity_max: if max >= to { max } else { 0 },
         mount_options: merged_options(volume, claim),
-        secrets: volume.secrets.clone(),
+        secrets,
     };
     let about = (claim.id.volume.clone(), claim.id.alloc.clone());
     let call = controllers.calls.begin(&claim.plugin_id, Some(&about), NODE_CALL);

@@ -3,11 +3,13 @@
 
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::secrets::Unresolved;
 use crate::volume::controller::CallError;
 use crate::volume::expand;
 use crate::volume::reconciler::Reconciler;
 use caravan_types::UnixNanos;
 use caravan_types::command::{Change, Refusal};
+use caravan_types::ser::Secrets;
 use caravan_types::volume::{Volume, VolumePhase};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
 
@@ -67,7 +69,11 @@ pub(super) async fn create(
     first: bool,
 ) -> Result<(), ServerError> {
     let core = &reconciler.core;
-    match make(reconciler, volume).await {
+    let secrets = match core.secrets_of(&core.snapshot(), volume) {
+        Ok(secrets) => secrets,
+        Err(wait) => return waits(core, volume, index, &wait).await,
+    };
+    match make(reconciler, volume, &secrets).await {
         Ok(mut ready) => {
             ready.phase = VolumePhase::Ready;
             settle(&mut ready);
@@ -89,8 +95,8 @@ pub(super) async fn create(
 }
 
 /// The row with what the plugin made, or had made before.
-async fn make(reconciler: &Reconciler, volume: &Volume) -> Result<Volume, CallError> {
-    let (root, call) = (reconciler.core.snapshot(), create_call(volume));
+async fn make(reconciler: &Reconciler, volume: &Volume, secrets: &Secrets) -> Result<Volume, CallError> {
+    let (root, call) = (reconciler.core.snapshot(), create_call(volume, secrets));
     let name = call.name();
     let controllers = reconciler.controllers.about(&volume.key(), None);
     match controllers.call(&root, &volume.plugin_id, call).await? {
@@ -120,20 +126,21 @@ pub(super) async fn delete(
     before: Option<&Volume>,
 ) -> Result<(), ServerError> {
     let core = &reconciler.core;
+    let secrets = match core.secrets_of(&core.snapshot(), volume) {
+        Ok(secrets) => secrets,
+        Err(wait) => return waits(core, volume, index, &wait).await,
+    };
     let mut made = volume.clone();
     if made.external_id.is_empty() {
         // The outcome of its creation was never heard: ask again, to learn what to delete.
-        made = match make(reconciler, volume).await {
+        made = match make(reconciler, volume, &secrets).await {
             Ok(made) => made,
             Err(error) if error.refused => return forget(core, volume).await,
             Err(error) => return in_doubt(core, volume, index, &error).await,
         };
     }
     let root = core.snapshot();
-    let call = ControllerOperation::Delete {
-        external_id: made.external_id.clone(),
-        secrets: volume.secrets.clone(),
-    };
+    let call = ControllerOperation::Delete { external_id: made.external_id.clone(), secrets };
     let name = call.name();
     let controllers = reconciler.controllers.about(&volume.key(), None);
     let answer = match controllers.call(&root, &volume.plugin_id, call).await {
@@ -181,6 +188,26 @@ pub(super) fn settle(volume: &mut Volume) {
     volume.expand_offline = false;
 }
 
+/// The call is not made before its secrets are there: no failure, nothing is counted. The reconciler is
+/// woken when the variable is written.
+pub(super) async fn waits(
+    core: &Core,
+    volume: &Volume,
+    index: u64,
+    wait: &Unresolved,
+) -> Result<(), ServerError> {
+    let reason = wait.to_string();
+    if volume.last_error != reason {
+        let row = Volume { last_error: reason.clone(), next_try: UnixNanos(0), ..volume.clone() };
+        write(core, row, index).await?;
+    }
+    Err(ServerError::unavailable(format!(
+        "{reason} (volume \"{}\" stays in phase {} and goes on by itself then)",
+        volume.id,
+        volume.phase.as_str()
+    )))
+}
+
 pub(super) async fn postpone(
     core: &Core,
     volume: &Volume,
@@ -200,7 +227,7 @@ pub(super) async fn postpone(
     write(core, later, index).await.map(drop)
 }
 
-fn create_call(volume: &Volume) -> ControllerOperation {
+fn create_call(volume: &Volume, secrets: &Secrets) -> ControllerOperation {
     ControllerOperation::Create {
         name: volume.name.clone(),
         capacity_min: volume.capacity.wanted_min,
@@ -208,8 +235,11 @@ fn create_call(volume: &Volume) -> ControllerOperation {
         capabilities: volume.requested_capabilities.clone(),
         mount_options: volume.mount_options.clone(),
         parameters: volume.parameters.clone(),
-        secrets: volume.secrets.clone(),
-        clone_id: volume.clone_id.clone(),
+        secrets: secrets.clone(),
+        clone_id: match volume.clone_external_id.as_str() {
+            "" => volume.clone_id.clone(),
+            resolved => resolved.to_owned(),
+        },
         snapshot_id: volume.snapshot_id.clone(),
         topology: volume.requested_topologies.clone(),
     }

@@ -8,6 +8,7 @@ pub(crate) mod explain;
 mod lifecycle;
 mod metrics;
 mod reconciler;
+mod snapshots;
 mod spec;
 mod usage;
 
@@ -120,7 +121,10 @@ impl Volumes {
         let plugin = self.plugin(&root, &body.plugin_id)?;
         let (row, expect) = match root.volume(&key) {
             Some(current) => (self.merged(&root, current, &body)?, current.modify_index),
-            None => (spec::fresh(&body, &plugin, VolumePhase::Ready, self.core.now()), 0),
+            None => {
+                let sealed = self.core.seal_volume(&key, &body.secrets, None)?;
+                (spec::fresh(&body, sealed, &plugin, VolumePhase::Ready, self.core.now()), 0)
+            }
         };
         let before = root.volume(&key).cloned();
         self.growable(&row, &plugin)?;
@@ -131,7 +135,10 @@ impl Volumes {
                 mount_options: row.mount_options.clone(),
                 parameters: row.parameters.clone(),
                 context: row.context.clone(),
-                secrets: row.secrets.clone(),
+                secrets: self
+                    .core
+                    .secrets_of(&root, &row)
+                    .map_err(|wait| ServerError::unavailable(wait.to_string()))?,
             };
             let controllers = self.reconciler.controllers.about(&key, None);
             match controllers.call(&root, &row.plugin_id, operation).await {
@@ -175,7 +182,8 @@ impl Volumes {
         }
         let claims: Vec<Arc<Claim>> = root.claims_of(&current.key()).cloned().collect();
         let claims: Vec<&Claim> = claims.iter().map(|c| &**c).collect();
-        spec::merge(current, body, &claims)
+        let sealed = self.core.seal_volume(&current.key(), &body.secrets, Some(&current.secrets))?;
+        spec::merge(current, body, sealed, &claims)
     }
 
     async fn store(&self, row: Volume, expect: u64) -> Result<Arc<Volume>, ServerError> {
@@ -221,7 +229,11 @@ impl Volumes {
                 let row = Volume { next_try: UnixNanos(0), ..merged };
                 (row, current.modify_index)
             }
-            None => (spec::fresh(&body, &plugin, VolumePhase::Creating, self.core.now()), 0),
+            None => {
+                let sealed = self.core.seal_volume(&key, &body.secrets, None)?;
+                let row = spec::fresh(&body, sealed, &plugin, VolumePhase::Creating, self.core.now());
+                (Volume { clone_external_id: spec::clone_source(&root, &row)?, ..row }, 0)
+            }
         };
         let index = lifecycle::write(&self.core, row.clone(), index).await?.ok_or_else(|| {
             ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))
@@ -286,7 +298,11 @@ impl Volumes {
         }
         let row = Volume {
             phase: VolumePhase::Deleting,
-            secrets: volume.secrets.overlaid(secrets),
+            secrets: self.core.seal_volume(
+                key,
+                &self.core.inline_secrets(volume)?.overlaid(secrets),
+                Some(&volume.secrets),
+            )?,
             next_try: UnixNanos(0),
             ..(**volume).clone()
         };
@@ -299,7 +315,9 @@ impl Volumes {
             lifecycle::write(&self.core, (**volume).clone(), index).await?;
             return Err(error);
         }
-        lifecycle::delete(&self.reconciler, &row, index, Some(volume)).await?;
+        // An earlier try may have destroyed it already: then only the plugin's own word says that it has not.
+        let before = (volume.phase != VolumePhase::Deleting).then_some(&**volume);
+        lifecycle::delete(&self.reconciler, &row, index, before).await?;
         Ok(self.core.snapshot().index())
     }
 
@@ -310,7 +328,15 @@ impl Volumes {
         let claims: Vec<Arc<Claim>> =
             root.claims_of(key).filter(|c| c.phase.holds() && c.node_id == *node).cloned().collect();
         if claims.is_empty() {
-            return Err(ServerError::not_found(format!("volume {} has no claim on node {node}", key.id)));
+            // It is detached, which is what was wished for; only a node that nobody ever heard of is a mistake.
+            let known = root.node(node).is_some() || root.claims_of(key).any(|c| c.node_id == *node);
+            return match known {
+                true => Ok(root.index()),
+                false => Err(ServerError::not_found(format!(
+                    "volume {} has no claim on node {node}, which is not known",
+                    key.id
+                ))),
+            };
         }
         let gone = root.node(node).is_none_or(|n| n.status != NodeStatus::Ready);
         // Its tasks count, not what the servers want of it: they may take long to end.

@@ -4,9 +4,12 @@
 
 use crate::error::{Kind, ServerError};
 use crate::volume::expand;
+use caravan_state::Root;
 use caravan_types::plugin::Plugin;
+use caravan_types::sealed::SealedSecrets;
+use caravan_types::variable::parse_reference;
 use caravan_types::volume::{Capacity, Claim, Volume, VolumePhase, VolumeRequestBody};
-use caravan_types::{Namespace, UnixNanos};
+use caravan_types::{Namespace, UnixNanos, VolumeId, VolumeKey};
 
 /// Refuses a specification that makes no sense, naming all of its problems.
 pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
@@ -45,6 +48,14 @@ pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
     if topologies.is_some_and(|t| t.preferred.iter().any(|t| t.segments.is_empty())) {
         problems.push("preferred topology is missing segments field".into());
     }
+    for (name, reference) in &body.secrets_from {
+        if let Err(why) = parse_reference(reference) {
+            problems.push(format!("secret \"{name}\": {why}"));
+        }
+        if body.secrets.expose().contains_key(name) {
+            problems.push(format!("secret \"{name}\" is given both itself and by reference"));
+        }
+    }
     let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
     if min < 0 || max < 0 {
         problems.push("requested capacity cannot be negative".into());
@@ -58,8 +69,14 @@ pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
     }
 }
 
-/// The row of a new volume.
-pub(super) fn fresh(body: &VolumeRequestBody, plugin: &Plugin, phase: VolumePhase, now: UnixNanos) -> Volume {
+/// The row of a new volume; `secrets` are those of the specification.
+pub(super) fn fresh(
+    body: &VolumeRequestBody,
+    secrets: SealedSecrets,
+    plugin: &Plugin,
+    phase: VolumePhase,
+    now: UnixNanos,
+) -> Volume {
     let topologies = if body.topologies.is_empty() && phase == VolumePhase::Ready {
         body.requested_topologies.as_ref().map(|t| t.required.clone()).unwrap_or_default()
     } else {
@@ -86,7 +103,8 @@ pub(super) fn fresh(body: &VolumeRequestBody, plugin: &Plugin, phase: VolumePhas
         },
         context: body.context.clone(),
         parameters: body.parameters.clone(),
-        secrets: body.secrets.clone(),
+        secrets,
+        secrets_from: body.secrets_from.clone(),
         topologies,
         requested_topologies: body.requested_topologies.clone(),
         requested_capabilities: body.requested_capabilities.clone(),
@@ -100,10 +118,12 @@ pub(super) fn fresh(body: &VolumeRequestBody, plugin: &Plugin, phase: VolumePhas
     }
 }
 
-/// The row after an update by a specification, or why it cannot be.
+/// The row after an update by a specification, or why it cannot be; `secrets` are those of the
+/// specification.
 pub(super) fn merge(
     current: &Volume,
     body: &VolumeRequestBody,
+    secrets: SealedSecrets,
     claims: &[&Claim],
 ) -> Result<Volume, ServerError> {
     let fail = |text: &str| Err(ServerError::refused(format!("unable to update volume: {text}")));
@@ -151,11 +171,38 @@ pub(super) fn merge(
     if body.mount_options.is_some() {
         merged.mount_options.clone_from(&body.mount_options);
     }
-    merged.secrets = body.secrets.clone();
+    merged.secrets = secrets;
+    merged.secrets_from.clone_from(&body.secrets_from);
     if !body.context.is_empty() {
         merged.context.clone_from(&body.context);
     }
     Ok(merged)
+}
+
+/// The plugin's id of the volume that another is cloned from, where the user named it by ours; empty
+/// where the name is passed on as it is.
+///
+/// The reference passes every name on, so an id that the plugin uses for a known volume means that one.
+pub(super) fn clone_source(root: &Root, volume: &Volume) -> Result<String, ServerError> {
+    let name = volume.clone_id.as_str();
+    if name.is_empty() || root.volumes_by_plugin(&volume.plugin_id).any(|v| v.external_id == name) {
+        return Ok(String::new());
+    }
+    let key = VolumeKey { namespace: volume.namespace.clone(), id: VolumeId::new(name) };
+    let Some(source) = root.volume(&key) else { return Ok(String::new()) };
+    if source.plugin_id != volume.plugin_id {
+        return Err(ServerError::refused(format!(
+            "volume {name} cannot be cloned: it is of plugin \"{}\", not of \"{}\"",
+            source.plugin_id, volume.plugin_id
+        )));
+    }
+    if !source.phase.is_usable() {
+        return Err(ServerError::refused(format!(
+            "volume {name} cannot be cloned: it is {}",
+            source.phase.as_str()
+        )));
+    }
+    Ok(source.remote_id().to_owned())
 }
 
 /// Fills the namespace of the request where the specification names none.
@@ -194,13 +241,14 @@ mod tests {
 
     #[test]
     fn identity_cannot_be_updated() {
-        let current = fresh(&body(), &Plugin::default(), VolumePhase::Ready, UnixNanos(1));
+        let current =
+            fresh(&body(), SealedSecrets::default(), &Plugin::default(), VolumePhase::Ready, UnixNanos(1));
         let other = VolumeRequestBody { plugin_id: "else".into(), ..body() };
         assert_eq!(
-            merge(&current, &other, &[]).unwrap_err().message,
+            merge(&current, &other, SealedSecrets::default(), &[]).unwrap_err().message,
             "unable to update volume: volume plugin ID cannot be updated"
         );
-        assert_eq!(merge(&current, &body(), &[]).unwrap(), current);
+        assert_eq!(merge(&current, &body(), SealedSecrets::default(), &[]).unwrap(), current);
     }
 
     #[test]

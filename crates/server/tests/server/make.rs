@@ -145,6 +145,8 @@ pub fn with_controller(mut node: Node, attaches: bool) -> Node {
         supports_create_delete: true,
         supports_attach_detach: attaches,
         supports_list_volumes: true,
+        supports_create_delete_snapshot: true,
+        supports_list_snapshots: true,
         supports_expand: true,
         ..Default::default()
     };

@@ -10,6 +10,8 @@ use tokio::sync::Semaphore;
 pub const CREATE: &str = "CreateVolume";
 pub const DELETE: &str = "DeleteVolume";
 pub const PUBLISH: &str = "ControllerPublishVolume";
+pub const CREATE_SNAPSHOT: &str = "CreateSnapshot";
+pub const DELETE_SNAPSHOT: &str = "DeleteSnapshot";
 pub const UNPUBLISH: &str = "ControllerUnpublishVolume";
 pub const EXPAND: &str = "ControllerExpandVolume";
 pub const NODE_EXPAND: &str = "NodeExpandVolume";
@@ -55,6 +57,8 @@ struct Disk {
     published: BTreeSet<(String, String)>,
     /// Snapshots and the volume of each.
     snapshots: BTreeMap<String, String>,
+    /// The last call of each kind, secrets and all.
+    last: BTreeMap<&'static str, ControllerOperation>,
     script: HashMap<&'static str, VecDeque<Reply>>,
 }
 
@@ -106,6 +110,16 @@ impl Plugin {
         self.disk().calls.clone()
     }
 
+    /// The last call of a kind.
+    pub fn last(&self, call: &str) -> ControllerOperation {
+        self.disk().last[call].clone()
+    }
+
+    /// Snapshots that exist now.
+    pub fn snapshots(&self) -> Vec<String> {
+        self.disk().snapshots.keys().cloned().collect()
+    }
+
     /// How often this call was made.
     pub fn count(&self, call: &str) -> usize {
         self.disk().calls.iter().filter(|c| c.split(' ').next() == Some(call)).count()
@@ -141,6 +155,7 @@ impl Plugin {
             | Op::Unpublish { external_id, external_node_id, .. } => (bare(external_id), &**external_node_id),
             Op::List { .. } => ("*".to_owned(), ""),
         };
+        self.disk().last.insert(operation.name(), operation.clone());
         self.enter(operation.name(), volume, node)
     }
 

@@ -11,15 +11,15 @@ use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::job::Job;
 use caravan_types::node::{Node, NodeStatus};
-use caravan_types::volume::{Claim, ClaimId, ClaimPhase, MountProof, Volume, VolumeRequestBody};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, MountProof, Volume, VolumeRequestBody, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeDetach, NodeHeartbeat, NodeRegister, WatchAllocs,
+    NodeContact, NodeDetach, NodeHeartbeat, NodeRegister, VolumeStats, WatchAllocs,
 };
 use caravan_types::{Nanos, NodeId, VolumeKey};
 use caravan_volumes::lease::Lease;
 use futures::{Stream, StreamExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -59,6 +59,7 @@ pub struct Setup {
     pub heartbeat: HeartbeatConfig,
     pub lease: Lease,
     pub workers: usize,
+    pub keyring: Option<PathBuf>,
 }
 
 impl Setup {
@@ -68,10 +69,15 @@ impl Setup {
             heartbeat: HeartbeatConfig::default(),
             lease: Lease::default(),
             workers: 2,
+            keyring: None,
         }
     }
     pub fn dir(dir: &Path) -> Self {
-        Self { log: LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir), ..Self::memory() }
+        Self {
+            log: LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir),
+            keyring: Some(dir.join("keyring")),
+            ..Self::memory()
+        }
     }
     /// Nodes are missed after one to two seconds, and volumes handed on half a second later.
     pub fn impatient(self) -> Self {
@@ -96,6 +102,7 @@ impl Setup {
             heartbeat: self.heartbeat,
             lease: self.lease,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();
         let (handle, service) = Service::start(config, registry.clone()).await.unwrap();
@@ -332,6 +339,11 @@ impl Client {
             step,
         };
         self.channel.call::<methods::ClaimReport>(report, None).await
+    }
+
+    pub async fn tell_usage(&self, usage: Vec<(VolumeKey, VolumeUsage)>) {
+        let stats = VolumeStats { node_id: self.row.id.clone(), secret: self.row.secret_id.clone(), usage };
+        self.channel.call::<methods::VolumeStats>(stats, None).await.unwrap();
     }
 
     /// Obtains the volume, mounts it and runs.

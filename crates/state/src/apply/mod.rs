@@ -5,6 +5,7 @@ mod host_volume;
 mod job;
 mod node;
 mod plan;
+mod variable;
 mod volume;
 
 use crate::changes::ChangeSet;
@@ -101,6 +102,8 @@ impl Tx {
                 self.host_volume_delete(namespace, id, *force)?;
             }
             Change::HostClaimDelete { id } => self.host_claim_delete(id)?,
+            Change::VariableWrite { variable, check_index } => self.variable_write(variable, *check_index)?,
+            Change::VariableDelete { key, check_index } => self.variable_delete(key, *check_index)?,
             Change::Noop => {}
         }
         Ok(())

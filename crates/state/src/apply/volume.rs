@@ -27,14 +27,24 @@ impl Tx {
             return Err(Refusal::NotFound { what: format!("volume {key}") });
         }
         let claims: Vec<Arc<Claim>> = self.root.claims_of(key).cloned().collect();
-        let over =
-            |claim: &Claim| self.root.alloc(&claim.id.alloc).is_none_or(|alloc| alloc.client_terminal());
+        let over = |claim: &Claim| self.root.alloc(&claim.id.alloc).is_none_or(|alloc| alloc.terminal());
         let in_use = claims.iter().any(|claim| claim.phase.holds() && !(force && over(claim)));
         if in_use {
             return Err(Refusal::VolumeInUse { volume: key.id.to_string() });
         }
+        // What still holds a volume must be let go of, with or without its row: the reconciler goes on
+        // with the claim alone.
+        let row = self.root.volume(key).cloned();
         for claim in &claims {
-            self.remove_claim(&claim.id);
+            match &row {
+                Some(row) if claim.phase.holds() => self.put_claim(Claim {
+                    forsaken: true,
+                    kept_secrets: row.secrets.clone(),
+                    kept_secrets_from: row.secrets_from.clone(),
+                    ..Claim::clone(claim)
+                }),
+                _ => self.remove_claim(&claim.id),
+            }
         }
         self.remove_volume(key);
         Ok(())

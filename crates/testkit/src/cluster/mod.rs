@@ -39,8 +39,9 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Nodes are missed within seconds.
-const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n}\n";
+/// Nodes are missed within seconds, and their volumes handed on soon after.
+const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n lease_ttl = \"2s\"\n \
+                     lease_kill_grace = \"500ms\"\n lease_margin = \"500ms\"\n}\n";
 
 /// A client with its machine.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ pub struct Cluster {
     nodes: Vec<Node>,
     server: Agent,
     server_host: Host,
+    plugins: Vec<FaultPlugin>,
     dir: tempfile::TempDir,
 }
 
@@ -78,7 +80,7 @@ impl Cluster {
             host: Some(server_host.clone()),
             ..AgentOptions::default()
         })?;
-        let mut cluster = Self { nodes: Vec::new(), server, server_host, dir };
+        let mut cluster = Self { nodes: Vec::new(), server, server_host, plugins: Vec::new(), dir };
         for number in 1..=options.nodes {
             let node = cluster.node_on(&switch, &format!("n{number}"))?;
             cluster.nodes.push(node);
@@ -136,7 +138,8 @@ impl Cluster {
     ///
     /// # Errors
     /// If it does not get there.
-    pub fn run_plugin(&self, plugin: &FaultPlugin) -> Result<()> {
+    pub fn run_plugin(&mut self, plugin: &FaultPlugin) -> Result<()> {
+        self.plugins.push(plugin.clone());
         let san = self.san(&plugin.id);
         fs::create_dir_all(san.dir())?;
         self.run_job(&format!("plugin-{}", plugin.id), &fault_plugin_job(plugin, san.dir()))?;
@@ -147,6 +150,54 @@ impl Cluster {
             if healthy.iter().all(|h| h.as_u64() == wanted) { Ok(()) } else { bail!("{healthy:?}") }
         })
         .with_context(|| format!("--- log of the server\n{}", self.server.log_tail()))
+    }
+
+    /// A plugin that was run.
+    pub fn plugin(&self, id: &str) -> Option<&FaultPlugin> {
+        self.plugins.iter().find(|plugin| plugin.id == id)
+    }
+
+    /// Whether the agents can drain nodes.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub fn can_drain(&self) -> Result<bool> {
+        let id = self.nodes.first().context("a cluster without nodes")?.agent.node_id()?;
+        // A change that changes nothing.
+        let body = serde_json::json!({ "Eligibility": "eligible" });
+        let reply = self.server.request("PUT", &format!("/v1/node/{id}/eligibility"), Some(&body))?;
+        Ok(reply.status == 200)
+    }
+
+    /// Drains a node and does not wait; what is left after `deadline` seconds is stopped.
+    ///
+    /// # Errors
+    /// If the server does not take it.
+    pub fn drain(&self, node: usize, deadline: u64) -> Result<()> {
+        let id = self.id_of(node)?;
+        let deadline = format!("{deadline}s");
+        self.server
+            .caravan(&["node", "drain", "-enable", "-deadline", &deadline, "-detach", "-yes", &id])?
+            .ok()?;
+        Ok(())
+    }
+
+    /// Ends a drain; the node takes work again.
+    ///
+    /// # Errors
+    /// If the server does not take it.
+    pub fn undrain(&self, node: usize) -> Result<()> {
+        let id = self.id_of(node)?;
+        self.server.caravan(&["node", "drain", "-disable", "-detach", "-yes", &id])?.ok()?;
+        Ok(())
+    }
+
+    /// A node's id, as the server knows it.
+    fn id_of(&self, node: usize) -> Result<String> {
+        let (nodes, name) = (self.server.get("/v1/nodes")?, &self.nodes[node].name);
+        let row = nodes.as_array().into_iter().flatten().find(|n| n["Name"] == name.as_str());
+        let id = row.and_then(|n| n["ID"].as_str()).map(str::to_owned);
+        id.with_context(|| format!("the server does not know node {name}"))
     }
 
     /// Submits a job and does not wait for what comes of it.

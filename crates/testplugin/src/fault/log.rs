@@ -2,10 +2,12 @@
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tonic::Code;
 
 /// Nanoseconds of `CLOCK_BOOTTIME` (clock_gettime(2)).
@@ -50,13 +52,15 @@ pub(crate) struct Log {
     file: File,
     instance: String,
     next: AtomicU64,
+    /// Calls under way.
+    open: Mutex<BTreeMap<u64, About>>,
 }
 
 impl Log {
     pub(crate) fn open(path: &Path, instance: &str) -> Result<Self> {
         let file = File::options().create(true).append(true).open(path);
         let file = file.with_context(|| format!("open the log {}", path.display()))?;
-        Ok(Self { file, instance: instance.to_owned(), next: AtomicU64::new(1) })
+        Ok(Self { file, instance: instance.to_owned(), next: AtomicU64::new(1), open: Mutex::default() })
     }
 
     fn write(&self, event: &str, id: u64, more: Value) {
@@ -80,20 +84,31 @@ impl Log {
         self.write("start", 0, json!({ "unmounted": gone.collect::<Vec<_>>() }));
     }
 
-    /// The process ends because it was told to.
-    pub(crate) fn exit(&self, about: &About) {
-        self.write("exit", 0, json!({ "call": about.call, "volume": about.volume }));
+    /// The process ends because it was told to: whatever is under way is answered to nobody.
+    pub(crate) fn exit(&self) {
+        for (id, about) in self.under_way().iter() {
+            let mut more = described(about);
+            more["code"] = json!("Cancelled");
+            more["effect"] = json!(true);
+            self.write("end", *id, more);
+        }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, About>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A call begins; answers its number.
     pub(crate) fn begin(&self, about: &About) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.under_way().insert(id, about.clone());
         self.write("begin", id, described(about));
         id
     }
 
     /// A call ends.
     pub(crate) fn end(&self, id: u64, about: &About, code: Code, effect: bool) {
+        self.under_way().remove(&id);
         let mut more = described(about);
         more["code"] = match code {
             Code::Ok => json!("OK"),

@@ -122,7 +122,7 @@ impl Plugin {
                 Ok(())
             }
             Some(Fault::Exit) => {
-                self.log.exit(about);
+                self.log.exit();
                 std::process::exit(1)
             }
         }

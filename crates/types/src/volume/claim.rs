@@ -3,6 +3,7 @@
 use super::{AccessMode, AttachmentMode};
 use crate::id::{AllocId, JobId, NodeId, PluginId, VolumeKey};
 use crate::job::MountOptions;
+use crate::sealed::SealedSecrets;
 use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -142,6 +143,12 @@ pub struct Claim {
     pub proof: Option<MountProof>,
     /// Bytes to which the node has grown what it mounted; compared with [`super::Volume::node_expand_to`].
     pub expanded_to: i64,
+    /// The volume's row was removed by force while the claim held: there is nothing to look up any more.
+    pub forsaken: bool,
+    /// The secrets that the row had then, for the release.
+    pub kept_secrets: SealedSecrets,
+    /// The references to secrets that it had then.
+    pub kept_secrets_from: BTreeMap<String, String>,
     /// The last changes of phase and the first of each row of failures, oldest first, at most
     /// [`Claim::MAX_HISTORY`].
     pub history: Vec<ClaimTransition>,

@@ -18,7 +18,8 @@ pub use view::{CsiVolume, CsiVolumeStub, VolumeExternalStub, VolumeRequestBody};
 
 use crate::id::{Namespace, PluginId, VolumeId, VolumeKey};
 use crate::job::MountOptions;
-use crate::ser::{Secrets, nil};
+use crate::sealed::SealedSecrets;
+use crate::ser::nil;
 use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ pub struct Volume {
     /// What the plugin was told on creation.
     pub parameters: BTreeMap<String, String>,
     /// For the plugin's calls only.
-    pub secrets: Secrets,
+    pub secrets: SealedSecrets,
     /// Where it can be reached.
     pub topologies: Vec<Topology>,
     /// Where it should be reachable.
@@ -107,8 +108,10 @@ pub struct Volume {
     pub requested_capabilities: Vec<Capability>,
     /// How its file system is mounted.
     pub mount_options: Option<MountOptions>,
-    /// Volume it was cloned from.
+    /// Volume it was cloned from, as the user named it.
     pub clone_id: String,
+    /// The plugin's id of the volume it is cloned from; empty when `clone_id` is that already.
+    pub clone_external_id: String,
     /// Snapshot it was made from.
     pub snapshot_id: String,
     /// Its own life.

@@ -33,6 +33,9 @@ pub struct VolumeRequestBody {
     pub mount_options: Option<MountOptions>,
     #[serde(deserialize_with = "null_default")]
     pub secrets: Secrets,
+    /// Secrets that are looked up in variables at each call: name of the secret to `path#name`.
+    #[serde(with = "nil", skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets_from: BTreeMap<String, String>,
     #[serde(with = "nil")]
     pub parameters: BTreeMap<String, String>,
     #[serde(with = "nil")]
@@ -263,7 +266,6 @@ mod tests {
     #[test]
     fn projections_never_show_secrets_or_flags() {
         let volume = Volume {
-            secrets: Secrets::new(BTreeMap::from([("k".into(), "hunter2".into())])),
             mount_options: Some(MountOptions {
                 fs_type: "ext4".into(),
                 mount_flags: vec!["password=hunter2".into()],

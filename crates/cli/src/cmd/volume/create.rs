@@ -1,9 +1,11 @@
 //! `volume create` and `volume register`
 
+use super::host;
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::volumefile;
+use caravan_hcl::volume::{HostVolumeSpec, VolumeSpec};
 use caravan_sdk::{QueryOptions, VolumeDetail, VolumesResponse};
 use caravan_types::volume::VolumeRequestBody;
 use std::future::Future;
@@ -12,6 +14,18 @@ use std::time::Duration;
 /// Flags of `volume create`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct CreateArgs {
+    /// Do not wait until a host volume is ready
+    #[arg(long)]
+    detach: bool,
+    /// Id of the host volume to bring up to date
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Show whole ids
+    #[arg(long)]
+    verbose: bool,
+    /// Accepted for compatibility
+    #[arg(long, hide = true)]
+    policy_override: bool,
     /// Volume file, - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
@@ -20,6 +34,12 @@ pub(crate) struct CreateArgs {
 /// Flags of `volume register`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RegisterArgs {
+    /// Id of the host volume to bring up to date
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Accepted for compatibility
+    #[arg(long, hide = true)]
+    policy_override: bool,
     /// Volume file, - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
@@ -32,7 +52,13 @@ const USAGE: &str = "This command takes one argument: <input>";
 
 /// Runs `volume create`.
 pub(crate) async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
-    let volume = volumefile::load(&ctx.out, one(&args.args, USAGE)?)?;
+    let volume = match volumefile::load(&ctx.out, one(&args.args, USAGE)?)? {
+        VolumeSpec::Csi(volume) => *volume,
+        VolumeSpec::Host(spec) => {
+            let spec = identified(*spec, args.id.as_deref());
+            return host::create(ctx, &spec, args.detach, args.verbose).await;
+        }
+    };
     let query = namespace(ctx, &volume);
     let volumes = ctx.client.volumes();
     let call = volumes.create(&volume, &query);
@@ -49,7 +75,10 @@ pub(crate) async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
 
 /// Runs `volume register`.
 pub(crate) async fn register(ctx: &Ctx, args: &RegisterArgs) -> Outcome {
-    let volume = volumefile::load(&ctx.out, one(&args.args, USAGE)?)?;
+    let volume = match volumefile::load(&ctx.out, one(&args.args, USAGE)?)? {
+        VolumeSpec::Csi(volume) => *volume,
+        VolumeSpec::Host(spec) => return host::register(ctx, &identified(*spec, args.id.as_deref())).await,
+    };
     let query = namespace(ctx, &volume);
     let volumes = ctx.client.volumes();
     let call = volumes.register(&volume, &query);
@@ -57,6 +86,14 @@ pub(crate) async fn register(ctx: &Ctx, args: &RegisterArgs) -> Outcome {
     warn(ctx, &answer);
     ctx.out.line(&format!("Volume \"{}\" registered", volume.id));
     Ok(0)
+}
+
+/// The specification with the id of a flag, which wins over the file's.
+fn identified(spec: HostVolumeSpec, id: Option<&str>) -> HostVolumeSpec {
+    match id {
+        Some(id) => HostVolumeSpec { id: id.to_owned(), ..spec },
+        None => spec,
+    }
 }
 
 /// The file's namespace, unless a flag or the environment names another.

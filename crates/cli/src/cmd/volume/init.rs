@@ -13,7 +13,7 @@ pub(crate) struct InitArgs {
     /// Write JSON
     #[arg(long)]
     json: bool,
-    /// Kind of volume, csi
+    /// Kind of volume, csi or host
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// File to write [default: volume.hcl or volume.json]
@@ -47,6 +47,13 @@ mount_options {
 # parameters { tier = "fast" }
 # secrets    { token = "..." }
 
+# Secrets that are looked up at each call: the item "token" of the variable "storage/array".
+# secrets_from { token = "storage/array#token" }
+
+# What it is made from instead of empty: a snapshot of the plugin's, or another volume.
+# snapshot_id = "..."
+# clone_id    = "..."
+
 # Where it must and should be reachable.
 # topology_request {
 #   required {
@@ -78,10 +85,68 @@ pub(crate) const JSON: &str = r#"{
 }
 "#;
 
+/// The example of a host volume.
+pub(crate) const HOST_HCL: &str = r#"name      = "scratch"
+namespace = "default"
+type      = "host"
+
+# Built into every client. Other plugins are executables below host_volume_plugin_dir.
+plugin_id = "mkdir"
+
+# Where it is made: on this node, or on any of the pool that meets the constraints.
+# node_id = "..."
+node_pool = "default"
+constraint {
+  attribute = "${attr.kernel.name}"
+  value     = "linux"
+}
+
+# Every way in which jobs will use it.
+capability {
+  access_mode     = "single-node-single-writer"
+  attachment_mode = "file-system"
+}
+
+# What the plugin wants to hear; mkdir takes mode, uid and gid.
+parameters {
+  mode = "0750"
+}
+"#;
+
+/// The same as JSON.
+pub(crate) const HOST_JSON: &str = r#"{
+    "name": "scratch",
+    "namespace": "default",
+    "type": "host",
+    "plugin_id": "mkdir",
+    "node_pool": "default",
+    "constraint": [
+        {
+            "attribute": "${attr.kernel.name}",
+            "value": "linux"
+        }
+    ],
+    "capability": [
+        {
+            "access_mode": "single-node-single-writer",
+            "attachment_mode": "file-system"
+        }
+    ],
+    "parameters": {
+        "mode": "0750"
+    }
+}
+"#;
+
 /// Runs it. A file that is there is never overwritten.
 pub(crate) fn run(ctx: &Ctx, args: &InitArgs) -> Outcome {
-    super::only_csi(args.kind.as_deref())?;
-    let (default, text) = if args.json { ("volume.json", JSON) } else { ("volume.hcl", HCL) };
+    let host = super::kind(args.kind.as_deref())? == Some(super::Kind::Host);
+    let (default, text) = match (args.json, host) {
+        (false, false) => ("volume.hcl", HCL),
+        (true, false) => ("volume.json", JSON),
+        (false, true) => ("volume.hcl", HOST_HCL),
+        (true, true) => ("volume.json", HOST_JSON),
+    };
     let path =
         at_most_one(&args.args, "This command takes no arguments or one: <filename>")?.unwrap_or(default);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o660).open(path);
@@ -94,4 +159,21 @@ pub(crate) fn run(ctx: &Ctx, args: &InitArgs) -> Outcome {
     file.write_all(text.as_bytes()).doing(format!("Failed to write \"{path}\""))?;
     ctx.out.line(&format!("Example volume specification written to {path}"));
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_hcl::volume::{VolumeSpec, parse};
+
+    #[test]
+    fn the_example_of_a_host_volume_is_read_again() {
+        for (name, text) in [("v.hcl", HOST_HCL), ("v.json", HOST_JSON)] {
+            let Ok(VolumeSpec::Host(volume)) = parse(text, name) else { panic!("{name}") };
+            assert_eq!((volume.name.as_str(), volume.plugin_id.as_str()), ("scratch", "mkdir"));
+            assert_eq!(volume.requested_capacity_max_bytes, 1 << 30);
+            assert_eq!(volume.requested_capabilities[0].access_mode, "single-node-writer");
+            assert_eq!(volume.constraints.len(), 1);
+        }
+    }
 }

@@ -1,9 +1,12 @@
 //! `volume …`
 
+pub(crate) mod claim;
 pub(crate) mod create;
 pub(crate) mod explain;
+pub(crate) mod host;
 pub(crate) mod init;
 pub(crate) mod remove;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 
 use crate::ctx::Ctx;
@@ -31,6 +34,12 @@ pub(crate) enum VolumeVerb {
     Detach(remove::DetachArgs),
     /// Write an example of a volume file
     Init(init::InitArgs),
+    /// Snapshots: create, delete, list
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotVerb),
+    /// Holds of task groups on host volumes: list, delete
+    #[command(subcommand)]
+    Claim(claim::ClaimVerb),
 }
 
 /// The volume that is meant.
@@ -48,11 +57,21 @@ pub(crate) async fn meant(ctx: &Ctx, given: &str) -> Result<CsiVolumeStub, CliEr
     }
 }
 
-/// Refuses kinds that are not there.
-pub(crate) fn only_csi(kind: Option<&str>) -> Result<(), CliError> {
-    match kind {
-        None | Some("csi") => Ok(()),
-        Some("host") => Err(CliError::failed("Dynamic host volumes are not supported yet: use -type csi")),
-        Some(other) => Err(CliError::Usage(format!("Unknown volume type \"{other}\": use csi"))),
+/// The kinds of volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Of CSI plugins.
+    Csi,
+    /// Directories of nodes.
+    Host,
+}
+
+/// The kind that a flag names.
+pub(crate) fn kind(flag: Option<&str>) -> Result<Option<Kind>, CliError> {
+    match flag {
+        None => Ok(None),
+        Some("csi") => Ok(Some(Kind::Csi)),
+        Some("host") => Ok(Some(Kind::Host)),
+        Some(other) => Err(CliError::Usage(format!("Unknown volume type \"{other}\": use csi or host"))),
     }
 }

@@ -1,6 +1,6 @@
 //! `volume deregister`, `volume delete` and `volume detach`
 
-use super::{meant, only_csi};
+use super::{Kind, host, kind, meant};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -22,9 +22,12 @@ pub(crate) struct DeregisterArgs {
 /// Flags of `volume delete`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// Kind of volume, csi
+    /// Kind of volume, csi or host [default: csi]
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
+    /// A host volume also when its node is gone
+    #[arg(long)]
+    force: bool,
     /// Secret for the plugin, KEY=VALUE; may be repeated
     #[arg(long = "secret", value_name = "KEY=VALUE")]
     secrets: Vec<Secret>,
@@ -36,7 +39,7 @@ pub(crate) struct DeleteArgs {
 /// A secret as typed. `Debug` hides it, and nothing about it is an error of the arguments, whose texts
 /// would show it.
 #[derive(Clone)]
-struct Secret(String);
+pub(crate) struct Secret(String);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,16 +53,15 @@ impl From<String> for Secret {
     }
 }
 
-impl DeleteArgs {
-    fn secrets(&self) -> Result<Secrets, CliError> {
-        let pair = |secret: &Secret| {
-            let (key, value) = secret.0.split_once('=')?;
-            Some((key.to_owned(), value.to_owned()))
-        };
-        let pairs: Option<_> = self.secrets.iter().map(pair).collect();
-        let pairs = pairs.ok_or_else(|| CliError::failed("A secret must be of the form KEY=VALUE"))?;
-        Ok(Secrets::new(pairs))
-    }
+/// Secrets as typed, in pairs.
+pub(super) fn pairs(typed: &[Secret]) -> Result<Secrets, CliError> {
+    let pair = |secret: &Secret| {
+        let (key, value) = secret.0.split_once('=')?;
+        Some((key.to_owned(), value.to_owned()))
+    };
+    let pairs: Option<_> = typed.iter().map(pair).collect();
+    let pairs = pairs.ok_or_else(|| CliError::failed("A secret must be of the form KEY=VALUE"))?;
+    Ok(Secrets::new(pairs))
 }
 
 /// Flags of `volume detach`.
@@ -90,24 +92,47 @@ pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
 
 /// Runs `volume delete`.
 pub(crate) async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
-    only_csi(args.kind.as_deref())?;
     let id = one(&args.args, "This command takes one argument: <vol id>")?;
-    ctx.client.volumes().delete(id, &args.secrets()?, &ctx.query()).await.doing("Error deleting volume")?;
+    if kind(args.kind.as_deref())? == Some(Kind::Host) {
+        return host::delete(ctx, id, args.force).await;
+    }
+    ctx.client
+        .volumes()
+        .delete(id, &pairs(&args.secrets)?, &ctx.query())
+        .await
+        .doing("Error deleting volume")?;
     ctx.out.line(&format!("Successfully deleted volume \"{id}\"!"));
     Ok(0)
 }
 
-/// Runs `volume detach`. A node that is gone is named by its whole id.
+/// Runs `volume detach`. A node that is gone is known by the volume's claims.
 pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
     let [volume, node] = args.args.as_slice() else {
         return Err(CliError::Usage("This command takes two arguments: <vol id> <node id>".into()));
     };
     let node = match node.len() {
         36 => node.clone(),
-        _ => resolve::node(ctx, node).await?.id.to_string(),
+        _ => holder(ctx, volume, node).await?,
     };
     ctx.client.volumes().detach(volume, &node, &ctx.query()).await.doing("Error detaching volume")?;
     Ok(0)
+}
+
+/// The node with a claim on the volume whose id begins so; any other node if none has.
+async fn holder(ctx: &Ctx, volume: &str, prefix: &str) -> Result<String, CliError> {
+    let held = ctx.client.volumes().info(volume, &ctx.query()).await;
+    let mut nodes: Vec<String> = match &held {
+        Ok(detail) => detail.value.claims.iter().map(|claim| claim.node_id.to_string()).collect(),
+        // Whatever is wrong with the volume, the detach itself will tell.
+        Err(_) => Vec::new(),
+    };
+    nodes.retain(|node| node.starts_with(prefix));
+    nodes.sort_unstable();
+    nodes.dedup();
+    match nodes.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => Ok(resolve::node(ctx, prefix).await?.id.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -117,9 +142,9 @@ mod tests {
     #[test]
     fn secrets_are_never_shown() {
         let args = DeleteArgs { secrets: vec!["hunter2".to_owned().into()], ..Default::default() };
-        let error = args.secrets().unwrap_err().to_string();
+        let error = pairs(&args.secrets).unwrap_err().to_string();
         assert!(!format!("{args:?}{error}").contains("hunter2"));
         let args = DeleteArgs { secrets: vec!["k=a=b".to_owned().into()], ..Default::default() };
-        assert_eq!(args.secrets().unwrap().expose()["k"], "a=b");
+        assert_eq!(pairs(&args.secrets).unwrap().expose()["k"], "a=b");
     }
 }

@@ -1,6 +1,6 @@
 //! `volume status`
 
-use super::{meant, only_csi};
+use super::{Kind, host, kind, meant};
 use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
 use crate::ctx::Ctx;
@@ -13,9 +13,15 @@ use caravan_types::volume::{ClaimMode, CsiVolumeStub, VolumeExternalStub, Volume
 /// Flags of `volume status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Kind of volume, csi
+    /// Kind of volume, csi or host
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
+    /// Host volumes of this node only
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    /// Host volumes of this node pool only
+    #[arg(long, value_name = "POOL")]
+    node_pool: Option<String>,
     /// Show JSON
     #[arg(long)]
     json: bool,
@@ -35,6 +41,16 @@ impl StatusArgs {
     pub(crate) fn of(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
+
+    fn of_hosts(&self) -> host::Shown<'_> {
+        host::Shown {
+            json: self.json,
+            short: self.short,
+            verbose: self.verbose,
+            node: self.node.as_deref(),
+            node_pool: self.node_pool.as_deref(),
+        }
+    }
 }
 
 /// Elements of a page of what plugins list.
@@ -43,10 +59,30 @@ const PAGE: u32 = 30;
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either no arguments or one: <id>")?;
-    only_csi(args.kind.as_deref())?;
+    let kind = kind(args.kind.as_deref())?;
+    if kind == Some(Kind::Csi) && (args.node.is_some() || args.node_pool.is_some()) {
+        return Err(CliError::Usage("-node and -node-pool are for host volumes".into()));
+    }
     let Some(given) = given else {
+        // In JSON one list only, so that the output is one document.
+        if kind == Some(Kind::Host) || (kind.is_none() && !args.json) {
+            host::list(ctx, args.of_hosts()).await?;
+        }
+        if kind == Some(Kind::Host) {
+            return Ok(0);
+        }
+        if kind.is_none() && !args.json {
+            ctx.out.line("");
+        }
         return all(ctx, args).await;
     };
+    if kind != Some(Kind::Csi) && host::status(ctx, given, args.of_hosts()).await? {
+        return Ok(0);
+    }
+    if kind == Some(Kind::Host) {
+        let text = format!("Error querying volumes: no volumes with prefix or ID \"{given}\" found");
+        return Err(CliError::failed(text));
+    }
     let stub = meant(ctx, given).await?;
     let query = ctx.query().namespace(stub.namespace.as_str());
     let detail =

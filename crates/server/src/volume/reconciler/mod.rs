@@ -14,11 +14,13 @@ pub(crate) use waits::Waits;
 
 use crate::broker::until;
 use crate::core::Core;
+use crate::secrets::variables;
 use crate::volume::controller::Controllers;
 use crate::volume::lifecycle;
 use caravan_state::{Changed, FeedItem, Root};
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumePhase};
-use caravan_types::{AllocId, UnixNanos, VolumeKey};
+use caravan_types::{AllocId, Namespace, UnixNanos, VolumeKey};
 use caravan_volumes::lease::Lease;
 use caravan_volumes::reconcile::{self, Action, Facts, Presence, owes_growth, unused};
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +121,13 @@ impl Reconciler {
                 }
                 item = feed.next() => match item {
                     Some(FeedItem::Changes(set)) => {
-                        concerned(&self.core.snapshot(), &set.changes, &mut dirty);
+                        let root = self.core.snapshot();
+                        concerned(&root, &set.changes, &mut dirty);
+                        if set.changes.iter().any(|c| matches!(c, Changed::Plugin(_))) {
+                            // What is left of volumes without a row is found by no index of plugins.
+                            let waiting = self.waits.volumes().into_iter();
+                            dirty.extend(waiting.filter(|key| root.volume(key).is_none()));
+                        }
                     }
                     Some(FeedItem::Resync) => {
                         dirty = all_volumes(&self.core.snapshot());
@@ -184,7 +192,10 @@ impl Reconciler {
                 // The end of a claim wakes.
             } else if volume.next_try > self.core.now() {
                 looked.again_at(volume.next_try);
-            } else if self.controllers.reach(&root, &volume.plugin_id) {
+            } else if self.controllers.reach(&root, &volume.plugin_id)
+                // Whoever writes the variable wakes it.
+                && self.core.secrets_of(&root, volume).is_ok()
+            {
                 if lifecycle::resume(self, volume).await {
                     looked.progressed = true;
                 } else {
@@ -280,7 +291,12 @@ impl Reconciler {
             let reason = format!("node {node} is not connected to the servers and cannot grow the volume");
             return Action::WaitForClient { reason };
         }
-        action
+        // Waits for the variable to be written; the claim's backoff is for calls that failed.
+        let volume = root.volume(&claim.id.volume).map(|v| &**v);
+        match self.core.secrets_for(root, claim, volume) {
+            Err(wait) if calls || by_node => Action::WaitForPlugin { reason: wait.to_string() },
+            _ => action,
+        }
     }
 }
 
@@ -322,12 +338,25 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
                 let holding = root.claims_by_node(id).filter(|c| c.phase != ClaimPhase::Gone);
                 dirty.extend(holding.map(|c| c.id.volume.clone()));
             }
+            Changed::Variable(key) | Changed::VariableRemoved(key) => {
+                dirty.extend(
+                    root.volumes().filter(|v| refers(&v.namespace, &v.secrets_from, key)).map(|v| v.key()),
+                );
+                let forsaken = root.claims().filter(|c| c.forsaken);
+                let forsaken = forsaken.filter(|c| refers(&c.id.volume.namespace, &c.kept_secrets_from, key));
+                dirty.extend(forsaken.map(|c| c.id.volume.clone()));
+            }
             Changed::Plugin(id) | Changed::PluginRemoved(id) => {
                 dirty.extend(root.volumes_by_plugin(id).filter(|v| unsettled(root, v)).map(|v| v.key()));
             }
             _ => {}
         }
     }
+}
+
+/// Whether secrets are looked up in a variable.
+fn refers(namespace: &Namespace, references: &BTreeMap<String, String>, key: &VariableKey) -> bool {
+    !references.is_empty() && variables(namespace, references).any(|named| named == *key)
 }
 
 fn unsettled(root: &Root, volume: &Volume) -> bool {

@@ -85,12 +85,16 @@ impl Reconciler {
         // Waiting for the lane may have taken long.
         let root = self.core.snapshot();
         let Some(volume) = root.volume(&claim.id.volume) else { return Ok(()) };
+        let secrets = match self.core.secrets_of(&root, volume) {
+            Ok(secrets) => secrets,
+            Err(wait) => return self.conclude(claim, index, Err(CallError::waits(&wait))).await,
+        };
         let operation = ControllerOperation::Publish {
             external_id: volume.remote_id().to_owned(),
             external_node_id: external_node_id.clone(),
             usage: claim.usage(),
             mount_options: merged_options(volume, claim),
-            secrets: volume.secrets.clone(),
+            secrets,
             context: volume.context.clone(),
         };
         let name = operation.name();
@@ -112,10 +116,14 @@ impl Reconciler {
         };
         let root = self.core.snapshot();
         let volume = root.volume(&claim.id.volume);
+        let secrets = match self.core.secrets_for(&root, claim, volume.map(|v| &**v)) {
+            Ok(secrets) => secrets,
+            Err(wait) => return self.conclude(claim, index, Err(CallError::waits(&wait))).await,
+        };
         let operation = ControllerOperation::Unpublish {
             external_id: external_id(claim, volume.map(|v| &**v)),
             external_node_id: claim.external_node_id.clone(),
-            secrets: volume.map(|v| v.secrets.clone()).unwrap_or_default(),
+            secrets,
         };
         let name = operation.name();
         let controllers = self.controllers.about(&claim.id.volume, Some(&claim.id.alloc));

@@ -1,5 +1,9 @@
 //! The offline check: what must hold of every root.
 
+mod volumes;
+
+pub use volumes::check_volumes;
+
 use crate::index::Indexes;
 use crate::root::{Root, Table};
 use crate::{plugins, status};
@@ -9,7 +13,7 @@ use std::collections::BTreeSet;
 /// Everything that is wrong with a root, one sentence each; empty for a sound one.
 ///
 /// Secondary indexes are compared with freshly built ones, derived rows with freshly derived ones, and
-/// the references between rows and their indexes are followed.
+/// the references between rows and their indexes are followed, and the rules of volumes are asked.
 pub fn check(root: &Root) -> Vec<String> {
     let mut wrong = Vec::new();
     if root.secondary != Indexes::rebuilt(root) {
@@ -24,6 +28,7 @@ pub fn check(root: &Root) -> Vec<String> {
     row_indexes(root, &mut wrong);
     jobs(root, &mut wrong);
     claims(root, &mut wrong);
+    volumes::rules(root, &mut wrong);
     host_volumes(root, &mut wrong);
     derived_plugins(root, &mut wrong);
     wrong
@@ -51,6 +56,7 @@ fn row_indexes(root: &Root, wrong: &mut Vec<String>) {
     root.host_volumes()
         .for_each(|r| row(Table::HostVolumes, r.id.to_string(), r.create_index, r.modify_index));
     root.host_claims().for_each(|r| row(Table::HostClaims, r.id.clone(), r.create_index, r.modify_index));
+    root.variables().for_each(|r| row(Table::Variables, r.key.to_string(), r.create_index, r.modify_index));
 }
 
 fn jobs(root: &Root, wrong: &mut Vec<String>) {
@@ -80,7 +86,7 @@ fn jobs(root: &Root, wrong: &mut Vec<String>) {
 fn claims(root: &Root, wrong: &mut Vec<String>) {
     for claim in root.claims() {
         let (volume, alloc) = (&claim.id.volume, &claim.id.alloc);
-        if root.volume(volume).is_none() {
+        if root.volume(volume).is_none() && !(claim.forsaken && claim.phase.holds()) {
             wrong.push(format!("allocation {alloc} has a claim on volume {volume} that is not there"));
         }
         match root.alloc(alloc) {

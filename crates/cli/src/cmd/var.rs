@@ -1,0 +1,352 @@
+//! `var …`
+
+use crate::cmd::{at_most_one, one};
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::format::json;
+use crate::jobfile;
+use crate::table::Pairs;
+use caravan_sdk::{CheckIndex, Error, Written};
+use caravan_types::ser::Secrets;
+use caravan_types::variable::VariableDecrypted;
+use clap::Subcommand;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::IsTerminal as _;
+
+/// Verbs of variables.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VarVerb {
+    /// Write a variable
+    Put(PutArgs),
+    /// Show a variable
+    Get(GetArgs),
+    /// Show variables without their items
+    List(ListArgs),
+    /// Remove a variable
+    Purge(PurgeArgs),
+}
+
+/// Flags of `var put`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(
+    override_usage = "caravan var put [OPTIONS] <PATH> [NAME=VALUE ...]\n       caravan var put [OPTIONS] <PATH> <@FILE | ->"
+)]
+pub(crate) struct PutArgs {
+    /// Write it whatever is there
+    #[arg(long)]
+    force: bool,
+    /// Write it only if it was last changed at this index; 0: only if it is new [default: 0]
+    #[arg(long, value_name = "INDEX")]
+    check_index: Option<u64>,
+    /// Form of what is read from the file or standard input: json
+    #[arg(long = "in", value_name = "FORM")]
+    input: Option<String>,
+    /// Form of the answer: json, table or none
+    #[arg(long, value_name = "FORM")]
+    out: Option<String>,
+    /// Path, and items
+    #[arg(value_name = "PATH ITEMS", num_args = 0..)]
+    args: Vec<Typed>,
+}
+
+/// Flags of `var get`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct GetArgs {
+    /// Show only this item's value
+    #[arg(long, value_name = "NAME")]
+    item: Option<String>,
+    /// Form of the answer: json, hcl, table or none
+    #[arg(long, value_name = "FORM")]
+    out: Option<String>,
+    /// Path
+    #[arg(value_name = "PATH", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `var list`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Form of the answer: json, table or terse
+    #[arg(long, value_name = "FORM")]
+    out: Option<String>,
+    /// Variables to show at once
+    #[arg(long, value_name = "N")]
+    per_page: Option<u32>,
+    /// Where to start, as told at the end of the page before
+    #[arg(long, value_name = "TOKEN")]
+    page_token: Option<String>,
+    /// What the paths begin with
+    #[arg(value_name = "PREFIX", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `var purge`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct PurgeArgs {
+    /// Remove it only if it was last changed at this index
+    #[arg(long, value_name = "INDEX")]
+    check_index: Option<u64>,
+    /// Path
+    #[arg(value_name = "PATH", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// An argument that may hold a secret.
+#[derive(Clone, Default)]
+struct Typed(String);
+
+impl fmt::Debug for Typed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[REDACTED]")
+    }
+}
+
+impl From<String> for Typed {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+/// Runs the verb.
+pub(crate) async fn run(ctx: &Ctx, verb: &VarVerb) -> Outcome {
+    match verb {
+        VarVerb::Put(args) => put(ctx, args).await,
+        VarVerb::Get(args) => get(ctx, args).await,
+        VarVerb::List(args) => list(ctx, args).await,
+        VarVerb::Purge(args) => purge(ctx, args).await,
+    }
+}
+
+/// The form that is asked for; on a terminal another one than for programs.
+fn form<'a>(asked: Option<&'a str>, terminal: &'a str, known: &[&str]) -> Result<&'a str, CliError> {
+    let form = match asked {
+        Some(form) => form,
+        None if std::io::stdout().is_terminal() => terminal,
+        None => "json",
+    };
+    match known.contains(&form) {
+        true => Ok(form),
+        false => Err(CliError::Usage(format!("Unknown form \"{form}\": use one of {}", known.join(", ")))),
+    }
+}
+
+async fn put(ctx: &Ctx, args: &PutArgs) -> Outcome {
+    let (path, rest) = match args.args.as_slice() {
+        [] => return Err(CliError::Usage("Not enough arguments (expected >1, got 0)".into())),
+        [path, rest @ ..] => (path.0.as_str(), rest),
+    };
+    let form = form(args.out.as_deref(), "none", &["json", "hcl", "table", "none"])?;
+    if args.input.as_deref().is_some_and(|form| form != "json") {
+        return Err(CliError::Usage("What is read from a file must be JSON: use -in json".into()));
+    }
+    let items = items(rest)?;
+    let check = match (args.force, args.check_index) {
+        (true, None) => CheckIndex::Force,
+        (false, index) => CheckIndex::At(index.unwrap_or(0)),
+        (true, Some(_)) => {
+            return Err(CliError::Usage("-force and -check-index exclude each other".into()));
+        }
+    };
+    let written = ctx.client.variables().write(path, &items, check, &ctx.query()).await;
+    match written.doing("Error creating variable")? {
+        Written::Done(variable) => {
+            show(ctx, form, &variable)?;
+            Ok(0)
+        }
+        Written::Conflict(variable) => Err(conflict(ctx, check, &variable)),
+    }
+}
+
+/// `name=value` pairs, or a file or standard input with `{"Items": {...}}`.
+fn items(rest: &[Typed]) -> Result<Secrets, CliError> {
+    let file = match rest {
+        [] => return Err(CliError::Usage("Must supply data".into())),
+        [one] if one.0 == "-" => Some("-"),
+        [one] => one.0.strip_prefix('@'),
+        _ => None,
+    };
+    if let Some(path) = file {
+        let text = jobfile::read_as(path, &format!("error reading {path:?}"))?;
+        return read(&text);
+    }
+    let pair = |typed: &Typed| {
+        let (name, value) = typed.0.split_once('=')?;
+        (!name.is_empty()).then(|| (name.to_owned(), value.to_owned()))
+    };
+    let pairs: Option<BTreeMap<String, String>> = rest.iter().map(pair).collect();
+    pairs.map(Secrets::new).ok_or_else(|| CliError::failed("An item must be of the form NAME=VALUE"))
+}
+
+fn read(text: &str) -> Result<Secrets, CliError> {
+    // What is wrong is not shown: it may be a secret.
+    let wrong = || CliError::failed("The data must be a JSON object with an object of strings as \"Items\"");
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|_| wrong())?;
+    let items = value.get("Items").or_else(|| value.get("items")).ok_or_else(wrong)?;
+    serde_json::from_value(items.clone()).map(Secrets::new).map_err(|_| wrong())
+}
+
+/// Told as the reference tells it.
+fn conflict(ctx: &Ctx, check: CheckIndex, variable: &VariableDecrypted) -> CliError {
+    let given = match check {
+        CheckIndex::At(index) => index,
+        CheckIndex::Force => 0,
+    };
+    let (index, time) = (variable.metadata.modify_index, ctx.clock().time(variable.metadata.modify_time));
+    CliError::failed(format!(
+        "\nCheck-and-Set conflict\n\n    Your provided check-index ({given}) does not match the server-side index ({index}). The\n    \
+         server-side item was last updated on {time}. If you are sure you\n    \
+         want to perform this operation, add the -force or -check-index={index} flag before\n    \
+         the positional arguments.\n"
+    ))
+}
+
+fn show(ctx: &Ctx, form: &str, variable: &VariableDecrypted) -> Result<(), CliError> {
+    match form {
+        "none" => {}
+        "table" => ctx.out.line(&table(ctx, variable)),
+        "hcl" => ctx.out.line(&hcl(variable)),
+        _ => ctx.out.line(&serde_json::to_string_pretty(variable)?),
+    }
+    Ok(())
+}
+
+fn table(ctx: &Ctx, variable: &VariableDecrypted) -> String {
+    let meta = &variable.metadata;
+    let mut head = Pairs::new()
+        .pair("Namespace", meta.namespace.as_str())
+        .pair("Path", meta.path.as_str())
+        .pair("Create Time", ctx.clock().time(meta.create_time));
+    if meta.create_index != meta.modify_index {
+        head.push("Modify Time", ctx.clock().time(meta.modify_time));
+    }
+    head.push("Check Index", meta.modify_index.to_string());
+    let mut items = Pairs::new();
+    for (name, value) in variable.items.expose() {
+        items.push(name.as_str(), value.as_str());
+    }
+    format!("{}\n\nItems\n{}", head.render(), items.render())
+}
+
+fn hcl(variable: &VariableDecrypted) -> String {
+    let meta = &variable.metadata;
+    // A JSON string is an HCL string once templates are escaped.
+    let quoted =
+        |text: &str| serde_json::Value::from(text).to_string().replace("${", "$${").replace("%{", "%%{");
+    let items = variable.items.expose();
+    let width = items.keys().map(String::len).max().unwrap_or(0);
+    let lines: Vec<String> =
+        items.iter().map(|(name, value)| format!("  {name:width$} = {}", quoted(value))).collect();
+    format!(
+        "\nnamespace    = {}\npath         = {}\ncreate_index = {}  # Set by server\nmodify_index = {}  # Set by server; consulted for check-and-set\n\
+         create_time  = {}   # Set by server\nmodify_time  = {}   # Set by server\n\nitems = {{\n{}\n}}\n",
+        quoted(meta.namespace.as_str()),
+        quoted(&meta.path),
+        meta.create_index,
+        meta.modify_index,
+        meta.create_time.0,
+        meta.modify_time.0,
+        lines.join("\n")
+    )
+}
+
+async fn get(ctx: &Ctx, args: &GetArgs) -> Outcome {
+    let path = one(&args.args, "This command takes one argument: <path>")?;
+    let form = form(args.out.as_deref(), "table", &["json", "hcl", "table", "none"])?;
+    let variable = match ctx.client.variables().read(path, &ctx.query()).await {
+        Err(Error::Status { code: 404, .. }) => return Err(CliError::failed("Variable not found")),
+        other => other.doing("Error retrieving variable")?.value,
+    };
+    let Some(item) = &args.item else {
+        show(ctx, form, &variable)?;
+        return Ok(0);
+    };
+    match variable.items.expose().get(item) {
+        Some(value) => {
+            ctx.out.raw(value.as_bytes());
+            Ok(0)
+        }
+        None => Err(CliError::failed(format!("Variable does not contain \"{item}\" item"))),
+    }
+}
+
+async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
+    let prefix =
+        at_most_one(&args.args, "This command takes flags and either no arguments or one: <prefix>")?;
+    let form = form(args.out.as_deref(), "table", &["json", "table", "terse"])?;
+    let mut query = ctx.query().prefix(prefix.unwrap_or_default());
+    query.per_page = args.per_page.unwrap_or(0);
+    query.next_token = args.page_token.clone().unwrap_or_default();
+    let answer = ctx.client.variables().list(&query).await.doing("Error retrieving vars")?;
+    let rows = answer.value;
+    match form {
+        "json" => ctx.out.line(&json(&rows)?),
+        "terse" => rows.iter().for_each(|row| ctx.out.line(&row.path)),
+        _ if rows.is_empty() => ctx.out.note("No variables found"),
+        _ => {
+            let heading = ["Namespace", "Path", "Last Updated"];
+            let cells = rows.iter().map(|row| {
+                vec![row.namespace.to_string(), row.path.clone(), ctx.clock().time(row.modify_time)]
+            });
+            ctx.out.line(&crate::table::Table::new(&heading).rows(cells).render());
+        }
+    }
+    if !answer.meta.next_token.is_empty() {
+        ctx.out.note(&format!("Next page token: {}", answer.meta.next_token));
+    }
+    Ok(0)
+}
+
+async fn purge(ctx: &Ctx, args: &PurgeArgs) -> Outcome {
+    let path = one(&args.args, "This command takes one argument: <path>")?;
+    let check = args.check_index.map_or(CheckIndex::Force, CheckIndex::At);
+    let done = ctx.client.variables().delete(path, check, &ctx.query()).await;
+    if let Some(variable) = done.doing("Error purging variable")? {
+        return Err(conflict(ctx, check, &variable));
+    }
+    ctx.out.line(&format!("Successfully purged variable \"{path}\"!"));
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(words: &[&str]) -> Vec<Typed> {
+        words.iter().map(|word| Typed((*word).to_owned())).collect()
+    }
+
+    #[test]
+    fn items_come_in_pairs_and_are_not_shown() {
+        let args = typed(&["user=u", "pass=a=b"]);
+        assert_eq!(items(&args).unwrap().expose()["pass"], "a=b");
+        assert!(!format!("{args:?}").contains("a=b"));
+        assert_eq!(items(&[]).unwrap_err().to_string(), "Must supply data");
+        let error = items(&typed(&["hunter2"])).unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn files_hold_json() {
+        assert_eq!(read(r#"{"Items": {"from": "stdin"}}"#).unwrap().expose()["from"], "stdin");
+        for bad in ["", "[1]", r#"{"Items": "hunter2"}"#, r#"{"Items": {"a": 1}}"#] {
+            assert!(!read(bad).unwrap_err().to_string().contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn hcl_is_as_recorded() {
+        let mut variable: VariableDecrypted = serde_json::from_str(
+            r#"{"Namespace":"default","Path":"app/config","CreateIndex":217,"ModifyIndex":219,
+                "CreateTime":1795253000388392953,"ModifyTime":1795253000518049118,"Items":{"user":"u3"}}"#,
+        )
+        .unwrap();
+        let recorded = "\nnamespace    = \"default\"\npath         = \"app/config\"\ncreate_index = 217  # Set by server\n\
+            modify_index = 219  # Set by server; consulted for check-and-set\n\
+            create_time  = 1795253000388392953   # Set by server\nmodify_time  = 1795253000518049118   # Set by server\n\n\
+            items = {\n  user = \"u3\"\n}\n";
+        assert_eq!(hcl(&variable), recorded);
+        variable.items = Secrets::new(BTreeMap::from([("a".to_owned(), "${x}".to_owned())]));
+        assert!(hcl(&variable).contains("$${x}"));
+    }
+}

@@ -1,0 +1,307 @@
+//! Host volumes of this node: those of the agent's configuration, and those that servers have made here by
+//! plugins (`storage` sections 8.3 and 8.4).
+//!
+//! What is about to happen is kept before a plugin is called, and the outcome after. When the agent starts,
+//! every volume is made again by its plugin, which must be able to do that twice, before it is offered and before
+//! any task starts with it: a directory beneath a mount that a reboot ended is not the volume.
+
+mod external;
+mod fault;
+mod mkdir;
+mod plugin;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub(crate) use fault::HostVolumeFault;
+
+use crate::ClientError;
+use crate::config::ClientConfig;
+use crate::node::NodeState;
+use crate::state::{Identity, Store};
+use caravan_types::host_volume::HostVolume;
+use caravan_types::node::HostVolumeInfo;
+use caravan_types::wire::HostVolumeCreated;
+use caravan_types::{HostVolumeId, Namespace};
+use plugin::Plugins;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedMutexGuard, watch};
+
+/// How far a volume is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RecordPhase {
+    /// Its plugin was or is about to be asked; the outcome is not known.
+    #[default]
+    Creating,
+    /// It is there.
+    Ready,
+    /// Its plugin was or is about to be asked to delete it.
+    Deleting,
+}
+
+/// A volume that servers had made here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HostVolumeRecord {
+    /// As the servers described it.
+    pub(crate) volume: HostVolume,
+    /// Where it lies; empty while that is not known.
+    pub(crate) host_path: String,
+    /// How far it is.
+    pub(crate) phase: RecordPhase,
+}
+
+#[derive(Debug)]
+struct Known {
+    record: HostVolumeRecord,
+    /// Its plugin has made it (again) since this agent began.
+    verified: bool,
+}
+
+/// The host volumes of this node. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct HostVolumes {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Those of the agent's configuration.
+    fixed: BTreeMap<String, HostVolumeInfo>,
+    plugins: Plugins,
+    store: Store,
+    node: NodeState,
+    known: Mutex<BTreeMap<HostVolumeId, Known>>,
+    /// By name: one operation at a time.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Grows with every change of what is known.
+    changes: watch::Sender<u64>,
+    /// Every plugin and every volume was asked once.
+    first_pass: watch::Sender<bool>,
+}
+
+/// Checks the volumes of the agent's configuration.
+///
+/// # Errors
+/// When one is not an existing directory or file.
+pub(crate) fn check_fixed(volumes: &BTreeMap<String, HostVolumeInfo>) -> Result<(), ClientError> {
+    for (name, volume) in volumes {
+        let refused = |source| ClientError::HostVolume { name: name.clone(), source };
+        if volume.path.is_empty() {
+            let kind = std::io::ErrorKind::InvalidInput;
+            return Err(refused(std::io::Error::new(kind, "missing path in host_volume block")));
+        }
+        std::fs::metadata(&volume.path)
+            .map_err(|e| refused(std::io::Error::new(e.kind(), format!("stat {}: {e}", volume.path))))?;
+    }
+    Ok(())
+}
+
+impl HostVolumes {
+    /// With what an earlier agent kept. Nothing of it is offered before [`Self::run`].
+    pub(crate) fn new(
+        config: &ClientConfig,
+        identity: &Identity,
+        store: Store,
+        node: NodeState,
+        records: Vec<HostVolumeRecord>,
+    ) -> Self {
+        let known = records
+            .into_iter()
+            .map(|record| (record.volume.id.clone(), Known { record, verified: false }))
+            .collect();
+        let inner = Inner {
+            fixed: config.host_volumes.clone(),
+            plugins: Plugins {
+                volumes_dir: config.host_volumes_dir.clone(),
+                plugin_dir: config.host_volume_plugin_dir.clone(),
+                node_id: identity.node_id.clone(),
+                node_pool: config.node_pool.clone(),
+            },
+            store,
+            node,
+            known: Mutex::new(known),
+            turns: Mutex::default(),
+            changes: watch::Sender::new(0),
+            first_pass: watch::Sender::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<HostVolumeId, Known>> {
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(turns.entry(name.to_owned()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    /// Where a volume lies that tasks of a namespace ask for, and whether it is only to be read.
+    pub(crate) fn path(&self, namespace: &Namespace, name: &str) -> Option<(PathBuf, bool)> {
+        let known = self.known();
+        let made = known
+            .values()
+            .find(|k| k.verified && k.record.volume.name == name && k.record.volume.namespace == *namespace);
+        match made {
+            Some(known) => Some((PathBuf::from(&known.record.host_path), false)),
+            None => {
+                let fixed = self.inner.fixed.get(name)?;
+                Some((PathBuf::from(&fixed.path), fixed.read_only))
+            }
+        }
+    }
+
+    /// Makes a volume, or brings the one of the same id up to date.
+    pub(crate) async fn create(&self, volume: HostVolume) -> Result<HostVolumeCreated, HostVolumeFault> {
+        let _turn = self.turn(&volume.name).await;
+        let before = self.free_for(&volume)?;
+        let plugin = self.inner.plugins.find(&volume.plugin_id)?;
+        if before.is_none() {
+            let record = HostVolumeRecord { volume: volume.clone(), ..HostVolumeRecord::default() };
+            self.keep(record, false).await?;
+        }
+        let made = match self.inner.plugins.create(&plugin, &volume).await {
+            Ok(made) => made,
+            Err(fault) => return Err(self.not_made(&plugin, &volume, before.is_some(), fault).await),
+        };
+        let record = HostVolumeRecord {
+            volume: volume.clone(),
+            host_path: made.host_path.clone(),
+            phase: RecordPhase::Ready,
+        };
+        if let Err(fault) = self.keep(record, true).await {
+            // Nobody would know of it after a restart.
+            if before.is_none() {
+                self.undo(&plugin, &volume, &made.host_path).await;
+            }
+            return Err(fault);
+        }
+        tracing::info!(volume = %volume.id, name = volume.name, path = made.host_path, "host volume made");
+        self.offer();
+        Ok(made)
+    }
+
+    /// After a failure of a plugin. A volume that was there before stays as it was; of a new one nothing may be
+    /// left that nobody knows of (rough edge 41).
+    async fn not_made(
+        &self,
+        plugin: &plugin::Plugin,
+        volume: &HostVolume,
+        existed: bool,
+        fault: HostVolumeFault,
+    ) -> HostVolumeFault {
+        if existed || fault.outcome_unknown() && !fault.after_success() {
+            return fault;
+        }
+        if fault.after_success() && !self.undo(plugin, volume, "").await {
+            return fault;
+        }
+        match self.forget(&volume.id).await {
+            Ok(()) => fault.settled(),
+            Err(other) => other,
+        }
+    }
+
+    /// Has a plugin delete what could not be kept. Answers whether it did; the record tells of it otherwise.
+    async fn undo(&self, plugin: &plugin::Plugin, volume: &HostVolume, path: &str) -> bool {
+        match self.inner.plugins.delete(plugin, volume, path).await {
+            Ok(()) => true,
+            Err(fault) => {
+                tracing::warn!(volume = %volume.id, error = %fault, "what a failed creation left could not be deleted");
+                false
+            }
+        }
+    }
+
+    /// Offers a directory that is there already.
+    pub(crate) async fn register(&self, volume: HostVolume) -> Result<(), HostVolumeFault> {
+        let _turn = self.turn(&volume.name).await;
+        self.free_for(&volume)?;
+        verify::path_exists(&volume.name, Path::new(&volume.host_path))?;
+        let host_path = volume.host_path.clone();
+        self.keep(HostVolumeRecord { volume, host_path, phase: RecordPhase::Ready }, true).await?;
+        self.offer();
+        Ok(())
+    }
+
+    /// Deletes a volume; what was registered is only forgotten.
+    pub(crate) async fn delete(&self, volume: HostVolume) -> Result<(), HostVolumeFault> {
+        let _turn = self.turn(&volume.name).await;
+        let before = self.known().get(&volume.id).map(|k| (k.record.clone(), k.verified));
+        if !volume.plugin_id.is_empty() {
+            let plugin = self.inner.plugins.find(&volume.plugin_id)?;
+            let path = before.as_ref().map_or(&volume.host_path, |(record, _)| &record.host_path).clone();
+            if let Some((record, verified)) = &before {
+                let doomed = HostVolumeRecord { phase: RecordPhase::Deleting, ..record.clone() };
+                self.keep(doomed, *verified).await?;
+            }
+            if let Err(fault) = self.inner.plugins.delete(&plugin, &volume, &path).await {
+                // It is as usable as before, unless nobody knows what the plugin has done.
+                if let Some((record, verified)) = before
+                    && !fault.outcome_unknown()
+                {
+                    self.keep(record, verified).await?;
+                }
+                return Err(fault);
+            }
+        }
+        self.forget(&volume.id).await?;
+        tracing::info!(volume = %volume.id, name = volume.name, "host volume deleted");
+        self.offer();
+        Ok(())
+    }
+
+    /// Refuses a name that another volume has; answers the record of the volume itself, once it was made.
+    fn free_for(&self, volume: &HostVolume) -> Result<Option<HostVolumeRecord>, HostVolumeFault> {
+        plugin::check_id(volume)?;
+        let known = self.known();
+        let taken =
+            known.values().any(|k| k.record.volume.name == volume.name && k.record.volume.id != volume.id);
+        if taken {
+            return Err(HostVolumeFault::NameTaken);
+        }
+        let own = known.get(&volume.id).filter(|k| k.record.phase != RecordPhase::Creating);
+        Ok(own.map(|k| k.record.clone()))
+    }
+
+    async fn keep(&self, record: HostVolumeRecord, verified: bool) -> Result<(), HostVolumeFault> {
+        self.inner.store.put_host_volume(&record).done().await.map_err(HostVolumeFault::Keep)?;
+        self.known().insert(record.volume.id.clone(), Known { record, verified });
+        Ok(())
+    }
+
+    async fn forget(&self, id: &HostVolumeId) -> Result<(), HostVolumeFault> {
+        self.inner.store.remove_host_volume(id).done().await.map_err(HostVolumeFault::Keep)?;
+        self.known().remove(id);
+        Ok(())
+    }
+
+    /// Brings the node's row up to date; the servers hear of it at once.
+    fn offer(&self) {
+        let mut offered = self.inner.fixed.clone();
+        for known in self.known().values().filter(|k| k.verified) {
+            let HostVolumeRecord { volume, host_path, .. } = &known.record;
+            let info = HostVolumeInfo {
+                name: volume.name.clone(),
+                path: host_path.clone(),
+                read_only: false,
+                id: volume.id.to_string(),
+            };
+            if offered.insert(volume.name.clone(), info).is_some_and(|other| other.id.is_empty()) {
+                tracing::warn!(
+                    name = volume.name,
+                    "a host volume that a user made hides the one of the agent's configuration"
+                );
+            }
+        }
+        self.inner.node.put_host_volumes(offered);
+        self.inner.changes.send_modify(|n| *n += 1);
+    }
+}

@@ -1,0 +1,212 @@
+//! Host volumes and the holds of groups on them (`storage` section 8.2).
+
+use crate::blocking;
+use crate::body::{bodies, required};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, page};
+use crate::query::go_bool;
+use crate::reply::{Meta, Reply};
+use caravan_server::ServerError;
+use caravan_state::{Root, Table, Topic};
+use caravan_types::HostVolumeId;
+use caravan_types::api::decode::known;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeSpec};
+use http::Method;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+bodies! {
+    /// A volume to create or to register.
+    HostVolumeBody("HostVolumeCreateRequest") {
+        volume: Option<Value> = "Volume";
+    }
+}
+
+/// The keys of a host volume and of the objects within.
+const KEYS: &[&str] = &[
+    "ID",
+    "Name",
+    "Namespace",
+    "PluginID",
+    "NodePool",
+    "NodeID",
+    "Constraints",
+    "LTarget",
+    "RTarget",
+    "Operand",
+    "RequestedCapacityMinBytes",
+    "RequestedCapacityMaxBytes",
+    "CapacityBytes",
+    "RequestedCapabilities",
+    "AttachmentMode",
+    "AccessMode",
+    "Parameters",
+    "HostPath",
+];
+
+/// The value with its keys in their declared spelling and without unset fields.
+fn spelled(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(spelled).collect(),
+        Value::Object(map) => {
+            let mut out = Map::new();
+            for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+                let key = known(KEYS, key).unwrap_or(key);
+                let value = if key == "Parameters" { value.clone() } else { spelled(value) };
+                out.insert(key.to_owned(), value);
+            }
+            Value::Object(out)
+        }
+        other => other.clone(),
+    }
+}
+
+fn read(body: &[u8]) -> Result<HostVolumeSpec, ApiError> {
+    let body: HostVolumeBody = required(body)?;
+    let volume = body.volume.ok_or_else(|| ApiError::internal("missing volume definition"))?;
+    serde_json::from_value(spelled(&volume)).map_err(|error| ApiError::bad_request(format!("json: {error}")))
+}
+
+/// `/v1/volume/host/...`
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        ["create"] => {
+            call.put()?;
+            let spec = read(&call.body)?;
+            let done = call.server()?.create_host_volume(&call.query.namespace(), spec).await;
+            written(call, done)
+        }
+        ["register"] => {
+            call.put()?;
+            let spec = read(&call.body)?;
+            let done = call.server()?.register_host_volume(&call.query.namespace(), spec).await;
+            written(call, done)
+        }
+        [id] if call.is_delete() => delete(call, &HostVolumeId::new(id)).await,
+        [id] => {
+            call.only(&Method::GET)?;
+            get(call, HostVolumeId::new(id)).await
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+fn written(call: &Call, done: Result<Arc<HostVolume>, ServerError>) -> Result<Reply, ApiError> {
+    let volume = done.map_err(|e| ApiError::of_change(&e))?;
+    let index = volume.modify_index;
+    let root = call.server()?.store().snapshot();
+    let body = json!({"Volume": view(&root, &volume), "Warnings": "", "Index": index});
+    Ok(Reply::value(body).index(index))
+}
+
+/// A volume with the allocations that use it.
+fn view(root: &Root, volume: &HostVolume) -> HostVolume {
+    let allocations = root.host_volume_users(volume).map(|alloc| alloc.stub()).collect();
+    HostVolume { allocations, ..volume.clone() }
+}
+
+async fn get(call: &Call, id: HostVolumeId) -> Result<Reply, ApiError> {
+    let namespace = call.query.namespace();
+    let (meta, volume) = blocking::read(call, &[Topic::HostVolume(id.clone())], |root| {
+        match root.host_volume(&id).filter(|row| row.namespace == namespace) {
+            Some(row) => Ok((row.modify_index, view(root, row))),
+            None => {
+                let index = root.table_index(Table::HostVolumes);
+                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                Err(ApiError::not_found("volume not found").with_meta(meta))
+            }
+        }
+    })
+    .await?;
+    Ok(Reply::json(volume)?.meta(meta))
+}
+
+async fn delete(call: &Call, id: &HostVolumeId) -> Result<Reply, ApiError> {
+    let force = match call.query.text("force") {
+        "" => false,
+        text => go_bool(text)
+            .ok_or_else(|| ApiError::bad_request(format!("invalid value for force: \"{text}\"")))?,
+    };
+    let index = call
+        .server()?
+        .delete_host_volume(&call.query.namespace(), id, force)
+        .await
+        .map_err(|e| ApiError::of_change(&e))?;
+    Ok(Reply::value(json!({"Index": index})).index(index))
+}
+
+/// `/v1/volumes?type=host`
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let namespace = call.query.list_namespace();
+    let (prefix, node, pool) =
+        (call.query.text("prefix"), call.query.text("node_id"), call.query.text("node_pool"));
+    let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::HostVolumes)], |root| {
+        let rows = root
+            .host_volumes()
+            .filter(|row| namespace.as_ref().is_none_or(|ns| row.namespace == *ns))
+            .filter(|row| row.id.as_str().starts_with(prefix) || row.name.starts_with(prefix))
+            .filter(|row| row.node_id.as_str().starts_with(node))
+            .filter(|row| matches!(pool, "" | "all") || row.node_pool == pool)
+            .collect();
+        let (rows, next) = page(&call.query, rows, |row: &&Arc<HostVolume>| {
+            Token::Key(row.namespace.as_str(), row.id.as_str())
+        })?;
+        let stubs: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
+        Ok((root.table_index(Table::HostVolumes), (stubs, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(stubs)?.meta(meta))
+}
+
+/// `/v1/volumes/claims`
+pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let namespace = call.query.list_namespace();
+    let is = |key: &str, value: &str| matches!(call.query.text(key), "") || call.query.text(key) == value;
+    let prefix = call.query.text("prefix");
+    let (mut meta, (claims, next)) = blocking::read(call, &[Topic::Table(Table::HostClaims)], |root| {
+        let rows = root
+            .host_claims()
+            .filter(|claim| namespace.as_ref().is_none_or(|ns| claim.namespace == *ns))
+            .filter(|claim| claim.id.starts_with(prefix))
+            .filter(|claim| is("job_id", claim.job_id.as_str()))
+            .filter(|claim| is("task_group", &claim.task_group_name))
+            .filter(|claim| is("volume_name", &claim.volume_name))
+            .collect();
+        let (rows, next) = page(&call.query, rows, |claim: &&Arc<HostVolumeClaim>| {
+            Token::Key(claim.namespace.as_str(), &claim.id)
+        })?;
+        let claims: Vec<HostVolumeClaim> = rows.into_iter().map(|claim| (**claim).clone()).collect();
+        Ok((root.table_index(Table::HostClaims), (claims, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(claims)?.meta(meta))
+}
+
+/// `/v1/volumes/claim/:id`
+pub(crate) async fn delete_claim(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.only(&Method::DELETE)?;
+    let index = call.server()?.delete_host_claim(id).await.map_err(|e| ApiError::of_change(&e))?;
+    Ok(Reply::value(Value::Null).index(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_read_in_any_spelling_and_its_parameters_as_they_are() {
+        let body = br#"{"volume":{"name":"data","NODEPOOL":"default","Constraints":null,
+            "parameters":{"Mode":"0750"},"requestedcapabilities":[{"accessmode":"odd"}]},"PolicyOverride":false}"#;
+        let spec = read(body).unwrap();
+        assert_eq!((spec.name.as_str(), spec.node_pool.as_str()), ("data", "default"));
+        assert_eq!(spec.parameters["Mode"], "0750");
+        // The servers judge the words.
+        assert_eq!(spec.requested_capabilities[0].access_mode, "odd");
+        assert_eq!(read(b"{}").unwrap_err().message, "missing volume definition");
+        assert_eq!(read(b"{\"Volume\":{\"Name\":1}}").unwrap_err().status, 400);
+    }
+}

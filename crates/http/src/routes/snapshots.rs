@@ -1,0 +1,57 @@
+//! Snapshots of volumes (`storage` sections 5.1 and 5.7). The plugins keep them, so that answers have no
+//! index of ours that moves with them.
+
+use super::volume::header_secrets;
+use super::volumes::{TABLES, per_page};
+use crate::body;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::{Meta, Reply};
+use caravan_types::volume::CsiSnapshot;
+use caravan_types::{Namespace, PluginId};
+use http::Method;
+use serde_json::json;
+
+pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
+    match call.method {
+        Method::PUT | Method::POST => create(call).await,
+        Method::GET => list(call).await,
+        Method::DELETE => delete(call).await,
+        _ => Err(ApiError::method()),
+    }
+}
+
+fn meta(call: &Call, next_token: String) -> Result<Meta, ApiError> {
+    let server = call.server()?;
+    let index = server.store().snapshot().tables_index(&TABLES);
+    Ok(Meta { index, known_leader: server.is_leader(), next_token })
+}
+
+fn answer(call: &Call, snapshots: &[CsiSnapshot], next_token: String) -> Result<Reply, ApiError> {
+    let meta = meta(call, next_token)?;
+    Ok(Reply::value(meta.merge_into(json!({"Snapshots": snapshots}))).meta(meta))
+}
+
+async fn create(call: &Call) -> Result<Reply, ApiError> {
+    let (named, snapshots) = body::snapshots(&call.body)?;
+    let asked = call.query.get("namespace").is_some_and(|name| !name.is_empty());
+    let namespace = if asked || named.is_empty() { call.query.namespace() } else { Namespace::new(named) };
+    let made = call.server()?.create_snapshots(&namespace, snapshots).await;
+    answer(call, &made.map_err(|e| ApiError::of_change(&e))?, String::new())
+}
+
+async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let plugin = PluginId::new(call.query.text("plugin_id"));
+    let token = call.query.text("next_token").to_owned();
+    let listed = call.server()?.list_snapshots(&plugin, per_page(call)?, token, header_secrets(call)).await;
+    let (snapshots, next_token) = listed.map_err(|e| ApiError::of_change(&e))?;
+    answer(call, &snapshots, next_token)
+}
+
+async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let plugin = PluginId::new(call.query.text("plugin_id"));
+    let snapshot = call.query.text("snapshot_id");
+    let done = call.server()?.delete_snapshot(&plugin, snapshot, &header_secrets(call)).await;
+    done.map_err(|e| ApiError::of_change(&e))?;
+    Ok(Reply::empty().meta(meta(call, String::new())?))
+}

@@ -1,0 +1,111 @@
+//! Secrets of volumes for one call of their plugin: opened, and looked up where they are references.
+
+use crate::core::Core;
+use crate::error::ServerError;
+use caravan_state::Root;
+use caravan_types::sealed::SealedSecrets;
+use caravan_types::ser::Secrets;
+use caravan_types::variable::{VariableKey, parse_reference};
+use caravan_types::volume::{Claim, Volume};
+use caravan_types::{Namespace, VolumeKey};
+use std::collections::BTreeMap;
+
+/// Why a call must wait for its secrets, in one sentence without any of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unresolved(pub(crate) String);
+
+/// What sealed secrets of a volume are bound to.
+fn owner(key: &VolumeKey) -> String {
+    format!("volume {key}")
+}
+
+/// The variables that references name; what is no reference names none.
+pub(crate) fn variables<'a>(
+    namespace: &'a Namespace,
+    references: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = VariableKey> + use<'a> {
+    references
+        .values()
+        .filter_map(|text| parse_reference(text).ok())
+        .map(|(path, _)| VariableKey::new(namespace.clone(), path))
+}
+
+impl Core {
+    /// Seals a volume's secrets; `kept` is answered again if it holds the same ones.
+    pub(crate) fn seal_volume(
+        &self,
+        key: &VolumeKey,
+        secrets: &Secrets,
+        kept: Option<&SealedSecrets>,
+    ) -> Result<SealedSecrets, ServerError> {
+        let owner = owner(key);
+        if let Some(kept) = kept
+            && self.keyring.open(&owner, kept).is_ok_and(|open| open == *secrets)
+        {
+            return Ok(kept.clone());
+        }
+        self.keyring.seal(&owner, secrets)
+    }
+
+    /// The secrets that were given with a volume, references left out.
+    pub(crate) fn inline_secrets(&self, volume: &Volume) -> Result<Secrets, ServerError> {
+        self.keyring.open(&owner(&volume.key()), &volume.secrets)
+    }
+
+    /// The secrets of a volume for one call.
+    pub(crate) fn secrets_of(&self, root: &Root, volume: &Volume) -> Result<Secrets, Unresolved> {
+        self.resolved(root, &volume.key(), &volume.secrets, &volume.secrets_from)
+    }
+
+    /// The secrets for a call about a claim, whose volume's row may be gone.
+    pub(crate) fn secrets_for(
+        &self,
+        root: &Root,
+        claim: &Claim,
+        volume: Option<&Volume>,
+    ) -> Result<Secrets, Unresolved> {
+        match volume.filter(|_| !claim.forsaken) {
+            Some(volume) => self.secrets_of(root, volume),
+            None => self.resolved(root, &claim.id.volume, &claim.kept_secrets, &claim.kept_secrets_from),
+        }
+    }
+
+    /// References resolved, and on top of them what was given itself.
+    pub(crate) fn resolved(
+        &self,
+        root: &Root,
+        key: &VolumeKey,
+        sealed: &SealedSecrets,
+        references: &BTreeMap<String, String>,
+    ) -> Result<Secrets, Unresolved> {
+        let inline = self.keyring.open(&owner(key), sealed).map_err(|e| Unresolved(e.message))?;
+        let mut found = BTreeMap::new();
+        for (name, reference) in references {
+            found.insert(name.clone(), self.look_up(root, &key.namespace, name, reference)?);
+        }
+        Ok(Secrets::new(found).overlaid(&inline))
+    }
+
+    fn look_up(
+        &self,
+        root: &Root,
+        namespace: &Namespace,
+        name: &str,
+        reference: &str,
+    ) -> Result<String, Unresolved> {
+        let (path, item) =
+            parse_reference(reference).map_err(|why| Unresolved(format!("secret \"{name}\": {why}")))?;
+        let row = root.variable(&VariableKey::new(namespace.clone(), path)).ok_or_else(|| {
+            Unresolved(format!(
+                "waits for variable \"{path}\" in namespace \"{namespace}\", which has secret \"{name}\""
+            ))
+        })?;
+        let items = self.open_variable(row).map_err(|e| Unresolved(e.message))?.items;
+        items.expose().get(item).cloned().ok_or_else(|| {
+            Unresolved(format!(
+                "waits for item \"{item}\" of variable \"{path}\" in namespace \"{namespace}\", which is secret \"{name}\""
+            ))
+        })
+    }
+}

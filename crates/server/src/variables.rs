@@ -1,0 +1,99 @@
+//! Variables: written sealed, opened for whoever reads them.
+
+use crate::core::Core;
+use crate::error::{Kind, ServerError};
+use caravan_types::command::{Change, Refusal};
+use caravan_types::ser::Secrets;
+use caravan_types::variable::{MAX_ITEMS_BYTES, Variable, VariableDecrypted, VariableKey, check_path};
+
+/// What a write of a variable came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VariableWritten {
+    /// It is as asked; `variable` is none if it was removed. With the index of the change.
+    Done {
+        /// The variable as it is now.
+        variable: Option<VariableDecrypted>,
+        /// Index of the change.
+        index: u64,
+    },
+    /// Somebody else was faster: the variable as it is, with the index of the state.
+    Conflict {
+        /// The variable as it is; without items and indexes if there is none.
+        variable: VariableDecrypted,
+        /// Index of the state.
+        index: u64,
+    },
+}
+
+fn owner(key: &VariableKey) -> String {
+    format!("variable {key}")
+}
+
+fn bad(message: impl Into<String>) -> ServerError {
+    ServerError::new(Kind::BadRequest, message)
+}
+
+impl Core {
+    /// A variable with its items.
+    pub(crate) fn open_variable(&self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
+        let items = self.keyring.open(&owner(&row.key), &row.items)?;
+        Ok(VariableDecrypted { metadata: row.metadata(), items })
+    }
+
+    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new).
+    pub(crate) async fn write_variable(
+        &self,
+        key: VariableKey,
+        items: &Secrets,
+        check_index: Option<u64>,
+    ) -> Result<VariableWritten, ServerError> {
+        check_path(&key.path).map_err(bad)?;
+        if items.is_empty() {
+            return Err(bad("variable missing required Items object"));
+        }
+        if items.expose().keys().any(String::is_empty) {
+            return Err(bad("an item of a variable needs a name"));
+        }
+        let size: usize = items.expose().iter().map(|(name, value)| name.len() + value.len()).sum();
+        if size > MAX_ITEMS_BYTES {
+            return Err(bad("variables are limited to 64KiB in total size"));
+        }
+        let row = Variable {
+            items: self.keyring.seal(&owner(&key), items)?,
+            key: key.clone(),
+            ..Variable::default()
+        };
+        self.change_variable(&key, Change::VariableWrite { variable: Box::new(row), check_index }).await
+    }
+
+    /// Removes a variable; one that is not there is as wished.
+    pub(crate) async fn delete_variable(
+        &self,
+        key: VariableKey,
+        check_index: Option<u64>,
+    ) -> Result<VariableWritten, ServerError> {
+        check_path(&key.path).map_err(bad)?;
+        self.change_variable(&key, Change::VariableDelete { key: key.clone(), check_index }).await
+    }
+
+    async fn change_variable(
+        &self,
+        key: &VariableKey,
+        change: Change,
+    ) -> Result<VariableWritten, ServerError> {
+        let outcome = self.propose(change).await?;
+        let root = self.snapshot();
+        let variable = root.variable(key).map(|row| self.open_variable(row)).transpose()?;
+        match outcome.refused {
+            None => Ok(VariableWritten::Done { variable, index: outcome.index }),
+            Some(Refusal::VariableConflict { .. }) => {
+                let variable = variable.unwrap_or_else(|| {
+                    let row = Variable { key: key.clone(), ..Variable::default() };
+                    VariableDecrypted { metadata: row.metadata(), items: Secrets::default() }
+                });
+                Ok(VariableWritten::Conflict { variable, index: root.index() })
+            }
+            Some(refusal) => Err(refusal.into()),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Snapshots. They are the plugin's: nothing of them is kept here, and its calls are idempotent by the
+//! snapshot's name (CSI specification, CreateSnapshot), so a command that was cut off is just given again.
+
+use super::Volumes;
+use super::controller::CallError;
+use crate::admission::joined;
+use crate::error::ServerError;
+use caravan_state::Root;
+use caravan_types::plugin::CsiControllerInfo;
+use caravan_types::ser::Secrets;
+use caravan_types::volume::{CsiSnapshot, VolumePhase};
+use caravan_types::wire::{ControllerAnswer, ControllerOperation};
+use caravan_types::{Namespace, PluginId, VolumeKey};
+
+/// Whether some controller of the plugin says that it can; none if the plugin is not known.
+fn can(root: &Root, plugin: &PluginId, what: impl Fn(&CsiControllerInfo) -> bool) -> Option<bool> {
+    let row = root.plugin(plugin)?;
+    Some(row.controllers.values().filter_map(|c| c.controller_info).any(|info| what(&info)))
+}
+
+impl Volumes {
+    pub(crate) async fn create_snapshots(
+        &self,
+        namespace: &Namespace,
+        snapshots: Vec<Option<CsiSnapshot>>,
+    ) -> Result<Vec<CsiSnapshot>, ServerError> {
+        if snapshots.is_empty() {
+            return Err(ServerError::refused("missing snapshot definition"));
+        }
+        let (mut made, mut errors) = (Vec::new(), Vec::new());
+        for snapshot in snapshots {
+            match snapshot {
+                None => errors.push("snapshot cannot be nil".to_owned()),
+                Some(wanted) => match self.create_snapshot(namespace, wanted).await {
+                    Ok(snapshot) => made.push(snapshot),
+                    Err(error) => errors.push(error.message),
+                },
+            }
+        }
+        if errors.is_empty() { Ok(made) } else { Err(ServerError::refused(joined(&errors))) }
+    }
+
+    async fn create_snapshot(
+        &self,
+        namespace: &Namespace,
+        wanted: CsiSnapshot,
+    ) -> Result<CsiSnapshot, ServerError> {
+        let key = VolumeKey { namespace: namespace.clone(), id: wanted.source_volume_id };
+        let id = &key.id;
+        let nothing = || ServerError::refused(format!("no such volume \"{id}\""));
+        if self.core.snapshot().volume(&key).is_none() {
+            return Err(nothing());
+        }
+        // The calls of one volume go one after the other.
+        let _own = self.own(&key).await?;
+        let root = self.core.snapshot();
+        let volume = root.volume(&key).ok_or_else(nothing)?;
+        let plugin = &volume.plugin_id;
+        if !wanted.plugin_id.is_empty() && wanted.plugin_id != *plugin {
+            let given = &wanted.plugin_id;
+            return Err(match root.plugin(given) {
+                None => ServerError::refused(format!("no such plugin \"{given}\"")),
+                Some(_) => {
+                    let text = format!("volume \"{id}\" is of plugin \"{plugin}\", not of \"{given}\"");
+                    ServerError::refused(text)
+                }
+            });
+        }
+        if wanted.name.is_empty() {
+            return Err(ServerError::refused(format!("the snapshot of volume \"{id}\" needs a name")));
+        }
+        match can(&root, plugin, |info| info.supports_create_delete_snapshot) {
+            None => return Err(ServerError::refused(format!("no such plugin \"{plugin}\""))),
+            Some(false) => {
+                return Err(ServerError::refused(format!("plugin \"{plugin}\" does not support snapshot")));
+            }
+            Some(true) => {}
+        }
+        if matches!(volume.phase, VolumePhase::Creating | VolumePhase::Deleting) {
+            let phase = volume.phase.as_str();
+            return Err(ServerError::refused(format!(
+                "could not create snapshot: volume \"{id}\" is in phase {phase}"
+            )));
+        }
+        let failed = |why: &dyn std::fmt::Display| {
+            ServerError::unavailable(format!("could not create snapshot: {why}"))
+        };
+        let secrets = self.core.secrets_of(&root, volume).map_err(|wait| failed(&wait))?;
+        let call = ControllerOperation::CreateSnapshot {
+            external_id: volume.remote_id().to_owned(),
+            name: wanted.name.clone(),
+            parameters: wanted.parameters,
+            secrets: secrets.overlaid(&wanted.secrets),
+        };
+        let name = call.name();
+        match self.reconciler.controllers.call(&root, plugin, call).await {
+            Ok(ControllerAnswer::Snapshot(made)) => Ok(CsiSnapshot {
+                id: made.id,
+                external_source_volume_id: made.external_source_volume_id,
+                size_bytes: made.size_bytes,
+                create_time: made.create_time,
+                is_ready: made.is_ready,
+                ..CsiSnapshot::default()
+            }),
+            Ok(_) => Err(failed(&CallError::nonsense(name))),
+            Err(error) if error.outcome_unknown => Err(failed(&format!(
+                "{error} (it may have been made; the same command again finds it by its name)"
+            ))),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    pub(crate) async fn delete_snapshot(
+        &self,
+        plugin: &PluginId,
+        snapshot: &str,
+        secrets: Secrets,
+    ) -> Result<(), ServerError> {
+        let refused = |text: String| Err(ServerError::refused(joined(&[text])));
+        let root = self.core.snapshot();
+        match can(&root, plugin, |info| info.supports_create_delete_snapshot) {
+            None => return refused("no such plugin".to_owned()),
+            Some(false) => return refused("plugin does not support snapshot".to_owned()),
+            Some(true) => {}
+        }
+        if snapshot.is_empty() {
+            return refused("missing snapshot id".to_owned());
+        }
+        let call = ControllerOperation::DeleteSnapshot { snapshot_id: snapshot.to_owned(), secrets };
+        match self.reconciler.controllers.call(&root, plugin, call).await {
+            Ok(ControllerAnswer::Done) => Ok(()),
+            Ok(_) => {
+                refused(format!("could not delete \"{snapshot}\": {}", CallError::nonsense("DeleteSnapshot")))
+            }
+            // As it should be, whoever was first.
+            Err(error) if error.missing => Ok(()),
+            Err(error) => refused(format!("could not delete \"{snapshot}\": {error}")),
+        }
+    }
+
+    pub(crate) async fn list_snapshots(
+        &self,
+        plugin: &PluginId,
+        max_entries: i32,
+        starting_token: String,
+        secrets: Secrets,
+    ) -> Result<(Vec<CsiSnapshot>, String), ServerError> {
+        let root = self.core.snapshot();
+        match can(&root, plugin, |info| info.supports_list_snapshots) {
+            None => return Err(ServerError::refused("no such plugin")),
+            Some(false) => return Err(ServerError::refused("plugin does not support listing snapshots")),
+            Some(true) => {}
+        }
+        let call = ControllerOperation::ListSnapshots { max_entries, starting_token, secrets };
+        let name = call.name();
+        let failed = |error: CallError| ServerError::refused(format!("controller list snapshots: {error}"));
+        match self.reconciler.controllers.call(&root, plugin, call).await {
+            Ok(ControllerAnswer::Snapshots { mut snapshots, next_token }) => {
+                for snapshot in &mut snapshots {
+                    snapshot.plugin_id = plugin.clone();
+                }
+                Ok((snapshots, next_token))
+            }
+            Ok(_) => Err(failed(CallError::nonsense(name))),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! A schedule: what happens to a cluster, drawn from a seed.
+
+use super::rng::Rng;
+use crate::cluster::FaultPlugin;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// A volume of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePlan {
+    /// Volume id.
+    pub id: String,
+    /// Plugin id.
+    pub plugin: String,
+    /// Several writers on several nodes are wanted.
+    pub shared: bool,
+}
+
+impl VolumePlan {
+    /// The access mode that it is made and asked for with.
+    pub fn access_mode(&self) -> &'static str {
+        if self.shared { "multi-node-multi-writer" } else { "single-node-writer" }
+    }
+}
+
+/// A job of a schedule: a writer on a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobPlan {
+    /// Job id.
+    pub id: String,
+    /// Number of its volume.
+    pub volume: usize,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A job is submitted, changed or scaled.
+    Submit {
+        /// Number of the job.
+        job: usize,
+        /// How many.
+        count: u32,
+        /// Another one is another version.
+        version: u32,
+    },
+    /// A job is stopped.
+    Stop(usize),
+    /// A writer of a job is killed, wherever it runs.
+    KillTask(usize),
+    /// An agent is killed outright.
+    KillAgent(usize),
+    /// A node's agent, or its whole machine, is started.
+    StartAgent(usize),
+    /// An agent is asked to end and started again.
+    RestartAgent(usize),
+    /// An agent is suspended.
+    Suspend(usize),
+    /// It goes on.
+    Resume(usize),
+    /// A node's cable is pulled.
+    Cut(usize),
+    /// It is put back.
+    Mend(usize),
+    /// A node's machine loses power.
+    PowerOff(usize),
+    /// The process of a plugin on a node is killed.
+    KillPlugin {
+        /// Number of the node.
+        node: usize,
+        /// Plugin id.
+        plugin: String,
+    },
+    /// The server is ended and started again.
+    RestartServer {
+        /// Killed, not asked.
+        outright: bool,
+        /// Milliseconds that it is away.
+        away_ms: u64,
+    },
+    /// A plugin gets a rule of faults.
+    Fault {
+        /// Plugin id.
+        plugin: String,
+        /// The rule.
+        rule: Value,
+    },
+    /// All faults end.
+    ClearFaults,
+    /// A node is drained.
+    Drain {
+        /// Number of the node.
+        node: usize,
+        /// Seconds after which what is left is stopped; 0 stops all at once.
+        deadline: u64,
+    },
+    /// The drain ends, the node takes work again.
+    Undrain(usize),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault { plugin, rule } => write!(f, "Fault {plugin} {rule}"),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+/// A step: wait, then do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Milliseconds to wait before.
+    pub pause_ms: u64,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What a run may do to its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// The plugins that run.
+    pub plugins: Vec<FaultPlugin>,
+    /// How many steps.
+    pub steps: usize,
+    /// Nodes can be drained.
+    pub drains: bool,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Where it came from.
+    pub seed: u64,
+    /// Volumes.
+    pub volumes: Vec<VolumePlan>,
+    /// Jobs.
+    pub jobs: Vec<JobPlan>,
+    /// What happens.
+    pub steps: Vec<Step>,
+    /// Which jobs are to run in the end, and how many of each. At most one on a volume that is not shared.
+    pub finally: Vec<Option<u32>>,
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        for (number, volume) in self.volumes.iter().enumerate() {
+            let (id, plugin, mode) = (&volume.id, &volume.plugin, volume.access_mode());
+            writeln!(f, "volume {number}: {id}, plugin {plugin}, {mode}")?;
+        }
+        for (number, job) in self.jobs.iter().enumerate() {
+            let finally = self.finally.get(number).copied().flatten().unwrap_or(0);
+            writeln!(f, "job {number}: {} on volume {}, finally {finally}", job.id, job.volume)?;
+        }
+        for step in &self.steps {
+            writeln!(f, "+{:>5} ms  {}", step.pause_ms, step.action)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a node is like while a schedule is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Condition {
+    off: bool,
+    suspended: bool,
+    cut: bool,
+    drained: bool,
+}
+
+/// Calls that are worth a fault.
+const CALLS: [&str; 6] = [
+    "ControllerPublishVolume",
+    "ControllerUnpublishVolume",
+    "NodeStageVolume",
+    "NodeUnstageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+];
+
+/// Codes that plugins answer when something is wrong with them, not with the caller.
+const CODES: [&str; 5] = ["Unavailable", "Internal", "Aborted", "DeadlineExceeded", "ResourceExhausted"];
+
+/// Draws a schedule.
+pub fn draw(seed: u64, shape: &Shape) -> Schedule {
+    let mut rng = Rng::new(seed);
+    let (mut volumes, mut jobs, mut finally) = (Vec::new(), Vec::new(), Vec::new());
+    let count = 2 + rng.index(2);
+    for number in 0..count {
+        // At least one volume has a single writer: that is what must hold.
+        let shared = number > 0 && rng.percent(35);
+        let plugin = rng.pick(&shape.plugins).id.clone();
+        volumes.push(VolumePlan { id: format!("s{seed}v{number}"), plugin, shared });
+        let writers = if shared { 1 } else { 1 + rng.index(2) };
+        let winner = rng.index(writers);
+        for writer in 0..writers {
+            jobs.push(JobPlan { id: format!("s{seed}v{number}w{writer}"), volume: number });
+            let runs = if shared { 1 + u32::try_from(rng.below(3)).unwrap_or(0) } else { 1 };
+            finally.push((writer == winner && rng.percent(85)).then_some(runs));
+        }
+    }
+    let mut drawing = Drawing { rng, shape, nodes: vec![Condition::default(); shape.nodes], version: 0 };
+    let mut steps: Vec<Step> = (0..jobs.len())
+        .map(|job| Step { pause_ms: 0, action: drawing.submit(job, &jobs, &volumes) })
+        .collect();
+    while steps.len() < shape.steps + jobs.len() {
+        let action = drawing.action(&jobs, &volumes);
+        let pause_ms = drawing.pause();
+        steps.push(Step { pause_ms, action });
+    }
+    Schedule { seed, volumes, jobs, steps, finally }
+}
+
+struct Drawing<'a> {
+    rng: Rng,
+    shape: &'a Shape,
+    nodes: Vec<Condition>,
+    version: u32,
+}
+
+impl Drawing<'_> {
+    /// Mostly short, so that things meet; sometimes as long as a lease and a fence.
+    fn pause(&mut self) -> u64 {
+        match self.rng.below(100) {
+            0..45 => self.rng.below(150),
+            45..85 => 150 + self.rng.below(850),
+            _ => 1500 + self.rng.below(5000),
+        }
+    }
+
+    fn submit(&mut self, job: usize, jobs: &[JobPlan], volumes: &[VolumePlan]) -> Action {
+        let shared = volumes[jobs[job].volume].shared;
+        let count = if shared { 1 + u32::try_from(self.rng.below(3)).unwrap_or(0) } else { 1 };
+        self.version += 1;
+        Action::Submit { job, count, version: self.version }
+    }
+
+    fn action(&mut self, jobs: &[JobPlan], volumes: &[VolumePlan]) -> Action {
+        loop {
+            let (job, node) = (self.rng.index(jobs.len()), self.rng.index(self.nodes.len()));
+            let drawn = match self.rng.below(100) {
+                0..16 => Some(self.submit(job, jobs, volumes)),
+                16..28 => Some(Action::Stop(job)),
+                28..33 => Some(Action::KillTask(job)),
+                33..67 => self.of_node(node),
+                67..77 => {
+                    let plugin = self.rng.pick(&self.shape.plugins).id.clone();
+                    (!self.nodes[node].off).then_some(Action::KillPlugin { node, plugin })
+                }
+                77..83 => {
+                    let (outright, away_ms) = (self.rng.percent(60), self.rng.below(2500));
+                    Some(Action::RestartServer { outright, away_ms })
+                }
+                83..96 => Some(self.fault(volumes)),
+                _ => Some(Action::ClearFaults),
+            };
+            if let Some(action) = drawn {
+                return action;
+            }
+        }
+    }
+
+    fn of_node(&mut self, number: usize) -> Option<Action> {
+        let drains = self.shape.drains;
+        let node = &mut self.nodes[number];
+        if node.off {
+            *node = Condition { cut: node.cut, drained: node.drained, ..Condition::default() };
+            return Some(Action::StartAgent(number));
+        }
+        if node.suspended {
+            node.suspended = false;
+            return Some(Action::Resume(number));
+        }
+        Some(match self.rng.below(100) {
+            0..18 => {
+                node.off = true;
+                Action::KillAgent(number)
+            }
+            18..30 => {
+                node.off = true;
+                Action::PowerOff(number)
+            }
+            30..45 => Action::RestartAgent(number),
+            45..62 => {
+                node.suspended = true;
+                Action::Suspend(number)
+            }
+            62..84 => {
+                node.cut = !node.cut;
+                if node.cut { Action::Cut(number) } else { Action::Mend(number) }
+            }
+            _ if !drains => return None,
+            _ => {
+                node.drained = !node.drained;
+                let deadline = 1 + self.rng.below(4);
+                if node.drained { Action::Drain { node: number, deadline } } else { Action::Undrain(number) }
+            }
+        })
+    }
+
+    fn fault(&mut self, volumes: &[VolumePlan]) -> Action {
+        let plugin = self.rng.pick(&self.shape.plugins).id.clone();
+        let when = *self.rng.pick(&["before", "after"]);
+        let mut rule = json!({ "call": *self.rng.pick(&CALLS), "when": when });
+        if self.rng.percent(30) {
+            rule["volume"] = json!(self.rng.pick(volumes).id);
+        }
+        if self.rng.percent(30) {
+            rule["node"] = json!(format!("n{}", 1 + self.rng.index(self.nodes.len())));
+        }
+        if self.rng.percent(75) {
+            rule["times"] = json!(1 + self.rng.below(4));
+        }
+        match self.rng.below(100) {
+            0..40 => {
+                rule["action"] = json!("fail");
+                rule["code"] = json!(*self.rng.pick(&CODES));
+            }
+            40..65 => {
+                rule["action"] = json!("delay");
+                rule["ms"] = json!(100 + self.rng.below(3000));
+            }
+            65..80 => rule["action"] = json!("hang"),
+            _ => {
+                rule["action"] = json!("exit");
+                // A plugin that dies at each call for ever is no more than one that is not there.
+                rule["times"] = json!(1 + self.rng.below(2));
+            }
+        }
+        Action::Fault { plugin, rule }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape() -> Shape {
+        let plugin = |id: &str| FaultPlugin { id: id.into(), attach: true, stage: true, images: false };
+        Shape { nodes: 2, plugins: vec![plugin("a"), plugin("b")], steps: 12, drains: true }
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_schedule() {
+        for seed in 0..50 {
+            assert_eq!(draw(seed, &shape()), draw(seed, &shape()));
+        }
+        assert_ne!(draw(1, &shape()).steps, draw(2, &shape()).steps);
+    }
+
+    #[test]
+    fn nodes_are_not_ended_twice_and_single_writers_stay_alone() {
+        for seed in 0..500 {
+            let schedule = draw(seed, &shape());
+            let mut off = [false; 2];
+            for step in &schedule.steps {
+                match step.action {
+                    Action::KillAgent(n) | Action::PowerOff(n) => {
+                        assert!(!std::mem::replace(&mut off[n], true))
+                    }
+                    Action::StartAgent(n) => assert!(std::mem::replace(&mut off[n], false)),
+                    Action::Suspend(n) | Action::Resume(n) | Action::RestartAgent(n) => assert!(!off[n]),
+                    _ => {}
+                }
+            }
+            for (number, volume) in schedule.volumes.iter().enumerate().filter(|(_, v)| !v.shared) {
+                let of_it = schedule.jobs.iter().zip(&schedule.finally).filter(|(j, _)| j.volume == number);
+                let finally: Vec<u32> = of_it.filter_map(|(_, f)| *f).collect();
+                assert!(finally.is_empty() || finally == [1], "{}: {finally:?}", volume.id);
+            }
+        }
+    }
+}

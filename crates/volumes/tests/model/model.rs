@@ -1,0 +1,483 @@
+//! The transitions, and what must hold of every state.
+
+use crate::client;
+use crate::servers::{KILLED, Servers, TTL};
+use crate::state::*;
+use caravan_types::volume::ClaimPhase;
+use caravan_volumes::invariants::{Rule, same_users};
+use stateright::{Model, Property};
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Something that happens. `a` is an allocation, `n` a node, `v` a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    // The servers.
+    Place { a: u8, n: u8 },
+    Stop { a: u8 },
+    Reconcile { a: u8, stale: bool },
+    ControllerAnswers { v: u8, effect: bool, ok: bool },
+    DeclareSilent { n: u8 },
+    DeclareLost { a: u8 },
+    Forget { n: u8 },
+    LeaderChanges,
+    // The client.
+    Learn { a: u8 },
+    Ask { a: u8 },
+    Work { a: u8 },
+    NodeAnswers { a: u8, effect: bool, ok: bool },
+    StartTask { a: u8 },
+    EndTask { a: u8 },
+    TellOver { a: u8 },
+    Report { a: u8, heard: bool },
+    SayNothing { a: u8 },
+    LateCopy,
+    // The world.
+    LeaseKills { a: u8 },
+    Tick,
+    Cut { n: u8 },
+    Heal { n: u8 },
+    Crash { n: u8, effect: bool },
+    Restart { n: u8 },
+    Return { n: u8 },
+    PluginTells,
+}
+
+impl Event {
+    /// Whether it is no fault and nobody's wish: it happens by itself, sooner or later.
+    pub fn is_quiet(self) -> bool {
+        match self {
+            Self::Place { .. }
+            | Self::Stop { .. }
+            | Self::DeclareSilent { .. }
+            | Self::DeclareLost { .. }
+            | Self::Forget { .. }
+            | Self::LeaderChanges
+            | Self::LateCopy
+            | Self::Cut { .. }
+            | Self::Crash { .. } => false,
+            Self::Reconcile { stale, .. } => !stale,
+            Self::ControllerAnswers { ok, .. } | Self::NodeAnswers { ok, .. } => ok,
+            Self::Report { heard, .. } => heard,
+            _ => true,
+        }
+    }
+}
+
+/// The model.
+#[derive(Clone, Debug)]
+pub struct Volumes {
+    pub setting: Setting,
+    pub servers: Servers,
+}
+
+impl Volumes {
+    pub fn new(setting: Setting) -> Self {
+        Self { servers: Servers::new(&setting), setting }
+    }
+
+    fn of_alloc(&self, state: &State, a: u8, events: &mut Vec<Event>) {
+        let alloc = &state.allocs[usize::from(a)];
+        let node = &state.nodes[usize::from(alloc.node)];
+        let spare = state.budget;
+        let again = alloc.claim.is_some_and(|c| c.phase == ClaimPhase::Gone)
+            && spare.regrants > 0
+            && alloc.entry.is_none()
+            && !alloc.task;
+        // One after the other: the first is as good as the second.
+        let turn = a == 0 || state.allocs[0].claim.is_some();
+        if turn && (alloc.claim.is_none() || again) {
+            for n in self.setting.nodes_of[usize::from(a)] {
+                if state.nodes[usize::from(*n)].in_contact() {
+                    events.push(Event::Place { a, n: *n });
+                }
+            }
+        }
+        if alloc.wanted == Wanted::Run {
+            events.push(Event::Stop { a });
+            if node.silent.is_some() || node.forgotten {
+                events.push(Event::DeclareLost { a });
+            }
+        }
+        if alloc.claim.is_some_and(|c| c.phase.holds())
+            && self.servers.has_turn(state, self.setting.volume(a))
+        {
+            events.push(Event::Reconcile { a, stale: false });
+            if alloc.overdue {
+                events.push(Event::Reconcile { a, stale: true });
+            }
+        }
+        if node.in_contact() {
+            events.extend([Event::Learn { a }, Event::Ask { a }]);
+            if alloc.runner == Runner::End && !alloc.task {
+                events.push(Event::TellOver { a });
+                if alloc.entry.is_none() && !alloc.said {
+                    events.push(Event::SayNothing { a });
+                }
+            }
+            if alloc.entry.is_some_and(|e| matches!(e.phase, Mount::Mounted | Mount::Unstaged)) {
+                events.push(Event::Report { a, heard: true });
+                if spare.copies > 0 {
+                    events.push(Event::Report { a, heard: false });
+                }
+            }
+        }
+        if node.up {
+            if alloc.call.is_some() {
+                events.push(Event::NodeAnswers { a, effect: true, ok: true });
+                if spare.errors > 0 {
+                    events.push(Event::NodeAnswers { a, effect: true, ok: false });
+                    events.push(Event::NodeAnswers { a, effect: false, ok: false });
+                }
+            } else {
+                events.push(Event::Work { a });
+            }
+            if client::may_start(&self.setting, state, a) {
+                events.push(Event::StartTask { a });
+            }
+            if alloc.task && alloc.runner == Runner::End {
+                events.push(Event::EndTask { a });
+            }
+        }
+        if alloc.task && self.shim_may_kill(node) {
+            events.push(Event::LeaseKills { a });
+        }
+    }
+
+    fn shim_may_kill(&self, node: &Node) -> bool {
+        self.setting.fenced() && node.age >= TTL && self.setting.planted != Planted::DeafShim
+    }
+
+    fn of_node(&self, state: &State, n: u8, events: &mut Vec<Event>) {
+        let node = &state.nodes[usize::from(n)];
+        let spare = state.budget;
+        if node.up && node.linked {
+            if spare.cuts > 0 {
+                events.push(Event::Cut { n });
+            }
+            if node.silent.is_some() || node.forgotten {
+                events.push(Event::Return { n });
+            }
+        }
+        if !node.linked {
+            events.push(Event::Heal { n });
+        }
+        if !node.up {
+            events.push(Event::Restart { n });
+        } else if spare.crashes > 0 {
+            events.push(Event::Crash { n, effect: false });
+            if state.allocs.iter().any(|a| a.node == n && a.call.is_some()) {
+                events.push(Event::Crash { n, effect: true });
+            }
+        }
+        if node.silent.is_none() && !node.forgotten && !(node.up && node.linked) && spare.silences > 0 {
+            events.push(Event::DeclareSilent { n });
+        }
+        if node.silent.is_some() && spare.forgets > 0 {
+            events.push(Event::Forget { n });
+        }
+    }
+
+    /// Time goes on unless a shim is late: it has certainly ended its task by then.
+    fn may_tick(&self, state: &State) -> bool {
+        let late = state.allocs.iter().any(|alloc| {
+            let node = &state.nodes[usize::from(alloc.node)];
+            alloc.task && self.shim_may_kill(node) && node.age >= KILLED
+        });
+        let fenced = state.allocs.iter().any(|a| a.claim.is_some_and(|c| c.fence_left > 0));
+        !late && (fenced || state.nodes.iter().any(|n| !n.renews()))
+    }
+
+    /// A heartbeat goes out and is answered, if the servers know the node.
+    fn beat(state: &mut State, n: u8) {
+        let node = &mut state.nodes[usize::from(n)];
+        if node.renews() {
+            node.age = 0;
+        }
+    }
+
+    fn tick(&self, state: &mut State) {
+        for n in 0..2_u8 {
+            let node = &mut state.nodes[usize::from(n)];
+            node.silent = node.silent.map(|age| (age + 1).min(OLD));
+            let unrecorded = self.setting.planted == Planted::RenewedBeforeRecorded && node.up && node.linked;
+            node.age = if node.renews() || unrecorded { 0 } else { (node.age + 1).min(OLD) };
+            if node.age == TTL {
+                client::lapse(state, n);
+            }
+        }
+        for alloc in &mut state.allocs {
+            if let Some(claim) = &mut alloc.claim {
+                claim.fence_left = claim.fence_left.saturating_sub(1);
+            }
+        }
+    }
+
+    fn report(&self, state: &mut State, a: u8, heard: bool) {
+        let Some(entry) = state.allocs[usize::from(a)].entry else { return };
+        let ended = entry.phase == Mount::Unstaged;
+        self.servers.report(state, a, entry.generation, ended);
+        if !heard {
+            state.budget.copies -= 1;
+            state.copy = Some(Copy { alloc: a, generation: entry.generation, ended });
+        } else if ended {
+            let alloc = &mut state.allocs[usize::from(a)];
+            alloc.entry = None;
+            alloc.confirmed = false;
+            alloc.said = true;
+            // It has ended what it held: its calls count again, and it is nobody's loss.
+            let (volume, node) = (self.setting.volume(a), alloc.node);
+            self.found_again(state, volume, node);
+        }
+    }
+
+    /// A node in contact that holds nothing of a volume is not lost to it.
+    fn found_again(&self, state: &mut State, volume: usize, node: u8) {
+        let holds = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
+        let mut holds = holds.map(|a| &state.allocs[usize::from(a)]);
+        if !holds.any(|alloc| alloc.node == node && alloc.entry.is_some()) {
+            state.outside[volume].lost.remove(&node);
+        }
+    }
+
+    fn crash(&self, state: &mut State, n: u8, effect: bool) {
+        state.budget.crashes -= 1;
+        for a in 0..2_u8 {
+            if state.allocs[usize::from(a)].node == n {
+                client::call_ends(&self.setting, state, a, effect, false);
+                let alloc = &mut state.allocs[usize::from(a)];
+                (alloc.confirmed, alloc.said) = (false, false);
+            }
+        }
+        state.nodes[usize::from(n)].up = false;
+    }
+
+    fn apply(&self, state: &mut State, event: Event) {
+        let (setting, servers) = (&self.setting, &self.servers);
+        match event {
+            Event::Place { a, n } => {
+                let again = state.allocs[usize::from(a)].claim.is_some();
+                if servers.place(state, a, n) && again {
+                    state.budget.regrants -= 1;
+                }
+            }
+            Event::Stop { a } => state.allocs[usize::from(a)].wanted = Wanted::Stop,
+            Event::Reconcile { a, stale } => {
+                let action = servers.decide(state, a, stale);
+                servers.act(state, a, action);
+                state.allocs[usize::from(a)].overdue = false;
+            }
+            Event::ControllerAnswers { v, effect, ok } => {
+                if !ok && state.server_calls[usize::from(v)].is_some_and(|c| !c.orphan) {
+                    state.budget.errors -= 1;
+                }
+                servers.call_ends(state, usize::from(v), effect, ok);
+            }
+            Event::DeclareSilent { n } => {
+                state.budget.silences -= 1;
+                state.nodes[usize::from(n)].silent = Some(0);
+            }
+            Event::DeclareLost { a } => servers.over(state, a),
+            Event::Forget { n } => {
+                state.budget.forgets -= 1;
+                let node = &mut state.nodes[usize::from(n)];
+                (node.silent, node.forgotten) = (None, true);
+            }
+            Event::LeaderChanges => {
+                state.budget.leaders -= 1;
+                state.server_calls.iter_mut().flatten().for_each(|call| call.orphan = true);
+            }
+            Event::Learn { a } => client::learn(setting, state, a),
+            Event::Ask { a } => client::ask(state, a),
+            Event::Work { a } => client::work(setting, state, a),
+            Event::NodeAnswers { a, effect, ok } => {
+                if !ok {
+                    state.budget.errors -= 1;
+                }
+                client::call_ends(setting, state, a, effect, ok);
+            }
+            Event::StartTask { a } => state.allocs[usize::from(a)].task = true,
+            Event::EndTask { a } | Event::LeaseKills { a } => state.allocs[usize::from(a)].task = false,
+            Event::TellOver { a } => servers.over(state, a),
+            Event::Report { a, heard } => self.report(state, a, heard),
+            Event::SayNothing { a } => {
+                state.allocs[usize::from(a)].said = true;
+                let first = setting.planted == Planted::NothingOfTheFirst;
+                let heard = state.allocs[usize::from(a)].heard;
+                servers.report(state, a, if first { 0 } else { heard }, true);
+            }
+            Event::LateCopy => {
+                if let Some(copy) = state.copy.take() {
+                    servers.report(state, copy.alloc, copy.generation, copy.ended);
+                }
+            }
+            Event::Tick => self.tick(state),
+            Event::Cut { n } => {
+                state.budget.cuts -= 1;
+                state.nodes[usize::from(n)].linked = false;
+            }
+            Event::Heal { n } => {
+                state.nodes[usize::from(n)].linked = true;
+                Self::beat(state, n);
+            }
+            Event::Crash { n, effect } => self.crash(state, n, effect),
+            Event::Restart { n } => {
+                state.nodes[usize::from(n)].up = true;
+                Self::beat(state, n);
+            }
+            Event::Return { n } => {
+                for alloc in state.allocs.iter_mut().filter(|alloc| alloc.node == n) {
+                    let waited = |c: Record| c.phase == ClaimPhase::Fencing && c.fence_left == 0;
+                    alloc.overdue = alloc.claim.is_some_and(waited);
+                }
+                let node = &mut state.nodes[usize::from(n)];
+                (node.silent, node.forgotten) = (None, false);
+                Self::beat(state, n);
+                (0..TWO).for_each(|volume| self.found_again(state, volume, n));
+            }
+            Event::PluginTells => state.told = true,
+        }
+    }
+
+    /// Nothing is on its way: every claim, task, target and attachment is as the wish for its allocation says.
+    pub fn unsettled(&self, state: &State) -> Option<String> {
+        for (a, alloc) in state.allocs.iter().enumerate() {
+            let holds = alloc.claim.filter(|c| c.phase.holds());
+            let mounted = holds.is_some_and(|c| c.phase == ClaimPhase::Mounted);
+            match alloc.wanted {
+                Wanted::Run if !mounted || !alloc.task => {
+                    return Some(format!("allocation {a} should run and does not"));
+                }
+                Wanted::Stop if holds.is_some() || alloc.task || alloc.entry.is_some() => {
+                    return Some(format!("allocation {a} should be over and is not"));
+                }
+                _ => {}
+            }
+        }
+        for volume in 0..TWO {
+            let of = |has: &dyn Fn(&Alloc) -> bool| -> BTreeSet<(u8, u8)> {
+                let all = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
+                let all = all.map(|a| (a, &state.allocs[usize::from(a)])).filter(|(_, alloc)| has(alloc));
+                all.map(|(a, alloc)| (alloc.node, a)).collect()
+            };
+            let claims = of(&|alloc| alloc.claim.is_some_and(|c| c.phase.holds()));
+            let consumers = of(&|alloc| alloc.task);
+            let mounts = of(&|alloc| alloc.entry.is_some_and(|e| e.phase == Mount::Mounted));
+            let outside = &state.outside[volume];
+            let targets = outside.published.keys().map(|(n, t)| (*n, t - 10)).collect();
+            let views = [("a consumer", &consumers), ("a mount", &mounts), ("a published target", &targets)];
+            if let Some(wrong) = same_users("v", &claims, &views).into_iter().next() {
+                return Some(wrong.text);
+            }
+            let nodes: BTreeSet<u8> = claims.iter().map(|(n, _)| *n).collect();
+            if let Some((n, _)) = outside.staged.iter().find(|(n, _)| !nodes.contains(n)) {
+                return Some(format!("volume {volume} is staged on node {n} without a claim"));
+            }
+            let wanted = if self.setting.attach { nodes } else { BTreeSet::new() };
+            if outside.attached != wanted {
+                return Some(format!("volume {volume} is attached to {:?}", outside.attached));
+            }
+        }
+        None
+    }
+
+    /// Rule 3 of a state in which nothing happens by itself any more.
+    fn stuck(&self, state: &State) -> bool {
+        let mut events = Vec::new();
+        self.actions(state, &mut events);
+        let moves = events.into_iter().filter(|e| e.is_quiet()).any(|e| self.next_state(state, e).is_some());
+        !moves && self.unsettled(state).is_some()
+    }
+
+    /// The fair continuation without new faults and wishes, whatever comes first. Answers where it ends.
+    pub fn in_quiet(&self, state: &State) -> State {
+        let mut state = state.clone();
+        // Far more than any continuation takes.
+        for _ in 0..400 {
+            let mut events = Vec::new();
+            self.actions(&state, &mut events);
+            let next = events.into_iter().filter(|e| e.is_quiet()).find_map(|e| self.next_state(&state, e));
+            match next {
+                Some(next) => state = next,
+                None => return state,
+            }
+        }
+        state
+    }
+}
+
+impl Model for Volumes {
+    type State = State;
+    type Action = Event;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.setting.initial()]
+    }
+
+    fn actions(&self, state: &State, events: &mut Vec<Event>) {
+        // A broken rule is found; nothing after it is of interest.
+        if state.broken.is_some() {
+            return;
+        }
+        for n in 0..2_u8 {
+            self.of_node(state, n, events);
+        }
+        for a in 0..2_u8 {
+            self.of_alloc(state, a, events);
+        }
+        for v in 0..2_u8 {
+            let Some(call) = state.server_calls[usize::from(v)] else { continue };
+            events.push(Event::ControllerAnswers { v, effect: true, ok: true });
+            if call.orphan || state.budget.errors > 0 {
+                events.push(Event::ControllerAnswers { v, effect: false, ok: false });
+            }
+            if state.budget.errors > 0 && !call.orphan {
+                events.push(Event::ControllerAnswers { v, effect: true, ok: false });
+            }
+        }
+        if state.budget.leaders > 0 && state.server_calls.iter().any(Option::is_some) {
+            events.push(Event::LeaderChanges);
+        }
+        if state.copy.is_some() {
+            events.push(Event::LateCopy);
+        }
+        if !state.told {
+            events.push(Event::PluginTells);
+        }
+        if self.may_tick(state) {
+            events.push(Event::Tick);
+        }
+    }
+
+    fn next_state(&self, last: &State, event: Event) -> Option<State> {
+        let mut state = last.clone();
+        self.apply(&mut state, event);
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(
+                "rules 2, 3, 4 and 6 of the records, one writer",
+                |model: &Self, state: &State| model.servers.always(state).is_empty(),
+            ),
+            Property::always("rule 4: order of calls", |_, state: &State| {
+                state.broken.as_ref().is_none_or(|(rule, _)| *rule != Rule::CallOrder)
+            }),
+            Property::always("rule 6: unknown is never no", |_, state: &State| {
+                state.broken.as_ref().is_none_or(|(rule, _)| *rule != Rule::UnknownIsNotNo)
+            }),
+            Property::always("rule 3: nothing is stuck", |model: &Self, state: &State| !model.stuck(state)),
+            Property::always("rule 3: quiet settles", |model: &Self, state: &State| {
+                !sampled(state) || state.broken.is_some() || model.unsettled(&model.in_quiet(state)).is_none()
+            }),
+        ]
+    }
+}
+
+/// The continuation in quiet is followed from one state in 256: from each would take too long.
+fn sampled(state: &State) -> bool {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish().is_multiple_of(256)
+}

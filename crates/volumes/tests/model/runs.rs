@@ -1,0 +1,169 @@
+//! What is explored, and what must be found when a fault is planted.
+
+use crate::model::{Event, Volumes};
+use crate::state::*;
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// How often each fault may happen that a run allows.
+#[expect(clippy::disallowed_methods, reason = "a test asks its environment how far to explore")]
+fn times() -> u8 {
+    std::env::var("CARAVAN_MODEL_FAULTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// One volume with room for one writer; the second allocation may come to the same node or to the other.
+fn setting(attach: bool, stage: bool) -> Setting {
+    Setting {
+        attach,
+        stage,
+        shared: false,
+        volume_of: [0, 0],
+        nodes_of: [&[0], &[0, 1]],
+        told: true,
+        budget: Budget::default(),
+        planted: Planted::Nothing,
+    }
+}
+
+/// Explores everything within the bounds, and finds nothing.
+fn holds(name: &str, setting: Setting) {
+    let checker = Volumes::new(setting).checker().threads(2).spawn_bfs().join();
+    println!("{name}: {} states, {} of them different", checker.state_count(), checker.unique_state_count());
+    if let Some((property, path)) = checker.discoveries().into_iter().next() {
+        let last = path.last_state().clone();
+        panic!("{name}: \"{property}\" is broken by\n{}which comes to {last:#?}", story(path.into_actions()));
+    }
+}
+
+/// Explores until this property is broken, and shows how.
+fn finds(planted: Planted, property: &'static str, setting: Setting) {
+    let setting = Setting { planted, ..setting };
+    let wanted = HasDiscoveries::AnyOf([property].into());
+    let checker = Volumes::new(setting).checker().threads(2).finish_when(wanted).spawn_bfs().join();
+    let path = checker.discovery(property).unwrap_or_else(|| panic!("{planted:?} was not found"));
+    println!("{planted:?} breaks \"{property}\" by\n{}", story(path.into_actions()));
+}
+
+/// What happened, one event a line.
+fn story(events: Vec<Event>) -> String {
+    events.iter().map(|event| format!("  {event:?}\n")).collect()
+}
+
+/// A budget in which some faults may happen.
+fn faults(change: impl Fn(&mut Budget, u8)) -> Budget {
+    let mut budget = Budget::default();
+    change(&mut budget, times());
+    budget
+}
+
+/// All four kinds of plugins.
+const KINDS: [(bool, bool); 4] = [(true, true), (false, true), (true, false), (false, false)];
+
+/// The two that differ most.
+const ENDS: [(bool, bool); 2] = [(true, true), (false, false)];
+
+#[test]
+fn errors_of_the_plugin_and_changes_of_leader() {
+    for (attach, stage) in KINDS {
+        let budget = faults(|b, n| (b.errors, b.leaders) = (n, n));
+        holds(
+            &format!("errors, attach {attach}, stage {stage}"),
+            Setting { budget, ..setting(attach, stage) },
+        );
+    }
+}
+
+#[test]
+fn crashes_of_agents() {
+    for (attach, stage) in ENDS {
+        let budget = faults(|b, n| (b.crashes, b.errors) = (n, n));
+        holds(
+            &format!("crashes, attach {attach}, stage {stage}"),
+            Setting { budget, ..setting(attach, stage) },
+        );
+    }
+}
+
+/// The first allocation's node is cut off; the second allocation comes to the same node or to the other.
+#[test]
+fn nodes_that_fall_silent_and_come_back() {
+    for (attach, stage) in ENDS {
+        for second in [&[0], &[1]] {
+            let budget = faults(|b, n| (b.cuts, b.silences) = (n, n));
+            let name = format!("silence, attach {attach}, stage {stage}, second on {second:?}");
+            holds(&name, Setting { budget, nodes_of: [&[0], second], ..setting(attach, stage) });
+        }
+    }
+}
+
+#[test]
+fn nodes_that_are_forgotten() {
+    let budget = faults(|b, n| (b.cuts, b.silences, b.forgets) = (n, n, n));
+    holds("forgotten", Setting { budget, nodes_of: [&[0], &[1]], ..setting(false, false) });
+}
+
+#[test]
+fn agents_that_are_dead_for_long() {
+    for second in [&[0], &[1]] {
+        let budget = faults(|b, n| (b.crashes, b.silences) = (n, n));
+        let name = format!("dead for long, second on {second:?}");
+        holds(&name, Setting { budget, nodes_of: [&[0], second], ..setting(true, true) });
+    }
+}
+
+#[test]
+fn a_plugin_that_has_not_told_yet() {
+    for attach in [true, false] {
+        let budget = faults(|b, n| b.leaders = n);
+        holds(&format!("untold, attach {attach}"), Setting { told: false, budget, ..setting(attach, true) });
+    }
+}
+
+#[test]
+fn many_users_of_a_volume() {
+    for nodes in [[&[0][..], &[0]], [&[0], &[1]]] {
+        let shared = Setting { shared: true, nodes_of: nodes, ..setting(true, true) };
+        let budget = faults(|b, n| b.errors = n);
+        holds(&format!("shared on {nodes:?}, errors"), Setting { budget, ..shared.clone() });
+    }
+    let shared = Setting { shared: true, nodes_of: [&[0], &[0]], ..setting(false, true) };
+    holds("shared on one node, crashes", Setting { budget: faults(|b, n| b.crashes = n), ..shared });
+}
+
+#[test]
+fn two_volumes_do_not_disturb_each_other() {
+    let two = Setting { volume_of: [0, 1], ..setting(true, false) };
+    holds("two volumes, errors", Setting { budget: faults(|b, n| b.errors = n), ..two.clone() });
+}
+
+#[test]
+fn late_copies_of_reports() {
+    let budget = faults(|b, n| (b.copies, b.regrants) = (n, n));
+    holds("copies", Setting { budget, ..setting(true, true) });
+}
+
+/// What must be found: each planted fault, with the faults of the world that show it.
+#[test]
+fn planted_faults_are_found() {
+    let records = "rules 2, 3, 4 and 6 of the records, one writer";
+    let (order, unknown) = ("rule 4: order of calls", "rule 6: unknown is never no");
+    let silent = |kind: (bool, bool)| Setting {
+        budget: faults(|b, _| (b.cuts, b.silences) = (1, 1)),
+        ..setting(kind.0, kind.1)
+    };
+    let leaders = faults(|b, _| b.leaders = 1);
+    let shared = Setting { shared: true, nodes_of: [&[0], &[0]], ..setting(true, true) };
+    finds(Planted::FreedWithoutProof, order, setting(true, true));
+    finds(Planted::NoFence, records, silent((false, false)));
+    finds(Planted::DeafShim, records, silent((false, false)));
+    finds(Planted::RenewedBeforeRecorded, records, silent((false, false)));
+    finds(Planted::RestartWithoutAsking, records, silent((false, false)));
+    finds(Planted::StageOfAnybody, order, silent((true, true)));
+    finds(Planted::OverlappingLeaders, order, Setting { budget: leaders, ..setting(true, false) });
+    finds(Planted::UnknownIsNo, unknown, Setting { told: false, ..setting(true, false) });
+    finds(Planted::UnstageUnderOthers, order, shared);
+    let again = faults(|b, _| (b.copies, b.regrants) = (1, 1));
+    let again = Setting { budget: again, ..setting(true, false) };
+    finds(Planted::GenerationIgnored, order, again.clone());
+    finds(Planted::NothingOfTheFirst, "rule 3: nothing is stuck", again);
+    finds(Planted::UnheardOfIgnored, "rule 3: nothing is stuck", silent((true, false)));
+}

@@ -1,0 +1,351 @@
+//! The servers: the real decisions and the real state machine of claims, on records of the model.
+
+use crate::state::*;
+use caravan_types::command::ClaimStep;
+use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin};
+use caravan_types::volume::{
+    AccessMode, AttachmentMode, Claim, ClaimId, ClaimMode, ClaimPhase, MountProof, Volume,
+};
+use caravan_types::wire::ClaimReportStep;
+use caravan_types::{Nanos, UnixNanos, VolumeKey};
+use caravan_volumes::invariants::{self, Call, Needs, Rule, Verb, Violation};
+use caravan_volumes::lease::Lease;
+use caravan_volumes::reconcile::{self, Action, Facts, Presence};
+use caravan_volumes::{claim, modes};
+use std::collections::BTreeMap;
+
+/// A unit of the model's time.
+const UNIT: i64 = 1_000_000_000;
+/// Now, always: records keep distances.
+const NOW: UnixNanos = UnixNanos(1_000 * UNIT);
+/// One unit each, so that every order of events within a fence is tried.
+pub const LEASE: Lease = Lease { ttl: Nanos(UNIT), kill_grace: Nanos(UNIT), margin: Nanos(UNIT) };
+/// Units of the lease, and until the shim has certainly ended the task.
+pub const TTL: u8 = 1;
+pub const KILLED: u8 = 2;
+
+/// The servers' part of the model: what records are made of.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    setting: Setting,
+    claims: Vec<Vec<Claim>>,
+    volumes: Vec<Volume>,
+    plugin: Plugin,
+    untold: Plugin,
+}
+
+impl Servers {
+    pub fn new(setting: &Setting) -> Self {
+        let key = |v: u8| VolumeKey::new("default", ["data", "more"][usize::from(v)]);
+        let access_mode =
+            if setting.shared { AccessMode::MultiNodeMultiWriter } else { AccessMode::SingleNodeWriter };
+        let claim = |a: usize, n: usize| Claim {
+            id: ClaimId { volume: key(setting.volume_of[a]), alloc: ["a0", "a1"][a].into() },
+            node_id: ["n0", "n1"][n].into(),
+            plugin_id: "p".into(),
+            mode: ClaimMode::Write,
+            access_mode,
+            attachment_mode: AttachmentMode::FileSystem,
+            create_index: a as u64 + 1,
+            ..Claim::default()
+        };
+        let node = |n: &str| CsiInfo {
+            healthy: true,
+            node_info: Some(CsiNodeInfo { id: n.into(), ..Default::default() }),
+            ..Default::default()
+        };
+        let controller = CsiInfo {
+            healthy: true,
+            controller_info: Some(CsiControllerInfo {
+                supports_attach_detach: setting.attach,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let untold = Plugin {
+            id: "p".into(),
+            controller_required: true,
+            nodes: BTreeMap::from([("n0".into(), node("n0")), ("n1".into(), node("n1"))]),
+            ..Plugin::default()
+        };
+        let plugin = Plugin { controllers: BTreeMap::from([("n0".into(), controller)]), ..untold.clone() };
+        Self {
+            setting: setting.clone(),
+            claims: (0..TWO).map(|a| (0..TWO).map(|n| claim(a, n)).collect()).collect(),
+            volumes: (0..2)
+                .map(|v| Volume { namespace: "default".into(), id: key(v).id, ..Volume::default() })
+                .collect(),
+            plugin,
+            untold,
+        }
+    }
+
+    fn plugin(&self, state: &State) -> &Plugin {
+        if state.told { &self.plugin } else { &self.untold }
+    }
+
+    /// The claim as the servers have it.
+    fn full(&self, state: &State, a: u8) -> Option<Claim> {
+        let alloc = &state.allocs[usize::from(a)];
+        let record = alloc.claim?;
+        let mut claim = self.claims[usize::from(a)][usize::from(alloc.node)].clone();
+        claim.phase = record.phase;
+        claim.needs_attach = record.needs_attach;
+        if record.named {
+            claim.external_node_id = claim.node_id.to_string();
+        }
+        claim.proof = record.proof.then(MountProof::default);
+        claim.generation = record.generation;
+        if record.phase == ClaimPhase::Fencing {
+            claim.fence_until = UnixNanos(NOW.0 + i64::from(record.fence_left) * UNIT);
+        }
+        Some(claim)
+    }
+
+    fn record(claim: &Claim) -> Record {
+        let left = (claim.fence_until.0 - NOW.0).max(0) / UNIT;
+        let fencing = claim.phase == ClaimPhase::Fencing;
+        Record {
+            phase: claim.phase,
+            needs_attach: claim.needs_attach,
+            named: !claim.external_node_id.is_empty(),
+            proof: claim.proof.is_some(),
+            generation: claim.generation,
+            fence_left: if fencing { u8::try_from(left).unwrap_or(OLD) } else { 0 },
+        }
+    }
+
+    /// Takes a step, as applying it does: an illegal one changes nothing.
+    fn step(&self, state: &mut State, a: u8, step: &ClaimStep) -> bool {
+        let Some(before) = self.full(state, a) else { return false };
+        let Ok(after) = claim::step(&before, step, NOW) else { return false };
+        let by_time = before.phase == ClaimPhase::Fencing
+            && matches!(after.phase, ClaimPhase::Detaching | ClaimPhase::Gone);
+        let (volume, node) = (self.setting.volume(a), state.allocs[usize::from(a)].node);
+        if by_time {
+            state.outside[volume].lost.insert(node);
+        }
+        let wrong = invariants::known_before_used(&before, &after, Some(self.plugin(state)));
+        note(state, wrong);
+        state.allocs[usize::from(a)].claim = Some(Self::record(&after));
+        true
+    }
+
+    /// Places an allocation, if its claim fits.
+    pub fn place(&self, state: &mut State, a: u8, node: u8) -> bool {
+        let at = usize::from(a);
+        let previous = self.full(state, a);
+        let holding: Vec<Claim> = self.of_volume(state, self.setting.volume(a));
+        let holding: Vec<&Claim> = holding.iter().collect();
+        let wanted = self.claims[at][usize::from(node)].clone();
+        let Ok(granted) = claim::reserve(previous.as_ref(), wanted, NOW) else { return false };
+        if modes::admit(&self.volumes[self.setting.volume(a)], &holding, &granted).is_err() {
+            return false;
+        }
+        let alloc = &mut state.allocs[at];
+        alloc.node = node;
+        alloc.wanted = Wanted::Run;
+        alloc.runner = Runner::None;
+        alloc.said = false;
+        alloc.claim = Some(Self::record(&granted));
+        true
+    }
+
+    /// Claims of a volume.
+    fn of_volume(&self, state: &State, volume: usize) -> Vec<Claim> {
+        let all = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
+        all.filter_map(|a| self.full(state, a)).collect()
+    }
+
+    /// The allocation is over: its claim begins its release in the same step.
+    pub fn over(&self, state: &mut State, a: u8) {
+        state.allocs[usize::from(a)].wanted = Wanted::Stop;
+        if state.allocs[usize::from(a)].claim.is_some_and(|c| c.phase.is_live()) {
+            self.step(state, a, &ClaimStep::Release);
+        }
+    }
+
+    fn presence(node: &Node, stale: bool) -> Presence {
+        let since = |age: u8| UnixNanos(NOW.0 - i64::from(age) * UNIT);
+        match node.silent {
+            _ if stale => Presence::Silent { since: since(OLD) },
+            _ if node.forgotten => Presence::Unknown,
+            Some(age) => Presence::Silent { since: since(age) },
+            None => Presence::Here,
+        }
+    }
+
+    /// What the reconciler wants next about a claim. `stale`: it looked before the node came back.
+    pub fn decide(&self, state: &State, a: u8, stale: bool) -> Action {
+        let Some(claim) = self.full(state, a).filter(|c| c.phase.holds()) else { return Action::Nothing };
+        let volume = self.setting.volume(a);
+        let others: Vec<Claim> =
+            self.of_volume(state, volume).into_iter().filter(|c| c.id != claim.id).collect();
+        let others: Vec<&Claim> = others.iter().collect();
+        let node = &state.nodes[usize::from(state.allocs[usize::from(a)].node)];
+        let facts = Facts {
+            volume: Some(&self.volumes[volume]),
+            claim: &claim,
+            others: &others,
+            plugin: Some(self.plugin(state)),
+            node: Self::presence(node, stale),
+            lease: LEASE,
+            now: NOW,
+        };
+        let action = reconcile::next(&facts);
+        match (self.setting.planted, &action) {
+            (Planted::NoFence, Action::Fence { .. }) => Action::Fence { until: NOW },
+            (Planted::FreedWithoutProof, Action::WaitForClient { .. })
+                if claim.phase == ClaimPhase::Releasing =>
+            {
+                Action::Free
+            }
+            (Planted::UnknownIsNo, Action::WaitForPlugin { .. })
+                if claim.phase == ClaimPhase::Reserved && !state.told =>
+            {
+                Action::MarkAttached { external_node_id: String::new() }
+            }
+            _ => action,
+        }
+    }
+
+    /// Whether the reconciler has its turn on a volume: no call of its own, and none of an earlier leader, is
+    /// under way.
+    pub fn has_turn(&self, state: &State, volume: usize) -> bool {
+        match state.server_calls[volume] {
+            None => true,
+            Some(call) => call.orphan && self.setting.planted == Planted::OverlappingLeaders,
+        }
+    }
+
+    /// Carries a decision out: the intent is recorded, then the call begins.
+    pub fn act(&self, state: &mut State, a: u8, action: Action) -> bool {
+        let step = match action {
+            Action::Attach { external_node_id } => {
+                let intent = ClaimStep::IntendAttach { external_node_id };
+                return self.step(state, a, &intent) && self.call(state, a, Verb::ControllerPublish);
+            }
+            Action::Detach => {
+                return self.step(state, a, &ClaimStep::IntendDetach)
+                    && self.call(state, a, Verb::ControllerUnpublish);
+            }
+            Action::MarkAttached { external_node_id } => ClaimStep::Attached {
+                publish_context: BTreeMap::new(),
+                needs_attach: false,
+                external_node_id,
+            },
+            Action::LeaveAttached => ClaimStep::LeftAttached,
+            Action::Free if self.setting.planted == Planted::FreedWithoutProof => {
+                let record = state.allocs[usize::from(a)].claim.as_mut();
+                record.expect("a claim was decided about").phase = ClaimPhase::Gone;
+                return true;
+            }
+            Action::Free => ClaimStep::Freed,
+            Action::Fence { until } => ClaimStep::Fence { until },
+            // Nothing grows in this model.
+            Action::ExpandNode { .. }
+            | Action::WaitForClient { .. }
+            | Action::WaitForPlugin { .. }
+            | Action::WaitUntil { .. }
+            | Action::Nothing => return false,
+        };
+        self.step(state, a, &step)
+    }
+
+    fn call(&self, state: &mut State, a: u8, verb: Verb) -> bool {
+        let volume = self.setting.volume(a);
+        let call = call(state.allocs[usize::from(a)].node, a, verb);
+        begin(&self.setting, state, volume, call);
+        state.server_calls[volume] = Some(ServerCall { alloc: a, verb, orphan: false });
+        true
+    }
+
+    /// A call ends: with its effect or without, answered with success or not.
+    pub fn call_ends(&self, state: &mut State, volume: usize, effect: bool, ok: bool) {
+        let Some(ServerCall { alloc: a, verb, orphan }) = state.server_calls[volume].take() else { return };
+        let node = state.allocs[usize::from(a)].node;
+        let made = call(node, a, verb);
+        if effect {
+            state.outside[volume].take_effect(&made);
+        }
+        state.outside[volume].end(&made);
+        // Only as long as the claim stands where the intent put it.
+        let intended = match verb {
+            Verb::ControllerPublish => ClaimPhase::Attaching,
+            _ => ClaimPhase::Detaching,
+        };
+        let stands = state.allocs[usize::from(a)].claim.is_some_and(|c| c.phase == intended);
+        if orphan || !stands {
+            return;
+        }
+        let step = match (ok, verb) {
+            (false, _) => ClaimStep::Failed { error: "no".into(), next_try: NOW },
+            (true, Verb::ControllerPublish) => ClaimStep::Attached {
+                publish_context: BTreeMap::new(),
+                needs_attach: true,
+                external_node_id: String::new(),
+            },
+            (true, _) => ClaimStep::Freed,
+        };
+        self.step(state, a, &step);
+    }
+
+    /// A client's report, as the servers take it: one step or several, whatever the claim still lacks.
+    pub fn report(&self, state: &mut State, a: u8, generation: u32, ended: bool) {
+        for _ in 0..4 {
+            let Some(record) = state.allocs[usize::from(a)].claim else { return };
+            if record.generation != generation && self.setting.planted != Planted::GenerationIgnored {
+                return;
+            }
+            let said = match ended {
+                true => ClaimReportStep::Unstaged,
+                false => ClaimReportStep::Mounted { proof: MountProof::default() },
+            };
+            let step = self.full(state, a).and_then(|claim| claim::reported(&claim, &said, NOW));
+            let Some(step) = step else { return };
+            if !self.step(state, a, &step) {
+                return;
+            }
+        }
+    }
+
+    /// What records and tasks must promise in every state.
+    pub fn always(&self, state: &State) -> Vec<Violation> {
+        let mut wrong = Vec::new();
+        for volume in 0..TWO {
+            let claims = self.of_volume(state, volume);
+            let claims: Vec<&Claim> = claims.iter().collect();
+            wrong.extend(invariants::records("v", Some(&self.volumes[volume]), &claims));
+            wrong.extend(invariants::detached_in_use("v", &claims));
+            if !self.setting.shared {
+                let live = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
+                let live = live.filter(|a| state.allocs[usize::from(*a)].task);
+                let live = live.map(|a| (state.allocs[usize::from(a)].node, a));
+                wrong.extend(invariants::one_writer("v", live));
+            }
+        }
+        wrong
+    }
+}
+
+/// A call of an allocation's volume: one stage for all, a target for each.
+pub fn call(node: u8, a: u8, verb: Verb) -> Call<u8> {
+    let placed = matches!(verb, Verb::Publish | Verb::Unpublish);
+    Call { verb, node, target: if placed { 10 + a } else { 0 }, staging: 1 }
+}
+
+/// A call begins: rule 4 looks at it.
+pub fn begin(setting: &Setting, state: &mut State, volume: usize, call: Call<u8>) {
+    let needs = Needs { attach: setting.attach, stage: setting.stage, shared: setting.shared };
+    let wrong = state.outside[volume].begin("v", needs, call);
+    note(state, wrong);
+}
+
+fn note(state: &mut State, wrong: Vec<Violation>) {
+    if let Some(first) = wrong.into_iter().next()
+        && state.broken.is_none()
+    {
+        let rule: Rule = first.rule;
+        state.broken = Some((rule, first.text));
+    }
+}

@@ -1,0 +1,233 @@
+//! What a state of the model is: the servers' records, the nodes, the plugin, and what is on its way.
+
+use caravan_types::volume::ClaimPhase;
+use caravan_volumes::invariants::{Outside, Rule, Verb};
+
+/// Two of each.
+pub const TWO: usize = 2;
+
+/// Ages beyond this make no difference: every lease has run out and every fence is over.
+pub const OLD: u8 = 4;
+
+/// What the servers want of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    Unplaced,
+    Run,
+    Stop,
+}
+
+/// The allocation on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Runner {
+    /// The node has not heard of it.
+    None,
+    Run,
+    End,
+}
+
+/// How far the client's ledger is (`MountPhase` of the client).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mount {
+    Granted,
+    Staging,
+    Publishing,
+    Mounted,
+    Unpublishing,
+    Unpublished,
+    Unstaged,
+}
+
+/// A claim without what never changes about it. Times are distances from now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    pub phase: ClaimPhase,
+    pub needs_attach: Option<bool>,
+    pub named: bool,
+    pub proof: bool,
+    pub generation: u32,
+    pub fence_left: u8,
+}
+
+/// An entry of the client's ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    pub phase: Mount,
+    pub generation: u32,
+}
+
+/// Everything about one allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Alloc {
+    pub node: u8,
+    pub wanted: Wanted,
+    pub claim: Option<Record>,
+    pub runner: Runner,
+    pub entry: Option<Entry>,
+    /// The client knows from the servers that the claim holds, and its lease has not run out since.
+    pub confirmed: bool,
+    /// The generation of the claim when the client heard of the allocation.
+    pub heard: u32,
+    /// The client has told that it holds nothing of a claim that it never heard of; once.
+    pub said: bool,
+    /// The reconciler saw the fence of the claim end before its node came back, and has not acted yet.
+    pub overdue: bool,
+    /// Its task runs, and writes.
+    pub task: bool,
+    /// The client's call under way.
+    pub call: Option<Verb>,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// The agent runs.
+    pub up: bool,
+    /// Messages get through.
+    pub linked: bool,
+    /// Since the last answered heartbeat was sent.
+    pub age: u8,
+    /// Since the servers recorded that it fell silent.
+    pub silent: Option<u8>,
+    /// Its record was removed.
+    pub forgotten: bool,
+}
+
+impl Node {
+    /// Its heartbeats are answered, and renew its lease.
+    pub fn renews(&self) -> bool {
+        self.up && self.linked && self.silent.is_none() && !self.forgotten
+    }
+    /// It can talk with the servers and is known to them.
+    pub fn in_contact(&self) -> bool {
+        self.renews()
+    }
+}
+
+/// A controller call under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServerCall {
+    pub alloc: u8,
+    pub verb: Verb,
+    /// The leader that made it is gone: nobody hears the answer.
+    pub orphan: bool,
+}
+
+/// A late copy of a client's report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Copy {
+    pub alloc: u8,
+    pub generation: u32,
+    pub ended: bool,
+}
+
+/// Faults that may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    pub errors: u8,
+    pub crashes: u8,
+    pub cuts: u8,
+    pub leaders: u8,
+    pub copies: u8,
+    pub forgets: u8,
+    pub silences: u8,
+    pub regrants: u8,
+}
+
+/// The whole.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub allocs: [Alloc; TWO],
+    pub nodes: [Node; TWO],
+    pub outside: [Outside<u8>; TWO],
+    pub server_calls: [Option<ServerCall>; TWO],
+    pub copy: Option<Copy>,
+    /// The plugin has told whether it attaches.
+    pub told: bool,
+    pub budget: Budget,
+    /// A rule that the last transition broke, with where it was stated.
+    pub broken: Option<(Rule, String)>,
+}
+
+/// A fault planted into the model, to show that it would be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Planted {
+    Nothing,
+    /// Servers let go of a claim that is being released, without the client's proof.
+    FreedWithoutProof,
+    /// Servers do not wait for the lease of a silent node.
+    NoFence,
+    /// A heartbeat renews the lease before the node's return is on record.
+    RenewedBeforeRecorded,
+    /// A node starts a task again on a mount that it still has, without asking whether the claim still holds.
+    RestartWithoutAsking,
+    /// A node takes over a stage of a claim that may have ended.
+    StageOfAnybody,
+    /// A new leader calls the plugin while the call of the old one may still be carried out.
+    OverlappingLeaders,
+    /// A capability that is not known is taken for a no.
+    UnknownIsNo,
+    /// The shim does not end the task when the lease runs out.
+    DeafShim,
+    /// The client unstages although others use the stage.
+    UnstageUnderOthers,
+    /// A node says nothing of an allocation that was over before it heard of it.
+    UnheardOfIgnored,
+    /// A node that never mounted anything says so of the claim's first generation, whichever it heard of.
+    NothingOfTheFirst,
+    /// A late report counts for whatever claim the allocation has now.
+    GenerationIgnored,
+}
+
+/// What is explored.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub attach: bool,
+    pub stage: bool,
+    /// Many nodes and writers, instead of one of each.
+    pub shared: bool,
+    /// The volume of each allocation.
+    pub volume_of: [u8; TWO],
+    /// The nodes on which each allocation may be placed.
+    pub nodes_of: [&'static [u8]; TWO],
+    /// The plugin's capabilities are known from the start.
+    pub told: bool,
+    pub budget: Budget,
+    pub planted: Planted,
+}
+
+impl Setting {
+    pub fn initial(&self) -> State {
+        let alloc = Alloc {
+            node: 0,
+            wanted: Wanted::Unplaced,
+            claim: None,
+            runner: Runner::None,
+            entry: None,
+            confirmed: false,
+            heard: 0,
+            said: false,
+            overdue: false,
+            task: false,
+            call: None,
+        };
+        let node = Node { up: true, linked: true, age: 0, silent: None, forgotten: false };
+        State {
+            allocs: [alloc.clone(), alloc],
+            nodes: [node.clone(), node],
+            outside: Default::default(),
+            server_calls: [None; TWO],
+            copy: None,
+            told: self.told,
+            budget: self.budget,
+            broken: None,
+        }
+    }
+    pub fn volume(&self, alloc: u8) -> usize {
+        usize::from(self.volume_of[usize::from(alloc)])
+    }
+    /// The fence is for volumes that only one node may write.
+    pub fn fenced(&self) -> bool {
+        !self.shared
+    }
+}

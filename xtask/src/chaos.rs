@@ -1,0 +1,132 @@
+//! `cargo xtask chaos`: random schedules against real agents, replayable by their seed.
+
+use anyhow::{Context, Result, bail, ensure};
+use caravan_testkit::chaos::{ChaosOptions, run_seeds, told};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    from: u64,
+    seeds: u64,
+    jobs: u8,
+    steps: usize,
+    nodes: usize,
+    minutes: u64,
+}
+
+fn asked(args: &[String]) -> Result<Asked> {
+    let mut asked = Asked { from: 1, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
+    let mut rest = args.iter();
+    while let Some(flag) = rest.next() {
+        let value = rest.next().with_context(|| format!("{flag} needs a number"))?;
+        let number: u64 = value.parse().with_context(|| format!("{flag} {value}: not a number"))?;
+        match flag.as_str() {
+            "--seed" => (asked.from, asked.seeds) = (number, 1),
+            "--seeds" => asked.seeds = number,
+            "--from" => asked.from = number,
+            "--jobs" => asked.jobs = u8::try_from(number)?,
+            "--steps" => asked.steps = usize::try_from(number)?,
+            "--nodes" => asked.nodes = usize::try_from(number)?,
+            "--minutes" => asked.minutes = number,
+            other => {
+                bail!("unknown flag {other:?}; known: --seed --seeds --from --jobs --steps --nodes --minutes")
+            }
+        }
+    }
+    ensure!(asked.jobs > 0 && asked.nodes > 0, "at least one cluster and one node are needed");
+    Ok(asked)
+}
+
+/// Builds what the clusters run, unless `$CARAVAN_BIN` and `$CARAVAN_TESTPLUGIN_BIN` name it; answers the folder
+/// for the logs of failures.
+fn prepare() -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
+    let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    if let (Some(program), Some(plugin)) = (given("CARAVAN_BIN"), given("CARAVAN_TESTPLUGIN_BIN")) {
+        caravan_testkit::use_program(&program);
+        caravan_testkit::use_test_plugin(&plugin);
+        return Ok(target.join("chaos"));
+    }
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--package", "caravan", "--package", "caravan-testplugin"]);
+    let status = build.current_dir(caravan_testkit::workspace("")).status().context("run cargo build")?;
+    ensure!(status.success(), "cargo build failed");
+    caravan_testkit::use_program(&target.join("debug/caravan"));
+    caravan_testkit::use_test_plugin(&target.join("debug/caravan-testplugin"));
+    Ok(target.join("chaos"))
+}
+
+/// Runs it.
+pub fn run(args: &[String]) -> Result<()> {
+    let asked = asked(args)?;
+    let artifacts = prepare()?;
+    let began = Instant::now();
+    // Each cluster takes the next seed: none waits for another.
+    let left = Mutex::new(asked.from..asked.from + asked.seeds);
+    let over = || asked.minutes > 0 && began.elapsed().as_secs() >= asked.minutes * 60;
+    let next = || if over() { None } else { left.lock().ok()?.next() };
+    let passed = AtomicU64::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| -> Result<()> {
+        let clusters: Vec<_> = (0..asked.jobs)
+            .map(|number| {
+                let options = ChaosOptions {
+                    nodes: asked.nodes,
+                    steps: asked.steps,
+                    subnet: 1 + number % 250,
+                    ..ChaosOptions::default()
+                };
+                let (artifacts, failed, passed, next) = (&artifacts, &failed, &passed, &next);
+                scope.spawn(move || {
+                    run_seeds(std::iter::from_fn(next), &options, artifacts, |seed, result| {
+                        println!("{}", told(seed, &result));
+                        if let Err(error) = result {
+                            // Several lines at once: other clusters tell theirs too.
+                            eprintln!("{error:?}\n");
+                            if let Ok(mut failed) = failed.lock() {
+                                failed.push(seed);
+                            }
+                        } else {
+                            passed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    })
+                })
+            })
+            .collect();
+        for cluster in clusters {
+            cluster.join().map_err(|_| anyhow::anyhow!("a cluster's thread panicked"))??;
+        }
+        Ok(())
+    })?;
+    let failed = failed.into_inner().unwrap_or_default();
+    let passed = passed.into_inner();
+    let seconds = began.elapsed().as_secs();
+    let summary = json!({ "from": asked.from, "passed": passed, "failed": failed, "seconds": seconds });
+    let summary = json!({ "chaos": summary });
+    println!("{summary}");
+    ensure!(failed.is_empty(), "{} schedules failed, {passed} passed: {failed:?}", failed.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags() {
+        let asked = |line: &str| asked(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let wanted = Asked { from: 7, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
+        assert_eq!(asked("--seed 7").unwrap(), wanted);
+        let wanted = Asked { from: 5, seeds: 200, jobs: 3, steps: 12, nodes: 3, minutes: 50 };
+        let line = "--seeds 200 --from 5 --jobs 3 --nodes 3 --minutes 50";
+        assert_eq!(asked(line).unwrap(), wanted);
+        assert!(asked("--seeds").is_err() && asked("--seeds x").is_err() && asked("--jobs 0").is_err());
+    }
+}
