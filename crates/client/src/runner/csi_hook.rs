@@ -6,6 +6,7 @@ use super::binds::claim_id;
 use crate::clock::Backoff;
 use crate::csi::CsiFault;
 use crate::csi::owner::Wish;
+use caravan_types::alloc::Allocation;
 use caravan_types::job::VolumeRequest;
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolume};
@@ -19,6 +20,16 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Tries of a mount whose failure may pass, before the allocation fails.
 const MOUNT_TRIES: u32 = 5;
 
+/// The claims that an allocation makes.
+pub(crate) fn claims(alloc: &Allocation) -> Vec<ClaimId> {
+    requests(alloc).into_iter().map(|(claim, _)| claim).collect()
+}
+
+fn requests(alloc: &Allocation) -> Vec<(ClaimId, VolumeRequest)> {
+    let volumes = alloc.group().into_iter().flat_map(|g| g.csi_volumes());
+    volumes.map(|(_, request)| (claim_id(alloc, request), request.clone())).collect()
+}
+
 impl AllocRunner {
     /// Claims and mounts every CSI volume of the group; volumes go side by side. What is mounted already, as
     /// proven, is neither claimed nor mounted again. The error is the hook's, in the reference's words.
@@ -31,29 +42,27 @@ impl AllocRunner {
 
     /// The claims that the group makes.
     pub(super) fn claims(&self) -> Vec<ClaimId> {
-        self.requests().into_iter().map(|(claim, _)| claim).collect()
+        claims(&self.alloc())
     }
 
     /// The claims that the group makes, with what they are made of.
     pub(super) fn requests(&self) -> Vec<(ClaimId, VolumeRequest)> {
-        let alloc = self.alloc();
-        let group = alloc.group();
-        let volumes = group.into_iter().flat_map(|g| g.csi_volumes());
-        volumes.map(|(_, request)| (claim_id(&alloc, request), request.clone())).collect()
+        requests(&self.alloc())
     }
 
     async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {
         let volumes = &self.context().volumes;
-        let lives = volumes.was_mounted(claim) && self.has_processes();
-        if volumes.is_renewing(claim) {
-            if lives {
-                // An earlier agent began to mount it anew beneath tasks that run: so does this one.
-                return Ok(());
-            }
-            volumes.renewed(claim).await;
+        let before = volumes.was_mounted(claim);
+        let lives = before && self.has_processes();
+        if lives && volumes.is_renewing(claim) {
+            // An earlier agent began to mount it anew beneath tasks that run: this one goes on with it.
+            return Ok(());
         }
-        if volumes.mounted(claim).is_some() {
+        if volumes.is_mounted(claim).await {
             tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
+            if volumes.is_renewing(claim) {
+                volumes.renewed(claim).await;
+            }
             return Ok(());
         }
         if lives {
@@ -65,7 +74,11 @@ impl AllocRunner {
         let (grant, term) = self.await_claim(claim).await.map_err(|reason| {
             format!("claiming volumes: could not claim volume {}: {reason}", claim.volume.id)
         })?;
-        self.mount_patiently(&grant, &wish, term).await.map_err(failed)
+        self.mount_patiently(&grant, &wish, term, before).await.map_err(failed)?;
+        if before {
+            volumes.renewed(claim).await;
+        }
+        Ok(())
     }
 
     /// Asks the servers until they answer for good; each new reason for the wait becomes an event. A fenced claim
@@ -135,19 +148,26 @@ impl AllocRunner {
         work.await
     }
 
+    /// Mounts, trying a few times; `again`: what is left of an earlier mount is ended first.
     async fn mount_patiently(
         &self,
         grant: &ClaimGrant,
         wish: &Wish,
         term: Option<u64>,
+        again: bool,
     ) -> Result<(), CsiFault> {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
         let mut said = String::new();
         for attempt in 1..=MOUNT_TRIES {
             let (volume, plugin) = (&grant.claim.id.volume.id, &grant.claim.plugin_id);
             let under_way = format!("plugin {plugin} is mounting volume {volume}");
-            let context = self.context();
-            let mount = context.volumes.mount(grant, wish, term);
+            let volumes = &self.context().volumes;
+            let mount = async {
+                match again {
+                    true => volumes.remount(grant, wish, term).await,
+                    false => volumes.mount(grant, wish, term).await,
+                }
+            };
             match self.saying_if_slow(&mut said, under_way, mount).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {

@@ -531,3 +531,25 @@ async fn a_node_that_is_gone_takes_the_health_of_its_plugin_along() {
     cluster.node_status(&lost.row.id, NodeStatus::Down).await;
     assert!(health().is_none_or(|counts| counts == (0, 0)));
 }
+
+/// The node's last word may come while a controller still attaches; it is said once and must not be lost.
+#[tokio::test]
+async fn a_node_that_will_not_mount_says_so_while_the_volume_is_being_attached() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let key = make::volume_key("data");
+    cluster.create(make::volume("data")).await.unwrap();
+    let gate = plugin.hold(PUBLISH);
+    cluster.run_job(make::writer("one", "data")).await;
+    let alloc = cluster.placed("one").await;
+    let id = claim_id(&key, &alloc);
+    let claim = cluster.phase(&id, ClaimPhase::Attaching).await;
+    until("the call", || (plugin.count(PUBLISH) == 1).then_some(())).await;
+    client.prove(&claim, ClaimReportStep::Unstaged).await.unwrap();
+    gate.open();
+    cluster.stop_job("one").await;
+    client.status(&alloc, ClientStatus::Complete).await;
+    cluster.phase(&id, ClaimPhase::Gone).await;
+    assert_eq!(plugin.published(), []);
+    plugin.assert_one_at_a_time();
+}
