@@ -6,6 +6,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// What was asked for.
@@ -16,10 +17,11 @@ struct Asked {
     jobs: u8,
     steps: usize,
     nodes: usize,
+    minutes: u64,
 }
 
 fn asked(args: &[String]) -> Result<Asked> {
-    let mut asked = Asked { from: 1, seeds: 1, jobs: 1, steps: 12, nodes: 2 };
+    let mut asked = Asked { from: 1, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
     let mut rest = args.iter();
     while let Some(flag) = rest.next() {
         let value = rest.next().with_context(|| format!("{flag} needs a number"))?;
@@ -31,7 +33,10 @@ fn asked(args: &[String]) -> Result<Asked> {
             "--jobs" => asked.jobs = u8::try_from(number)?,
             "--steps" => asked.steps = usize::try_from(number)?,
             "--nodes" => asked.nodes = usize::try_from(number)?,
-            other => bail!("unknown flag {other:?}; known: --seed --seeds --from --jobs --steps --nodes"),
+            "--minutes" => asked.minutes = number,
+            other => {
+                bail!("unknown flag {other:?}; known: --seed --seeds --from --jobs --steps --nodes --minutes")
+            }
         }
     }
     ensure!(asked.jobs > 0 && asked.nodes > 0, "at least one cluster and one node are needed");
@@ -65,7 +70,9 @@ pub fn run(args: &[String]) -> Result<()> {
     let began = Instant::now();
     // Each cluster takes the next seed: none waits for another.
     let left = Mutex::new(asked.from..asked.from + asked.seeds);
-    let next = || left.lock().ok()?.next();
+    let over = || asked.minutes > 0 && began.elapsed().as_secs() >= asked.minutes * 60;
+    let next = || if over() { None } else { left.lock().ok()?.next() };
+    let passed = AtomicU64::new(0);
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| -> Result<()> {
         let clusters: Vec<_> = (0..asked.jobs)
@@ -76,15 +83,18 @@ pub fn run(args: &[String]) -> Result<()> {
                     subnet: 1 + number % 250,
                     ..ChaosOptions::default()
                 };
-                let (artifacts, failed, next) = (&artifacts, &failed, &next);
+                let (artifacts, failed, passed, next) = (&artifacts, &failed, &passed, &next);
                 scope.spawn(move || {
                     run_seeds(std::iter::from_fn(next), &options, artifacts, |seed, result| {
                         println!("{}", told(seed, &result));
                         if let Err(error) = result {
+                            // Several lines at once: other clusters tell theirs too.
                             eprintln!("{error:?}\n");
                             if let Ok(mut failed) = failed.lock() {
                                 failed.push(seed);
                             }
+                        } else {
+                            passed.fetch_add(1, Ordering::Relaxed);
                         }
                     })
                 })
@@ -96,11 +106,12 @@ pub fn run(args: &[String]) -> Result<()> {
         Ok(())
     })?;
     let failed = failed.into_inner().unwrap_or_default();
-    let summary = json!({
-        "chaos": { "from": asked.from, "seeds": asked.seeds, "failed": failed, "seconds": began.elapsed().as_secs() }
-    });
+    let passed = passed.into_inner();
+    let seconds = began.elapsed().as_secs();
+    let summary = json!({ "from": asked.from, "passed": passed, "failed": failed, "seconds": seconds });
+    let summary = json!({ "chaos": summary });
     println!("{summary}");
-    ensure!(failed.is_empty(), "{} of {} schedules failed: {failed:?}", failed.len(), asked.seeds);
+    ensure!(failed.is_empty(), "{} schedules failed, {passed} passed: {failed:?}", failed.len());
     Ok(())
 }
 
@@ -111,10 +122,11 @@ mod tests {
     #[test]
     fn flags() {
         let asked = |line: &str| asked(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        let wanted = Asked { from: 7, seeds: 1, jobs: 1, steps: 12, nodes: 2 };
+        let wanted = Asked { from: 7, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
         assert_eq!(asked("--seed 7").unwrap(), wanted);
-        let wanted = Asked { from: 5, seeds: 200, jobs: 3, steps: 12, nodes: 3 };
-        assert_eq!(asked("--seeds 200 --from 5 --jobs 3 --nodes 3").unwrap(), wanted);
+        let wanted = Asked { from: 5, seeds: 200, jobs: 3, steps: 12, nodes: 3, minutes: 50 };
+        let line = "--seeds 200 --from 5 --jobs 3 --nodes 3 --minutes 50";
+        assert_eq!(asked(line).unwrap(), wanted);
         assert!(asked("--seeds").is_err() && asked("--seeds x").is_err() && asked("--jobs 0").is_err());
     }
 }

@@ -14,7 +14,7 @@ chores:
   bench agent       measure the release build end to end, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
-                    [--steps N] [--nodes N]; one JSON object a schedule
+                    [--steps N] [--nodes N] [--minutes N]; one JSON object a schedule
   csi-conformance ENDPOINT|JOB-FILE [flags]
                     take a CSI plugin through the whole life of volumes and say what it does
                     (--help: its flags)

@@ -2,11 +2,11 @@
 
 use crate::ClientError;
 use crate::clock::Backoff;
-use crate::runner::{AllocRunner, Context, Stage};
+use crate::runner::{AllocRunner, Context, Stage, claims};
 use crate::state::TaskRecord;
 use caravan_types::AllocId;
-use caravan_types::alloc::Allocation;
-use caravan_types::wire::AllocDelta;
+use caravan_types::alloc::{Allocation, ClientStatus};
+use caravan_types::wire::{AllocDelta, ClaimReportStep};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Allocs {
                         runner.push();
                     }
                 }
-                None if alloc.client_terminal() => {}
+                None if alloc.client_terminal() => self.disown(alloc),
                 None => {
                     self.context.store.put_alloc(alloc).later();
                     fresh.push(Arc::clone(alloc));
@@ -76,6 +76,19 @@ impl Allocs {
         }
         for id in removed {
             self.remove(&id);
+        }
+    }
+
+    /// An allocation that the servers gave up before this node ever heard of it, because it was out of contact:
+    /// nothing of its volumes is mounted, and only this node can say so.
+    fn disown(&self, alloc: &Allocation) {
+        // Every other way to be over is told by the node itself.
+        if alloc.client_status != ClientStatus::Lost {
+            return;
+        }
+        let held = self.context.volumes.claims_of(&alloc.id);
+        for claim in claims(alloc).into_iter().filter(|claim| !held.contains(claim)) {
+            self.context.volumes.report(claim, 0, ClaimReportStep::Unstaged);
         }
     }
 

@@ -14,6 +14,7 @@ mod status;
 mod task;
 
 pub(crate) use alloc::{AllocRunner, Stage};
+pub(crate) use csi_hook::claims;
 
 use crate::config::ClientConfig;
 use crate::csi::{Manager, VolumeManager};

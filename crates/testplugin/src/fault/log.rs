@@ -86,7 +86,7 @@ impl Log {
 
     /// The process ends because it was told to: whatever is under way is answered to nobody.
     pub(crate) fn exit(&self) {
-        for (id, about) in self.open().iter() {
+        for (id, about) in self.under_way().iter() {
             let mut more = described(about);
             more["code"] = json!("Cancelled");
             more["effect"] = json!(true);
@@ -94,21 +94,21 @@ impl Log {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, About>> {
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, About>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A call begins; answers its number.
     pub(crate) fn begin(&self, about: &About) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open().insert(id, about.clone());
+        self.under_way().insert(id, about.clone());
         self.write("begin", id, described(about));
         id
     }
 
     /// A call ends.
     pub(crate) fn end(&self, id: u64, about: &About, code: Code, effect: bool) {
-        self.open().remove(&id);
+        self.under_way().remove(&id);
         let mut more = described(about);
         more["code"] = match code {
             Code::Ok => json!("OK"),
