@@ -57,7 +57,7 @@ rust() {
 
 build() {
     rust
-    need_packages cc=build-essential mount=mount losetup=mount mkfs.ext4=e2fsprogs mkfs.xfs=xfsprogs
+    need_packages cc=build-essential mount=mount losetup=mount mkfs.ext4=e2fsprogs mkfs.xfs=xfsprogs fsfreeze=util-linux
 }
 
 lint() {

@@ -1,7 +1,7 @@
 //! The command line as a whole: its tree, its mistakes, its dispatch.
 
 use crate::args;
-use crate::cmd::{alloc, eval, job, node, plugin, server, status, system, var, version, volume};
+use crate::cmd::{alloc, eval, job, node, operator, plugin, server, status, system, var, version, volume};
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};
 use crate::out::Out;
@@ -59,6 +59,9 @@ enum Verb {
     /// Servers: members
     #[command(subcommand)]
     Server(server::ServerVerb),
+    /// Looks into an agent's state: volume-check
+    #[command(subcommand)]
+    Operator(operator::OperatorVerb),
     /// Chores of the servers: gc
     #[command(subcommand)]
     System(system::SystemVerb),
@@ -168,6 +171,7 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Var(verb) => Box::pin(var::run(ctx, verb)).await,
         Verb::Plugin(plugin::PluginVerb::Status(args)) => Box::pin(plugin::status(ctx, args)).await,
         Verb::Server(server::ServerVerb::Members(args)) => Box::pin(server::members(ctx, args)).await,
+        Verb::Operator(operator::OperatorVerb::VolumeCheck(args)) => operator::volume_check::run(ctx, args),
         Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
         Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
         Verb::Version => {

@@ -73,6 +73,12 @@ pub(crate) fn waits(eval: &Evaluation) -> Vec<String> {
     eval.missing_non_node_resources.iter().map(sentence).collect()
 }
 
+/// Whether a blocked evaluation waits for plugins and for nothing else that has a name.
+pub(crate) fn waits_only_for_plugins(eval: &Evaluation) -> bool {
+    let names = &eval.missing_non_node_resources;
+    !names.is_empty() && names.iter().all(|name| name.starts_with("csi-plugin:"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +115,16 @@ mod tests {
             ]
         );
         assert_eq!(heading("g", &metric), "Task Group \"g\" (failed to place 3 allocations):");
+    }
+
+    #[test]
+    fn only_plugins_are_told_from_other_waits() {
+        let waits = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            waits_only_for_plugins(&Evaluation { missing_non_node_resources: names, ..Default::default() })
+        };
+        assert!(waits(&["csi-plugin:a", "csi-plugin:b"]));
+        assert!(!waits(&[]) && !waits(&["csi-plugin:a", "csi-volume:default:v"]));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod handle;
 mod log;
 mod machine;
 mod network;
+mod offline;
 mod raft;
 mod snapshot;
 #[cfg(test)]
@@ -31,3 +32,4 @@ pub use config::{Config, ServerId, Storage};
 pub use error::{BoxError, Error};
 pub use handle::{Applied, Consensus, Handle, Leadership, Metrics, Service};
 pub use machine::{Capture, StateMachine};
+pub use offline::{AtRest, at_rest, snapshot_payload};

@@ -104,6 +104,32 @@ impl SnapshotStore {
     }
 }
 
+/// The newest snapshot in `dir` that can be read, with the index of the last entry in it. Changes nothing.
+pub(crate) fn newest_in(dir: &Path) -> io::Result<Option<(u64, Bytes)>> {
+    let mut names = Vec::new();
+    match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => {
+            for entry in entries? {
+                let path = entry?.path();
+                let key = path.file_name().and_then(|name| name.to_str()).and_then(parse_name);
+                names.extend(key.map(|(term, index)| ((index, term), path)));
+            }
+        }
+    }
+    names.sort();
+    let mut readable = names.iter().rev().filter_map(|(_, path)| read(path).ok());
+    Ok(readable.next().map(|(meta, payload)| (meta.last_log_id.map_or(0, |id| id.index), payload)))
+}
+
+/// What the state machine encoded into a snapshot file; none if the bytes are something else than a file of ours.
+pub(crate) fn payload(bytes: Bytes) -> io::Result<Option<Bytes>> {
+    if !bytes.starts_with(MAGIC) {
+        return Ok(None);
+    }
+    Ok(Some(parse(bytes)?.1))
+}
+
 /// Snapshot files, oldest first, with their term and index. Names that are not ours are left alone.
 fn list(dir: &Path) -> io::Result<Vec<((u64, u64), PathBuf)>> {
     let mut found = Vec::new();

@@ -22,7 +22,7 @@ job "{id}" {{
       driver = "{driver}"
       config {{
         command = "/bin/sh"
-        args    = ["-c", "cat ${{NOMAD_TASK_DIR}}/data/log; echo {word} >> ${{NOMAD_TASK_DIR}}/data/log && echo wrote {word} || echo refused {word}; while :; do sleep 1; done"]
+        args    = ["-c", "umask 0; cat ${{NOMAD_TASK_DIR}}/data/log; echo {word} >> ${{NOMAD_TASK_DIR}}/data/log && echo wrote {word} || echo refused {word}; while :; do sleep 1; done"]
       }}
       volume_mount {{
         volume      = "data"
@@ -101,7 +101,10 @@ fn script(dir: &Path, name: &str, text: &str) -> Result<()> {
 #[test]
 fn directories_of_the_configuration_are_offered_and_read_only_is_kept() -> Result<()> {
     let dir = tempfile::tempdir()?;
+    // Under exec tasks are nobody.
     fs::write(dir.path().join("log"), "first\n")?;
+    fs::set_permissions(dir.path().join("log"), fs::Permissions::from_mode(0o666))?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))?;
     let path = dir.path().display();
     let extra = format!(
         "client {{\n  host_volume \"open\" {{\n    path = \"{path}\"\n  }}\n  host_volume \"closed\" {{\n    path = \"{path}\"\n    read_only = true\n  }}\n}}\n"
@@ -145,7 +148,7 @@ fn a_directory_is_made_used_by_both_drivers_kept_while_used_and_removed() -> Res
     let made = create(
         &agent,
         "data",
-        &format!("{WRITER}\nparameters {{\n  mode = \"0750\"\n  uid = \"1234\"\n  gid = \"4321\"\n}}"),
+        &format!("{WRITER}\nparameters {{\n  mode = \"2777\"\n  uid = \"1234\"\n  gid = \"4321\"\n}}"),
     )?;
     let (id, path) = (id_of(&made)?, path_of(&made)?);
     ensure!(
@@ -155,7 +158,7 @@ fn a_directory_is_made_used_by_both_drivers_kept_while_used_and_removed() -> Res
     );
     ensure!(made.get("Intent").is_none(), "nothing is in progress: {made}");
     let seen = fs::metadata(&path)?;
-    ensure!((seen.mode() & 0o7777, seen.uid(), seen.gid()) == (0o750, 1234, 4321));
+    ensure!((seen.mode() & 0o7777, seen.uid(), seen.gid()) == (0o2777, 1234, 4321));
 
     for driver in DRIVERS {
         let job = driver.replace('_', "-");
@@ -312,7 +315,7 @@ fn executables_make_and_delete_volumes_and_are_told_exactly_what_they_need() -> 
     };
     let volumes_dir = Path::new(&path).parent().map(|p| p.display().to_string()).unwrap_or_default();
     let mut expected = vec![
-        format!("DHV_NAMESPACE=default"),
+        "DHV_NAMESPACE=default".to_owned(),
         format!("DHV_NODE_ID={}", agent.node_id()?),
         "DHV_NODE_POOL=default".to_owned(),
         "DHV_OPERATION=create".to_owned(),
@@ -393,7 +396,7 @@ fn a_sticky_group_keeps_its_hold_through_updates_and_restarts() -> Result<()> {
 #[test]
 fn tasks_go_on_and_volumes_come_back_when_the_agent_is_killed() -> Result<()> {
     let mut agent = Agent::start()?;
-    create(&agent, "data", WRITER)?;
+    create(&agent, "data", &format!("{WRITER}\nparameters {{\n  mode = \"0777\"\n}}"))?;
     run_job(&agent, "web", &user("web", "exec", "source = \"data\"", "one"))?;
     let alloc = id_of(&agent.wait_alloc("web", "running")?)?;
     wait_output(&agent, &alloc, "wrote one")?;

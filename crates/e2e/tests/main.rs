@@ -4,15 +4,21 @@
 mod basics;
 mod chaos;
 mod config;
+mod conformance;
 mod drain;
 mod errors;
 mod examples;
+mod fence;
+mod growth;
 mod host_volumes;
 mod hosts;
+mod mounts;
 mod plugins;
 mod recovery;
 mod remote;
 mod third_party;
+mod verbs;
+mod volume_check;
 mod volumes;
 
 use anyhow::{Result, anyhow};

@@ -22,6 +22,10 @@ use crate::{error::Error, service::Service};
 /// How long calls under way may take after the signal to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often a socket is looked at before it counts as another process's, and how long between.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
+
 /// Serves until SIGTERM or SIGINT; then takes no more calls, lets those under way end and removes the
 /// socket.
 pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> {
@@ -76,7 +80,7 @@ fn listen(socket: &Path) -> Result<UnixListener, Error> {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(Error::Inconsistent(format!("{} is there and is not a socket", socket.display())));
         }
-        Ok(_) if UnixStream::connect(socket).is_ok() => {
+        Ok(_) if is_served(socket) => {
             return Err(Error::Inconsistent(format!("another process serves on {}", socket.display())));
         }
         Ok(_) => fs::remove_file(socket).map_err(Error::io("remove the stale socket", socket))?,
@@ -89,6 +93,18 @@ fn listen(socket: &Path) -> Result<UnixListener, Error> {
     let listener = UnixListener::bind(socket).map_err(Error::io("listen on", socket));
     rustix::process::umask(before);
     listener
+}
+
+/// Whether another process listens on a socket, and goes on to. A program that a killed plugin was about to start has
+/// the socket open until it is started.
+fn is_served(socket: &Path) -> bool {
+    for _ in 0..LOOKS {
+        if UnixStream::connect(socket).is_err() {
+            return false;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    true
 }
 
 fn identity(socket: &Path) -> Option<(u64, u64)> {

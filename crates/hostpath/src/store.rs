@@ -73,10 +73,19 @@ impl Kept for Snapshot {
     }
 }
 
-/// The lock of one volume or snapshot; given back when dropped, or when the process ends.
+/// The lock of one volume or snapshot; given back when dropped, or when the process ends and the programs that it
+/// ran meanwhile: a mkfs that outlives a killed plugin still has the volume to itself.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Explicitly: a program that was started for another volume may have inherited the file, and keep it open.
+        // It cannot fail on a file that is locked.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl Store {
@@ -121,7 +130,11 @@ impl Store {
         // on nothing.
         let ours = file.metadata().map_err(Error::io("read the lock", &path))?.ino();
         match fs::metadata(&path) {
-            Ok(metadata) if metadata.ino() == ours => Ok(Lock { _file: file }),
+            Ok(metadata) if metadata.ino() == ours => {
+                let inherited = rustix::io::FdFlags::empty();
+                rustix::io::fcntl_setfd(&file, inherited).map_err(Error::io("keep the lock", &path))?;
+                Ok(Lock { file })
+            }
             _ => Err(Error::Busy(id.to_string())),
         }
     }
@@ -218,6 +231,18 @@ impl Store {
         }
         ids.sort();
         Ok(ids)
+    }
+
+    /// The names of all lock files.
+    pub(crate) fn locks(&self) -> Result<Vec<String>, Error> {
+        let directory = self.root.join("locks");
+        let entries = fs::read_dir(&directory).map_err(Error::io("list", &directory))?;
+        entries
+            .map(|entry| {
+                let entry = entry.map_err(Error::io("list", &directory))?;
+                Ok(entry.file_name().to_string_lossy().into_owned())
+            })
+            .collect()
     }
 
     /// Removes what a write that was cut off left behind. Only for the holder of the lock.

@@ -21,7 +21,26 @@ impl Plugin {
                 tracing::warn!(snapshot = id.as_str(), error = error.sentence(), "cannot be tidied");
             }
         }
+        for id in self.store.locks()? {
+            if let Err(error) = self.tidy_lock(&id) {
+                tracing::warn!(id, error = error.sentence(), "cannot be tidied");
+            }
+        }
         Ok(())
+    }
+
+    /// Removes the lock, and a first record that was cut off, of what was never made or is no more.
+    fn tidy_lock(&self, id: &str) -> Result<(), Error> {
+        let _lock = match self.store.lock(id) {
+            Err(Error::Busy(_)) => return Ok(()),
+            lock => lock?,
+        };
+        if self.store.load::<Record>(id)?.is_some() || self.store.load::<Snapshot>(id)?.is_some() {
+            return Ok(());
+        }
+        self.store.remove_half_written::<Record>(id)?;
+        self.store.remove_half_written::<Snapshot>(id)?;
+        self.store.forget_lock(id)
     }
 
     fn tidy_volume(&self, id: &str) -> Result<(), Error> {

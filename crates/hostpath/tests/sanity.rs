@@ -1,5 +1,6 @@
 //! The plugin as a real process: the interface's own test suite, and what that suite does not try.
 
+mod killed;
 mod life;
 mod private_root;
 mod support;
@@ -58,7 +59,7 @@ fn sanity(flags: &[&str], suite_flags: &[&str], skips: &[&[(&str, usize)]]) {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "csi-sanity failed with {flags:?}:\n{text}\n{}", plugin.log());
     assert_eq!(plugin.mounts(), Vec::<String>::new(), "mounts are left");
-    assert_eq!(plugin.loop_devices(), Vec::<String>::new(), "loop devices are left");
+    until("the loop devices are freed", || plugin.loop_devices().is_empty());
 
     let report: Value =
         serde_json::from_slice(&fs::read(report).expect("there is a report")).expect("it is JSON");

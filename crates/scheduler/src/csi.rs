@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::view::View;
 use caravan_types::eval::WaitsFor;
 use caravan_types::job::{MountOptions, TaskGroup, VolumeRequest};
-use caravan_types::node::Node;
+use caravan_types::node::{Node, NodeStatus};
 use caravan_types::volume::{Claim, ClaimId, ClaimMode, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{AllocId, VolumeKey};
 use caravan_volumes::{AdmitError, modes, topology};
@@ -194,11 +194,24 @@ fn unschedulable(volume: &Volume, mode: ClaimMode) -> String {
     }
 }
 
+/// The node of the claim in the way, if that node is not in contact.
+fn silent_holder<V: View>(ctx: &Context<'_, V>, volume: &Volume, holder: &AllocId) -> Option<String> {
+    let claim = ctx.view.claims_of(&volume.key()).find(|c| c.id.alloc == *holder)?;
+    let silent = |node: &Node| matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected);
+    let node = ctx.view.node(&claim.node_id);
+    node.is_none_or(|node| silent(node)).then(|| claim.node_id.short().to_owned())
+}
+
 fn exhausted<V: View>(ctx: &Context<'_, V>, volume: &Volume, mode: ClaimMode, holder: &AllocId) -> String {
     if mode == ClaimMode::Read {
         return unschedulable(volume, mode);
     }
     let base = format!("CSI volume {} has exhausted its available writer claims", volume.id);
+    if let Some(node) = silent_holder(ctx, volume, holder) {
+        return format!(
+            "{base}: node {node} is not in contact, and its tasks must certainly have ended first"
+        );
+    }
     // A claim of the plan in hand has no allocation yet; one of a collected allocation never again.
     if holder.is_empty() || ctx.view.alloc(holder).is_some() || ctx.is_planned(holder) {
         return base;

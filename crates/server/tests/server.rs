@@ -11,10 +11,14 @@ mod world;
 mod blocked;
 #[path = "server/claims.rs"]
 mod claims;
+#[path = "server/disconnect.rs"]
+mod disconnect;
 #[path = "server/expand.rs"]
 mod expand;
 #[path = "server/fencing.rs"]
 mod fencing;
+#[path = "server/host_volumes.rs"]
+mod host_volumes;
 #[path = "server/jobs.rs"]
 mod jobs;
 #[path = "server/nodes.rs"]

@@ -21,7 +21,7 @@ mod tx;
 mod watch;
 
 pub use changes::{ChangeSet, Changed};
-pub use check::check;
+pub use check::{check, check_volumes};
 pub use root::{Root, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};

@@ -91,23 +91,22 @@ fn storage(print: &impl Fn(&str, f64, &str)) -> Result<()> {
     Ok(())
 }
 
-/// Makes the program that is measured.
+/// Makes the program that is measured, and the plugins that it is measured with.
 pub(super) fn build(release: bool) -> Result<()> {
-    if !release {
-        return Ok(());
-    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--package", "caravan"])
-        .current_dir(caravan_testkit::workspace(""))
-        .status()?;
-    if !status.success() {
-        bail!("the release build failed");
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", "caravan", "--package", "caravan-testplugin"]);
+    if release {
+        command.arg("--release");
+    }
+    if !command.current_dir(caravan_testkit::workspace("")).status()?.success() {
+        bail!("the build failed");
     }
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| caravan_testkit::workspace("target"), std::path::PathBuf::from);
-    let program = target.join("release/caravan");
-    caravan_testkit::use_program(&program);
+    let built = target.join(if release { "release" } else { "debug" });
+    caravan_testkit::use_program(&built.join("caravan"));
+    caravan_testkit::use_test_plugin(&built.join("caravan-testplugin"));
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The command line as typed, and whole verbs against a small agent in the same process.
 
 mod agent;
+mod storage;
 
 use super::*;
 
@@ -32,9 +33,19 @@ fn lines_that_users_of_the_reference_type_are_understood() {
         "caravan alloc logs -f -c 12 -tail fee470c4 talker",
         "caravan eval list -job web -per-page 2 -page-token 55.aefe",
         "caravan volume deregister -force data",
+        "caravan volume explain -json data",
+        "caravan volume snapshot create -parameter a=b -secret c=d -verbose data snap",
+        "caravan volume snapshot list -plugin disk -secret a=b -per-page 5 -page-token x -verbose",
+        "caravan volume snapshot delete -secret a=b disk snap-1",
+        "caravan volume init -json -type host v.json",
+        "caravan var put -force -out=none app/config user=u pass=p",
+        "caravan var get -item user -out json app/config",
+        "caravan var list -out terse app/",
+        "caravan var purge -check-index 3 app/config",
         "caravan plugin status -type csi -verbose hostpath",
         "caravan server members -json",
         "caravan system gc",
+        "caravan operator volume-check -json /var/lib/caravan",
     ] {
         assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
     }

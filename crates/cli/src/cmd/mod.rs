@@ -4,6 +4,7 @@ pub(crate) mod alloc;
 pub(crate) mod eval;
 pub(crate) mod job;
 pub(crate) mod node;
+pub(crate) mod operator;
 pub(crate) mod plugin;
 pub(crate) mod server;
 pub(crate) mod status;

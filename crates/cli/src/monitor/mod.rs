@@ -12,7 +12,7 @@ use crate::error::{CliError, Doing as _, Outcome};
 use crate::metrics;
 use caravan_sdk::Watch;
 use caravan_types::alloc::ClientStatus;
-use caravan_types::eval::Evaluation;
+use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::id::{AllocId, EvalId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ pub(crate) struct Options {
 }
 
 /// Follows an evaluation, then its deployment or its allocations. The exit status is 0, 1 when
-/// something failed, 2 when not everything was placed.
+/// something failed, 2 when not everything was placed. A placement that waits for nothing but a plugin to
+/// become healthy is waited for, for a short time.
 pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcome {
     let mut next = eval_id.clone();
     loop {
@@ -43,6 +44,10 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
             let id = crate::format::id(eval.next_eval.as_str(), options.verbose);
             ctx.out.line(&format!("==> {}: Monitoring next evaluation \"{id}\"", clock.stamp()));
             next = eval.next_eval;
+            continue;
+        }
+        if status == NOT_PLACED && plugin_comes(ctx, &eval).await {
+            next = eval.blocked_eval;
             continue;
         }
         if status != 0 {
@@ -56,6 +61,31 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
             None => Ok(0),
         };
     }
+}
+
+/// How long a placement that waits for nothing but a plugin is waited for: plugins that have just been
+/// started tell of their node and their controller one after the other.
+const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether what was not placed waited for nothing but a plugin, which came. Only an explanation and a
+/// kindness: whatever goes wrong here, the exit status says that not everything was placed.
+async fn plugin_comes(ctx: &Ctx, eval: &Evaluation) -> bool {
+    let id = eval.blocked_eval.as_str();
+    let waiting = async {
+        let mut watch = Watch::new(ctx.query());
+        loop {
+            let asked = Instant::now();
+            let Ok(answer) = ctx.client.evaluations().info(id, watch.query()).await else { return false };
+            pace(watch.saw(&answer.meta), asked).await;
+            match answer.value.status {
+                EvalStatus::Complete => return true,
+                EvalStatus::Pending => {}
+                EvalStatus::Blocked if metrics::waits_only_for_plugins(&answer.value) => {}
+                EvalStatus::Blocked | EvalStatus::Failed | EvalStatus::Canceled => return false,
+            }
+        }
+    };
+    !id.is_empty() && tokio::time::timeout(PLUGIN_PATIENCE, waiting).await.unwrap_or(false)
 }
 
 /// Shortest time between two answers that bring nothing new: some agents do not know how to wait on

@@ -166,6 +166,7 @@ mod tests {
         }
     }
 
+    /// Rough edge 9: uses are compared by value.
     #[test]
     fn equal_uses_share_a_stage_and_other_uses_do_not() {
         let a = entry("a", MountPhase::Mounted);

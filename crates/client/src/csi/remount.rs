@@ -15,21 +15,24 @@ use std::time::Duration;
 
 /// How long the plugin may take to hear that a mount of its is gone. What it does not take note of does not matter:
 /// the mount is gone, and publishing is idempotent.
-const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
+const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the file system of a stage may take for its answer.
 const STAGE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl VolumeManager {
-    /// Ends a mount that broke and makes it anew; answers the new proof.
-    pub(crate) async fn remount(&self, grant: &ClaimGrant, wish: &Wish) -> Result<MountProof, CsiFault> {
+    /// Ends a mount that broke and makes it anew; answers the new proof. `lease_term` as for [`Self::mount`].
+    pub(crate) async fn remount(
+        &self,
+        grant: &ClaimGrant,
+        wish: &Wish,
+        lease_term: Option<u64>,
+    ) -> Result<MountProof, CsiFault> {
         {
             let _turn = self.turn(&grant.claim.id.volume).await;
             self.end_broken(&grant.claim.id).await?;
         }
-        // Still the same use of the volume: it ends with the lease under which it began.
-        let term = self.entry(&grant.claim.id).and_then(|entry| entry.lease_term);
-        let proof = self.mount(grant, wish, term).await?;
+        let proof = self.mount(grant, wish, lease_term).await?;
         self.forget_trouble(&grant.claim.id);
         Ok(proof)
     }

@@ -1,11 +1,11 @@
 //! Mounting volumes: per volume in order, each intent in the ledger before its call and each proof after it.
 //! Ending them is in [`super::releases`].
 
-use super::health::Troubles;
+use super::health::{Troubles, diagnose};
 use super::ledger::{ClaimEntry, Ledger, MountPhase, is_device};
 use super::manager::{Lent, Manager};
 use super::owner::Wish;
-use super::prober::Prober;
+use super::prober::{Prober, answers};
 use super::releases::open_beneath;
 use super::reports::Reports;
 use super::{CsiFault, capability};
@@ -30,6 +30,9 @@ use tokio_util::task::TaskTracker;
 
 /// How long an operation waits for its plugin (`storage` section 3.1).
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a file system may take to say that it is there.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The volumes of this node. Clones share it.
 #[derive(Clone, Debug)]
@@ -274,10 +277,18 @@ impl VolumeManager {
         Ok(proof)
     }
 
-    /// The proof of a claim whose mount is there, exactly as it was made.
-    pub(crate) fn mounted(&self, claim: &ClaimId) -> Option<MountProof> {
-        let entry = self.entry(claim)?;
-        (entry.phase == MountPhase::Mounted && check(&entry).is_ok()).then_some(entry.proof).flatten()
+    /// Whether the mount of a claim is there, exactly as it was made, and its file system is not dead. One that
+    /// only does not answer counts as there: nobody may mount it again.
+    pub(crate) async fn is_mounted(&self, claim: &ClaimId) -> bool {
+        let Some(entry) = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted) else { return false };
+        let Ok(host) = entry.on_host() else { return false };
+        let at = host.publish.clone();
+        let look = move || check(&entry).is_ok().then(|| answers(&at));
+        match self.inner.prober.look(&host.publish, ANSWER_PATIENCE, look).await {
+            None => true,
+            Some(None) => false,
+            Some(Some(answer)) => diagnose(Some(answer)).is_none(),
+        }
     }
 
     /// The mount of a claim, compared with its proof: before every start of a task that uses it.
@@ -306,6 +317,11 @@ impl VolumeManager {
     /// The claims of an allocation.
     pub(crate) fn claims_of(&self, alloc: &caravan_types::AllocId) -> Vec<ClaimId> {
         self.lock().entries().filter(|e| e.claim.alloc == *alloc).map(|e| e.claim.clone()).collect()
+    }
+
+    /// The term of the node's lease under which a claim was granted.
+    pub(crate) fn lease_term(&self, claim: &ClaimId) -> Option<u64> {
+        self.entry(claim).and_then(|entry| entry.lease_term)
     }
 
     /// The terms of the node's lease under which an allocation's claims were granted.

@@ -9,6 +9,8 @@ mod external;
 mod fault;
 mod mkdir;
 mod plugin;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 pub(crate) use fault::HostVolumeFault;

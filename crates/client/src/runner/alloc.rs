@@ -408,10 +408,7 @@ impl AllocRunner {
     /// Tells on every task that has not started what the allocation waits for.
     pub(super) fn tell_waiting(&self, reason: &str) {
         for task in self.task_names() {
-            self.emit(
-                &task,
-                TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(format!("csi_hook: {reason}")),
-            );
+            self.emit(&task, TaskEvent::new(event::WAITING_FOR_VOLUME, clock::now()).message(reason));
         }
     }
 

@@ -115,7 +115,9 @@ impl AllocRunner {
                 let wish = wish(request).await.map_err(|fault| fault.to_string())?;
                 let (grant, _) = self.await_claim(claim).await?;
                 let volumes = &self.context().volumes;
-                volumes.remount(&grant, &wish).await.map_err(|fault| {
+                // Still the same use of the volume: it ends with the lease under which it began.
+                let term = volumes.lease_term(claim);
+                volumes.remount(&grant, &wish, term).await.map_err(|fault| {
                     volumes.report_failure(&grant, fault.to_string(), tries);
                     fault.to_string()
                 })

@@ -13,7 +13,10 @@ use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolum
 use futures::StreamExt;
 use futures::future::try_join_all;
 use std::time::Duration;
+use tokio::time::Instant;
 
+/// Waits that are shorter are nobody's business; longer ones become an event.
+const SHORT: Duration = Duration::from_secs(1);
 /// Tries of a mount whose failure may pass, before the allocation fails.
 const MOUNT_TRIES: u32 = 5;
 
@@ -49,16 +52,17 @@ impl AllocRunner {
 
     async fn mount_volume(&self, claim: &ClaimId, request: &VolumeRequest) -> Result<(), String> {
         let volumes = &self.context().volumes;
-        let lives = volumes.was_mounted(claim) && self.has_processes();
-        if volumes.is_renewing(claim) {
-            if lives {
-                // An earlier agent began to mount it anew beneath tasks that run: so does this one.
-                return Ok(());
-            }
-            volumes.renewed(claim).await;
+        let before = volumes.was_mounted(claim);
+        let lives = before && self.has_processes();
+        if lives && volumes.is_renewing(claim) {
+            // An earlier agent began to mount it anew beneath tasks that run: this one goes on with it.
+            return Ok(());
         }
-        if volumes.mounted(claim).is_some() {
+        if volumes.is_mounted(claim).await {
             tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, "volume is still mounted");
+            if volumes.is_renewing(claim) {
+                volumes.renewed(claim).await;
+            }
             return Ok(());
         }
         if lives {
@@ -70,7 +74,11 @@ impl AllocRunner {
         let (grant, term) = self.await_claim(claim).await.map_err(|reason| {
             format!("claiming volumes: could not claim volume {}: {reason}", claim.volume.id)
         })?;
-        self.mount_patiently(&grant, &wish, term).await.map_err(failed)
+        self.mount_patiently(&grant, &wish, term, before).await.map_err(failed)?;
+        if before {
+            volumes.renewed(claim).await;
+        }
+        Ok(())
     }
 
     /// Asks the servers until they answer for good; each new reason for the wait becomes an event. A fenced claim
@@ -87,7 +95,20 @@ impl AllocRunner {
                 claim: claim.clone(),
             };
             let mut answers = context.servers.claim_volume(request).await;
-            while let Some(answer) = answers.next().await {
+            // The reason that is to be told, and when.
+            let mut untold: Option<(Instant, String)> = None;
+            loop {
+                let due = untold.as_ref().map(|(at, _)| *at);
+                let answer = tokio::select! {
+                    answer = answers.next() => answer,
+                    () = until(due) => {
+                        if let Some((_, reason)) = untold.take() {
+                            self.say_once(&mut said, reason);
+                        }
+                        continue;
+                    }
+                };
+                let Some(answer) = answer else { break };
                 match answer {
                     // Out of contact in between, the node may have lost what it was granted.
                     Ok(ClaimProgress::Attached(grant)) if grant.fenced && context.lease.term() != term => {}
@@ -98,7 +119,8 @@ impl AllocRunner {
                     Ok(ClaimProgress::Denied { reason }) => return Err(reason),
                     Ok(ClaimProgress::Waiting { reason }) => {
                         backoff.reset();
-                        self.say_once(&mut said, reason);
+                        // A reason that follows soon takes the place of the one before, but not its time.
+                        untold = Some((due.unwrap_or_else(|| Instant::now() + SHORT), reason));
                     }
                     Err(error) => {
                         tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, %error, "a claim waits for the servers");
@@ -116,16 +138,37 @@ impl AllocRunner {
         }
     }
 
+    /// Carries something out that takes no time as a rule; when it does, why the allocation waits is told.
+    async fn saying_if_slow<T>(&self, said: &mut String, reason: String, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(SHORT) => self.say_once(said, reason),
+        }
+        work.await
+    }
+
+    /// Mounts, trying a few times; `again`: what is left of an earlier mount is ended first.
     async fn mount_patiently(
         &self,
         grant: &ClaimGrant,
         wish: &Wish,
         term: Option<u64>,
+        again: bool,
     ) -> Result<(), CsiFault> {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
         let mut said = String::new();
         for attempt in 1..=MOUNT_TRIES {
-            match self.context().volumes.mount(grant, wish, term).await {
+            let (volume, plugin) = (&grant.claim.id.volume.id, &grant.claim.plugin_id);
+            let under_way = format!("plugin {plugin} is mounting volume {volume}");
+            let volumes = &self.context().volumes;
+            let mount = async {
+                match again {
+                    true => volumes.remount(grant, wish, term).await,
+                    false => volumes.mount(grant, wish, term).await,
+                }
+            };
+            match self.saying_if_slow(&mut said, under_way, mount).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
                     self.context().volumes.report_failure(grant, fault.to_string(), attempt);
@@ -157,7 +200,16 @@ impl AllocRunner {
             context.volumes.report(claim, 0, ClaimReportStep::Unstaged);
         }
         claims.retain(|c| c.alloc == self.alloc().id);
-        context.volumes.released(&claims).await;
+        let ended = context.volumes.released(&claims);
+        self.saying_if_slow(&mut String::new(), "its volumes are being unmounted".to_owned(), ended).await;
+    }
+}
+
+/// Ends at a time, never if there is none.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -95,6 +95,32 @@ pub(super) fn open(dir: &Path, server: ServerId) -> Result<(Opened, Recovered), 
     Ok((Opened { db, lock }, recovered))
 }
 
+/// Reads a log that no agent uses: the last entry dropped, and all entries after it. Changes nothing but what
+/// opening the file after a crash repairs.
+pub(crate) fn read_offline(dir: &Path) -> Result<(Option<LogId>, Vec<Entry>), Error> {
+    let lock = File::open(dir).map_err(Error::data_dir(dir))?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Locked { path: dir.into() }),
+        Err(errno) => return Err(Error::DataDir { path: dir.into(), source: errno.into() }),
+    }
+    let path = dir.join("raft.redb");
+    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(Error::data_dir(&path))?;
+    let read = || -> Result<_, BoxError> {
+        let db = Database::builder().set_cache_size(PAGE_CACHE).create_file(file)?;
+        let transaction = db.begin_read()?;
+        let purged = read_meta(&transaction.open_table(META)?, PURGED)?;
+        let mut entries = Vec::new();
+        for row in transaction.open_table(LOG)?.iter()? {
+            entries.push(decode(row?.1.value())?);
+        }
+        Ok((purged, entries))
+    };
+    let read = read().map_err(|source| Error::Log { path: path.clone(), source });
+    drop(lock);
+    read
+}
+
 /// Tells a file that the system does not let us use from one that is not a log.
 fn open_error(path: &Path) -> impl FnOnce(BoxError) -> Error {
     let path = path.to_path_buf();

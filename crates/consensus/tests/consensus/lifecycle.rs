@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use caravan_consensus::{Config, Error, Leadership, ServerId, Storage};
+use caravan_consensus::{Config, Error, Leadership, ServerId, StateMachine, Storage};
 
-use crate::{Server, small};
+use crate::{Journal, Server, small};
 
 #[tokio::test]
 async fn a_fresh_server_leads_at_once_and_answers() {
@@ -58,6 +58,36 @@ async fn state_and_indexes_survive_a_restart_with_snapshots_and_truncation() {
     assert!(metrics.purged_index.is_some(), "{metrics:?}");
     server.stop().await;
     assert_eq!(std::fs::read_dir(dir.path().join("snapshots")).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn a_server_at_rest_is_read_without_starting_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(small(dir.path())).await.unwrap();
+    let mut expected = std::collections::BTreeMap::new();
+    for n in 0..33 {
+        let value = n.to_string().into_bytes();
+        expected.insert(server.handle.propose(value.clone()).await.unwrap().index, value);
+    }
+    let error = caravan_consensus::at_rest(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    server.stop().await;
+
+    let rest = caravan_consensus::at_rest(dir.path()).unwrap();
+    let mut journal = Journal::default();
+    journal.restore(&rest.snapshot.expect("there was one")).unwrap();
+    assert!(!journal.values().is_empty() && !rest.commands.is_empty());
+    for (index, command) in rest.commands {
+        journal.apply(index, &command);
+    }
+    assert_eq!(*journal.0.lock().unwrap(), expected);
+    // The files of the snapshots are read as well, and other files are told apart.
+    let newest = std::fs::read_dir(dir.path().join("snapshots")).unwrap().next().unwrap().unwrap().path();
+    let payload = caravan_consensus::snapshot_payload(std::fs::read(newest).unwrap().into()).unwrap();
+    assert!(payload.is_some_and(|payload| !payload.is_empty()));
+    assert_eq!(caravan_consensus::snapshot_payload("something else".into()).unwrap(), None);
+    let nothing = tempfile::tempdir().unwrap();
+    assert!(matches!(caravan_consensus::at_rest(nothing.path()), Err(Error::DataDir { .. })));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use caravan_server::{Handle, HeartbeatConfig, ServerConfig, Service};
 use caravan_types::alloc::{AllocUpdate, ClientStatus, TaskEvent, TaskRunState, TaskState, event};
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::volume::ClaimId;
-use caravan_types::wire::{AllocStatus, ClaimGrant, ClaimProgress, ClaimVolume, NodeRegister};
+use caravan_types::wire::{AllocStatus, ClaimGrant, ClaimProgress, ClaimVolume, NodeHeartbeat, NodeRegister};
 use caravan_types::{AllocId, NodeId, Time, UnixNanos};
 use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -192,6 +192,12 @@ impl Api {
         let got = self.web.put("/v1/jobs", body).await;
         assert_eq!(got.status, 200, "{}", got.text());
         got
+    }
+
+    /// The node gives a sign of life.
+    pub(crate) async fn beat(&self) {
+        let beat = NodeHeartbeat { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET) };
+        self.node.call::<methods::NodeHeartbeat>(beat, None).await.unwrap();
     }
 
     /// The node asks for a volume until it has it.

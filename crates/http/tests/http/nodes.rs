@@ -56,5 +56,9 @@ async fn an_agent_tells_about_itself() {
     let raft = api.web.get("/v1/operator/raft/configuration").await.json();
     assert_eq!(raft["Servers"][0]["Leader"], Value::Bool(true));
     assert_eq!(api.web.get("/v1/namespaces").await.json()[0]["Name"], "default");
-    assert!(api.web.get("/v1/metrics").await.json()["Gauges"].is_array());
+    let metrics = api.web.get("/v1/metrics").await.json();
+    let of_claims = |gauge: &&Value| gauge["Name"] == "nomad.volumes.claims";
+    assert_eq!(metrics["Gauges"].as_array().map(|all| all.iter().filter(of_claims).count()), Some(9));
+    let unknown = api.web.get("/v1/volume/csi/none/explain").await;
+    assert_eq!((unknown.status.as_u16(), unknown.text().as_str()), (404, "volume not found"));
 }

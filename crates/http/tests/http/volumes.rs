@@ -126,6 +126,9 @@ async fn secrets_outlast_ten_thousand_reads() {
     let paths =
         ["/v1/volume/csi/db[0]", "/v1/volumes?type=csi", "/v1/volume/csi/db[0]", "/v1/plugin/csi/disk"];
     for round in 0..10_000 {
+        if round % 100 == 0 {
+            api.beat().await;
+        }
         let got = api.web.get(paths[round % paths.len()]).await;
         assert_eq!(got.status, 200);
         assert!(round % 1000 > 4 || !got.text().contains(SECRET));

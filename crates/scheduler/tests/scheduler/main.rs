@@ -1,5 +1,6 @@
 //! The scheduler over small clusters: what it decides, and what always holds.
 
+mod disconnect;
 mod explanations;
 mod host_volumes;
 mod jobs;

@@ -1,7 +1,7 @@
 //! A cluster in memory: answers the scheduler's questions and applies its decisions.
 
 use caravan_scheduler::{Params, View, schedule};
-use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
+use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup, VolumeRequest};
@@ -251,7 +251,9 @@ impl World {
         let plan = &decision.plan;
         for alloc in plan.placements.values().flatten() {
             let mut alloc = alloc.clone();
-            alloc.job.clone_from(&plan.job);
+            if alloc.job.is_none() {
+                alloc.job.clone_from(&plan.job);
+            }
             if alloc.create_index == 0 {
                 alloc.create_index = self.index;
             }
@@ -267,6 +269,8 @@ impl World {
                 alloc.desired_status = DesiredStatus::Stop;
                 alloc.desired_description.clone_from(&stop.description);
                 if let Some(status) = stop.client_status {
+                    let value = status.as_str().to_owned();
+                    alloc.alloc_states.push(AllocStateChange { field: 0, value, time: NOW.to_time() });
                     alloc.client_status = status;
                 }
             });

@@ -5,7 +5,10 @@ use crate::plugin::{PUBLISH, Plugin, Reply, UNPUBLISH};
 use crate::world::{Setup, claim_id, mounted, soon, until};
 use caravan_rpc::Code;
 use caravan_types::alloc::ClientStatus;
-use caravan_types::volume::{AccessMode, AttachmentMode, Capability, ClaimPhase, VolumeRequestBody};
+use caravan_types::node::NodeStatus;
+use caravan_types::volume::{
+    AccessMode, AttachmentMode, Capability, ClaimPhase, VolumeRequestBody, VolumeUsage,
+};
 use caravan_types::wire::{ClaimProgress, ClaimReportStep};
 use futures::StreamExt;
 
@@ -80,6 +83,7 @@ async fn a_plugin_that_does_not_attach_is_not_asked_to() {
     assert_eq!(plugin.calls(), ["CreateVolume data"]);
 }
 
+/// Rough edge 34: a claim that is freed wakes who waits for it.
 #[tokio::test]
 async fn the_second_writer_gets_it_after_the_first_on_another_node() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
@@ -394,6 +398,138 @@ async fn an_only_writers_update_keeps_the_volume_from_who_waits_for_it() {
     let new = cluster.placed("one").await;
     assert_ne!(new.id, old.id);
     cluster.blocked("rival").await;
+}
+
+#[tokio::test]
+async fn a_release_does_not_need_its_allocation_or_job() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let key = make::volume_key("data");
+    cluster.create(make::volume("data")).await.unwrap();
+    cluster.run_job(make::writer("one", "data")).await;
+    let alloc = cluster.placed("one").await;
+    let claim = client.start(&alloc, &key).await;
+    cluster.handle.deregister_job(make::job_key("one"), true, None).await.unwrap();
+    client.status(&alloc, ClientStatus::Complete).await;
+    cluster.phase(&claim.id, ClaimPhase::Releasing).await;
+    cluster.quiet().await;
+    cluster.handle.collect_garbage().await.unwrap();
+    client.prove(&claim, ClaimReportStep::Unpublished).await.unwrap();
+    client.prove(&claim, ClaimReportStep::Unstaged).await.unwrap();
+    until("the end", || cluster.claim(&claim.id).is_none_or(|c| c.phase == ClaimPhase::Gone).then_some(()))
+        .await;
+    assert_eq!(plugin.published(), []);
+}
+
+#[tokio::test]
+async fn a_release_waits_for_its_plugin_and_says_so() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let mut client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let (key, row) = (make::volume_key("data"), client.row.clone());
+    cluster.create(make::volume("data")).await.unwrap();
+    cluster.run_job(make::writer("one", "data")).await;
+    let alloc = cluster.placed("one").await;
+    let claim = client.start(&alloc, &key).await;
+    cluster.stop_job("one").await;
+    client.report(make::node("a")).await;
+    assert!(cluster.root().plugin(&make::PLUGIN.into()).is_none(), "nobody reports it any more");
+    client.finish(&alloc, &claim).await;
+    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(|r| r.contains("is not known"))).await;
+    let told = cluster.handle.explain_volume(&key).unwrap();
+    assert!(told.summary.contains("is not known"), "{told:?}");
+    assert_eq!((told.claims[0].phase, told.claims[0].holder.as_str()), (ClaimPhase::Unstaged, ""));
+    client.report(row).await;
+    cluster.phase(&claim.id, ClaimPhase::Gone).await;
+    assert_eq!(plugin.published(), []);
+}
+
+#[tokio::test]
+async fn an_explanation_tells_calls_holders_and_history() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let key = make::volume_key("data");
+    cluster.create(make::volume("data")).await.unwrap();
+    let gate = plugin.hold(PUBLISH);
+    cluster.run_job(make::writer("one", "data")).await;
+    let alloc = cluster.placed("one").await;
+    let told =
+        until("the call", || cluster.handle.explain_volume(&key).filter(|told| !told.calls.is_empty())).await;
+    assert_eq!((told.calls[0].call.as_str(), &told.calls[0].alloc_id), (PUBLISH, &alloc.id));
+    assert_eq!(told.calls[0].node_id, client.row.id);
+    assert_eq!(cluster.handle.volume_figures().claims["attaching"], 1);
+    gate.open();
+    client.start(&alloc, &key).await;
+    let told = cluster.handle.explain_volume(&key).unwrap();
+    assert_eq!((told.summary.as_str(), told.calls.len()), ("in use by 1 allocation", 0));
+    let phases: Vec<_> = told.claims[0].history.iter().map(|t| t.phase.as_str()).collect();
+    assert_eq!(phases, ["reserved", "attaching", "attached", "mounted"]);
+    let figures = cluster.handle.volume_figures();
+    assert_eq!((figures.claims["mounted"], figures.backlog), (1, 0));
+    let calls = figures.calls[&(make::PLUGIN.into(), PUBLISH)];
+    assert_eq!((calls.count, calls.errors, calls.in_flight), (1, 0, 0));
+    assert!(cluster.handle.explain_volume(&make::volume_key("none")).is_none());
+}
+
+#[tokio::test]
+async fn what_nodes_tell_of_the_fill_is_forgotten_with_the_claim() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let client = cluster.join(make::storage_node("a", true), &plugin).await;
+    let key = make::volume_key("data");
+    cluster.create(make::volume("data")).await.unwrap();
+    cluster.run_job(make::writer("one", "data")).await;
+    let alloc = cluster.placed("one").await;
+    let claim = client.start(&alloc, &key).await;
+    let usage = |used_bytes| VolumeUsage {
+        used_bytes,
+        sampled_at: caravan_types::UnixNanos(i64::MAX),
+        ..VolumeUsage::default()
+    };
+    client.tell_usage(vec![(key.clone(), usage(3)), (make::volume_key("other"), usage(9))]).await;
+    let seen = || cluster.handle.volume_usage(&cluster.root(), &key);
+    assert_eq!(seen()[&client.row.id].used_bytes, 3);
+    assert_eq!(
+        cluster.handle.volume_figures().usage.len(),
+        1,
+        "who does not use a volume says nothing of it"
+    );
+    client.tell_usage(vec![(key.clone(), usage(4))]).await;
+    assert_eq!(cluster.handle.explain_volume(&key).unwrap().usage[&client.row.id].used_bytes, 4);
+    cluster.stop_job("one").await;
+    client.finish(&alloc, &claim).await;
+    cluster.phase(&claim.id, ClaimPhase::Gone).await;
+    assert!(seen().is_empty());
+}
+
+/// Rough edge 24: whether a plugin attaches is told by its controller. While none is there, nothing is mounted
+/// without attaching: the job waits, and goes on by itself.
+#[tokio::test]
+async fn a_plugin_that_has_lost_its_controller_is_not_taken_for_one_that_does_not_attach() {
+    let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
+    let mut controller = cluster.join(make::with_controller(make::node("c"), true), &plugin).await;
+    let _node = cluster.join(make::with_node_plugin(make::node("a")), &plugin).await;
+    let row = controller.row.clone();
+    cluster.create(make::volume("data")).await.unwrap();
+    controller.report(make::node("c")).await;
+    cluster.run_job(make::writer("one", "data")).await;
+    let waits = cluster.blocked("one").await;
+    assert_eq!(waits.missing_non_node_resources, [format!("csi-plugin:{}", make::PLUGIN)]);
+    assert_eq!(cluster.root().claims().count(), 0);
+    controller.report(row).await;
+    let alloc = cluster.placed("one").await;
+    cluster.phase(&claim_id(&make::volume_key("data"), &alloc), ClaimPhase::Attached).await;
+    assert_eq!(plugin.count(PUBLISH), 1);
+}
+
+/// Rough edge 34: a plugin on a node that is gone is not healthy.
+#[tokio::test]
+async fn a_node_that_is_gone_takes_the_health_of_its_plugin_along() {
+    let (cluster, plugin) = (Setup::memory().impatient().start().await, Plugin::default());
+    let lost = cluster.join(make::storage_node("a", true), &plugin).await;
+    let health =
+        || cluster.root().plugin(&make::PLUGIN.into()).map(|p| (p.controllers_healthy, p.nodes_healthy));
+    assert_eq!(health(), Some((1, 1)));
+    cluster.node_status(&lost.row.id, NodeStatus::Down).await;
+    assert!(health().is_none_or(|counts| counts == (0, 0)));
 }
 
 /// The node's last word may come while a controller still attaches; it is said once and must not be lost.

@@ -54,7 +54,8 @@ async fn for_a_claim() {
     }
 }
 
-/// Rough edge of the reference: its limit counts neither this plan nor what is submitted at the same time.
+/// Rough edge of the reference's scheduler (`storage` section 7): its limit counts neither the plan in hand nor what
+/// is submitted at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn for_the_last_volume_that_the_plugin_takes_on_the_node() {
     for _ in 0..5 {

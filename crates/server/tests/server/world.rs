@@ -11,10 +11,10 @@ use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::job::Job;
 use caravan_types::node::{Node, NodeStatus};
-use caravan_types::volume::{Claim, ClaimId, ClaimPhase, MountProof, Volume, VolumeRequestBody};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, MountProof, Volume, VolumeRequestBody, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeDetach, NodeHeartbeat, NodeRegister, WatchAllocs,
+    NodeContact, NodeDetach, NodeHeartbeat, NodeRegister, VolumeStats, WatchAllocs,
 };
 use caravan_types::{Nanos, NodeId, VolumeKey};
 use caravan_volumes::lease::Lease;
@@ -339,6 +339,11 @@ impl Client {
             step,
         };
         self.channel.call::<methods::ClaimReport>(report, None).await
+    }
+
+    pub async fn tell_usage(&self, usage: Vec<(VolumeKey, VolumeUsage)>) {
+        let stats = VolumeStats { node_id: self.row.id.clone(), secret: self.row.secret_id.clone(), usage };
+        self.channel.call::<methods::VolumeStats>(stats, None).await.unwrap();
     }
 
     /// Obtains the volume, mounts it and runs.

@@ -299,7 +299,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             row.requested_capabilities.clear();
             let expect_modify_index = if op.c == 11 { at + 1 } else { at };
             Change::VolumeWrite {
-                volume: Box::new(Volume { tries: op.d.into(), ..row }),
+                volume: Box::new(Volume { tries: op.d.into(), last_error: "no".into(), ..row }),
                 expect_modify_index,
             }
         }

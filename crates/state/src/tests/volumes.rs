@@ -1,11 +1,12 @@
 //! Volumes and claims.
 
 use super::build::{World, claim_id, job, key, node, shared, volume, writer};
+use crate::{check, check_volumes};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::command::{Change, ClaimStep, Refusal};
-use caravan_types::job::JobType;
+use caravan_types::job::{JobType, VolumeRequest, VolumeType};
 use caravan_types::volume::{Claim, ClaimPhase, MountProof};
-use caravan_types::{UnixNanos, VolumeKey};
+use caravan_types::{NodeId, UnixNanos, VolumeKey};
 
 fn data() -> VolumeKey {
     VolumeKey::new("default", "data")
@@ -139,4 +140,43 @@ fn a_volume_in_use_is_not_removed() {
     world.apply(delete(true));
     assert_eq!((world.root.volumes().count(), world.root.claims().count()), (0, 0));
     assert!(matches!(world.try_apply(delete(false)).refused, Some(Refusal::NotFound { .. })));
+}
+
+#[test]
+fn the_check_of_volumes_names_what_dangles() {
+    let world = mounted();
+    let unknown = "volume default/data has 1 claims, and its plugin p is not known";
+    assert_eq!(check_volumes(&world.root), [unknown]);
+
+    let mut root = world.root.clone();
+    root.nodes.remove(&NodeId::from("n1"));
+    let text = "the claim of allocation a1 on volume default/data is mounted on node n1 that is not there";
+    assert_eq!(check_volumes(&root), [text, unknown]);
+
+    // An allocation that was placed with a claim and has none.
+    let mut root = world.root.clone();
+    let mut alloc = (**root.alloc(&"a1".into()).unwrap()).clone();
+    let mut job = (**alloc.job.as_ref().unwrap()).clone();
+    let request = VolumeRequest { kind: VolumeType::Csi, source: "other".into(), ..Default::default() };
+    for group in &mut job.task_groups {
+        group.volumes.insert("files".into(), request.clone());
+    }
+    alloc.job = Some(job.into());
+    root.allocs.insert(alloc.id.clone(), alloc.into());
+    let found = check_volumes(&root);
+    let text = "allocation a1 of job web runs without a claim on volume default/other (files)";
+    assert!(found.iter().any(|finding| finding == text), "{found:?}");
+}
+
+#[test]
+fn the_check_asks_the_rules_of_volumes() {
+    let world = mounted();
+    let mut root = world.root.clone();
+    let claim = Claim { needs_attach: None, ..claim(&world, "a1").clone() };
+    root.claims.insert(claim.id.clone(), claim.into());
+    let found = check(&root);
+    assert!(
+        found.iter().any(|finding| finding.ends_with("whether its plugin attaches (rule 6)")),
+        "{found:?}"
+    );
 }

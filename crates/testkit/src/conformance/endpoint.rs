@@ -6,8 +6,8 @@ use super::{
 };
 use anyhow::{Context, Result, bail};
 use caravan_csi::{
-    AccessMode, CapabilitySet, Class, ControllerCapability, CreateVolumeRequest, CsiClient, Deadlines,
-    NodeCapability, PluginCapability, ValidateRequest, VolumeCapability,
+    AccessMode, AttachmentMode, CapabilitySet, Class, ControllerCapability, CreateVolumeRequest, CsiClient,
+    Deadlines, NodeCapability, PluginCapability, ValidateRequest, VolumeCapability,
 };
 use std::{
     path::{Path, PathBuf},
@@ -15,15 +15,11 @@ use std::{
 };
 
 /// How volumes are used, one after the other.
-const WAYS: [(&str, fn() -> VolumeCapability); 4] = [
-    ("file-system single-node-writer", || VolumeCapability::file_system(AccessMode::SingleNodeWriter)),
-    ("file-system multi-node-multi-writer", || {
-        VolumeCapability::file_system(AccessMode::MultiNodeMultiWriter)
-    }),
-    ("block-device single-node-writer", || VolumeCapability::block_device(AccessMode::SingleNodeWriter)),
-    ("block-device multi-node-multi-writer", || {
-        VolumeCapability::block_device(AccessMode::MultiNodeMultiWriter)
-    }),
+const WAYS: [(AttachmentMode, AccessMode); 4] = [
+    (AttachmentMode::FileSystem, AccessMode::SingleNodeWriter),
+    (AttachmentMode::FileSystem, AccessMode::MultiNodeMultiWriter),
+    (AttachmentMode::BlockDevice, AccessMode::SingleNodeWriter),
+    (AttachmentMode::BlockDevice, AccessMode::MultiNodeMultiWriter),
 ];
 
 /// Takes the plugin that serves on a socket (`unix:///path`, `unix:path` or a path) through the whole life of
@@ -106,9 +102,10 @@ async fn run(socket: &Path, settings: &Settings, report: &mut Report) -> Result<
         report,
     };
     bench.wrong_requests().await;
-    for (number, (way, capability)) in WAYS.into_iter().enumerate() {
-        bench.report.about(way);
-        bench.life(&capability(), &format!("v{number}")).await?;
+    for (number, (attachment_mode, access_mode)) in WAYS.into_iter().enumerate() {
+        bench.report.about(format!("{attachment_mode} {access_mode}"));
+        let capability = VolumeCapability { access_mode, attachment_mode, mount: Default::default() };
+        Box::pin(bench.life(&capability, &format!("v{number}"))).await?;
     }
     bench.report.about("");
     bench.report.is(

@@ -6,6 +6,7 @@
 
 mod bench;
 mod contents;
+mod copies;
 mod endpoint;
 mod job;
 mod life;

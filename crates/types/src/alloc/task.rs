@@ -103,6 +103,7 @@ pub mod event {
     pub const FAILED_RESTORING: &str = "Failed Restoring Task";
     pub const PLUGIN_HEALTHY: &str = "Plugin became healthy";
     pub const PLUGIN_UNHEALTHY: &str = "Plugin became unhealthy";
+    pub const WAITING_FOR_VOLUME: &str = "Waiting for volume";
     pub const LEASE_EXPIRED: &str = "Lease expired";
     pub const VOLUME_BROKEN: &str = "Volume mount broken";
     pub const VOLUME_RENEWED: &str = "Volume mounted again";

@@ -11,7 +11,7 @@ mod outside;
 mod records;
 
 pub use outside::{Call, Needs, Outside, Verb};
-pub use records::{known_before_used, may_share, records};
+pub use records::{detached_in_use, known_before_used, may_share, records};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

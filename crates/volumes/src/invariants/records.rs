@@ -20,9 +20,23 @@ pub fn records(name: &str, volume: Option<&Volume>, claims: &[&Claim]) -> Vec<Vi
         waits(name, claim, &mut wrong);
         phase(name, claim, &mut wrong);
     }
+    if let Some(volume) = volume
+        && volume.tries > 0
+        && volume.last_error.is_empty()
+    {
+        let text = format!("volume {name} failed {} times without a reason", volume.tries);
+        wrong.push(Violation::new(Rule::Quiet, text));
+    }
+    wrong
+}
+
+/// Rule 4 as far as records show it and the reconciler alone can keep it: nothing is detached from a node where
+/// another claim uses it.
+pub fn detached_in_use(name: &str, claims: &[&Claim]) -> Vec<Violation> {
+    let mut wrong = Vec::new();
     let away: BTreeSet<_> =
-        holding.iter().filter(|c| c.phase == ClaimPhase::Detaching).map(|c| &c.node_id).collect();
-    for claim in holding.iter().filter(|c| away.contains(&c.node_id)) {
+        claims.iter().filter(|c| c.phase == ClaimPhase::Detaching).map(|c| &c.node_id).collect();
+    for claim in claims.iter().filter(|c| away.contains(&c.node_id)) {
         if matches!(claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted) {
             let text = format!(
                 "volume {name} is being detached from node {} where allocation {} uses it",
@@ -30,13 +44,6 @@ pub fn records(name: &str, volume: Option<&Volume>, claims: &[&Claim]) -> Vec<Vi
             );
             wrong.push(Violation::new(Rule::CallOrder, text));
         }
-    }
-    if let Some(volume) = volume
-        && volume.tries > 0
-        && volume.last_error.is_empty()
-    {
-        let text = format!("volume {name} failed {} times without a reason", volume.tries);
-        wrong.push(Violation::new(Rule::Quiet, text));
     }
     wrong
 }
@@ -183,6 +190,16 @@ mod tests {
                  mode single-node-writer (rule 2)"
             ]
         );
+    }
+
+    #[test]
+    fn a_detach_from_under_another_claim_is_named() {
+        let (a, b) = (claim("a", "n1", ClaimPhase::Detaching), claim("b", "n1", ClaimPhase::Mounted));
+        let found = detached_in_use("data", &[&a, &b]);
+        let text = "volume data is being detached from node n1 where allocation b uses it (rule 4)";
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
+        assert_eq!(detached_in_use("data", &[&a, &claim("b", "n1", ClaimPhase::Reserved)]), []);
+        assert_eq!(detached_in_use("data", &[&a, &claim("b", "n2", ClaimPhase::Mounted)]), []);
     }
 
     #[test]

@@ -242,7 +242,9 @@ impl Servers {
             }
             Action::Free => ClaimStep::Freed,
             Action::Fence { until } => ClaimStep::Fence { until },
-            Action::WaitForClient { .. }
+            // Nothing grows in this model.
+            Action::ExpandNode { .. }
+            | Action::WaitForClient { .. }
             | Action::WaitForPlugin { .. }
             | Action::WaitUntil { .. }
             | Action::Nothing => return false,
@@ -314,6 +316,7 @@ impl Servers {
             let claims = self.of_volume(state, volume);
             let claims: Vec<&Claim> = claims.iter().collect();
             wrong.extend(invariants::records("v", Some(&self.volumes[volume]), &claims));
+            wrong.extend(invariants::detached_in_use("v", &claims));
             if !self.setting.shared {
                 let live = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
                 let live = live.filter(|a| state.allocs[usize::from(*a)].task);

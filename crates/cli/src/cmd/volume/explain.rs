@@ -235,14 +235,15 @@ mod tests {
         };
         let text = render(&clock, &told, false);
         for part in [
-            "Phase                 = expanding",
-            "1 GiB (wanted: 2 GiB)",
+            "= expanding: try 2 failed: no room",
+            "1.0 GiB (wanted: 2.0 GiB)",
             "in 4s",
-            "1 MiB of 1 GiB",
+            "1.0 MiB of 1.0 GiB",
             "Abnormal (worn out)",
-            "NodeExpandVolume  01234567            1m15s",
+            "NodeExpandVolume  01234567",
+            "1m15s",
             "waits for node 01234567 to unpublish the volume",
-            "volume          expanding  no room",
+            "expanding  no room",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }

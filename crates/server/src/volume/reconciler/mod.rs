@@ -121,7 +121,13 @@ impl Reconciler {
                 }
                 item = feed.next() => match item {
                     Some(FeedItem::Changes(set)) => {
-                        concerned(&self.core.snapshot(), &set.changes, &mut dirty);
+                        let root = self.core.snapshot();
+                        concerned(&root, &set.changes, &mut dirty);
+                        if set.changes.iter().any(|c| matches!(c, Changed::Plugin(_))) {
+                            // What is left of volumes without a row is found by no index of plugins.
+                            let waiting = self.waits.volumes().into_iter();
+                            dirty.extend(waiting.filter(|key| root.volume(key).is_none()));
+                        }
                     }
                     Some(FeedItem::Resync) => {
                         dirty = all_volumes(&self.core.snapshot());

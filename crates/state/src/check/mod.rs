@@ -1,5 +1,9 @@
 //! The offline check: what must hold of every root.
 
+mod volumes;
+
+pub use volumes::check_volumes;
+
 use crate::index::Indexes;
 use crate::root::{Root, Table};
 use crate::{plugins, status};
@@ -9,7 +13,7 @@ use std::collections::BTreeSet;
 /// Everything that is wrong with a root, one sentence each; empty for a sound one.
 ///
 /// Secondary indexes are compared with freshly built ones, derived rows with freshly derived ones, and
-/// the references between rows and their indexes are followed.
+/// the references between rows and their indexes are followed, and the rules of volumes are asked.
 pub fn check(root: &Root) -> Vec<String> {
     let mut wrong = Vec::new();
     if root.secondary != Indexes::rebuilt(root) {
@@ -24,6 +28,7 @@ pub fn check(root: &Root) -> Vec<String> {
     row_indexes(root, &mut wrong);
     jobs(root, &mut wrong);
     claims(root, &mut wrong);
+    volumes::rules(root, &mut wrong);
     host_volumes(root, &mut wrong);
     derived_plugins(root, &mut wrong);
     wrong

@@ -1,0 +1,286 @@
+//! The fence: a volume that only one node may write, of a plugin that does not attach, whatever happens to the agent
+//! of the node that writes it. Agents on hosts of their own, a storage system that all of them reach, and writers
+//! that stamp the volume with the boot's clock all the time.
+
+use crate::id_of;
+use anyhow::{Context, Result, bail, ensure};
+use caravan_testkit::cluster::{Cluster, ClusterOptions, FaultPlugin, Stamper, stamper_job};
+use caravan_testkit::eventually;
+use serde_json::Value;
+
+/// Short leases: what is lost is handed on within seconds.
+const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
+     lease_ttl = \"5s\"\n lease_kill_grace = \"1s\"\n lease_margin = \"1s\"\n}\n";
+
+/// Leases that outlast the restart of an agent on a busy machine.
+const LONG: &str =
+    "server {\n heartbeat_grace = \"20s\"\n min_heartbeat_ttl = \"1s\"\n lease_ttl = \"60s\"\n}\n";
+
+struct World {
+    cluster: Cluster,
+    /// Of the writer's node.
+    number: usize,
+    alloc: String,
+}
+
+fn stamper() -> String {
+    stamper_job(&Stamper {
+        id: "writer".into(),
+        driver: "raw_exec".into(),
+        volume: "data".into(),
+        access_mode: "single-node-writer".into(),
+        count: 1,
+        version: 0,
+    })
+}
+
+impl World {
+    /// Two nodes, and a writer on one of them.
+    fn start(server: &str, subnet: u8, job: &str) -> Result<Self> {
+        let mut cluster = Cluster::start(&ClusterOptions { nodes: 2, subnet, server: server.to_owned() })?;
+        cluster.run_plugin(&FaultPlugin { id: "fault".into(), attach: false, stage: true, images: false })?;
+        cluster.create_volume("data", "fault", "single-node-writer")?;
+        cluster.run_job("writer", job)?;
+        let mut world = Self { cluster, number: 0, alloc: String::new() };
+        (world.number, world.alloc) = world.running(None)?;
+        world.stamped(&world.alloc)?;
+        Ok(world)
+    }
+
+    /// The one allocation of the writer that runs, other than one: its node and its id.
+    fn running(&self, other_than: Option<&str>) -> Result<(usize, String)> {
+        eventually("one writer to run", || {
+            let allocs = self.cluster.server().allocs("writer")?;
+            let running = |a: &&Value| a["ClientStatus"] == "running" && a["DesiredStatus"] == "run";
+            let found: Vec<&Value> = allocs.iter().filter(running).collect();
+            let [one] = found.as_slice() else { bail!("{} run: {allocs:?}", found.len()) };
+            let id = id_of(one)?;
+            ensure!(Some(id.as_str()) != other_than, "the first one still counts as running");
+            let node = self.cluster.nodes().iter().position(|n| one["NodeName"] == n.name.as_str());
+            Ok((node.context("it runs on no node of ours")?, id))
+        })
+        .with_context(|| format!("--- log of the server\n{}", self.cluster.server().log_tail()))
+    }
+
+    fn stamps_of(&self, alloc: &str) -> Result<Vec<u64>> {
+        let stamps = self.cluster.san("fault").stamps("data")?;
+        Ok(stamps.iter().filter(|stamp| stamp.alloc == alloc).map(|stamp| stamp.at).collect())
+    }
+
+    /// Waits until an allocation wrote some more.
+    fn stamped(&self, alloc: &str) -> Result<()> {
+        let before = self.stamps_of(alloc)?.len();
+        eventually("the writer to go on", || {
+            let now = self.stamps_of(alloc)?.len();
+            if now > before + 3 { Ok(()) } else { bail!("{now} stamps") }
+        })
+        .with_context(|| {
+            format!("--- log of the node\n{}", self.cluster.nodes()[self.number].agent().log_tail())
+        })
+    }
+
+    /// Processes of an allocation's writer on a node.
+    fn writers(&self, node: usize, alloc: &str) -> Result<Vec<u32>> {
+        self.cluster.nodes()[node].processes_with(&["write --dir=", alloc])
+    }
+
+    fn alloc_is(&self, alloc: &str, status: &str) -> Result<Value> {
+        eventually(&format!("allocation {alloc} to be {status}"), || {
+            let found = self.cluster.server().get(&format!("/v1/allocation/{alloc}"))?;
+            if found["ClientStatus"] == status { Ok(found) } else { bail!("{}", found["ClientStatus"]) }
+        })
+        .with_context(|| format!("--- log of the server\n{}", self.cluster.server().log_tail()))
+    }
+
+    fn node_is(&self, number: usize, status: &str) -> Result<()> {
+        let name = self.cluster.nodes()[number].name.clone();
+        eventually(&format!("node {name} to be {status}"), || {
+            let nodes = self.cluster.server().get("/v1/nodes")?;
+            let node = nodes.as_array().into_iter().flatten().find(|n| n["Name"] == name.as_str());
+            let found = node.map(|n| n["Status"].clone()).unwrap_or_default();
+            if found == status { Ok(()) } else { bail!("{found}") }
+        })
+    }
+
+    /// Nothing is left of the writers but one, on the node where it runs.
+    fn only(&self, number: usize, alloc: &str) -> Result<()> {
+        eventually("nothing of the first writer to be left", || {
+            let other = 1 - number;
+            let mounts = self.cluster.nodes()[other].volume_mounts()?;
+            ensure!(mounts.is_empty(), "mounts {mounts:?}");
+            ensure!(self.cluster.nodes()[other].processes_with(&["write --dir="])?.is_empty(), "it runs");
+            let volume = self.cluster.san("fault").volume("data")?.context("the volume is there")?;
+            let here = self.cluster.nodes()[number].name.as_str();
+            ensure!(volume.published.len() == 1 && volume.published[0].0 == here, "{volume:?}");
+            let claims = self.cluster.volume("data")?["CaravanClaims"].clone();
+            let held = claims.as_array().into_iter().flatten().filter(|c| c["Phase"] != "gone");
+            let holders: Vec<&Value> = held.map(|c| &c["AllocID"]).collect();
+            ensure!(holders == [alloc], "claims {claims}");
+            for node in self.cluster.nodes() {
+                let stray = node.stamps_on_local_disk()?;
+                ensure!(stray.is_empty(), "{stray:?}");
+            }
+            Ok(())
+        })
+        .with_context(|| {
+            format!("--- log of the node\n{}", self.cluster.nodes()[1 - number].agent().log_tail())
+        })
+    }
+
+    /// The replacement waits and says for what.
+    fn waits_for_the_fence(&self) -> Result<()> {
+        eventually("the fence to be named", || {
+            let claims = self.cluster.volume("data")?["CaravanClaims"].to_string();
+            let evals = self.cluster.server().get("/v1/job/writer/evaluations")?.to_string();
+            ensure!(claims.contains("is not in contact"), "{claims}");
+            ensure!(evals.contains("blocked") && evals.contains("is not in contact"), "{evals}");
+            Ok(())
+        })
+    }
+
+    /// Another writer runs on the other node; the first one was dead before. Answers where it runs and who it is.
+    fn taken_over(&self) -> Result<(usize, String)> {
+        let (number, second) = self.running(Some(&self.alloc))?;
+        ensure!(number != self.number, "the second writer runs on the silent node");
+        self.stamped(&second)?;
+        ensure!(self.writers(self.number, &self.alloc)?.is_empty(), "the first writer runs");
+        let last = self.stamps_of(&self.alloc)?.into_iter().max().context("the first wrote")?;
+        let first = self.stamps_of(&second)?.into_iter().min().context("the second wrote")?;
+        ensure!(last < first, "two writers at the same time: {last} and {first}");
+        Ok((number, second))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Loss {
+    Killed,
+    Suspended,
+    CutOff,
+}
+
+fn a_volume_changes_hands(loss: Loss, subnet: u8) -> Result<()> {
+    let mut w = World::start(SHORT, subnet, &stamper())?;
+    let number = w.number;
+    let node = w.cluster.node(number);
+    match loss {
+        Loss::Killed => node.kill_agent()?,
+        Loss::Suspended => node.suspend()?,
+        Loss::CutOff => node.cut()?,
+    }
+    w.waits_for_the_fence()?;
+    let (there, second) = w.taken_over()?;
+    let node = w.cluster.node(number);
+    match loss {
+        Loss::Killed => node.start_agent()?,
+        Loss::Suspended => node.resume()?,
+        Loss::CutOff => node.mend()?,
+    }
+    w.node_is(number, "ready")?;
+    w.only(there, &second)?;
+    let first = w.cluster.server().get(&format!("/v1/allocation/{}", w.alloc))?;
+    ensure!(first["TaskStates"].to_string().contains("Lease expired"), "{}", first["TaskStates"]);
+    w.stamped(&second)?;
+    w.cluster.stop_job("writer", false)?;
+    w.cluster.server().wait_no_claims("data")
+}
+
+#[test]
+fn the_agent_of_a_writer_is_killed() -> Result<()> {
+    a_volume_changes_hands(Loss::Killed, 31)
+}
+
+#[test]
+fn the_agent_of_a_writer_is_suspended() -> Result<()> {
+    a_volume_changes_hands(Loss::Suspended, 32)
+}
+
+#[test]
+fn the_host_of_a_writer_is_cut_off() -> Result<()> {
+    a_volume_changes_hands(Loss::CutOff, 33)
+}
+
+#[test]
+fn agents_and_servers_that_come_back_in_time_end_nothing() -> Result<()> {
+    let mut w = World::start(LONG, 34, &stamper())?;
+    let (number, alloc) = (w.number, w.alloc.clone());
+    let writer = w.writers(number, &alloc)?;
+    ensure!(writer.len() == 1, "{writer:?}");
+    for round in ["killed", "stopped", "server killed", "server stopped"] {
+        match round {
+            "killed" => w.cluster.node(number).kill_agent()?,
+            "stopped" => w.cluster.node(number).stop_agent()?,
+            server => w.cluster.end_server(server == "server killed")?,
+        }
+        w.stamped(&alloc)?;
+        w.cluster.start_server()?;
+        w.cluster.node(number).start_agent()?;
+        w.cluster.node(number).wait_ready()?;
+        w.stamped(&alloc)?;
+        ensure!(w.writers(number, &alloc)? == writer, "another process after: {round}");
+    }
+    ensure!(w.running(None)? == (number, alloc), "the allocation was replaced");
+    ensure!(w.cluster.server().allocs("writer")?.len() == 1);
+    w.cluster.stop_job("writer", false)?;
+    w.cluster.server().wait_no_claims("data")
+}
+
+/// A job whose allocations may come back, without a volume.
+const PATIENT: &str = r#"
+job "patient" {
+  group "g" {
+    disconnect {
+      lost_after = "10m"
+      replace    = false
+    }
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["123456"]
+      }
+      resources {
+        cpu    = 10
+        memory = 16
+      }
+    }
+  }
+}
+"#;
+
+#[test]
+fn what_may_come_back_is_unknown_until_it_does() -> Result<()> {
+    let job = stamper()
+        .replace("    count = 1\n", "    count = 1\n    disconnect {\n      lost_after = \"10m\"\n    }\n");
+    let mut w = World::start(SHORT, 35, &job)?;
+    let number = w.number;
+    // Beside the writer, so that both lose contact.
+    let name = w.cluster.nodes()[number].name.clone();
+    let pinned = PATIENT.replace(
+        "  group \"g\" {",
+        &format!("  constraint {{\n    attribute = \"${{node.unique.name}}\"\n    value = \"{name}\"\n  }}\n  group \"g\" {{"),
+    );
+    w.cluster.run_job("patient", &pinned)?;
+    let patient = id_of(&w.cluster.server().wait_alloc("patient", "running")?)?;
+    let before = w.cluster.nodes()[number].processes_with(&["/bin/sleep 123456"])?;
+
+    w.cluster.node(number).cut()?;
+    w.node_is(number, "disconnected")?;
+    w.alloc_is(&patient, "unknown")?;
+    w.alloc_is(&w.alloc, "unknown")?;
+    w.waits_for_the_fence()?;
+    // The volume is handed on although the servers do not know how the first writer does: they know that it is dead.
+    let (there, second) = w.taken_over()?;
+    let after = w.cluster.nodes()[number].processes_with(&["/bin/sleep 123456"])?;
+    ensure!(before.len() == 1 && before == after, "{before:?} {after:?}");
+
+    w.cluster.node(number).mend()?;
+    w.node_is(number, "ready")?;
+    w.alloc_is(&patient, "running")?;
+    ensure!(w.cluster.nodes()[number].processes_with(&["/bin/sleep 123456"])? == before, "started anew");
+    ensure!(w.cluster.server().allocs("patient")?.len() == 1);
+    let first = w.alloc_is(&w.alloc, "failed")?;
+    ensure!(first["ClientDescription"] == "Lease of the node expired", "{}", first["ClientDescription"]);
+    w.only(there, &second)?;
+    w.cluster.stop_job("writer", false)?;
+    w.cluster.server().wait_no_claims("data")
+}

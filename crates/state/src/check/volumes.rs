@@ -1,0 +1,88 @@
+//! What must hold of volumes and claims: the rules of `caravan-volumes` over records, and the references between
+//! claims and everything that they name.
+
+use crate::root::Root;
+use caravan_types::VolumeKey;
+use caravan_types::alloc::Allocation;
+use caravan_types::job::TaskGroup;
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase};
+use caravan_volumes::invariants;
+use std::collections::BTreeSet;
+
+/// Rules 2, 3, 4 and 6 of the design, volume by volume.
+pub(super) fn rules(root: &Root, wrong: &mut Vec<String>) {
+    let keys: BTreeSet<&VolumeKey> =
+        root.claims.keys().map(|id| &id.volume).chain(root.volumes.keys()).collect();
+    for key in keys {
+        let claims: Vec<_> = root.claims_of(key).collect();
+        let claims: Vec<&Claim> = claims.iter().map(|claim| &***claim).collect();
+        let volume = root.volume(key).map(|volume| &**volume);
+        let broken = invariants::records(&key.to_string(), volume, &claims);
+        wrong.extend(broken.iter().map(ToString::to_string));
+    }
+}
+
+/// What no sound cluster has, although single commands would allow it: a reference that dangles, an allocation
+/// without the claims that it was placed with, a detach under a claim that is in use.
+///
+/// For the offline check of volumes; what [`super::check`] finds is not repeated.
+pub fn check_volumes(root: &Root) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for claim in root.claims().filter(|claim| claim.phase.holds()) {
+        references(root, claim, &mut wrong);
+    }
+    for alloc in root.allocs().filter(|alloc| !alloc.client_terminal()) {
+        unclaimed(root, alloc, &mut wrong);
+    }
+    for volume in root.volumes() {
+        let claims: Vec<_> = root.claims_of(&volume.key()).collect();
+        let claims: Vec<&Claim> = claims.iter().map(|claim| &***claim).collect();
+        let in_use = invariants::detached_in_use(&volume.key().to_string(), &claims);
+        wrong.extend(in_use.iter().map(ToString::to_string));
+        let holding = claims.iter().filter(|claim| claim.phase.holds()).count();
+        if holding > 0 && root.plugin(&volume.plugin_id).is_none() {
+            let (key, plugin) = (volume.key(), &volume.plugin_id);
+            wrong.push(format!("volume {key} has {holding} claims, and its plugin {plugin} is not known"));
+        }
+    }
+    wrong
+}
+
+fn references(root: &Root, claim: &Claim, wrong: &mut Vec<String>) {
+    let (volume, alloc, phase) = (&claim.id.volume, &claim.id.alloc, claim.phase.as_str());
+    if root.node(&claim.node_id).is_none() && claim.phase.is_live() {
+        wrong.push(format!(
+            "the claim of allocation {alloc} on volume {volume} is {phase} on node {} that is not there",
+            claim.node_id
+        ));
+    }
+    if let Some(row) = root.volume(volume)
+        && row.plugin_id != claim.plugin_id
+    {
+        wrong.push(format!(
+            "the claim of allocation {alloc} on volume {volume} is with plugin {}, the volume with {}",
+            claim.plugin_id, row.plugin_id
+        ));
+    }
+    // Without an allocation nobody but the node can end it, and a node that is gone cannot.
+    let nobody = root.alloc(alloc).is_none() && root.node(&claim.node_id).is_none();
+    if nobody && matches!(claim.phase, ClaimPhase::Releasing | ClaimPhase::Unpublished) {
+        wrong.push(format!(
+            "the claim of allocation {alloc} on volume {volume} is {phase}, and neither allocation nor node is there"
+        ));
+    }
+}
+
+/// Claims are granted in the same command as their allocation and outlive it.
+fn unclaimed(root: &Root, alloc: &Allocation, wrong: &mut Vec<String>) {
+    for (alias, request) in alloc.group().into_iter().flat_map(TaskGroup::csi_volumes) {
+        let volume = VolumeKey::new(alloc.namespace.clone(), request.source_for(&alloc.name));
+        let id = ClaimId { volume, alloc: alloc.id.clone() };
+        if root.claim(&id).is_none() {
+            wrong.push(format!(
+                "allocation {} of job {} runs without a claim on volume {} ({alias})",
+                id.alloc, alloc.job_id, id.volume
+            ));
+        }
+    }
+}
