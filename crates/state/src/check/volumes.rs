@@ -58,6 +58,8 @@ fn references(root: &Root, claim: &Claim, wrong: &mut Vec<String>) {
     }
     if let Some(row) = root.volume(volume)
         && row.plugin_id != claim.plugin_id
+        // The row may be another volume, made since under the same id.
+        && !claim.forsaken
     {
         wrong.push(format!(
             "the claim of allocation {alloc} on volume {volume} is with plugin {}, the volume with {}",
