@@ -177,7 +177,7 @@ fn a_volume_changes_hands(loss: Loss, subnet: u8) -> Result<()> {
     }
     w.node_is(number, "ready")?;
     w.only(there, &second)?;
-    let first = w.cluster.server().get(&format!("/v1/allocation/{}", w.alloc))?;
+    let first = w.alloc_is(&w.alloc, "failed")?;
     ensure!(first["TaskStates"].to_string().contains("Lease expired"), "{}", first["TaskStates"]);
     w.stamped(&second)?;
     w.cluster.stop_job("writer", false)?;

@@ -248,7 +248,7 @@ fn group_changes<V: View>(
         let place =
             Place { group: at, name: format!("{}.{}[{index}]", job.id, group.name), ..Place::default() };
         match here.next() {
-            Some(alloc) => keep(view, job, matcher, group, alloc, place, now, changes),
+            Some(alloc) => keep(view, job, matcher, group, alloc, place, changes),
             None if silent.iter().any(|alloc| !disconnect::is_replaced(alloc)) => {}
             None => {
                 let place = Place { previous: silent.last().cloned(), ..place };
@@ -273,11 +273,11 @@ fn keep<V: View>(
     group: &TaskGroup,
     alloc: Arc<Allocation>,
     place: Place,
-    now: UnixNanos,
     changes: &mut Changes,
 ) {
     let node = view.node(&alloc.node_id).map(AsRef::as_ref);
-    if ground(node, &alloc, now) == Ground::Leaving {
+    // What is lost or silent is not kept here.
+    if alloc.desired_transition.migrate == Some(true) {
         changes.of(&group.name).migrate += 1;
         changes.stop(&alloc, MIGRATING);
         changes.places.push(Place { previous: Some(alloc), ..place });

@@ -295,7 +295,14 @@ fn abandoned(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
     match facts.node {
         Presence::Here => None,
-        Presence::Unknown => Some(Action::Fence { until: facts.lease.hand_over_at(facts.now) }),
+        // It may register again before its lease runs out, and its task never notices. Its allocation is declared
+        // lost for want of the node, and then the claim is fenced on its way out.
+        Presence::Unknown => {
+            let node = claim.node_id.short();
+            let reason =
+                format!("node {node} is not known any more: waits for its allocation to be declared lost");
+            Some(client(facts, &reason))
+        }
         Presence::Silent { .. } if !needs_fence(claim.access_mode, claim.mode) => None,
         Presence::Silent { since } => {
             let until = facts.lease.hand_over_at(since);
