@@ -98,6 +98,12 @@ impl TaskRunner {
             // The last agent may have ended before its siblings heard of it.
             return self.alloc.died(&self.name);
         }
+        // What an earlier agent bound, also for a start that was lost with it: ended with the task, or replaced.
+        if record.driver_id.is_some()
+            && let Some(plan) = Plan::make(&self.alloc, &self.name)
+        {
+            self.binds = plan.adopt_binds(&self.alloc);
+        }
         let mut next = match (record.over, self.recover(&record).await) {
             (Some(failed), _) => Next::Over { failed },
             (None, Some(handle)) => self.live(handle, record.stopping).await,
@@ -130,12 +136,7 @@ impl TaskRunner {
             (_, Err(why)) => Err(why),
         };
         match recovered {
-            Ok(handle) => {
-                if let Some(plan) = &plan {
-                    self.binds = plan.adopt_binds(&self.alloc);
-                }
-                Some(handle)
-            }
+            Ok(handle) => Some(handle),
             Err(why) => {
                 let words = format!("failed to restore task: {why}");
                 self.emit(self.event(event::FAILED_RESTORING).message(words));
