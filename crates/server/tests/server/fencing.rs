@@ -70,6 +70,8 @@ async fn a_node_that_comes_back_proves_its_state_itself() {
     let Two { cluster, plugin, a, b, claim, .. } = two(setup).await;
     let _alive = a.stay_alive();
     cluster.phase(&claim.id, ClaimPhase::Fencing).await;
+    // The job that held the claim would be looked at first, and could run on its node again.
+    cluster.stop_job("one").await;
     b.beat().await.unwrap();
     let _back = b.stay_alive();
     cluster.node_status(&b.row.id, NodeStatus::Ready).await;
