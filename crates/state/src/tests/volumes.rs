@@ -138,7 +138,15 @@ fn a_volume_in_use_is_not_removed() {
     world.report("a1", ClientStatus::Failed);
     assert!(world.try_apply(delete(false)).refused.is_some());
     world.apply(delete(true));
-    assert_eq!((world.root.volumes().count(), world.root.claims().count()), (0, 0));
+    assert_eq!(world.root.volumes().count(), 0);
+    // What its node still holds is let go of without the volume, and leaves nothing then.
+    let id = claim_id("data", "a1");
+    assert!(shared(world.root.claim(&id)).forsaken && check(&world.root).is_empty());
+    for step in [ClaimStep::Unpublished, ClaimStep::Unstaged, ClaimStep::IntendDetach, ClaimStep::Freed] {
+        let expect_modify_index = shared(world.root.claim(&id)).modify_index;
+        world.apply(Change::ClaimStep { id: id.clone(), expect_modify_index, step });
+    }
+    assert_eq!(world.root.claims().count(), 0);
     assert!(matches!(world.try_apply(delete(false)).refused, Some(Refusal::NotFound { .. })));
 }
 
