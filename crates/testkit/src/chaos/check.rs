@@ -2,7 +2,7 @@
 
 use super::schedule::{JobPlan, Schedule, VolumePlan};
 use crate::cluster::{Cluster, SanVolume, Stamp};
-use crate::trace::{self, Event, Held, Note, Setting};
+use crate::trace::{self, Event, Held, Line, Note, Setting};
 use anyhow::{Context, Result, bail, ensure};
 use caravan_volumes::invariants::Needs;
 use nix::time::{ClockId, clock_gettime};
@@ -191,6 +191,24 @@ pub(crate) fn never(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
+/// A process may begin while the one before it still serves, as in an update of the plugin's job: to the checker,
+/// which takes a beginning for the death of the others of the instance, it is told after their last line.
+fn starts_after_deaths(lines: &mut [Line]) {
+    let mut spans: BTreeMap<(String, u32), (u64, u64)> = BTreeMap::new();
+    for line in lines.iter() {
+        let span = spans.entry((line.instance.clone(), line.pid)).or_insert((line.t_ns, line.t_ns));
+        span.1 = line.t_ns;
+    }
+    for line in lines.iter_mut().filter(|line| line.event == Event::Start) {
+        let earlier = spans
+            .iter()
+            .filter(|((instance, _), (first, _))| *instance == line.instance && *first < line.t_ns);
+        let last = earlier.map(|(_, (_, last))| *last).max();
+        line.t_ns = line.t_ns.max(last.map_or(0, |last| last + 1));
+    }
+    lines.sort_by_key(|line| line.t_ns);
+}
+
 /// Whether the plugins were called as the CSI specification says: in order, one call at a time on each volume,
 /// nothing without its undoing. `notes` are what the schedule did to nodes.
 pub(crate) fn calls(cluster: &Cluster, schedule: &Schedule, notes: &[Note]) -> Result<()> {
@@ -200,6 +218,7 @@ pub(crate) fn calls(cluster: &Cluster, schedule: &Schedule, notes: &[Note]) -> R
         let path = cluster.san(&volume.plugin).trace();
         let log = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let mut lines = trace::read([log.as_str()])?;
+        starts_after_deaths(&mut lines);
         lines.retain(|line| line.event == Event::Start || line.volume == volume.id);
         let checked = trace::check(&lines, &Setting { needs, notes: notes.to_vec() });
         let (id, wrong) = (&volume.id, checked.wrong.join("\n  "));
@@ -221,6 +240,19 @@ mod tests {
             at: at as u64,
         };
         who.iter().enumerate().map(stamp).collect()
+    }
+
+    #[test]
+    fn a_process_that_begins_beside_another_does_not_end_its_calls() -> Result<()> {
+        let line = |t: u64, pid: u32, event: &str| {
+            format!("{{\"t_ns\":{t},\"pid\":{pid},\"instance\":\"n\",\"event\":\"{event}\"}}\n")
+        };
+        let log = [line(1, 1, "start"), line(2, 1, "begin"), line(3, 2, "start"), line(4, 1, "end")].concat();
+        let mut lines = trace::read([log.as_str()])?;
+        starts_after_deaths(&mut lines);
+        let order: Vec<(u32, Event)> = lines.iter().map(|line| (line.pid, line.event)).collect();
+        assert_eq!(order, [(1, Event::Start), (1, Event::Begin), (1, Event::End), (2, Event::Start)]);
+        Ok(())
     }
 
     #[test]
