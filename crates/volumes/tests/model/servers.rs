@@ -234,8 +234,6 @@ impl Servers {
                 needs_attach: false,
                 external_node_id,
             },
-            // The model's volumes never grow; what a node has mounted it may use either way.
-            Action::ExpandNode { to } => ClaimStep::Expanded { capacity: to },
             Action::LeaveAttached => ClaimStep::LeftAttached,
             Action::Free if self.setting.planted == Planted::FreedWithoutProof => {
                 let record = state.allocs[usize::from(a)].claim.as_mut();
