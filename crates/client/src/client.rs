@@ -425,6 +425,7 @@ fn rpc_error(fault: &CsiFault) -> RpcError {
         | CsiFault::Owner(_)
         | CsiFault::Unsupported(_) => Code::Invalid,
         CsiFault::Unknown(_) => Code::NotFound,
+        CsiFault::GivenUp => Code::Unavailable,
         _ => Code::Internal,
     };
     RpcError::new(code, fault.to_string())

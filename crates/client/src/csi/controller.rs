@@ -13,8 +13,22 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Manager {
-    /// Makes the call through the controller that runs here.
+    /// Makes the call through the controller that runs here. The calls of one volume take turns, and the turn is
+    /// kept until the plugin has answered, although whoever asked may be gone: a server that was started again
+    /// must not overtake the call that it made before.
     pub(crate) async fn controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
+        let this = self.clone();
+        let work = tokio::spawn(async move {
+            let _turn = match subject(&call.operation) {
+                Some(subject) => Some(this.controller_turn(&call.plugin_id, subject).await),
+                None => None,
+            };
+            this.make_controller_call(call).await
+        });
+        work.await.unwrap_or(Err(CsiFault::GivenUp))
+    }
+
+    async fn make_controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
         let lent = self.plugin(PluginRole::Controller, &call.plugin_id, PATIENCE).await?;
         let client = &lent.instance.client;
         Ok(match call.operation {
@@ -189,6 +203,20 @@ impl Manager {
                 }
             }
         })
+    }
+}
+
+/// What a call changes, if it changes something: calls about the same take turns.
+fn subject(operation: &Op) -> Option<&str> {
+    match operation {
+        Op::Create { name, .. } => Some(name),
+        Op::Delete { external_id, .. }
+        | Op::Publish { external_id, .. }
+        | Op::Unpublish { external_id, .. }
+        | Op::Expand { external_id, .. }
+        | Op::CreateSnapshot { external_id, .. } => Some(external_id),
+        Op::DeleteSnapshot { snapshot_id, .. } => Some(snapshot_id),
+        Op::Validate { .. } | Op::List { .. } | Op::ListSnapshots { .. } => None,
     }
 }
 

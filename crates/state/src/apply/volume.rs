@@ -5,7 +5,8 @@ use crate::claim;
 use crate::tx::Tx;
 use caravan_types::VolumeKey;
 use caravan_types::command::{ClaimStep, Refusal};
-use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::node::NodeStatus;
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use std::sync::Arc;
 
 impl Tx {
@@ -57,6 +58,18 @@ impl Tx {
         };
         if old.modify_index != expect {
             return Err(Refusal::Changed { what: what() });
+        }
+        // Decided before the node came back: it renews its lease again, so time proves nothing about it.
+        let back = self.root.node(&old.node_id).is_some_and(|node| node.status == NodeStatus::Ready);
+        let by_time = match step {
+            ClaimStep::Fence { .. } => true,
+            ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached => {
+                old.phase == ClaimPhase::Fencing
+            }
+            _ => false,
+        };
+        if back && by_time {
+            return Err(Refusal::Changed { what: format!("node {}", old.node_id) });
         }
         self.put_claim(claim::step(&old, step, self.now)?);
         Ok(())

@@ -5,8 +5,10 @@ use crate::{check, check_volumes};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::command::{Change, ClaimStep, Refusal};
 use caravan_types::job::{JobType, VolumeRequest, VolumeType};
+use caravan_types::node::NodeStatus;
 use caravan_types::volume::{Claim, ClaimPhase, MountProof};
 use caravan_types::{NodeId, UnixNanos, VolumeKey};
+use std::collections::BTreeMap;
 
 fn data() -> VolumeKey {
     VolumeKey::new("default", "data")
@@ -186,5 +188,36 @@ fn the_check_asks_the_rules_of_volumes() {
     assert!(
         found.iter().any(|finding| finding.ends_with("whether its plugin attaches (rule 6)")),
         "{found:?}"
+    );
+}
+
+#[test]
+fn a_node_that_came_back_is_not_fenced_by_what_was_decided_before() {
+    let mut world = world();
+    let id = claim_id("data", "a1");
+    let step_now = |world: &World, step| Change::ClaimStep {
+        id: id.clone(),
+        expect_modify_index: claim(world, "a1").modify_index,
+        step,
+    };
+    let attached = ClaimStep::Attached {
+        publish_context: BTreeMap::new(),
+        needs_attach: false,
+        external_node_id: String::new(),
+    };
+    let change = step_now(&world, attached);
+    world.apply(change);
+    let fence = step_now(&world, ClaimStep::Fence { until: UnixNanos(1) });
+    assert!(matches!(world.try_apply(fence).refused, Some(Refusal::Changed { .. })));
+    let node = claim(&world, "a1").node_id.clone();
+    let status = |status| Change::NodeStatus { node: node.clone(), status, event: None, evals: vec![] };
+    world.apply(status(NodeStatus::Down));
+    let fence = step_now(&world, ClaimStep::Fence { until: UnixNanos(1) });
+    world.apply(fence);
+    world.apply(status(NodeStatus::Ready));
+    let freed = step_now(&world, ClaimStep::Freed);
+    assert!(
+        matches!(world.try_apply(freed).refused, Some(Refusal::Changed { .. })),
+        "its own word is needed now"
     );
 }

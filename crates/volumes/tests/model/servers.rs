@@ -248,7 +248,6 @@ impl Servers {
             | Action::WaitForPlugin { .. }
             | Action::WaitUntil { .. }
             // No volume of the model ever grows.
-            | Action::ExpandNode { .. }
             | Action::Nothing => return false,
         };
         self.step(state, a, &step)
