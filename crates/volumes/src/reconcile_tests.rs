@@ -180,28 +180,27 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
 }
 
 #[test]
-fn the_only_writer_of_a_silent_node_is_fenced_after_its_lease_and_others_are_not() {
+fn the_only_writer_that_is_unknown_is_fenced_after_its_nodes_lease_and_others_are_not() {
     let lease = Lease::default();
+    let ask = |claim: &Claim, node| {
+        abandoned(&Facts { volume: None, claim, others: &[], plugin: None, node, lease, now: NOW })
+    };
     let since = UnixNanos(NOW.0 - 1_000_000_000);
+    let long_ago = Presence::Silent { since: UnixNanos(NOW.0 - lease.grace().0) };
     for phase in [ClaimPhase::Attached, ClaimPhase::Mounted] {
         let writer = held("a", "n1", phase);
-        let waits = decide(&writer, &[], None, Presence::Silent { since });
+        let waits = ask(&writer, Presence::Silent { since }).expect("it waits");
         assert!(
             matches!(&waits, Action::WaitUntil { time, reason } if *time == lease.hand_over_at(since) && reason.contains("is not in contact")),
             "{waits:?}"
         );
-        let long_ago = UnixNanos(NOW.0 - lease.grace().0);
-        let fenced = decide(&writer, &[], None, Presence::Silent { since: long_ago });
-        assert_eq!(fenced, Action::Fence { until: NOW });
+        assert_eq!(ask(&writer, long_ago), Some(Action::Fence { until: NOW }));
+        assert_eq!(ask(&writer, Presence::Here), None);
         // The allocation may go on with what several may write, for all that is known.
         let shared = Claim { access_mode: AccessMode::MultiNodeMultiWriter, ..writer.clone() };
         let reader = Claim { mode: ClaimMode::Read, ..writer.clone() };
         for claim in [shared, reader] {
-            let action = decide(&claim, &[], None, Presence::Silent { since: long_ago });
-            assert!(matches!(action, Action::Nothing | Action::WaitForClient { .. }), "{action:?}");
-            // A node that was removed does not come back.
-            let removed = decide(&claim, &[], None, Presence::Unknown);
-            assert_eq!(removed, Action::Fence { until: lease.hand_over_at(NOW) });
+            assert_eq!(ask(&claim, long_ago), None);
         }
     }
 }
