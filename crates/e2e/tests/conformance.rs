@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{
     conformance::{self, Outcome, Report, Settings},
-    eventually, mounts_below, program, workspace,
+    eventually, mounts_below, program, test_plugin, workspace,
 };
 use std::{
     fs::File,
@@ -66,6 +66,43 @@ fn the_bundled_plugin_by_its_endpoint() -> Result<()> {
         let left = mounts_below(&directory.path().display().to_string())?;
         ensure!(left.is_empty(), "mounts are left: {left:?}");
     }
+    Ok(())
+}
+
+/// What breaks the specification is a failure, what it leaves to the plugin is told.
+#[test]
+fn a_plugin_with_habits_and_a_fault() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("csi.sock");
+    let log = File::create(directory.path().join("log"))?;
+    let plugin = Command::new(test_plugin())
+        .args(["--nodeid=node-1", "--stage-mounts", "--gone-is-not-found", "--strict-delete"])
+        .arg(format!("--endpoint=unix://{}", socket.display()))
+        .arg(format!("--statedir={}", directory.path().join("state").display()))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context("start the plugin")?;
+    let plugin = Plugin(plugin);
+    eventually("the plugin's socket", || Ok(socket.metadata().map(drop)?))?;
+    let mut report = Report::new(|_| {});
+    conformance::endpoint(&socket.display().to_string(), &settings(directory.path()), &mut report)?;
+    drop(plugin);
+    let has = |outcome, check: &str, words: &str| {
+        report.findings().iter().any(|finding| {
+            finding.outcome == outcome && finding.check.ends_with(check) && finding.words.contains(words)
+        })
+    };
+    ensure!(!report.is_good(), "a deletion that fails the second time breaks the specification");
+    ensure!(
+        has(Outcome::Failed, "DeleteVolume of what does not exist", "NOT_FOUND"),
+        "{}",
+        failures(&report)
+    );
+    ensure!(has(Outcome::Told, "NodeUnpublishVolume again", "NOT_FOUND"), "{:?}", report.findings());
+    ensure!(has(Outcome::NotOffered, "controller EXPAND_VOLUME", ""), "{:?}", report.findings());
+    ensure!(has(Outcome::Passed, "the volume reads what was written", ""), "{}", failures(&report));
     Ok(())
 }
 

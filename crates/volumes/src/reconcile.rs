@@ -126,6 +126,11 @@ impl Action {
 
 /// What to do next.
 pub fn next(facts: &Facts<'_>) -> Action {
+    if matches!(facts.claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted)
+        && let Some(action) = abandoned(facts)
+    {
+        return action;
+    }
     match facts.claim.phase {
         ClaimPhase::Reserved | ClaimPhase::Attaching => attach(facts),
         ClaimPhase::Attached => {
@@ -283,15 +288,23 @@ pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     })
 }
 
-/// What to do about a live claim whose allocation is *unknown*: its node is not in contact, and its job lets it come
-/// back. What needs the node's lease has certainly ended once that ran out; only then is the right taken away, because
-/// the node may still come back in time. Its client ends such an allocation, and proves it. None: as [`next`] says; other
-/// claims are the allocation's for as long as it is not over.
-pub fn abandoned(facts: &Facts<'_>) -> Option<Action> {
+/// A claim whose allocation may go on for all that the servers know, on a node that is not in contact: what needs
+/// the node's lease has certainly ended once that ran out. Only then is the right taken away, because the node may
+/// still come back in time. Other claims are the allocation's for as long as it is not over.
+fn abandoned(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
-    let used = matches!(claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted);
     match facts.node {
-        Presence::Silent { since } if used && needs_fence(claim.access_mode, claim.mode) => {
+        Presence::Here => None,
+        // It may register again before its lease runs out, and its task never notices. Its allocation is declared
+        // lost for want of the node, and then the claim is fenced on its way out.
+        Presence::Unknown => {
+            let node = claim.node_id.short();
+            let reason =
+                format!("node {node} is not known any more: waits for its allocation to be declared lost");
+            Some(client(facts, &reason))
+        }
+        Presence::Silent { .. } if !needs_fence(claim.access_mode, claim.mode) => None,
+        Presence::Silent { since } => {
             let until = facts.lease.hand_over_at(since);
             Some(if facts.now < until {
                 Action::WaitUntil { time: until, reason: until_ended(claim) }
@@ -299,7 +312,6 @@ pub fn abandoned(facts: &Facts<'_>) -> Option<Action> {
                 Action::Fence { until }
             })
         }
-        _ => None,
     }
 }
 

@@ -100,7 +100,8 @@ async fn typed(agent: &Agent, line: &str) -> (u8, String, String) {
 async fn data_and_remarks_go_apart() {
     let agent = Agent::start(|_| (200, 1, "[]".into())).await;
     let answer = typed(&agent, "caravan volume status").await;
-    assert_eq!(answer, (0, "Container Storage Interface\n".into(), "No CSI volumes\n".into()));
+    let headings = "Dynamic Host Volumes\n\nContainer Storage Interface\n";
+    assert_eq!(answer, (0, headings.into(), "No dynamic host volumes\nNo CSI volumes\n".into()));
     assert_eq!(typed(&agent, "caravan job status").await, (0, "No running jobs\n".into(), String::new()));
 }
 

@@ -22,7 +22,9 @@ pub(crate) struct Instance {
 pub(crate) struct Basics {
     controller_service: bool,
     topologies: bool,
+    /// With the capabilities of the node part once they were told.
     node: Option<CsiNodeInfo>,
+    capable: bool,
 }
 
 impl Instance {
@@ -38,18 +40,25 @@ impl Instance {
                 }
             }
         }
-        if let Some(known) = basics {
-            info.requires_controller_plugin = known.controller_service;
-            info.requires_topologies = known.topologies;
-            info.node_info.clone_from(&known.node);
-        }
+        let Some(known) = basics else { return info };
+        info.requires_controller_plugin = known.controller_service;
+        info.requires_topologies = known.topologies;
+        info.node_info.clone_from(&known.node);
         match self.capabilities(&mut info).await {
-            Ok(true) => {
-                info.healthy = true;
-                info.health_description = "healthy".to_owned();
+            Ok(ready) => {
+                known.node.clone_from(&info.node_info);
+                known.capable = true;
+                info.healthy = ready;
+                info.health_description = if ready { "healthy" } else { "unhealthy" }.to_owned();
             }
-            Ok(false) => info.health_description = "unhealthy".to_owned(),
-            Err(error) => info.health_description = format!("failed fingerprinting with error: {error}"),
+            Err(error) => {
+                // What it told last still holds. As long as it has told nothing, nothing is said of its node part:
+                // that would read as if it could do none of it.
+                if !known.capable {
+                    info.node_info = None;
+                }
+                info.health_description = format!("failed fingerprinting with error: {error}");
+            }
         }
         info
     }
@@ -72,6 +81,7 @@ impl Instance {
             controller_service: capabilities.has(P::ControllerService),
             topologies: capabilities.has(P::VolumeAccessibilityConstraints),
             node,
+            capable: false,
         })
     }
 
@@ -126,5 +136,43 @@ fn controller_info(set: &CapabilitySet<C>) -> CsiControllerInfo {
         supports_list_volumes_attached_nodes: set.has(C::ListVolumesPublishedNodes),
         supports_condition: set.has(C::VolumeCondition),
         supports_get: set.has(C::GetVolume),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_csi::Deadlines;
+    use caravan_types::job::CsiPluginType;
+    use std::path::PathBuf;
+
+    /// A plugin that dies between two of its answers has not said that it does without staging: taken for a no, that
+    /// would publish what was never staged, and leave what was.
+    #[tokio::test]
+    async fn what_a_plugin_did_not_answer_is_unknown_and_what_it_told_is_kept() {
+        let nobody = std::path::Path::new("/nonexistent/csi.sock");
+        let registration = Registration {
+            role: PluginRole::Node,
+            name: "p".into(),
+            alloc: "a".into(),
+            kind: CsiPluginType::Monolith,
+            provider: String::new(),
+            version: String::new(),
+            socket: nobody.into(),
+            host_root: PathBuf::new(),
+            plugin_root: PathBuf::new(),
+            healthy: true,
+        };
+        let client = CsiClient::new(nobody, Deadlines::default());
+        let instance = Instance { registration, client };
+        let node = CsiNodeInfo { id: "n".into(), ..CsiNodeInfo::default() };
+        let known = |node, capable| {
+            Some(Basics { controller_service: true, topologies: false, node: Some(node), capable })
+        };
+        let info = instance.fingerprint(&mut known(node.clone(), false), Time(1)).await;
+        assert_eq!((info.healthy, info.node_info), (false, None));
+        let told = CsiNodeInfo { requires_node_stage_volume: true, ..node };
+        let info = instance.fingerprint(&mut known(told.clone(), true), Time(1)).await;
+        assert_eq!((info.healthy, info.node_info), (false, Some(told)));
     }
 }

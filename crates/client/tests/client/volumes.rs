@@ -3,7 +3,6 @@
 use crate::plugins::{healthy, plugin};
 use crate::support::{Agent, alloc, poll, shell};
 use caravan_types::VolumeKey;
-
 use caravan_types::alloc::{Allocation, ClientStatus, event};
 use caravan_types::job::{CsiPluginType, JobType, PropagationMode, VolumeMount, VolumeRequest};
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Claim, ClaimId, ClaimMode, ClaimPhase};

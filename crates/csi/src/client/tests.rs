@@ -105,6 +105,43 @@ impl Controller for Fake {
         Ok(Response::new(csi::ListVolumesResponse { entries: vec![entry], next_token }))
     }
 
+    async fn controller_get_volume(
+        &self,
+        request: Request<csi::ControllerGetVolumeRequest>,
+    ) -> Result<Response<csi::ControllerGetVolumeResponse>, Status> {
+        let volume = csi::Volume { volume_id: request.into_inner().volume_id, ..Default::default() };
+        let status = csi::controller_get_volume_response::VolumeStatus {
+            published_node_ids: vec!["n1".to_owned()],
+            volume_condition: Some(csi::VolumeCondition { abnormal: true, message: "it smokes".to_owned() }),
+        };
+        Ok(Response::new(csi::ControllerGetVolumeResponse { volume: Some(volume), status: Some(status) }))
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<csi::ControllerModifyVolumeRequest>,
+    ) -> Result<Response<csi::ControllerModifyVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let secret = request.secrets.values().next().cloned().unwrap_or_default();
+        match request.mutable_parameters.get("tier").map(String::as_str) {
+            Some("fast") => Ok(Response::new(csi::ControllerModifyVolumeResponse {})),
+            _ => Err(Status::invalid_argument(format!("not with {secret}"))),
+        }
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<csi::GetSnapshotRequest>,
+    ) -> Result<Response<csi::GetSnapshotResponse>, Status> {
+        let snapshot = csi::Snapshot {
+            snapshot_id: request.into_inner().snapshot_id,
+            size_bytes: 7,
+            ready_to_use: true,
+            ..Default::default()
+        };
+        Ok(Response::new(csi::GetSnapshotResponse { snapshot: Some(snapshot) }))
+    }
+
     async fn validate_volume_capabilities(
         &self,
         request: Request<csi::ValidateVolumeCapabilitiesRequest>,
@@ -336,4 +373,31 @@ async fn lists_are_paged_and_answers_are_translated() {
         .expect("the plugin counts");
     assert_eq!(stats.bytes, Some(Usage { available: 1, total: 3, used: 2 }));
     assert_eq!(stats.inodes, None);
+}
+
+#[tokio::test]
+async fn one_volume_and_one_snapshot_can_be_asked_for_and_a_volume_changed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let _server = Server::start(&socket(&directory));
+    let client = CsiClient::new(socket(&directory), Deadlines::default());
+
+    let got = client.controller_get_volume("v").await.expect("the plugin knows it");
+    assert_eq!(
+        (got.volume.volume_id.as_str(), got.published_node_ids.as_slice()),
+        ("v", &["n1".to_owned()][..])
+    );
+    assert_eq!(got.condition, Some(VolumeCondition { abnormal: true, message: "it smokes".to_owned() }));
+
+    let request = GetSnapshotRequest { snapshot_id: "s".to_owned(), secrets: Secrets::default() };
+    let snapshot = client.get_snapshot(request).await.expect("the plugin knows it");
+    assert_eq!((snapshot.snapshot_id.as_str(), snapshot.size_bytes, snapshot.ready_to_use), ("s", 7, true));
+
+    let modify = |tier: &str| ControllerModifyRequest {
+        volume_id: "v".to_owned(),
+        secrets: Secrets([("password".to_owned(), "hunter2".to_owned())].into()),
+        mutable_parameters: [("tier".to_owned(), tier.to_owned())].into(),
+    };
+    assert_eq!(client.controller_modify(modify("fast")).await, Ok(()));
+    let error = client.controller_modify(modify("slow")).await.expect_err("the plugin refuses");
+    assert_eq!(error.to_string(), "ControllerModifyVolume failed with INVALID_ARGUMENT: not with ***");
 }

@@ -372,6 +372,9 @@ async fn snapshots_and_clones_are_copies_of_a_moment() {
             assert!(error.is_retryable(), "{error}");
         }
         assert_eq!(volume.snapshot(&cut).await.as_ref(), Ok(&snapshot));
+        let by_id =
+            GetSnapshotRequest { snapshot_id: snapshot.snapshot_id.clone(), secrets: Secrets::default() };
+        assert_eq!(client.get_snapshot(by_id).await.as_ref(), Ok(&snapshot));
         let found = ListSnapshotsRequest { source_volume_id: volume.id(), ..Default::default() };
         assert_eq!(
             client.list_snapshots(found).await.expect("it lists").entries,

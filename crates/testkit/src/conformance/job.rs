@@ -1,10 +1,14 @@
 //! The checks that are made by an agent: the plugin is a job, and tasks use its volumes.
 
 use super::{Report, Settings};
-use crate::{Agent, AgentOptions, eventually, mounts_below};
+use crate::{Agent, AgentOptions, Reply, eventually, mounts_below};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 /// How volumes are used, one after the other: attachment mode and access mode.
 const WAYS: [(&str, &str); 4] = [
@@ -47,8 +51,8 @@ pub fn job(
             }
         }
         report.about(*driver);
-        let left = stage.agent.request("DELETE", &format!("/v1/job/{}?purge=true", stage.job), None)?;
-        report.is("the plugin's job can be stopped", left.status == 200, || left.text());
+        let stopped = stage.stop_plugin();
+        report.is("the plugin's job can be stopped", stopped.is_ok(), || problem(&stopped));
         let gone = stage.nothing_is_mounted();
         report.is("no mount of a volume is left", gone.is_ok(), || problem(&gone));
     }
@@ -112,16 +116,28 @@ impl<'a> Stage<'a> {
     }
 
     fn put(&self, path: &str, body: &Value) -> Result<Value> {
-        let reply = self.agent.request("PUT", path, Some(body))?;
-        if reply.status != 200 {
-            bail!("{}", reply.text().trim());
-        }
-        reply.json()
+        self.ask("PUT", path, Some(body))?.json()
     }
 
     fn delete(&self, path: &str) -> Result<()> {
-        let reply = self.agent.request("DELETE", path, None)?;
-        if reply.status == 200 { Ok(()) } else { bail!("{}", reply.text().trim()) }
+        self.ask("DELETE", path, None).map(drop)
+    }
+
+    /// A request, made again while the plugin says that another call is under way.
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
+        let deadline = Instant::now() + self.settings.patience;
+        loop {
+            let reply = self.agent.request(method, path, body)?;
+            let words = reply.text().trim().to_owned();
+            match reply.status {
+                200 => return Ok(reply),
+                404 if words.is_empty() => bail!("the agent does not have {path}"),
+                _ if words.contains("ABORTED") && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                _ => bail!("{words}"),
+            }
+        }
     }
 
     /// Waits until the plugin serves, with a controller if it has one; adds its own words to the error.
@@ -167,9 +183,11 @@ impl<'a> Stage<'a> {
             "block-device" => ("${NOMAD_TASK_DIR}/volume", "V=$NOMAD_TASK_DIR/volume"),
             _ => ("${NOMAD_TASK_DIR}/volume", "V=$NOMAD_TASK_DIR/volume/word"),
         };
+        // A device belongs to the superuser, who is not what a task is by itself.
+        let user = if usage.attachment == "block-device" { "root" } else { "" };
         // The word fills a block, as devices are written.
-        let functions = "put() { printf '%-4096s' \"$1\" | dd of=\"$V\" bs=4096 conv=notrunc,fsync 2>/dev/null; }; \
-             get() { dd if=\"$V\" bs=4096 count=1 2>/dev/null | tr -d ' '; }";
+        let functions = "put() { printf '%-4096s' \"$1\" | dd of=\"$V\" bs=4096 conv=notrunc,fsync status=none; }; \
+             get() { dd if=\"$V\" bs=4096 count=1 status=none | tr -d ' '; }";
         json!({ "Job": {
             "ID": id, "Name": id, "Type": kind, "Datacenters": ["*"],
             "TaskGroups": [{
@@ -182,7 +200,7 @@ impl<'a> Stage<'a> {
                     "AccessMode": usage.access, "AttachmentMode": usage.attachment,
                 }},
                 "Tasks": [{
-                    "Name": "t", "Driver": self.driver,
+                    "Name": "t", "Driver": self.driver, "User": user,
                     "Config": { "command": "/bin/sh", "args": ["-c", format!("{word}; {functions}; {script}")] },
                     "VolumeMounts": [{ "Volume": "v", "Destination": place }],
                     "KillTimeout": 1_000_000_000,
@@ -201,7 +219,7 @@ impl<'a> Stage<'a> {
             let alloc = allocs.first().context("it is not placed")?;
             match alloc["ClientStatus"].as_str() {
                 Some(status @ ("complete" | "failed" | "lost")) => Ok((status.to_owned(), alloc.clone())),
-                other => bail!("it is {other:?}: {}", alloc["TaskStates"]),
+                other => bail!("it is {other:?}: {}", history(alloc)),
             }
         });
         let result = match ended {
@@ -209,11 +227,14 @@ impl<'a> Stage<'a> {
             Ok((status, alloc)) => {
                 let said =
                     alloc["ID"].as_str().map(|id| self.agent.logs(id, "t", "stderr").unwrap_or_default());
-                Err(anyhow!("the task is {status}: {} {}", said.unwrap_or_default(), alloc["TaskStates"]))
+                Err(anyhow!("the task is {status}: {} {}", said.unwrap_or_default().trim(), history(&alloc)))
             }
             Err(error) => Err(error),
         };
         self.delete(&format!("/v1/job/{id}?purge=true"))?;
+        if usage.access.starts_with("single-node") {
+            self.agent.wait_no_claims(&usage.volume)?;
+        }
         result
     }
 
@@ -290,6 +311,18 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    fn stop_plugin(&self) -> Result<()> {
+        self.delete(&format!("/v1/job/{}", self.job))?;
+        eventually("the plugin to end", || {
+            let allocs = self.agent.allocs(&self.job)?;
+            let live = |alloc: &&Value| matches!(alloc["ClientStatus"].as_str(), Some("running" | "pending"));
+            match allocs.iter().find(live) {
+                None => Ok(()),
+                Some(alloc) => bail!("its allocation is {}", alloc["ClientStatus"]),
+            }
+        })
+    }
+
     fn restart_plugin(&self) -> Result<()> {
         let allocs = self.agent.allocs(&self.job)?;
         let alloc =
@@ -334,6 +367,8 @@ impl<'a> Stage<'a> {
     }
 
     fn copies(&self, usage: &Usage<'_>, report: &mut Report) -> Result<()> {
+        // Not every plugin can copy what is in use; what is beside the agent is checked by its endpoint.
+        self.agent.wait_no_claims(&usage.volume)?;
         let cut = json!({ "Snapshots": [{
             "SourceVolumeID": usage.volume, "PluginID": self.plugin, "Name": format!("{}-cut", usage.volume),
             "Secrets": self.settings.secrets.0,
@@ -402,6 +437,13 @@ impl<'a> Stage<'a> {
             if left.is_empty() { Ok(()) } else { bail!("{left:?}") }
         })
     }
+}
+
+/// What happened to the tasks of an allocation, in its own words.
+fn history(alloc: &Value) -> String {
+    let states = alloc["TaskStates"].as_object();
+    let events = states.into_iter().flatten().filter_map(|(_, state)| state["Events"].as_array()).flatten();
+    events.filter_map(|event| event["DisplayMessage"].as_str()).collect::<Vec<_>>().join("; ")
 }
 
 fn is_missing(words: &str) -> bool {

@@ -162,6 +162,13 @@ async fn serve(options: Serve) -> Result<()> {
         bail!("cannot remove the old socket {}: {error}", socket.display());
     }
     let listener = UnixListener::bind(&socket).with_context(|| format!("listen on {}", socket.display()))?;
+    let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let log = Arc::clone(&plugin.log);
+    tokio::spawn(async move {
+        asked.recv().await;
+        log.exit();
+        std::process::exit(0);
+    });
     let services = plugin.options.services;
     tonic::transport::Server::builder()
         .add_service(IdentityServer::new(plugin.clone()))

@@ -70,8 +70,17 @@ pub fn learn(setting: &Setting, state: &mut State, a: u8) {
 pub fn ask(state: &mut State, a: u8) {
     let alloc = &mut state.allocs[usize::from(a)];
     let Some(claim) = alloc.claim else { return };
-    if !matches!(claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted) || alloc.runner != Runner::Run {
-        return;
+    match claim.phase {
+        _ if alloc.runner != Runner::Run => return,
+        ClaimPhase::Attached | ClaimPhase::Mounted => {}
+        ClaimPhase::Reserved | ClaimPhase::Attaching => return,
+        // Refused: the allocation has failed and is ended. One whose lease never ran out has no cause to ask.
+        _ => {
+            if !alloc.confirmed {
+                alloc.runner = Runner::End;
+            }
+            return;
+        }
     }
     alloc.confirmed = true;
     if alloc.entry.is_none_or(|e| e.generation != claim.generation) {

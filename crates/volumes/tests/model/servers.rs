@@ -234,6 +234,8 @@ impl Servers {
                 needs_attach: false,
                 external_node_id,
             },
+            // The model's volumes never grow; what a node has mounted it may use either way.
+            Action::ExpandNode { to } => ClaimStep::Expanded { capacity: to },
             Action::LeaveAttached => ClaimStep::LeftAttached,
             Action::Free if self.setting.planted == Planted::FreedWithoutProof => {
                 let record = state.allocs[usize::from(a)].claim.as_mut();
@@ -247,6 +249,8 @@ impl Servers {
             | Action::WaitForClient { .. }
             | Action::WaitForPlugin { .. }
             | Action::WaitUntil { .. }
+            // No volume of the model ever grows.
+            | Action::ExpandNode { .. }
             | Action::Nothing => return false,
         };
         self.step(state, a, &step)

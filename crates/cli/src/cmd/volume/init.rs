@@ -171,9 +171,8 @@ mod tests {
         for (name, text) in [("v.hcl", HOST_HCL), ("v.json", HOST_JSON)] {
             let Ok(VolumeSpec::Host(volume)) = parse(text, name) else { panic!("{name}") };
             assert_eq!((volume.name.as_str(), volume.plugin_id.as_str()), ("scratch", "mkdir"));
-            assert_eq!(volume.requested_capacity_max_bytes, 1 << 30);
-            assert_eq!(volume.requested_capabilities[0].access_mode, "single-node-writer");
-            assert_eq!(volume.constraints.len(), 1);
+            assert_eq!(volume.requested_capabilities[0].access_mode.as_str(), "single-node-single-writer");
+            assert_eq!((volume.constraints.len(), volume.parameters["mode"].as_str()), (1, "0750"));
         }
     }
 }

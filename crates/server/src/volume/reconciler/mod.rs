@@ -18,7 +18,6 @@ use crate::secrets::variables;
 use crate::volume::controller::Controllers;
 use crate::volume::lifecycle;
 use caravan_state::{Changed, FeedItem, Root};
-use caravan_types::alloc::ClientStatus;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{AllocId, Namespace, UnixNanos, VolumeKey};
@@ -277,9 +276,7 @@ impl Reconciler {
     }
 
     pub(crate) fn decide_with(&self, root: &Root, facts: &Facts<'_>) -> Action {
-        let claim = facts.claim;
-        let unknown = is_unknown(root, &claim.id.alloc).then(|| reconcile::abandoned(facts)).flatten();
-        let action = unknown.unwrap_or_else(|| reconcile::next(facts));
+        let (action, claim) = (reconcile::next(facts), facts.claim);
         let calls = matches!(action, Action::Attach { .. } | Action::Detach);
         if calls && !self.controllers.reach(root, &claim.plugin_id) {
             let reason = format!(
@@ -327,11 +324,6 @@ fn on_its_way(root: &Root, claim: &Claim) -> bool {
     }
 }
 
-/// Whether an allocation's node is out of contact, and it may come back.
-fn is_unknown(root: &Root, alloc: &AllocId) -> bool {
-    root.alloc(alloc).is_some_and(|a| a.client_status == ClientStatus::Unknown)
-}
-
 /// The volumes that a change concerns.
 fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) {
     for changed in changes {
@@ -353,9 +345,6 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
                 let forsaken = root.claims().filter(|c| c.forsaken);
                 let forsaken = forsaken.filter(|c| refers(&c.id.volume.namespace, &c.kept_secrets_from, key));
                 dirty.extend(forsaken.map(|c| c.id.volume.clone()));
-            }
-            Changed::Alloc(id) if is_unknown(root, id) => {
-                dirty.extend(root.claims_by_alloc(id).map(|c| c.id.volume.clone()));
             }
             Changed::Plugin(id) | Changed::PluginRemoved(id) => {
                 dirty.extend(root.volumes_by_plugin(id).filter(|v| unsettled(root, v)).map(|v| v.key()));
