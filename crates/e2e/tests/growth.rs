@@ -1,4 +1,4 @@
-//! Volumes that grow while they are written, and what is told about volumes meanwhile.
+//! Volumes that grow while they are used or as soon as they are not, and what is told about them meanwhile.
 
 use crate::{id_of, run_job, run_plugin};
 use anyhow::{Context, Result, bail, ensure};
@@ -41,7 +41,7 @@ fn mounted_at(agent: &Agent) -> Result<String> {
 }
 
 #[test]
-fn a_volume_grows_under_its_writer_and_is_explained() -> Result<()> {
+fn a_volume_grows_with_or_between_its_writers_and_is_explained() -> Result<()> {
     let agent = Agent::start()?;
     run_plugin(&agent, "raw_exec", &[])?;
     create(&agent, 16)?.ok()?;
@@ -50,16 +50,29 @@ fn a_volume_grows_under_its_writer_and_is_explained() -> Result<()> {
     let mount = mounted_at(&agent)?;
     ensure!(size(&mount)? < 20 * MIB, "it is {} at first", size(&mount)?);
 
-    create(&agent, 48)?.ok()?;
+    let asked = create(&agent, 48)?;
+    if asked.code == 0 {
+        let after = agent.get(&format!("/v1/allocation/{alloc}"))?;
+        let running = after["ClientStatus"] == "running" && after["TaskStates"]["writer"]["Restarts"] == 0;
+        ensure!(running, "{after}");
+    } else {
+        // Growing an ext4 file system that is mounted needs a capability (CAP_SYS_RESOURCE) that the plugin
+        // does not have everywhere. Then the volume grows between its users, by itself.
+        ensure!(asked.all().contains("once its last claim has ended"), "{asked:?}");
+        let told = agent.get("/v1/volume/csi/data/explain")?;
+        ensure!(told["Summary"].as_str().is_some_and(|s| s.contains("until nobody uses")), "{told}");
+        agent.caravan(&["job", "stop", "-detach", "one"])?.ok()?;
+        agent.wait_no_claims("data")?;
+        run_job(&agent, "two", &writer("two", "raw_exec"))?;
+        agent.wait_alloc("two", "running")?;
+    }
     eventually("the file system to grow", || {
-        let now = size(&mount)?;
+        let now = size(&mounted_at(&agent)?)?;
         if now > 30 * MIB { Ok(()) } else { bail!("it has {now} bytes") }
     })?;
     let volume = agent.volume("data")?;
     ensure!(volume["Capacity"].as_u64() >= Some(48 * MIB), "{volume}");
     ensure!(volume["CaravanPhase"] == "ready", "{volume}");
-    let after = agent.get(&format!("/v1/allocation/{alloc}"))?;
-    ensure!(after["TaskStates"]["writer"]["Restarts"] == 0 && after["ClientStatus"] == "running", "{after}");
 
     // More than that is no less; less than that is no more.
     let refused = {
@@ -83,7 +96,7 @@ fn a_volume_grows_under_its_writer_and_is_explained() -> Result<()> {
     })?;
     ensure!(told["Summary"] == "in use by 1 allocation", "{told}");
     let text = agent.caravan(&["volume", "explain", "data"])?.ok()?.stdout;
-    for part in ["in use by 1 allocation", "expanding", "mounted", "one", "Used"] {
+    for part in ["in use by 1 allocation", "expanding", "mounted", "Used"] {
         ensure!(text.contains(part), "{part:?} in {text}");
     }
     let status = agent.caravan(&["volume", "status", "data"])?.ok()?.stdout;
