@@ -67,6 +67,8 @@ impl Tx {
                     alloc.client_status = old.client_status;
                     alloc.client_description = old.client_description.clone();
                 }
+                // An allocation never moves: another node gets another allocation.
+                alloc.node_id = old.node_id.clone();
                 alloc.task_states = old.task_states.clone();
                 alloc.network_status = old.network_status.clone();
                 if alloc.next_allocation.is_empty() {
