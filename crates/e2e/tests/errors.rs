@@ -119,8 +119,11 @@ fn storage_mistakes_are_sentences() -> Result<()> {
     // A mode that the volume does not have.
     run_plugin(&agent, "raw_exec", &[])?;
     create_volume(&agent, "readers", "multi-node-reader-only")?;
-    run_job(&agent, "wrong", &writer_job(&writer("wrong", "readers")))?;
-    waits_because(&agent, "wrong", &["readers"])?;
+    let wrong = agent.dir().join("wrong.nomad.hcl");
+    fs::write(&wrong, writer_job(&writer("wrong", "readers")))?;
+    let out = agent.caravan(&["job", "run", "-detach", &wrong.to_string_lossy()])?.failed()?;
+    ensure!(out.stderr.contains("volume \"readers\" cannot be used"), "{}", out.stderr);
+    ensure!(out.stderr.contains("multi-node-reader-only"), "{}", out.stderr);
     // A second writer, and a volume in use.
     create_volume(&agent, "busy", "single-node-writer")?;
     run_job(&agent, "first", &writer_job(&writer("first", "busy")))?;

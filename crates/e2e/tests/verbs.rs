@@ -120,6 +120,7 @@ fn secrets_are_in_no_file_and_in_no_answer() -> Result<()> {
     ensure!(item.stdout == SECRET, "{}", item.all());
     agent.caravan(&["job", "stop", "-detach", "one"])?.ok()?;
     agent.wait_no_claims("data")?;
+    agent.wait_plugin("hostpath")?;
     agent.caravan(&["volume", "delete", "data"])?.ok()?;
     Ok(())
 }

@@ -290,7 +290,13 @@ impl Volumes {
         let volume = root.volume(key).ok_or_else(|| not_found(key))?;
         self.in_use(key, false)?;
         let plugin = root.plugin(&volume.plugin_id);
-        if plugin.is_none_or(|p| p.controllers.is_empty()) {
+        let has_controller =
+            |p: &Plugin| !p.controllers.is_empty() || p.controllers_expected > 0 || p.controller_required;
+        if plugin.is_some_and(|p| has_controller(p) && p.controllers_healthy == 0) {
+            let text = format!("no healthy controllers for CSI plugin: {}", volume.plugin_id);
+            return Err(ServerError::unavailable(text));
+        }
+        if plugin.is_none_or(|p| !has_controller(p)) {
             return Err(ServerError::refused(format!(
                 "plugin \"{}\" for volume \"{}\" not found: it has no controller that could delete the volume (deregister only forgets it)",
                 volume.plugin_id, key.id

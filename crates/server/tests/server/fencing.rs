@@ -79,9 +79,8 @@ async fn a_node_that_comes_back_proves_its_state_itself() {
     b.prove(&claim, ClaimReportStep::Unpublished).await.unwrap();
     b.prove(&claim, ClaimReportStep::Unstaged).await.unwrap();
     cluster.phase(&claim.id, ClaimPhase::Gone).await;
-    // Its own successor goes before the other job that waits.
-    let next = cluster.placed("one").await;
-    let (_, grant) = b.obtain(&claim_id(&make::volume_key("data"), &next)).await;
+    let next = cluster.placed("two").await;
+    let (_, grant) = a.obtain(&claim_id(&make::volume_key("data"), &next)).await;
     grant.unwrap();
     plugin.assert_one_at_a_time();
 }
