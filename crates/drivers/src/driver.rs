@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -58,6 +59,14 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
     /// Runs a program in the task's surroundings and collects its output. It is killed at the timeout.
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput>;
+
+    /// Ends a run of which no handle was stored, because the agent died between its start and that. `state_dir` is
+    /// that of its [`TaskConfig`]. Nothing there is no error. Drivers whose tasks end with the agent have nothing to
+    /// do.
+    async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
+        tracing::trace!(task = %id, state_dir = %state_dir.display(), "tasks of this driver end with the agent");
+        Ok(())
+    }
 
     /// Mounts something anew in a task that runs, in place of what it has at `mount.task_path`. Only drivers that
     /// make [`TaskConfig::mounts`] themselves may be able to.

@@ -1,7 +1,7 @@
 //! raw_exec: programs on the host, with no more confinement than a control group to find them by.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::config::{Reader, matches_pattern};
 use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
 use crate::ids::IdRanges;
-use crate::supervised::{ShimCommand, ShimTasks, convert};
+use crate::supervised::{ShimCommand, ShimTasks, convert, end_forgotten};
 use crate::task::{ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
 
@@ -205,6 +205,10 @@ impl Driver for RawExecDriver {
 
     async fn usage(&self, id: &TaskId) -> Result<Usage> {
         self.tasks.usage(id).await
+    }
+
+    async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
+        end_forgotten(id, state_dir).await
     }
 
     async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {

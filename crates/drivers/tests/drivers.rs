@@ -370,6 +370,19 @@ async fn a_killed_supervisor_means_a_lost_task_of_which_nothing_is_left() {
 }
 
 #[tokio::test]
+async fn a_run_whose_handle_was_lost_is_ended_by_its_directory() {
+    let world = World::new(Kind::Raw);
+    let config = world.script("t", "sleep 100000");
+    let lost = raw_exec().start(config.clone()).await.unwrap();
+    let old = PidFd::open(lost.pid.unwrap()).unwrap().unwrap();
+    let driver = raw_exec();
+    driver.end_lost(&config.id, &config.dirs.state_dir).await.unwrap();
+    assert!(old.wait_exit(Some(Duration::ZERO)).unwrap());
+    // Nothing is there any more, which is no error.
+    driver.end_lost(&config.id, &config.dirs.state_dir).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_run_whose_handle_was_lost_never_runs_beside_its_successor() {
     let world = World::new(Kind::Raw);
     let config = world.script("t", "sleep 100000");

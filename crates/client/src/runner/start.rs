@@ -13,7 +13,7 @@ use caravan_drivers::{
 use caravan_types::alloc::Allocation;
 use caravan_types::job::{Task, TaskGroup};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Drivers that pass the host's environment on (`jobspec` section 9.2).
@@ -219,7 +219,7 @@ impl Plan {
             dirs: TaskDirs {
                 shared_alloc_dir: self.dirs.shared.clone(),
                 task_dir: self.dirs.root.clone(),
-                state_dir: config.state_dir.join("tasks").join(alloc.id.as_str()).join(&self.name),
+                state_dir: state_dir(runner, &self.name),
             },
             logs: (!task.log_config.disabled).then(|| LogConfig {
                 dir: runner.dir().logs(),
@@ -245,4 +245,9 @@ fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {
             SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
         }
     }
+}
+
+/// Where the driver keeps what a task's later runs must find.
+pub(super) fn state_dir(runner: &AllocRunner, task: &str) -> PathBuf {
+    runner.context().config.state_dir.join("tasks").join(runner.alloc().id.as_str()).join(task)
 }

@@ -4,7 +4,7 @@ use super::alloc::AllocRunner;
 use super::binds::Binds;
 use super::fence::LEASE_EXPIRED;
 use super::lifecycle::Role;
-use super::start::{Plan, StartFault};
+use super::start::{Plan, StartFault, state_dir};
 use crate::ClientError;
 use crate::clock;
 use crate::csi::supervisor;
@@ -513,6 +513,7 @@ impl TaskRunner {
 
     /// It is over for good.
     async fn finish(&mut self, failed: bool) {
+        self.end_lost().await;
         self.binds.undo();
         if let Some(plugin) = Plan::make(&self.alloc, &self.name).and_then(|p| p.plugin) {
             supervisor::deregister(&plugin, self.alloc.context().plugins.registry()).await;
@@ -528,6 +529,18 @@ impl TaskRunner {
         })
         .await;
         self.alloc.died(&self.name);
+    }
+
+    /// Ends a run that an earlier agent started and had no time to store: nothing of the task may outlive it.
+    async fn end_lost(&self) {
+        let record = self.record();
+        let (None, Some(id)) = (record.handle, record.driver_id) else { return };
+        let Some(plan) = Plan::make(&self.alloc, &self.name) else { return };
+        let id = TaskId(id);
+        if let Err(error) = plan.driver.end_lost(&id, &state_dir(&self.alloc, &self.name)).await {
+            let words = crate::error::chain(&error);
+            tracing::error!(task = %id, error = words, "a run that was never stored cannot be ended");
+        }
     }
 
     fn record(&self) -> TaskRecord {

@@ -395,7 +395,7 @@ async fn wait_exit(task: &Task) -> Result<ExitResult> {
 
 /// Ends an earlier run whose handle was lost: the agent died between start and storing it. Two of one task must
 /// never run.
-async fn end_forgotten(id: &TaskId, state_dir: &Path) -> Result<()> {
+pub(crate) async fn end_forgotten(id: &TaskId, state_dir: &Path) -> Result<()> {
     let Ok(mut connection) = Connection::open(state_dir).await else { return Ok(()) };
     tracing::warn!(task = %id, "an earlier run of the task is still there: ending it");
     let shim = connection.shim();
