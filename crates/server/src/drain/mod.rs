@@ -27,16 +27,25 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Drainer {
     pub(crate) core: Core,
     pub(crate) waits: ClaimWaits,
-    /// What was last said about mounts that hold a drain up, by node.
-    said: BTreeMap<NodeId, BTreeMap<String, String>>,
+    /// Since when mounts hold a drain up, and what was last said about them, by node.
+    held: BTreeMap<NodeId, Held>,
 }
+
+#[derive(Debug)]
+struct Held {
+    since: UnixNanos,
+    said: BTreeMap<String, String>,
+}
+
+/// A mount that ends within this is not worth a word.
+const QUIET: caravan_types::Nanos = caravan_types::Nanos(2_000_000_000);
 
 /// When to try again what could not be made durable.
 const PAUSE: caravan_types::Nanos = caravan_types::Nanos(1_000_000_000);
 
 impl Drainer {
     pub(crate) fn new(core: Core, waits: ClaimWaits) -> Self {
-        Self { core, waits, said: BTreeMap::new() }
+        Self { core, waits, held: BTreeMap::new() }
     }
 
     /// Runs until cancelled.
@@ -59,13 +68,22 @@ impl Drainer {
     async fn look(&mut self) -> (Option<UnixNanos>, bool) {
         let root = self.core.snapshot();
         let draining: Vec<Arc<Node>> = root.nodes().filter(|n| n.drain_strategy.is_some()).cloned().collect();
-        self.said.retain(|id, _| draining.iter().any(|n| n.id == *id));
+        self.held.retain(|id, _| draining.iter().any(|n| n.id == *id));
         let (mut next, mut holding) = (None::<UnixNanos>, false);
         for node in draining {
             let now = self.core.now();
             let decision = decide(&root, &node, now, |claim| self.waits.reason(&claim.id));
             holding |= !decision.held_by.is_empty();
             let mut at = decision.again;
+            if decision.held_by.is_empty() {
+                self.held.remove(&node.id);
+            } else {
+                let first = || Held { since: now, said: BTreeMap::new() };
+                let speak = self.held.entry(node.id.clone()).or_insert_with(first).since.plus(QUIET);
+                if speak > now {
+                    at = Some(at.map_or(speak, |at| at.min(speak)));
+                }
+            }
             if let Err(error) = self.act(&root, &node, decision).await {
                 tracing::error!(node = %node.id, %error, "a drain could not be brought on; trying again");
                 at = Some(now.plus(PAUSE));
@@ -101,20 +119,19 @@ impl Drainer {
         self.tell(node, decision.held_by).await
     }
 
-    /// Names the mounts that hold the drain up, once per change.
+    /// Names the mounts that hold the drain up for long, once per change.
     async fn tell(&mut self, node: &Node, held_by: BTreeMap<String, String>) -> Result<(), ServerError> {
-        let before = self.said.get(&node.id);
-        if before == Some(&held_by) || (before.is_none() && held_by.is_empty()) {
+        let now = self.core.now();
+        let Some(held) = self.held.get_mut(&node.id) else { return Ok(()) };
+        if held.since.plus(QUIET) > now || held.said == held_by {
             return Ok(());
         }
-        if !held_by.is_empty() {
-            tracing::warn!(node = %node.id, ?held_by, "mounts of volumes hold a drain up");
-            let mut event = event("Drain", "Waiting for volumes to be unmounted", self.core.now());
-            event.details = held_by.clone();
-            let events = BTreeMap::from([(node.id.clone(), vec![event])]);
-            self.core.commit(Change::NodeEvents { events }).await?;
-        }
-        self.said.insert(node.id.clone(), held_by);
+        tracing::warn!(node = %node.id, ?held_by, "mounts of volumes hold a drain up");
+        let mut event = event("Drain", "Waiting for volumes to be unmounted", now);
+        event.details = held_by.clone();
+        let events = BTreeMap::from([(node.id.clone(), vec![event])]);
+        self.core.commit(Change::NodeEvents { events }).await?;
+        held.said = held_by;
         Ok(())
     }
 }

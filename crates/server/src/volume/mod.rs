@@ -22,7 +22,7 @@ pub(crate) use usage::UsageBook;
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
 use caravan_rpc::methods;
-use caravan_state::Root;
+use caravan_state::{Root, Topic};
 use caravan_types::command::{Change, ClaimStep, Refusal};
 use caravan_types::job::MountOptions;
 use caravan_types::node::NodeStatus;
@@ -36,6 +36,8 @@ use caravan_types::{Namespace, NodeId, PluginId, UnixNanos, VolumeKey};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long a command waits for a plugin that is being started.
+const PLUGIN_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a command waits for another one on the same volume.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest time for a node to let go of a volume.
@@ -104,6 +106,23 @@ impl Volumes {
         }
     }
 
+    /// Waits for a plugin that is being started: its job runs, and it has not told yet what it can. One that is
+    /// not expected, or stays away, is the caller's business.
+    async fn await_controller(&self, id: &PluginId) {
+        let starting = |plugin: &Plugin| plugin.controllers_expected > 0 && plugin.controllers_healthy == 0;
+        let told = async {
+            loop {
+                let mut watch = self.core.store.watch().on(Topic::Plugin(id.clone())).start();
+                if !self.core.snapshot().plugin(id).is_some_and(|plugin| starting(plugin)) {
+                    return;
+                }
+                watch.changed().await;
+            }
+        };
+        // Not coming is no error here: what follows says what is missing.
+        let _ = tokio::time::timeout(PLUGIN_PATIENCE, told).await;
+    }
+
     fn plugin(&self, root: &Root, id: &PluginId) -> Result<Arc<Plugin>, ServerError> {
         let plugin = root
             .plugin(id)
@@ -117,6 +136,7 @@ impl Volumes {
     async fn register_one(&self, body: VolumeRequestBody) -> Result<Arc<Volume>, ServerError> {
         let key = VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() };
         let _own = self.own(&key).await?;
+        self.await_controller(&body.plugin_id).await;
         let root = self.core.snapshot();
         let plugin = self.plugin(&root, &body.plugin_id)?;
         let (row, expect) = match root.volume(&key) {
@@ -203,10 +223,15 @@ impl Volumes {
     async fn create_one(&self, body: VolumeRequestBody) -> Result<Arc<Volume>, ServerError> {
         let key = VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() };
         let _own = self.own(&key).await?;
+        self.await_controller(&body.plugin_id).await;
         let root = self.core.snapshot();
         let plugin = self.plugin(&root, &body.plugin_id)?;
         let supports = plugin.controllers.values().find_map(|c| c.controller_info);
         match supports {
+            None if plugin.controllers_expected > 0 => {
+                let text = format!("no healthy controllers for CSI plugin: {}", plugin.id);
+                return Err(ServerError::unavailable(text));
+            }
             None => return Err(ServerError::refused("plugin has no controller")),
             Some(info) if !info.supports_create_delete => {
                 return Err(ServerError::refused("plugin does not support creating volumes"));
@@ -286,6 +311,9 @@ impl Volumes {
     pub(crate) async fn delete(&self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
         self.core.snapshot().volume(key).ok_or_else(|| not_found(key))?;
         let _own = self.own(key).await?;
+        if let Some(volume) = self.core.snapshot().volume(key) {
+            self.await_controller(&volume.plugin_id).await;
+        }
         let root = self.core.snapshot();
         let volume = root.volume(key).ok_or_else(|| not_found(key))?;
         self.in_use(key, false)?;
