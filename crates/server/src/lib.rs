@@ -18,6 +18,7 @@ mod node_evals;
 mod plan;
 mod secrets;
 mod server;
+mod storage;
 mod variables;
 mod volume;
 mod worker;

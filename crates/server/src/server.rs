@@ -11,25 +11,17 @@ use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::plan::{Planner, PlannerService};
-use crate::variables::VariableWritten;
-use crate::volume::{Claims, Controllers, Reconciler, UsageBook, VolumeFigures, Volumes, explain};
+use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::worker::Worker;
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
-use caravan_state::{Root, Store};
+use caravan_state::Store;
 use caravan_types::command::Change;
-use caravan_types::host_volume::{HostVolume, HostVolumeSpec};
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
-use caravan_types::ser::Secrets;
-use caravan_types::variable::{Variable, VariableDecrypted, VariableKey};
-use caravan_types::volume::{
-    ClaimId, CsiSnapshot, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
-};
 use caravan_types::wire::Done;
-use caravan_types::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, VolumeKey};
+use caravan_types::{AllocId, EvalId, JobKey, NodeId};
 use caravan_volumes::lease::Lease;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -59,13 +51,13 @@ pub struct ServerConfig {
 /// What others hold of a server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    core: Core,
+    pub(crate) core: Core,
     jobs: Jobs,
     nodes: Nodes,
-    volumes: Volumes,
-    host_volumes: HostVolumes,
-    claims: Claims,
-    usage: UsageBook,
+    pub(crate) volumes: Volumes,
+    pub(crate) host_volumes: HostVolumes,
+    pub(crate) claims: Claims,
+    pub(crate) usage: UsageBook,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -183,7 +175,7 @@ impl Service {
 
 /// Carries a command to its end although whoever asked may go away meanwhile. The server's end waits
 /// for it.
-async fn to_the_end<T: Send + 'static>(
+pub(crate) async fn to_the_end<T: Send + 'static>(
     commands: &TaskTracker,
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
 ) -> Result<T, ServerError> {
@@ -384,226 +376,6 @@ impl Handle {
     /// If there is no such node.
     pub async fn purge_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.nodes.purge(id).await
-    }
-
-    /// Records volumes that exist already; `namespace` is for those that name none.
-    ///
-    /// # Errors
-    /// With the problems of each volume.
-    pub async fn register_volumes(
-        &self,
-        namespace: &Namespace,
-        volumes: Vec<VolumeRequestBody>,
-    ) -> Result<Vec<Arc<Volume>>, ServerError> {
-        let (this, namespace) = (self.volumes.clone(), namespace.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move { this.register(&namespace, volumes).await })
-            .await
-    }
-
-    /// Makes volumes by their plugins and records them.
-    ///
-    /// # Errors
-    /// With the problems of each volume.
-    pub async fn create_volumes(
-        &self,
-        namespace: &Namespace,
-        volumes: Vec<VolumeRequestBody>,
-    ) -> Result<Vec<Arc<Volume>>, ServerError> {
-        let (this, namespace) = (self.volumes.clone(), namespace.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move { this.create(&namespace, volumes).await })
-            .await
-    }
-
-    /// Forgets a volume without asking its plugin.
-    ///
-    /// # Errors
-    /// If it does not exist or is in use.
-    pub async fn deregister_volume(&self, key: &VolumeKey, force: bool) -> Result<u64, ServerError> {
-        let (this, key) = (self.volumes.clone(), key.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move { this.deregister(&key, force).await }).await
-    }
-
-    /// Has the plugin destroy a volume, then forgets it. `secrets` go on top of the volume's own.
-    ///
-    /// # Errors
-    /// If it does not exist, is in use, or the plugin refuses.
-    pub async fn delete_volume(&self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
-        let (this, key, secrets) = (self.volumes.clone(), key.clone(), secrets.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move { this.delete(&key, &secrets).await }).await
-    }
-
-    /// Ends a volume's claims on a node whose allocations are over.
-    ///
-    /// # Errors
-    /// If there is nothing to detach or an allocation still runs with it.
-    pub async fn detach_volume(&self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
-        let (this, key, node) = (self.volumes.clone(), key.clone(), node.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move { this.detach(&key, &node).await }).await
-    }
-
-    /// Volumes as a plugin lists them, and the token of the next page.
-    ///
-    /// # Errors
-    /// If the plugin is not known or cannot list.
-    pub async fn list_external_volumes(
-        &self,
-        plugin: &PluginId,
-        max_entries: i32,
-        starting_token: String,
-    ) -> Result<(Vec<VolumeExternalStub>, String), ServerError> {
-        self.volumes.list_external(plugin, max_entries, starting_token).await
-    }
-
-    /// Makes a host volume on a node by its plugin, or brings an existing one up to date; `namespace` is for
-    /// those that name none.
-    ///
-    /// # Errors
-    /// With what is wrong with the specification, why no node will do, or the plugin's words.
-    pub async fn create_host_volume(
-        &self,
-        namespace: &Namespace,
-        spec: HostVolumeSpec,
-    ) -> Result<Arc<HostVolume>, ServerError> {
-        let (this, namespace) = (self.host_volumes.clone(), namespace.clone());
-        to_the_end(&self.host_volumes.commands, async move { this.create(&namespace, spec).await }).await
-    }
-
-    /// Makes a directory of a node known as a host volume.
-    ///
-    /// # Errors
-    /// With what is wrong with the specification, or why the node refuses.
-    pub async fn register_host_volume(
-        &self,
-        namespace: &Namespace,
-        spec: HostVolumeSpec,
-    ) -> Result<Arc<HostVolume>, ServerError> {
-        let (this, namespace) = (self.host_volumes.clone(), namespace.clone());
-        to_the_end(&self.host_volumes.commands, async move { this.register(&namespace, spec).await }).await
-    }
-
-    /// Has a node delete a host volume and forgets it. Answers the index.
-    ///
-    /// # Errors
-    /// If it does not exist, is in use or held, its node is not there (unless forced), or the plugin refuses.
-    pub async fn delete_host_volume(
-        &self,
-        namespace: &Namespace,
-        id: &HostVolumeId,
-        force: bool,
-    ) -> Result<u64, ServerError> {
-        let (this, namespace, id) = (self.host_volumes.clone(), namespace.clone(), id.clone());
-        let command = async move { this.delete(&namespace, &id, force).await };
-        to_the_end(&self.host_volumes.commands, command).await
-    }
-
-    /// Removes the hold of a group on a host volume. Answers the index.
-    ///
-    /// # Errors
-    /// If there is no such hold.
-    pub async fn delete_host_claim(&self, id: &str) -> Result<u64, ServerError> {
-        self.host_volumes.delete_claim(id).await
-    }
-
-    /// Takes snapshots of volumes; `namespace` is that of the volumes. An entry that is none is refused.
-    ///
-    /// # Errors
-    /// With the problems of each; the others have been made all the same.
-    pub async fn create_snapshots(
-        &self,
-        namespace: &Namespace,
-        snapshots: Vec<Option<CsiSnapshot>>,
-    ) -> Result<Vec<CsiSnapshot>, ServerError> {
-        let (this, namespace) = (self.volumes.clone(), namespace.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move {
-            this.create_snapshots(&namespace, snapshots).await
-        })
-        .await
-    }
-
-    /// Has a plugin delete a snapshot; one that is gone already is as wished.
-    ///
-    /// # Errors
-    /// If the plugin is not known, cannot do it or refuses.
-    pub async fn delete_snapshot(
-        &self,
-        plugin: &PluginId,
-        snapshot: &str,
-        secrets: &Secrets,
-    ) -> Result<(), ServerError> {
-        let (this, plugin) = (self.volumes.clone(), plugin.clone());
-        let (snapshot, secrets) = (snapshot.to_owned(), secrets.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move {
-            this.delete_snapshot(&plugin, &snapshot, secrets).await
-        })
-        .await
-    }
-
-    /// Snapshots as a plugin lists them, and the token of the next page.
-    ///
-    /// # Errors
-    /// If the plugin is not known or cannot list.
-    pub async fn list_snapshots(
-        &self,
-        plugin: &PluginId,
-        max_entries: i32,
-        starting_token: String,
-        secrets: Secrets,
-    ) -> Result<(Vec<CsiSnapshot>, String), ServerError> {
-        self.volumes.list_snapshots(plugin, max_entries, starting_token, secrets).await
-    }
-
-    /// A variable with its items.
-    ///
-    /// # Errors
-    /// If they cannot be opened.
-    pub fn open_variable(&self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
-        self.core.open_variable(row)
-    }
-
-    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new).
-    ///
-    /// # Errors
-    /// If path or items make no sense, or the change cannot be made durable.
-    pub async fn write_variable(
-        &self,
-        key: VariableKey,
-        items: &Secrets,
-        check_index: Option<u64>,
-    ) -> Result<VariableWritten, ServerError> {
-        self.core.write_variable(key, items, check_index).await
-    }
-
-    /// Removes a variable; one that is not there is as wished.
-    ///
-    /// # Errors
-    /// If the change cannot be made durable.
-    pub async fn delete_variable(
-        &self,
-        key: VariableKey,
-        check_index: Option<u64>,
-    ) -> Result<VariableWritten, ServerError> {
-        self.core.delete_variable(key, check_index).await
-    }
-
-    /// Why a claim waits, if it does.
-    pub fn claim_wait(&self, claim: &ClaimId) -> Option<String> {
-        self.claims.waits.reason(claim)
-    }
-
-    /// Where a volume and each of its claims stand, and why; none if there is neither such a volume nor a
-    /// claim on one.
-    pub fn explain_volume(&self, key: &VolumeKey) -> Option<VolumeExplain> {
-        explain::explain(&self.volumes.reconciler, &self.usage, key)
-    }
-
-    /// How full a volume is, by the nodes that use it.
-    pub fn volume_usage(&self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
-        self.usage.of(root, key)
-    }
-
-    /// Figures about volumes, their claims and the calls to their plugins.
-    pub fn volume_figures(&self) -> VolumeFigures {
-        VolumeFigures::of(&self.core.snapshot(), self.core.now(), &self.volumes.reconciler, &self.usage)
     }
 
     /// Collects what is over: evaluations, their allocations, stopped jobs.

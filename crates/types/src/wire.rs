@@ -145,6 +145,10 @@ pub struct ClaimGrant {
     /// Only one node may write the volume: what uses it must end when the node's lease does.
     #[serde(default)]
     pub fenced: bool,
+    /// Allocations on this node whose claims on the volume hold as well: what they have staged may be shared. What
+    /// any other one has left there belongs to an attachment that is over. None from servers that do not say.
+    #[serde(default)]
+    pub beside: Option<Vec<AllocId>>,
 }
 
 /// A client proves a step of a claim.
@@ -285,6 +289,20 @@ impl ControllerOperation {
             Self::CreateSnapshot { .. } => "CreateSnapshot",
             Self::DeleteSnapshot { .. } => "DeleteSnapshot",
             Self::ListSnapshots { .. } => "ListSnapshots",
+        }
+    }
+
+    /// What the call changes, in the plugin's words, if it changes something: calls about the same take turns.
+    pub fn subject(&self) -> Option<&str> {
+        match self {
+            Self::Create { name, .. } => Some(name),
+            Self::Delete { external_id, .. }
+            | Self::Publish { external_id, .. }
+            | Self::Unpublish { external_id, .. }
+            | Self::Expand { external_id, .. }
+            | Self::CreateSnapshot { external_id, .. } => Some(external_id),
+            Self::DeleteSnapshot { snapshot_id, .. } => Some(snapshot_id),
+            Self::Validate { .. } | Self::List { .. } | Self::ListSnapshots { .. } => None,
         }
     }
 }

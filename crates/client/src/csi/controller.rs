@@ -19,7 +19,7 @@ impl Manager {
     pub(crate) async fn controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
         let this = self.clone();
         let work = tokio::spawn(async move {
-            let _turn = match subject(&call.operation) {
+            let _turn = match call.operation.subject() {
                 Some(subject) => Some(this.controller_turn(&call.plugin_id, subject).await),
                 None => None,
             };
@@ -203,20 +203,6 @@ impl Manager {
                 }
             }
         })
-    }
-}
-
-/// What a call changes, if it changes something: calls about the same take turns.
-fn subject(operation: &Op) -> Option<&str> {
-    match operation {
-        Op::Create { name, .. } => Some(name),
-        Op::Delete { external_id, .. }
-        | Op::Publish { external_id, .. }
-        | Op::Unpublish { external_id, .. }
-        | Op::Expand { external_id, .. }
-        | Op::CreateSnapshot { external_id, .. } => Some(external_id),
-        Op::DeleteSnapshot { snapshot_id, .. } => Some(snapshot_id),
-        Op::Validate { .. } | Op::List { .. } | Op::ListSnapshots { .. } => None,
     }
 }
 

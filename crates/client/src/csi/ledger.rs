@@ -3,8 +3,8 @@
 //! An entry is written before the first step and struck after the servers took the proof of the last one, so
 //! the users of a stage are derived from the entries and never counted.
 
-use caravan_types::PluginId;
 use caravan_types::volume::{AttachmentMode, ClaimId, MountProof, Usage};
+use caravan_types::{AllocId, PluginId};
 use caravan_volumes::paths::{PathError, VolumePaths, for_use};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -55,6 +55,8 @@ pub(crate) struct ClaimEntry {
     pub(crate) stages: bool,
     /// How far it got.
     pub(crate) phase: MountPhase,
+    /// Index at which the servers attached it: what was attached earlier and does not hold any more is stale.
+    pub(crate) granted_at: u64,
     /// The mount that was made.
     pub(crate) proof: Option<MountProof>,
     /// The term of the node's lease under which it was granted, if it ends with that.
@@ -138,6 +140,15 @@ impl Ledger {
     pub(crate) fn is_last_user(&self, entry: &ClaimEntry) -> bool {
         self.other_stage_users(entry).next().is_none()
     }
+    /// Whether something on the volume is left of a claim that ended for the servers before this one was attached:
+    /// `beside` are the allocations whose claims hold as well. It must be gone before anything is mounted anew.
+    pub(crate) fn is_stale_beside(&self, claim: &ClaimId, attached_at: u64, beside: &[AllocId]) -> bool {
+        self.entries
+            .values()
+            .filter(|e| e.claim.volume == claim.volume && e.claim != *claim)
+            .filter(|e| e.phase > MountPhase::Granted && e.phase < MountPhase::Unstaged)
+            .any(|e| e.granted_at < attached_at && !beside.contains(&e.claim.alloc))
+    }
     /// Whether another claim proves that the stage is there.
     pub(crate) fn staged_by_another(&self, entry: &ClaimEntry) -> bool {
         self.other_stage_users(entry).any(ClaimEntry::is_staged)
@@ -176,6 +187,19 @@ mod tests {
         b.usage.read_only = true;
         let ledger = Ledger::new([a.clone(), b]);
         assert!(ledger.is_last_user(&a) && !ledger.staged_by_another(&a));
+    }
+
+    #[test]
+    fn what_an_earlier_attachment_left_is_stale_and_what_holds_is_not() {
+        let old = ClaimEntry { granted_at: 5, ..entry("a", MountPhase::Mounted) };
+        let (new, later) = (entry("b", MountPhase::Granted).claim, 9);
+        let ledger = Ledger::new([old.clone()]);
+        assert!(ledger.is_stale_beside(&new, later, &[]));
+        assert!(!ledger.is_stale_beside(&new, later, &["a".into()]), "its claim holds");
+        assert!(!ledger.is_stale_beside(&new, 4, &[]), "it came after this one");
+        assert!(!ledger.is_stale_beside(&old.claim, later, &[]), "it is itself");
+        let ended = ClaimEntry { phase: MountPhase::Unstaged, ..old };
+        assert!(!Ledger::new([ended]).is_stale_beside(&new, later, &[]));
     }
 
     const PHASES: [MountPhase; 7] = [

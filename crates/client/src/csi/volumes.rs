@@ -132,12 +132,13 @@ impl VolumeManager {
                 plugin: claim.plugin_id.clone(),
                 external_id: grant.external_volume_id.clone(),
                 usage: claim.usage(),
+                granted_at: claim.modify_index,
                 lease_term,
                 ..Default::default()
             };
             self.write(entry).await?;
         }
-        let _turn = self.turn(&claim.id.volume).await;
+        let _turn = self.turn_after_leftovers(grant).await?;
         let lent = self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE).await?;
         let registration = &lent.instance.registration;
         let can = lent.info.node_info.clone().unwrap_or_default();
@@ -155,6 +156,7 @@ impl VolumeManager {
             host_root: registration.host_root.clone(),
             plugin_root: registration.plugin_root.clone(),
             stages: can.requires_node_stage_volume,
+            granted_at: known.as_ref().map_or(claim.modify_index, |known| known.granted_at),
             phase: MountPhase::Staging,
             proof: None,
             lease_term,
@@ -175,6 +177,30 @@ impl VolumeManager {
         let proof = result?;
         self.report(claim.id.clone(), claim.generation, ClaimReportStep::Mounted { proof: proof.clone() });
         Ok(proof)
+    }
+
+    /// Waits for the turn on a volume, and before it for the end of what claims have left there that are over for the
+    /// servers: after a silence the volume may have been detached and attached anew, and a stage of the earlier
+    /// attachment leads nowhere. What is left is being ended already, because its allocation is over as well.
+    async fn turn_after_leftovers(&self, grant: &ClaimGrant) -> Result<OwnedMutexGuard<()>, CsiFault> {
+        let claim = &grant.claim;
+        loop {
+            let mut changes = self.changes();
+            let turn = self.turn(&claim.id.volume).await;
+            let stale = grant
+                .beside
+                .as_ref()
+                .is_some_and(|beside| self.lock().is_stale_beside(&claim.id, claim.modify_index, beside));
+            if !stale {
+                return Ok(turn);
+            }
+            drop(turn);
+            tracing::info!(volume = %claim.id.volume, alloc = %claim.id.alloc, "waiting for the end of what an earlier attachment left");
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = self.inner.cancel.cancelled() => return Err(CsiFault::GivenUp),
+            }
+        }
     }
 
     /// Delivers a step in the background.

@@ -6,7 +6,7 @@ use crate::secrets::variables;
 use crate::volume::merged_options;
 use crate::volume::reconciler::Waits;
 use caravan_rpc::RpcError;
-use caravan_state::Topic;
+use caravan_state::{Root, Topic};
 use caravan_types::command::Change;
 use caravan_types::ser::Secrets;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
@@ -127,7 +127,7 @@ impl Progress {
         match claim.phase {
             ClaimPhase::Attached | ClaimPhase::Mounted => match root.volume(&id.volume) {
                 Some(volume) => match self.claims.core.secrets_of(&root, volume) {
-                    Ok(secrets) => ClaimProgress::Attached(Box::new(grant(claim, volume, secrets))),
+                    Ok(secrets) => ClaimProgress::Attached(Box::new(grant(&root, claim, volume, secrets))),
                     Err(wait) => ClaimProgress::Waiting { reason: wait.to_string() },
                 },
                 None => denied(format!("volume not found: {}", id.volume.id)),
@@ -150,8 +150,13 @@ impl Progress {
     }
 }
 
-fn grant(claim: &Claim, volume: &Volume, secrets: Secrets) -> ClaimGrant {
+fn grant(root: &Root, claim: &Claim, volume: &Volume, secrets: Secrets) -> ClaimGrant {
+    let beside = root
+        .claims_of(&claim.id.volume)
+        .filter(|other| other.phase.holds() && other.node_id == claim.node_id && other.id != claim.id)
+        .map(|other| other.id.alloc.clone());
     ClaimGrant {
+        beside: Some(beside.collect()),
         claim: claim.clone(),
         external_volume_id: volume.remote_id().to_owned(),
         volume_context: volume.context.clone(),

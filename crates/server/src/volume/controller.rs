@@ -7,6 +7,8 @@ use caravan_state::Root;
 use caravan_types::node::NodeStatus;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
 use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +58,9 @@ pub(crate) struct Controllers {
     pub(crate) calls: Calls,
     /// What the calls are about, for those who ask.
     about: Option<(VolumeKey, AllocId)>,
+    /// Where a call was made whose end is not known, by plugin and subject: the next one goes there as well, because
+    /// that client makes it wait for the one before.
+    unclear: Arc<Mutex<HashMap<(PluginId, String), NodeId>>>,
 }
 
 /// Nodes with a healthy controller of the plugin, in a fixed order.
@@ -71,7 +76,13 @@ pub(crate) fn candidates(root: &Root, plugin: &PluginId) -> Vec<NodeId> {
 
 impl Controllers {
     pub(crate) fn new(nodes: ReverseRegistry, calls_per_plugin: usize) -> Self {
-        Self { nodes, cut: CancellationToken::new(), calls: Calls::new(calls_per_plugin), about: None }
+        Self {
+            nodes,
+            cut: CancellationToken::new(),
+            calls: Calls::new(calls_per_plugin),
+            about: None,
+            unclear: Arc::default(),
+        }
     }
 
     /// The same, for calls about a volume and perhaps an allocation: `explain` shows them.
@@ -99,6 +110,29 @@ impl Controllers {
         }
     }
 
+    fn unclear(&self) -> MutexGuard<'_, HashMap<(PluginId, String), NodeId>> {
+        self.unclear.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_end(
+        &self,
+        subject: Option<&(PluginId, String)>,
+        node: &NodeId,
+        result: &Result<ControllerAnswer, RpcError>,
+    ) {
+        let Some(subject) = subject else { return };
+        match result {
+            // It was not made, so that an earlier one is as unclear as before.
+            Err(error) if error.code == Code::NoPath => {}
+            Err(error) if classify("", error).outcome_unknown => {
+                self.unclear().insert(subject.clone(), node.clone());
+            }
+            _ => {
+                self.unclear().remove(subject);
+            }
+        }
+    }
+
     /// Makes one call; tries the next controller only when the one before was not reached.
     pub(crate) async fn call(
         &self,
@@ -107,7 +141,15 @@ impl Controllers {
         operation: ControllerOperation,
     ) -> Result<ControllerAnswer, CallError> {
         let name = operation.name();
-        let nodes = candidates(root, plugin);
+        let mut nodes = candidates(root, plugin);
+        let subject = operation.subject().map(|subject| (plugin.clone(), subject.to_owned()));
+        if let Some(before) = subject.as_ref().and_then(|subject| self.unclear().get(subject).cloned()) {
+            nodes.sort_by_key(|node| *node != before);
+            // One that is out of contact, or whose plugin has ended, has no say any more.
+            if nodes.first() == Some(&before) {
+                nodes.truncate(1);
+            }
+        }
         if nodes.is_empty() {
             let message = format!("failed to find instances of controller plugin \"{plugin}\"");
             return Err(CallError::not_reached(message));
@@ -122,6 +164,7 @@ impl Controllers {
             under_way.at(&node);
             let call = ControllerCall { plugin_id: plugin.clone(), operation: operation.clone() };
             let result = self.node::<methods::ControllerCall>(&node, call, DEADLINE).await;
+            self.note_end(subject.as_ref(), &node, &result);
             match result {
                 Ok(answer) => {
                     under_way.done(true);
