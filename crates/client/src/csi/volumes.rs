@@ -138,7 +138,7 @@ impl VolumeManager {
             };
             self.write(entry).await?;
         }
-        let _turn = self.turn_after_leftovers(grant).await?;
+        let turn = self.turn_after_leftovers(grant).await?;
         let lent = self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE).await?;
         let registration = &lent.instance.registration;
         let can = lent.info.node_info.clone().unwrap_or_default();
@@ -172,11 +172,20 @@ impl VolumeManager {
             return known.proof.ok_or(CsiFault::Ledger);
         }
         self.write(entry.clone()).await?;
-        let result = self.stage_and_publish(grant, &lent, entry, wish).await;
-        self.note("Mount volume", &claim.id, result.as_ref().err());
-        let proof = result?;
-        self.report(claim.id.clone(), claim.generation, ClaimReportStep::Mounted { proof: proof.clone() });
-        Ok(proof)
+        // The turn is kept until the plugin has answered, although the allocation may be stopped meanwhile: its end
+        // must not overtake its beginning.
+        let (this, grant, wish) = (self.clone(), grant.clone(), wish.clone());
+        let work = tokio::spawn(async move {
+            let _turn = turn;
+            let result = this.stage_and_publish(&grant, &lent, entry, &wish).await;
+            let claim = &grant.claim;
+            this.note("Mount volume", &claim.id, result.as_ref().err());
+            let proof = result?;
+            let step = ClaimReportStep::Mounted { proof: proof.clone() };
+            this.report(claim.id.clone(), claim.generation, step);
+            Ok(proof)
+        });
+        work.await.unwrap_or(Err(CsiFault::GivenUp))
     }
 
     /// Waits for the turn on a volume, and before it for the end of what claims have left there that are over for the
