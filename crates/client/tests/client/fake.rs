@@ -12,6 +12,7 @@ use caravan_types::job::{CsiPluginConfig, CsiPluginType, JobType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Notify;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -35,8 +36,10 @@ struct State {
     what: BTreeMap<String, What>,
     /// Calls that fail, as long as they are here: call and volume.
     fails: BTreeSet<(String, String)>,
-    /// Calls that never end.
+    /// Calls that do not end, as long as they are here.
     hangs: BTreeSet<(String, String)>,
+    /// Some of them may end now.
+    freed: Arc<Notify>,
     log: Vec<String>,
     daemons: BTreeMap<String, Daemon>,
     generation: u32,
@@ -103,6 +106,12 @@ impl Fake {
     pub fn hang(&self, call: &str, volume: &str) {
         self.state().hangs.insert((call.to_owned(), volume.to_owned()));
     }
+    /// Lets go of what hangs.
+    pub fn let_go(&self) {
+        let mut state = self.state();
+        state.hangs.clear();
+        state.freed.notify_waiters();
+    }
     pub fn abnormal(&self, words: &str) {
         self.state().condition = Some(words.to_owned());
     }
@@ -132,10 +141,12 @@ impl Fake {
         let (fails, hangs) = {
             let mut state = self.state();
             state.log.push(format!("{call} {volume}"));
-            (state.fails.contains(&key), state.hangs.contains(&key))
+            // Counts from its creation on, so that letting go is not missed.
+            let freed = state.freed.clone().notified_owned();
+            (state.fails.contains(&key), state.hangs.contains(&key).then_some(freed))
         };
-        if hangs {
-            std::future::pending::<()>().await;
+        if let Some(freed) = hangs {
+            freed.await;
         }
         if fails { Err(Status::internal(format!("{call} fails today"))) } else { Ok(()) }
     }

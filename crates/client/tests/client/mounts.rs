@@ -353,8 +353,11 @@ async fn a_call_that_hangs_delays_no_other_volume() {
     agent.servers.run(consumer("c1", "raw_exec", &slow));
     fake.called("Stage", "slow").await;
     run(&agent, "c2", "raw_exec", &request("data")).await;
-    // The one that hangs can be stopped, and comes back when the plugin does.
+    // The end of the one that hangs does not overtake its beginning: it waits for the plugin's answer.
     agent.servers.stop("c1");
+    run(&agent, "c3", "raw_exec", &request("more")).await;
+    assert_eq!(fake.calls("Unstage", "slow"), 0);
+    fake.let_go();
     agent.servers.reported("c1", |s| *s == ClaimReportStep::Unstaged).await;
     agent.clean().await;
 }
