@@ -3,11 +3,13 @@
 use super::schedule::{JobPlan, Schedule, VolumePlan};
 use crate::cluster::{Cluster, SanVolume, Stamp};
 use crate::trace::{self, Event, Held, Line, Note, Setting};
+use crate::wait::eventually_within;
 use anyhow::{Context, Result, bail, ensure};
 use caravan_volumes::invariants::Needs;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A stamp that is older than this is not of a writer that writes now.
 const FRESH: u64 = 3_000_000_000;
@@ -209,6 +211,9 @@ fn starts_after_deaths(lines: &mut [Line]) {
     lines.sort_by_key(|line| line.t_ns);
 }
 
+/// How long the last answers of plugins are waited for.
+const LAST_ANSWERS: Duration = Duration::from_secs(20);
+
 /// Whether the plugins were called as the CSI specification says: in order, one call at a time on each volume,
 /// nothing without its undoing. `notes` are what the schedule did to nodes.
 pub(crate) fn calls(cluster: &Cluster, schedule: &Schedule, notes: &[Note]) -> Result<()> {
@@ -216,15 +221,23 @@ pub(crate) fn calls(cluster: &Cluster, schedule: &Schedule, notes: &[Note]) -> R
         let plugin = cluster.plugin(&volume.plugin).context("a plugin of no cluster")?;
         let needs = Needs { attach: plugin.attach, stage: plugin.stage, shared: volume.shared };
         let path = cluster.san(&volume.plugin).trace();
-        let log = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let mut lines = trace::read([log.as_str()])?;
-        starts_after_deaths(&mut lines);
-        lines.retain(|line| line.event == Event::Start || line.volume == volume.id);
-        let checked = trace::check(&lines, &Setting { needs, notes: notes.to_vec() });
-        let (id, wrong) = (&volume.id, checked.wrong.join("\n  "));
-        ensure!(checked.wrong.is_empty(), "calls on volume {id} were wrong:\n  {wrong}\n{}", path.display());
-        let left: Vec<_> = checked.held.values().filter(|held| **held != Held::default()).collect();
-        ensure!(left.is_empty(), "volume {id}: by its log the plugin still has {left:?}");
+        // A call that a dying plugin did not answer is repeated, perhaps only now.
+        eventually_within(LAST_ANSWERS, "the plugin's log to tell the whole story", || {
+            let log = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            let mut lines = trace::read([log.as_str()])?;
+            starts_after_deaths(&mut lines);
+            lines.retain(|line| line.event == Event::Start || line.volume == volume.id);
+            let checked = trace::check(&lines, &Setting { needs, notes: notes.to_vec() });
+            let (id, wrong) = (&volume.id, checked.wrong.join("\n  "));
+            ensure!(
+                checked.wrong.is_empty(),
+                "calls on volume {id} were wrong:\n  {wrong}\n{}",
+                path.display()
+            );
+            let left: Vec<_> = checked.held.values().filter(|held| **held != Held::default()).collect();
+            ensure!(left.is_empty(), "volume {id}: by its log the plugin still has {left:?}");
+            Ok(())
+        })?;
     }
     Ok(())
 }
