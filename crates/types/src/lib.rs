@@ -22,6 +22,7 @@ pub mod time;
 pub mod variable;
 pub mod volume;
 pub mod wire;
+pub mod words;
 
 pub use id::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,
