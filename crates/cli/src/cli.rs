@@ -1,7 +1,9 @@
 //! The command line as a whole: its tree, its mistakes, its dispatch.
 
 use crate::args;
-use crate::cmd::{alloc, eval, fmt, job, node, operator, plugin, server, status, system, var, version, volume};
+use crate::cmd::{
+    alloc, eval, fmt, job, node, operator, plugin, server, status, system, var, version, volume,
+};
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};
 use crate::out::Out;

@@ -44,14 +44,16 @@ impl DataArgs {
 
 /// The answer through a template. A name that is not there is an error.
 fn template<T: Serialize + ?Sized>(text: &str, value: &T) -> Result<String, CliError> {
-    let told = |error: &dyn std::fmt::Display| CliError::failed(format!("Error formatting the data: {error}"));
+    let told =
+        |error: &dyn std::fmt::Display| CliError::failed(format!("Error formatting the data: {error}"));
     if text.is_empty() {
-        return Err(CliError::failed("Error formatting the data: template needs to be specified in golang's text/template format."));
+        return Err(CliError::failed(
+            "Error formatting the data: template needs to be specified in golang's text/template format.",
+        ));
     }
     // By way of JSON, so that keys are those of the API.
     let value = gotmpl::to_value(&serde_json::to_value(value)?).map_err(|e| told(&e))?;
-    let template =
-        Template::new("").missing_key(MissingKey::Error).parse(text).map_err(|e| told(&e))?;
+    let template = Template::new("").missing_key(MissingKey::Error).parse(text).map_err(|e| told(&e))?;
     template.execute_to_string(&value).map_err(|e| told(&e))
 }
 
@@ -62,7 +64,8 @@ mod tests {
 
     #[test]
     fn templates_see_the_keys_of_the_api() {
-        let jobs = json!([{"ID": "web", "Count": 3, "Meta": {"a": "b"}}, {"ID": "db", "Count": 1, "Meta": null}]);
+        let jobs =
+            json!([{"ID": "web", "Count": 3, "Meta": {"a": "b"}}, {"ID": "db", "Count": 1, "Meta": null}]);
         let shown = |text: &str| template(text, &jobs).map_err(|e| e.to_string());
         assert_eq!(shown("{{range .}}{{.ID}}={{.Count}} {{end}}").unwrap(), "web=3 db=1 ");
         assert_eq!(shown("{{(index . 0).Meta.a}}{{\"\\n\"}}").unwrap(), "b\n");

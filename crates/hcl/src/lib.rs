@@ -6,6 +6,7 @@
 
 pub mod ast;
 pub mod config;
+pub mod describe;
 pub mod diag;
 pub mod duration;
 pub mod eval;

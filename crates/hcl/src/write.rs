@@ -111,7 +111,13 @@ impl Writer {
         self.out.push('\n');
     }
 
-    fn blocks(&mut self, schema: &'static Schema, block: &'static BlockType, object: &Object, path: &Path) -> Done {
+    fn blocks(
+        &mut self,
+        schema: &'static Schema,
+        block: &'static BlockType,
+        object: &Object,
+        path: &Path,
+    ) -> Done {
         match (schema.name, block.name) {
             ("network", "port" | "reserved_ports") => return self.ports(block, object, path),
             ("task", "identity") => {
@@ -163,7 +169,13 @@ impl Writer {
         Ok(())
     }
 
-    fn block(&mut self, block: &'static BlockType, object: &Object, label: Option<&str>, path: &Path) -> Done {
+    fn block(
+        &mut self,
+        block: &'static BlockType,
+        object: &Object,
+        label: Option<&str>,
+        path: &Path,
+    ) -> Done {
         let odd_names = || object.keys().any(|key| !is_name(key));
         if matches!(block.content, Content::StringsOrAttribute) && odd_names() {
             self.out.push_str(block.name);

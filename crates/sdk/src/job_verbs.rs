@@ -90,7 +90,11 @@ impl Jobs<'_> {
     }
 
     /// How the groups of a job were scaled.
-    pub async fn scaling_events(&self, id: &str, query: &QueryOptions) -> Result<Response<ScalingEvents>, Error> {
+    pub async fn scaling_events(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<ScalingEvents>, Error> {
         self.0.get(&path("/v1/job/{}/scale", &[id]), query).await
     }
 }

@@ -33,7 +33,8 @@ fn lines(tokens: &[Token<'_>]) -> Vec<Line> {
     let mut out = Vec::new();
     let mut start = 0;
     while start < tokens.len() {
-        let end = tokens[start..].iter().position(|t| t.kind.ends_line()).map_or(tokens.len(), |i| start + i + 1);
+        let end =
+            tokens[start..].iter().position(|t| t.kind.ends_line()).map_or(tokens.len(), |i| start + i + 1);
         let has_comment = end - start > 1 && tokens[end - 1].kind == Kind::LineComment;
         let code_end = if has_comment { end - 1 } else { end };
         let mut lead_end = code_end;
@@ -92,8 +93,8 @@ fn space(tokens: &mut [Token<'_>], range: Range<usize>) {
 fn apart(before: Option<Kind>, left: &Token<'_>, right: &Token<'_>) -> bool {
     use Kind::{
         Bang, CloseBrace, CloseHeredoc, CloseQuote, CloseTemplate, Colon, Comma, Dot, Ellipsis, Equal, Ident,
-        Literal, Minus, Newline, Number, OpenBrace, OpenBracket, OpenHeredoc, OpenParen, OpenQuote, OpenTemplate,
-        Operator, Question,
+        Literal, Minus, Newline, Number, OpenBrace, OpenBracket, OpenHeredoc, OpenParen, OpenQuote,
+        OpenTemplate, Operator, Question,
     };
     match (left.kind, right.kind) {
         (_, Newline) => false,
@@ -111,7 +112,17 @@ fn apart(before: Option<Kind>, left: &Token<'_>, right: &Token<'_>) -> bool {
         (Minus, _) => !matches!(
             before,
             None | Some(
-                OpenParen | OpenBrace | OpenBracket | OpenTemplate | Equal | Colon | Comma | Question | Minus | Bang | Operator
+                OpenParen
+                    | OpenBrace
+                    | OpenBracket
+                    | OpenTemplate
+                    | Equal
+                    | Colon
+                    | Comma
+                    | Question
+                    | Minus
+                    | Bang
+                    | Operator
             )
         ),
         (OpenBrace, CloseBrace) => false,

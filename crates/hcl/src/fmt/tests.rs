@@ -30,7 +30,10 @@ fn same_and_settled(given: &str) {
 fn layout() {
     let cases = [
         ("a=1\nlonger = 2\n\nb=3\n", "a      = 1\nlonger = 2\n\nb = 3\n"),
-        ("job \"a\"   {\ntype=\"batch\"\n      group \"g\"{\n  count=1\n}\n}", "job \"a\" {\n  type = \"batch\"\n  group \"g\" {\n    count = 1\n  }\n}"),
+        (
+            "job \"a\"   {\ntype=\"batch\"\n      group \"g\"{\n  count=1\n}\n}",
+            "job \"a\" {\n  type = \"batch\"\n  group \"g\" {\n    count = 1\n  }\n}",
+        ),
         ("a = 1 # one\nbb = 22 // two\n", "a  = 1  # one\nbb = 22 // two\n"),
         ("  # alone\na=[\n1,\n2 ,\n]\n", "# alone\na = [\n  1,\n  2,\n]\n"),
         ("x={a=1,b:2}\nyy={}\n", "x  = { a = 1, b : 2 }\nyy = {}\n"),
@@ -58,7 +61,8 @@ fn layout() {
 
 #[test]
 fn blanks_that_mean_something_stay() {
-    for given in ["x = \"${ NOMAD_IP_http }\"\n", "x = \"${ env[\"HOME\"] }\"\n", "x = \"${  attr . os }\"\n"] {
+    for given in ["x = \"${ NOMAD_IP_http }\"\n", "x = \"${ env[\"HOME\"] }\"\n", "x = \"${  attr . os }\"\n"]
+    {
         assert_eq!(text(given), given);
     }
     assert_eq!(text("x = \"${ var.a }\"\n"), "x = \"${var.a}\"\n");
@@ -97,16 +101,33 @@ fn examples_are_formatted() {
 
 fn expression() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
-        "1", "2.5e3", "-1", "true", "null", "\"text\"", "\"a $${b} \\\" c\"", "var.a", "local.b[0]", "attr.os.name",
-        "\"${NOMAD_IP}\"", "\"${ NOMAD_IP }\"", "\"x${ upper(var.a) }y\"", "\"%{ if true }a%{ else }b%{ endif }\"",
-        "a.*.b", "a[*].b", "[]", "{}",
+        "1",
+        "2.5e3",
+        "-1",
+        "true",
+        "null",
+        "\"text\"",
+        "\"a $${b} \\\" c\"",
+        "var.a",
+        "local.b[0]",
+        "attr.os.name",
+        "\"${NOMAD_IP}\"",
+        "\"${ NOMAD_IP }\"",
+        "\"x${ upper(var.a) }y\"",
+        "\"%{ if true }a%{ else }b%{ endif }\"",
+        "a.*.b",
+        "a[*].b",
+        "[]",
+        "{}",
     ])
     .prop_map(str::to_owned);
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(" , "))),
-            prop::collection::vec(inner.clone(), 0..4)
-                .prop_map(|items| format!("[\n{}]", items.iter().map(|i| format!("{i},\n")).collect::<String>())),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!(
+                "[\n{}]",
+                items.iter().map(|i| format!("{i},\n")).collect::<String>()
+            )),
             prop::collection::vec(inner.clone(), 0..3).prop_map(|items| {
                 let lines = items.iter().enumerate().map(|(n, i)| format!("key{n}=  {i} # c\n"));
                 format!("{{\n{}}}", lines.collect::<String>())
@@ -131,13 +152,14 @@ fn items() -> impl Strategy<Value = String> {
         1 => "[a-z]{1,8}".prop_map(|name| format!("{name} = <<-EOT\n   a ${{var.x}}\n  b\n   EOT")),
     ];
     let list = prop::collection::vec(item, 0..5);
-    list.clone().prop_recursive(3, 12, 3, move |inner| {
-        (list.clone(), inner).prop_map(|(mut before, inside)| {
-            before.push(format!("block \"x\"  name{{\n{}\n}}", inside.join("\n")));
-            before
+    list.clone()
+        .prop_recursive(3, 12, 3, move |inner| {
+            (list.clone(), inner).prop_map(|(mut before, inside)| {
+                before.push(format!("block \"x\"  name{{\n{}\n}}", inside.join("\n")));
+                before
+            })
         })
-    })
-    .prop_map(|lines| format!("{}\n", lines.join("\n")))
+        .prop_map(|lines| format!("{}\n", lines.join("\n")))
 }
 
 proptest! {

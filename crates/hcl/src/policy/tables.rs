@@ -24,20 +24,14 @@ static POLICY_ONLY: Schema =
 
 static NAMED: Schema = Schema {
     name: "rule",
-    attributes: &[
-        attr("capabilities", "Capabilities", Kind::Strings),
-        attr("policy", "Policy", Kind::Str),
-    ],
+    attributes: &[attr("capabilities", "Capabilities", Kind::Strings), attr("policy", "Policy", Kind::Str)],
     blocks: &[],
     finish: None,
 };
 
 static NAMESPACE_RULE: Schema = Schema {
     name: "namespace",
-    attributes: &[
-        attr("capabilities", "Capabilities", Kind::Strings),
-        attr("policy", "Policy", Kind::Str),
-    ],
+    attributes: &[attr("capabilities", "Capabilities", Kind::Strings), attr("policy", "Policy", Kind::Str)],
     blocks: &[one("variables", "Variables", Content::Schema(&VARIABLES))],
     finish: None,
 };
@@ -51,6 +45,7 @@ static VARIABLES: Schema = Schema {
         labels: &["path"],
         repeat: Repeat::Many,
         content: Content::Schema(&PATH),
+        doc: "",
     }],
     finish: None,
 };

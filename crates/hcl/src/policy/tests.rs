@@ -51,7 +51,9 @@ fn wrong_words_name_their_place() {
         "{found}"
     );
     assert_eq!(found.items[0].hint.as_deref(), Some("Did you mean \"write\"?"));
-    assert!(error("namespace \"x\" { capabilities = [\"fly\"] }").to_string().contains("namespace capability"));
+    assert!(
+        error("namespace \"x\" { capabilities = [\"fly\"] }").to_string().contains("namespace capability")
+    );
     let deep = "namespace \"x\" {\n variables {\n path \"a\" { capabilities = [\"chew\"] }\n }\n}";
     assert!(error(deep).to_string().starts_with("p.hcl:3,"), "{}", error(deep));
     assert!(error("namespac \"x\" {}").to_string().contains("Did you mean \"namespace\""));
@@ -77,8 +79,7 @@ node_pool_config { default = "gold" allowed = ["all"] }
     assert_eq!(namespace["NodePoolConfiguration"]["Default"], "gold");
     assert!(parse_namespace("description = \"x\"", "n.hcl").unwrap_err().to_string().contains("\"name\""));
 
-    let text =
-        "node_pool \"gold\" {\n  description = \"fast\"\n  meta { tier = \"1\" }\n  node_identity_ttl = \"1h\"\n}\n";
+    let text = "node_pool \"gold\" {\n  description = \"fast\"\n  meta { tier = \"1\" }\n  node_identity_ttl = \"1h\"\n}\n";
     let pool = serde_json::to_value(parse_node_pool(text, "p.hcl").unwrap()).unwrap();
     assert_eq!((&pool["Name"], &pool["NodeIdentityTTL"]), (&json!("gold"), &json!(3_600_000_000_000_i64)));
     assert!(parse_node_pool("", "p.hcl").unwrap_err().to_string().contains("exactly one"));

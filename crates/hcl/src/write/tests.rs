@@ -102,7 +102,8 @@ job "web" {
 }
 variable "tag" { default = "1" }
 "#;
-    let options = ParseOptions { variables: vec![VarInput::parse("tag=2").unwrap()], ..ParseOptions::default() };
+    let options =
+        ParseOptions { variables: vec![VarInput::parse("tag=2").unwrap()], ..ParseOptions::default() };
     let (job, _) = parse(&Source::new("web.hcl", source), &options).unwrap();
     let (text, back) = again(&job);
     assert_eq!(job, back);
@@ -163,7 +164,8 @@ fn objects_that_are_no_blocks_stay_objects() {
     let job = json!({"ID": "j", "TaskGroups": [{"Name": "g", "Tasks": [task]}]});
     let job: api::Job = api::from_value(&job).unwrap();
     let (text, back) = again(&job);
-    let config = |job: &api::Job| serde_json::to_value(job).unwrap()["TaskGroups"][0]["Tasks"][0]["Config"].take();
+    let config =
+        |job: &api::Job| serde_json::to_value(job).unwrap()["TaskGroups"][0]["Tasks"][0]["Config"].take();
     assert_eq!(config(&job), config(&back), "{text}");
     assert!(text.contains("plain = ({"), "{text}");
 }
@@ -187,8 +189,26 @@ impl Chance {
 
     fn text(&mut self) -> &'static str {
         const TEXTS: [&str; 20] = [
-            "", "a", "x y", "${attr.kernel.name}", "${var.x}", "$${a}", "a\nb\n", "EOH\n${a.b}\nEOHH\n", "\"\\", "é",
-            "%{ if x }", "${a}}", "tab\t", "\u{7}", "${env[\"HOME\"]}/x", "$", "${", "{{ key \"a\" }}\n\n", "$${env.x}\n%%{\n", "1h",
+            "",
+            "a",
+            "x y",
+            "${attr.kernel.name}",
+            "${var.x}",
+            "$${a}",
+            "a\nb\n",
+            "EOH\n${a.b}\nEOHH\n",
+            "\"\\",
+            "é",
+            "%{ if x }",
+            "${a}}",
+            "tab\t",
+            "\u{7}",
+            "${env[\"HOME\"]}/x",
+            "$",
+            "${",
+            "{{ key \"a\" }}\n\n",
+            "$${env.x}\n%%{\n",
+            "1h",
         ];
         TEXTS[self.below(TEXTS.len())]
     }
@@ -231,7 +251,9 @@ impl Chance {
                 continue;
             }
             let value = match attribute.kind {
-                _ if attribute.key == "Operand" => json!(["=", "version", "distinct_hosts", ">"][self.below(4)]),
+                _ if attribute.key == "Operand" => {
+                    json!(["=", "version", "distinct_hosts", ">"][self.below(4)])
+                }
                 Kind::Str => json!(self.text()),
                 Kind::Bool => json!(self.below(2) == 0),
                 Kind::Int | Kind::Duration => json!(self.number()),
@@ -272,7 +294,9 @@ impl Chance {
             let value = match block.repeat {
                 Repeat::One => Json::Object(made.remove(0).1),
                 Repeat::Many => Json::Array(made.into_iter().map(|(_, o)| Json::Object(o)).collect()),
-                Repeat::ByLabel => Json::Object(made.into_iter().map(|(n, o)| (n, Json::Object(o))).collect()),
+                Repeat::ByLabel => {
+                    Json::Object(made.into_iter().map(|(n, o)| (n, Json::Object(o))).collect())
+                }
             };
             out.insert(block.key.to_owned(), value);
         }

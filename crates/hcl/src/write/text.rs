@@ -82,7 +82,8 @@ fn reference(text: &str) -> Option<usize> {
     let inner = text.strip_prefix("${")?;
     let name = |text: &str| {
         let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).unwrap_or(text.len());
+        let end =
+            text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).unwrap_or(text.len());
         starts.then_some(end)
     };
     let root = name(inner)?;

@@ -17,13 +17,18 @@ pub(super) fn of(key: &str, old: Option<&Value>, new: Option<&Value>) -> Vec<Obj
         return set(key, &old, &new).into_iter().collect();
     }
     let objects = |items: Vec<Value>| -> Vec<Object> {
-        items.into_iter().filter_map(|item| if let Value::Object(o) = item { Some(o) } else { None }).collect()
+        items
+            .into_iter()
+            .filter_map(|item| if let Value::Object(o) = item { Some(o) } else { None })
+            .collect()
     };
     let (old, new) = (objects(old), objects(new));
     let pairs = match key {
         "Services" => best(&old, &new, service),
         "Templates" => best(&old, &new, template),
-        "Checks" | "Identities" | "Actions" | "Secrets" | "ScalingPolicies" | "Regions" => same(&old, &new, "Name"),
+        "Checks" | "Identities" | "Actions" | "Secrets" | "ScalingPolicies" | "Regions" => {
+            same(&old, &new, "Name")
+        }
         "ReservedPorts" | "DynamicPorts" => same(&old, &new, "Label"),
         "SpreadTarget" => same(&old, &new, "Value"),
         _ => whole(&old, &new),
@@ -75,11 +80,7 @@ fn whole(old: &[Object], new: &[Object]) -> Vec<(usize, usize)> {
 }
 
 /// Each old element with the new one that resembles it most; one that resembles none too little has none.
-fn best(
-    old: &[Object],
-    new: &[Object],
-    score: fn(&Object, &Object, bool) -> u32,
-) -> Vec<(usize, usize)> {
+fn best(old: &[Object], new: &[Object], score: fn(&Object, &Object, bool) -> u32) -> Vec<(usize, usize)> {
     /// Points from which two elements are the same thing.
     const ENOUGH: u32 = 3;
     if let ([_], [_]) = (old, new) {
@@ -90,7 +91,9 @@ fn best(
     for (o, object) in old.iter().enumerate() {
         let scored = free.iter().map(|n| (score(object, &new[*n], *n == o), *n));
         // The first of those with most points.
-        let found = scored.filter(|(points, _)| *points >= ENOUGH).max_by_key(|(points, n)| (*points, usize::MAX - n));
+        let found = scored
+            .filter(|(points, _)| *points >= ENOUGH)
+            .max_by_key(|(points, n)| (*points, usize::MAX - n));
         if let Some((_, n)) = found {
             free.retain(|at| *at != n);
             out.push((o, n));

@@ -134,12 +134,16 @@ fn services_are_found_again() {
     // A new name at the same port and place.
     assert_eq!(kinds(json!([a, b]), json!([service("c", "x", "1"), b])), [pair("Edited", "c")]);
     // Nothing in common but the place.
-    assert_eq!(kinds(json!([a, b]), json!([service("c", "z", "1"), b])), [pair("Deleted", ""), pair("Added", "c")]);
+    assert_eq!(
+        kinds(json!([a, b]), json!([service("c", "z", "1"), b])),
+        [pair("Deleted", ""), pair("Added", "c")]
+    );
 }
 
 #[test]
 fn a_template_with_other_text_is_the_same_template() {
-    let template = |path: &str, text: &str| json!({"DestPath": path, "EmbeddedTmpl": text, "ChangeMode": "noop"});
+    let template =
+        |path: &str, text: &str| json!({"DestPath": path, "EmbeddedTmpl": text, "ChangeMode": "noop"});
     let old = json!({"Tasks": [{"Name": "t", "Templates": [template("a", "1"), template("b", "1")]}]});
     let new = json!({"Tasks": [{"Name": "t", "Templates": [template("b", "2"), template("a", "1")]}]});
     let objects = groups(old, new)["Tasks"][0]["Objects"].clone();
@@ -165,13 +169,18 @@ fn without_empty_changes(value: &mut Value) {
     match value {
         Value::Array(items) => {
             items.retain(|i| {
-                !(i["Name"] == "Scaling" && i["Type"] == "Edited" && i["Fields"].is_null() && i["Objects"].is_null())
+                !(i["Name"] == "Scaling"
+                    && i["Type"] == "Edited"
+                    && i["Fields"].is_null()
+                    && i["Objects"].is_null())
             });
             items.iter_mut().for_each(without_empty_changes);
         }
         Value::Object(map) => {
             map.values_mut().for_each(without_empty_changes);
-            map.iter_mut().filter(|(_, v)| v.as_array().is_some_and(Vec::is_empty)).for_each(|(_, v)| *v = Value::Null);
+            map.iter_mut()
+                .filter(|(_, v)| v.as_array().is_some_and(Vec::is_empty))
+                .for_each(|(_, v)| *v = Value::Null);
         }
         _ => {}
     }

@@ -121,14 +121,16 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn of(old: Option<&Object>, new: Option<&Object>, level: Level) -> Self {
-        let keys: BTreeSet<&str> = old.into_iter().chain(new).flat_map(|map| map.keys().map(String::as_str)).collect();
+        let keys: BTreeSet<&str> =
+            old.into_iter().chain(new).flat_map(|map| map.keys().map(String::as_str)).collect();
         let both = old.is_some() && new.is_some();
         let mut keys: Vec<&str> = keys.into_iter().filter(|key| !level.skips(key, both)).collect();
         keys.sort_by_key(|key| ORDER.iter().position(|o| o == key).unwrap_or(ORDER.len()));
         let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
         let mut objects = Vec::new();
         for key in keys {
-            let get = |map: Option<&'_ Object>| map.and_then(|map| map.get(key)).filter(|v| !v.is_null()).cloned();
+            let get =
+                |map: Option<&'_ Object>| map.and_then(|map| map.get(key)).filter(|v| !v.is_null()).cloned();
             let (o, n) = (get(old), get(new));
             let shape = Shape::of(key, o.as_ref().or(n.as_ref()));
             let map = |value: &Option<Value>| value.as_ref().and_then(Value::as_object).cloned();
@@ -181,9 +183,8 @@ impl Shape {
             None => Self::Nothing,
             Some(Value::Array(_)) => Self::List,
             Some(Value::Object(_)) => match key {
-                "Meta" | "Env" | "CanaryMeta" | "TaggedAddresses" | "GetterOptions" | "GetterHeaders" | "Args" => {
-                    Self::Pairs
-                }
+                "Meta" | "Env" | "CanaryMeta" | "TaggedAddresses" | "GetterOptions" | "GetterHeaders"
+                | "Args" => Self::Pairs,
                 "Config" | "Policy" | "Header" | "RequestHeaders" | "ResponseHeaders" => Self::Free,
                 "Volumes" | "EnvoyGatewayBindAddresses" => Self::Named,
                 _ => Self::Object,
@@ -243,7 +244,11 @@ fn flatten(path: &str, value: &Value, out: &mut BTreeMap<String, String>) {
 }
 
 /// Fields by name; `everything`: also those that did not change.
-fn fields(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>, everything: bool) -> Vec<FieldDiff> {
+fn fields(
+    old: &BTreeMap<String, String>,
+    new: &BTreeMap<String, String>,
+    everything: bool,
+) -> Vec<FieldDiff> {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let text = |map: &BTreeMap<String, String>, name: &str| map.get(name).cloned().unwrap_or_default();
     let all = names.into_iter().map(|name| FieldDiff::new(name, &text(old, name), &text(new, name)));

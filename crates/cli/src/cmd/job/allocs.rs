@@ -29,7 +29,11 @@ pub(crate) async fn run(ctx: &Ctx, args: &AllocsArgs) -> Outcome {
     let job = resolve::job(ctx, given).await?;
     let query = ctx.query().namespace(job.namespace.as_str());
     let jobs = ctx.client.jobs();
-    let allocs = jobs.allocations(job.id.as_str(), args.all, &query).await.doing("Error retrieving allocations")?.value;
+    let allocs = jobs
+        .allocations(job.id.as_str(), args.all, &query)
+        .await
+        .doing("Error retrieving allocations")?
+        .value;
     if let Some(shown) = args.data.show(ctx, &allocs) {
         return shown;
     }

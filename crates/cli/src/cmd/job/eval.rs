@@ -29,7 +29,8 @@ pub(crate) async fn run(ctx: &Ctx, args: &EvalArgs) -> Outcome {
     let job = resolve::job(ctx, given).await?;
     let query = ctx.query().namespace(job.namespace.as_str());
     let jobs = ctx.client.jobs();
-    let made = jobs.evaluate(job.id.as_str(), args.force_reschedule, &query).await.doing("Error evaluating job")?;
+    let made =
+        jobs.evaluate(job.id.as_str(), args.force_reschedule, &query).await.doing("Error evaluating job")?;
     let eval_id = made.value.eval_id;
     if args.detach {
         // With the blank behind it, as scripts know it.

@@ -44,7 +44,9 @@ pub(crate) struct HistoryArgs {
 pub(crate) async fn run(ctx: &Ctx, args: &HistoryArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     if args.data.wanted() && (args.full || args.number.is_some() && args.differences) {
-        return Err(CliError::failed("-json and -t cannot be used with -full, nor with -version and -p together"));
+        return Err(CliError::failed(
+            "-json and -t cannot be used with -full, nor with -version and -p together",
+        ));
     }
     if (args.diff_tag.is_some() || args.diff_version.is_some()) && !args.differences {
         return Err(CliError::failed("-diff-tag and -diff-version can only be used with -p"));
@@ -63,7 +65,13 @@ pub(crate) async fn run(ctx: &Ctx, args: &HistoryArgs) -> Outcome {
     if let Some(number) = args.diff_version {
         query = query.param("diff_version", number.to_string());
     }
-    let found = ctx.client.jobs().history(job.id.as_str(), &query).await.doing("Error retrieving job versions")?.value;
+    let found = ctx
+        .client
+        .jobs()
+        .history(job.id.as_str(), &query)
+        .await
+        .doing("Error retrieving job versions")?
+        .value;
     let shown: Vec<(&Value, Option<&JobDiff>)> = found
         .versions
         .iter()
@@ -95,7 +103,12 @@ fn number(version: &Value) -> Option<u64> {
 }
 
 /// One version.
-fn render(clock: &Clock, version: &Value, diff: Option<&JobDiff>, args: &HistoryArgs) -> Result<String, CliError> {
+fn render(
+    clock: &Clock,
+    version: &Value,
+    diff: Option<&JobDiff>,
+    args: &HistoryArgs,
+) -> Result<String, CliError> {
     let submitted = version.get("SubmitTime").and_then(Value::as_i64).unwrap_or_default();
     let mut pairs = Pairs::new()
         .pair("Version", number(version).unwrap_or_default().to_string())

@@ -42,8 +42,12 @@ pub(crate) struct InitArgs {
 pub(crate) async fn run(ctx: &Ctx, args: &InitArgs) -> Outcome {
     let file = at_most_one(&args.args, "This command takes no arguments or one: <filename>")?;
     let file = file.unwrap_or("example.nomad.hcl");
-    if [args.connect, args.csi, args.list_templates, args.template.is_some()].iter().filter(|f| **f).count() > 1 {
-        return Err(CliError::Usage("Only one of -connect, -csi, -list-templates and -template can be given".into()));
+    if [args.connect, args.csi, args.list_templates, args.template.is_some()].iter().filter(|f| **f).count()
+        > 1
+    {
+        return Err(CliError::Usage(
+            "Only one of -connect, -csi, -list-templates and -template can be given".into(),
+        ));
     }
     if args.list_templates {
         return list(ctx).await;
@@ -106,8 +110,9 @@ async fn list(ctx: &Ctx) -> Outcome {
 
 async fn template(ctx: &Ctx, name: &str) -> Result<String, CliError> {
     let path = format!("{TEMPLATES}{name}");
-    let found = ctx.client.variables().read(&path, &ctx.query()).await.doing("Error retrieving job template")?.value;
-    let text = found.items.iter().find(|(key, _)| key.as_str() == ITEM).map(|(_, value)| value.clone());
+    let found =
+        ctx.client.variables().read(&path, &ctx.query()).await.doing("Error retrieving job template")?.value;
+    let text = found.items.expose().get(ITEM).cloned();
     text.ok_or_else(|| CliError::failed(format!("The variable \"{path}\" has no item \"{ITEM}\"")))
 }
 
@@ -123,7 +128,8 @@ mod tests {
             for short in [false, true] {
                 let text = example(csi, connect, short);
                 let source = Source::new("example.nomad.hcl", text.as_str());
-                let (job, warnings) = parse(&source, &ParseOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+                let (job, warnings) =
+                    parse(&source, &ParseOptions::default()).unwrap_or_else(|e| panic!("{e}"));
                 assert!(warnings.items.is_empty() && job.id.is_some());
                 assert_eq!(caravan_hcl::fmt::text(&text), text);
                 assert_eq!(text.contains('#'), !short, "{text}");

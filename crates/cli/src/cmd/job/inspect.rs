@@ -44,8 +44,10 @@ pub(crate) async fn run(ctx: &Ctx, args: &InspectArgs) -> Outcome {
     let shown = match args.number {
         None => jobs.raw(id, &query).await.doing("Error inspecting job")?.value,
         Some(number) => {
-            let versions = jobs.history(id, &query).await.doing("Error retrieving job versions")?.value.versions;
-            let found = versions.into_iter().find(|job| job.get("Version").and_then(Value::as_u64) == Some(number));
+            let versions =
+                jobs.history(id, &query).await.doing("Error retrieving job versions")?.value.versions;
+            let found =
+                versions.into_iter().find(|job| job.get("Version").and_then(Value::as_u64) == Some(number));
             found.ok_or_else(|| CliError::failed(format!("No version {number} of job \"{id}\" is kept")))?
         }
     };
@@ -70,8 +72,9 @@ fn text(job: &Value, submission: Option<&Submission>, with_variables: bool) -> R
     let Some(kept) = submission.filter(|kept| kept.format == "hcl2" && !kept.source.is_empty()) else {
         let job: api::Job =
             api::from_value(job).map_err(|e| CliError::failed(format!("Error reading the job: {e}")))?;
-        return caravan_hcl::write::job(&job)
-            .map_err(|e| CliError::failed(format!("The job has no text of its own, and none can be made: {e}")));
+        return caravan_hcl::write::job(&job).map_err(|e| {
+            CliError::failed(format!("The job has no text of its own, and none can be made: {e}"))
+        });
     };
     let mut out = kept.source.clone();
     if with_variables && !(kept.variables.trim().is_empty() && kept.variable_flags.is_empty()) {
@@ -93,7 +96,8 @@ mod tests {
     #[test]
     fn the_text_is_the_kept_one_or_made() {
         let job = json!({"ID": "web", "Name": "web", "Type": "batch", "Version": 3});
-        let mut kept = Submission { source: "job \"web\" {}\n".into(), format: "hcl2".into(), ..Submission::default() };
+        let mut kept =
+            Submission { source: "job \"web\" {}\n".into(), format: "hcl2".into(), ..Submission::default() };
         assert_eq!(text(&job, Some(&kept), true).unwrap(), "job \"web\" {}\n");
         kept.variable_flags.insert("a".into(), "b".into());
         assert!(text(&job, Some(&kept), true).unwrap().ends_with("submitted.\n# -var a=b\n"));

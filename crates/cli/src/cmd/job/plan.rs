@@ -1,9 +1,9 @@
 //! `job plan`
 
 use super::{FileArgs, NamespaceArgs, diff};
-use crate::data::DataArgs;
 use crate::cmd::one;
 use crate::ctx::Ctx;
+use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::jobfile;
 use crate::metrics;

@@ -73,8 +73,12 @@ pub(crate) async fn run(ctx: &Ctx, args: &RestartArgs) -> Outcome {
     }
     let job = resolve::job(ctx, given).await?;
     let query = ctx.query().namespace(job.namespace.as_str());
-    let allocs =
-        ctx.client.jobs().allocations(job.id.as_str(), false, &query).await.doing("Error retrieving allocations")?;
+    let allocs = ctx
+        .client
+        .jobs()
+        .allocations(job.id.as_str(), false, &query)
+        .await
+        .doing("Error retrieving allocations")?;
     let mut allocs = allocs.value;
     allocs.retain(|alloc| wanted(alloc, args));
     allocs.sort_by(|a, b| (&a.task_group, &a.name).cmp(&(&b.task_group, &b.name)));
@@ -106,7 +110,8 @@ pub(crate) async fn run(ctx: &Ctx, args: &RestartArgs) -> Outcome {
         let done = futures::future::join_all(batch.iter().map(|alloc| restart(ctx, args, alloc))).await;
         for (alloc, done) in batch.iter().zip(done) {
             let Err(error) = done else { continue };
-            let text = format!("Error restarting allocation \"{}\": {error}", id(alloc.id.as_str(), args.verbose));
+            let text =
+                format!("Error restarting allocation \"{}\": {error}", id(alloc.id.as_str(), args.verbose));
             if args.on_error == "fail" || args.yes {
                 return Err(CliError::failed(text));
             }
@@ -129,7 +134,8 @@ fn usage(text: &str) -> CliError {
 fn wanted(alloc: &AllocListStub, args: &RestartArgs) -> bool {
     let has_task = |task: &String| alloc.task_states.contains_key(task);
     alloc.desired_status == DesiredStatus::Run
-        && (alloc.client_status == ClientStatus::Running || args.all_tasks && alloc.client_status == ClientStatus::Pending)
+        && (alloc.client_status == ClientStatus::Running
+            || args.all_tasks && alloc.client_status == ClientStatus::Pending)
         && (args.groups.is_empty() || args.groups.contains(&alloc.task_group))
         && (args.tasks.is_empty() || args.tasks.iter().any(has_task))
 }
@@ -138,7 +144,8 @@ fn between(text: &str) -> Result<Between, CliError> {
     if text == "ask" {
         return Ok(Between::Ask);
     }
-    let nanos = caravan_hcl::duration::parse_duration(text).map_err(|e| usage(&format!("Invalid -batch-wait: {e}")))?;
+    let nanos = caravan_hcl::duration::parse_duration(text)
+        .map_err(|e| usage(&format!("Invalid -batch-wait: {e}")))?;
     let nanos = u64::try_from(nanos).map_err(|_| usage("-batch-wait must not be negative"))?;
     Ok(Between::Wait(Duration::from_nanos(nanos)))
 }
@@ -148,7 +155,8 @@ fn batch_size(text: &str, count: usize) -> Result<usize, CliError> {
     let wrong = || usage("-batch-size must be a number above 0 or a percentage up to 100%");
     let size = match text.strip_suffix('%') {
         Some(part) => {
-            let part: usize = part.trim().parse().ok().filter(|part| (1..=100).contains(part)).ok_or_else(wrong)?;
+            let part: usize =
+                part.trim().parse().ok().filter(|part| (1..=100).contains(part)).ok_or_else(wrong)?;
             (count * part).div_ceil(100)
         }
         None => text.parse().ok().filter(|size| *size > 0).ok_or_else(wrong)?,
@@ -188,7 +196,8 @@ async fn replaced(ctx: &Ctx, args: &RestartArgs, alloc: &AllocListStub) -> Resul
     let mut watch = Watch::new(ctx.query());
     let next = loop {
         let asked = Instant::now();
-        let answer = allocs.info(alloc.id.as_str(), watch.query()).await.doing("Error retrieving allocation")?;
+        let answer =
+            allocs.info(alloc.id.as_str(), watch.query()).await.doing("Error retrieving allocation")?;
         if !answer.value.next_allocation.is_empty() {
             break answer.value.next_allocation;
         }

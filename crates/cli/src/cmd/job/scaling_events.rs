@@ -24,16 +24,24 @@ pub(crate) async fn run(ctx: &Ctx, args: &ScalingEventsArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     let job = resolve::job(ctx, given).await?;
     let query = ctx.query().namespace(job.namespace.as_str());
-    let found =
-        ctx.client.jobs().scaling_events(job.id.as_str(), &query).await.doing("Error listing scaling events")?.value;
+    let found = ctx
+        .client
+        .jobs()
+        .scaling_events(job.id.as_str(), &query)
+        .await
+        .doing("Error listing scaling events")?
+        .value;
     ctx.out.line(&table(&ctx.clock(), &found, args.verbose));
     Ok(0)
 }
 
 /// The events, newest first.
 fn table(clock: &Clock, found: &ScalingEvents, verbose: bool) -> String {
-    let mut events: Vec<(&String, &ScalingEvent)> =
-        found.task_groups.iter().flat_map(|(group, own)| own.events.iter().map(move |event| (group, event))).collect();
+    let mut events: Vec<(&String, &ScalingEvent)> = found
+        .task_groups
+        .iter()
+        .flat_map(|(group, own)| own.events.iter().map(move |event| (group, event)))
+        .collect();
     if events.is_empty() {
         return "No events found".to_owned();
     }
