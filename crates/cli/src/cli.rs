@@ -1,7 +1,9 @@
 //! The command line as a whole: its tree, its mistakes, its dispatch.
 
 use crate::args;
-use crate::cmd::{alloc, eval, job, node, operator, plugin, server, status, system, var, version, volume};
+use crate::cmd::{
+    alloc, eval, job, node, operator, plugin, scaling, server, status, system, var, version, volume,
+};
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};
 use crate::out::Out;
@@ -56,6 +58,9 @@ enum Verb {
     /// Variables: put, get, list, purge
     #[command(subcommand)]
     Var(var::VarVerb),
+    /// Scaling policies: list, info
+    #[command(subcommand)]
+    Scaling(scaling::ScalingVerb),
     /// Servers: members
     #[command(subcommand)]
     Server(server::ServerVerb),
@@ -156,6 +161,9 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Job(job::JobVerb::Inspect(args)) | Verb::Inspect(args) => {
             Box::pin(job::inspect::run(ctx, args)).await
         }
+        Verb::Job(job::JobVerb::Scale(args)) => Box::pin(job::scale::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Tag(verb)) => Box::pin(job::tag::run(ctx, verb)).await,
+        Verb::Scaling(verb) => Box::pin(scaling::run(ctx, verb)).await,
         Verb::Job(job::JobVerb::Status(args)) => Box::pin(job::status::run(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Logs(args)) | Verb::Logs(args) => {
             Box::pin(alloc::logs::run(ctx, args)).await

@@ -4,8 +4,10 @@ pub(crate) mod diff;
 pub(crate) mod inspect;
 pub(crate) mod plan;
 pub(crate) mod run;
+pub(crate) mod scale;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod tag;
 pub(crate) mod validate;
 
 use crate::jobfile::JobInput;
@@ -26,6 +28,11 @@ pub(crate) enum JobVerb {
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// Change the count of a group
+    Scale(scale::ScaleArgs),
+    /// Name versions of a job: apply, unset
+    #[command(subcommand)]
+    Tag(tag::TagVerb),
 }
 
 /// Flags of every verb that reads a job file.
