@@ -108,7 +108,9 @@ impl Agent<'_> {
             client: None,
             relay: None,
             info: Arc::new(self.info()?),
+            transport: Arc::new(self.settings.transport.clone()),
             stopping: self.stop.clone(),
+            ..HttpState::default()
         };
         let router = server.as_ref().map(caravan_server::Handle::rpc);
         let mut way_back = None;

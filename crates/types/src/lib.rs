@@ -16,6 +16,7 @@ pub mod job;
 pub mod node;
 pub mod plan;
 pub mod plugin;
+pub mod scaling;
 pub mod sealed;
 pub mod ser;
 pub mod time;
