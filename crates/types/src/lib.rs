@@ -7,6 +7,7 @@
 
 pub mod alloc;
 pub mod api;
+mod class;
 pub mod command;
 pub mod deployment;
 pub mod eval;
