@@ -51,6 +51,9 @@ pub(crate) struct FileArgs {
     /// File with values of variables; may be repeated
     #[arg(long = "var-file", value_name = "FILE")]
     var_files: Vec<String>,
+    /// How findings about the file are written: text, or json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    diagnostics: String,
 }
 
 impl FileArgs {
@@ -60,6 +63,7 @@ impl FileArgs {
             strict: self.hcl2_strict,
             vars: self.vars.clone(),
             var_files: self.var_files.clone(),
+            diagnostics_json: self.diagnostics == "json",
         }
     }
 
