@@ -70,6 +70,9 @@ const PAGES: &[(&str, &str)] = &[
     ("E0501", include_str!("../../../docs/errors/E0501.md")),
     ("E0502", include_str!("../../../docs/errors/E0502.md")),
     ("E0503", include_str!("../../../docs/errors/E0503.md")),
+    ("E0510", include_str!("../../../docs/errors/E0510.md")),
+    ("E0511", include_str!("../../../docs/errors/E0511.md")),
+    ("E0512", include_str!("../../../docs/errors/E0512.md")),
     ("E0601", include_str!("../../../docs/errors/E0601.md")),
 ];
 

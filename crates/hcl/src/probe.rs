@@ -32,6 +32,7 @@ fn sources(text: &str) -> (Sources, SourceId) {
 pub fn hcl2(text: &str) {
     let (sources, id) = sources(text);
     shown(native::parse_body(text, id), &sources);
+    let _ = crate::fmt::text(text);
     job(text);
 }
 
@@ -53,6 +54,9 @@ pub fn hcl1(text: &str) {
     shown(hcl1::parse_body(&sources, id), &sources);
     let _ = crate::volume::parse(text, "input");
     let _ = crate::config::parse(&[Source::new("input", text)]);
+    let _ = crate::policy::parse_acl(text, "input");
+    let _ = crate::policy::parse_quota(text, "input");
+    let _ = crate::policy::parse_node_pool(text, "input");
     let _ = crate::duration::parse_duration(text);
     let _ = crate::duration::parse_size(text);
 }
