@@ -2,7 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, eval, fmt, job, node, operator, plugin, scaling, server, status, system, var, version, volume,
+    alloc, eval, explain, fmt, job, node, operator, plugin, scaling, server, status, system, var, version,
+    volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};
@@ -90,6 +91,8 @@ enum Verb {
     Inspect(job::inspect::InspectArgs),
     /// Alias of `alloc logs`
     Logs(alloc::logs::LogsArgs),
+    /// Explain an error of a job file by its code
+    Explain(explain::ExplainArgs),
     /// Show the version
     Version,
 }
@@ -199,6 +202,7 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Operator(operator::OperatorVerb::VolumeCheck(args)) => operator::volume_check::run(ctx, args),
         Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
         Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
+        Verb::Explain(args) => explain::run(ctx, args),
         Verb::Version => {
             ctx.out.line(&version::text());
             Ok(0)

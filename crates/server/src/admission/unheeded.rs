@@ -48,22 +48,30 @@ mod tests {
     fn what_has_no_effect_is_named_and_what_has_is_not() {
         let mut job = minimal();
         assert!(check(&job).warnings.is_empty());
-        let group = &mut job.task_groups[0];
-        group.update = Some(caravan_types::job::UpdateStrategy { canary: 1, ..Default::default() });
-        group.max_run_duration = Some(Nanos::from_secs(60));
+        job.task_groups[0].update =
+            Some(caravan_types::job::UpdateStrategy { canary: 1, ..Default::default() });
+        let expected = ["group \"g\": kept with the job but without effect yet: canary"];
+        assert_eq!(check(&job).warnings, expected);
+        let mut job = minimal();
         job.kind = caravan_types::job::JobType::Batch;
+        job.task_groups[0].max_run_duration = Some(Nanos::from_secs(60));
         let verdict = check(&job);
         assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
         assert_eq!(
             verdict.warnings,
-            ["group \"g\": kept with the job but without effect yet: canary, max_run_duration"]
+            ["group \"g\": kept with the job but without effect yet: max_run_duration"]
         );
     }
 
     #[test]
     fn an_identity_that_the_task_would_read_is_named() {
         let mut job = minimal();
-        let identity = |file: bool| Carried(serde_json::json!({"Name": "x", "File": file}));
+        let identity = |file: bool| {
+            let name = if file { "x" } else { "y" };
+            Carried(
+                serde_json::json!({"Name": name, "File": file, "Audience": ["a"], "TTL": 3_600_000_000_000_i64}),
+            )
+        };
         job.task_groups[0].tasks[0].identities = vec![identity(false)];
         assert!(check(&job).warnings.is_empty());
         job.task_groups[0].tasks[0].identities.push(identity(true));

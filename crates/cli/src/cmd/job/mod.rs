@@ -9,10 +9,10 @@ pub(crate) mod inspect;
 pub(crate) mod plan;
 pub(crate) mod restart;
 pub(crate) mod run;
+pub(crate) mod scale;
 pub(crate) mod scaling_events;
 pub(crate) mod schema;
 pub(crate) mod start;
-pub(crate) mod scale;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod tag;
@@ -82,6 +82,9 @@ pub(crate) struct FileArgs {
     /// File with values of variables; may be repeated
     #[arg(long = "var-file", value_name = "FILE")]
     var_files: Vec<String>,
+    /// How findings about the file are written: text, or json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    diagnostics: String,
 }
 
 /// Namespaces that a job is given by flags.
@@ -114,6 +117,7 @@ impl FileArgs {
             strict: self.hcl2_strict,
             vars: self.vars.clone(),
             var_files: self.var_files.clone(),
+            diagnostics_json: self.diagnostics == "json",
         }
     }
 
