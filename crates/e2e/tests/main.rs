@@ -17,6 +17,7 @@ mod plugins;
 mod recovery;
 mod remote;
 mod third_party;
+mod transcripts;
 mod verbs;
 mod volume_check;
 mod volumes;
