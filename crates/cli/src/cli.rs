@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, eval, fmt, job, node, operator, plugin, server, status, system, var, version, volume,
+    alloc, eval, fmt, job, node, operator, plugin, scaling, server, status, system, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
@@ -59,6 +59,9 @@ enum Verb {
     /// Variables: put, get, list, purge
     #[command(subcommand)]
     Var(var::VarVerb),
+    /// Scaling policies: list, info
+    #[command(subcommand)]
+    Scaling(scaling::ScalingVerb),
     /// Servers: members
     #[command(subcommand)]
     Server(server::ServerVerb),
@@ -223,6 +226,9 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
             Box::pin(job::start::run(ctx, args)).await
         }
         Verb::Job(job::JobVerb::Init(args)) | Verb::Init(args) => Box::pin(job::init::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Scale(args)) => Box::pin(job::scale::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Tag(verb)) => Box::pin(job::tag::run(ctx, verb)).await,
+        Verb::Scaling(verb) => Box::pin(scaling::run(ctx, verb)).await,
         Verb::Job(job::JobVerb::Status(args)) => Box::pin(job::status::run(ctx, args)).await,
         Verb::Job(job::JobVerb::Allocs(args)) => Box::pin(job::allocs::run(ctx, args)).await,
         Verb::Job(job::JobVerb::Eval(args)) => Box::pin(job::eval::run(ctx, args)).await,

@@ -5,7 +5,9 @@
 //! can be made from them too.
 
 mod decode;
+mod dynamic;
 mod free;
+mod typed;
 
 pub use self::decode::{Decoder, Object};
 use crate::ast::Name;

@@ -46,6 +46,7 @@ mod logs;
 mod model;
 mod nodes;
 mod query;
+mod scaling;
 mod transport;
 mod variables;
 mod volumes;
@@ -68,6 +69,10 @@ pub use model::{
 };
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
+pub use scaling::{
+    Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
+    TagResponse,
+};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{
     ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,

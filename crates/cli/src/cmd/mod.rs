@@ -7,6 +7,7 @@ pub(crate) mod job;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod plugin;
+pub(crate) mod scaling;
 pub(crate) mod server;
 pub(crate) mod status;
 pub(crate) mod system;

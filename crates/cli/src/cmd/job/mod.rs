@@ -12,8 +12,10 @@ pub(crate) mod run;
 pub(crate) mod scaling_events;
 pub(crate) mod schema;
 pub(crate) mod start;
+pub(crate) mod scale;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod tag;
 pub(crate) mod validate;
 
 use crate::jobfile::JobInput;
@@ -50,6 +52,11 @@ pub(crate) enum JobVerb {
     Schema(schema::SchemaArgs),
     /// Start jobs that were stopped
     Start(start::StartArgs),
+    /// Change the count of a group
+    Scale(scale::ScaleArgs),
+    /// Name versions of a job: apply, unset
+    #[command(subcommand)]
+    Tag(tag::TagVerb),
 }
 
 /// Flags of every verb that reads a job file.
