@@ -9,10 +9,10 @@ pub(crate) mod inspect;
 pub(crate) mod plan;
 pub(crate) mod restart;
 pub(crate) mod run;
+pub(crate) mod scale;
 pub(crate) mod scaling_events;
 pub(crate) mod schema;
 pub(crate) mod start;
-pub(crate) mod scale;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod tag;
@@ -130,6 +130,13 @@ impl FileArgs {
             out.push_str(&format!("-var-file={file:?} "));
         }
         out
+    }
+}
+
+/// What `-ui` gets until there is a page to open.
+pub(crate) fn page(ctx: &crate::ctx::Ctx, wanted: bool) {
+    if wanted {
+        ctx.out.note("There is no web page in this build; -ui does nothing.");
     }
 }
 
