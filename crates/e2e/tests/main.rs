@@ -18,6 +18,7 @@ mod recovery;
 mod remote;
 mod replay;
 mod third_party;
+mod transcripts;
 mod verbs;
 mod volume_check;
 mod volumes;

@@ -137,6 +137,13 @@ impl FileArgs {
     }
 }
 
+/// What `-ui` gets until there is a page to open.
+pub(crate) fn page(ctx: &crate::ctx::Ctx, wanted: bool) {
+    if wanted {
+        ctx.out.note("There is no web page in this build; -ui does nothing.");
+    }
+}
+
 /// Warnings of the servers, as shown before anything else.
 pub(crate) fn warnings(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| format!("Job Warnings:\n{text}\n"))
