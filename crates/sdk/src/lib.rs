@@ -40,6 +40,7 @@ mod config;
 mod error;
 mod evaluations;
 mod host_volumes;
+mod job_verbs;
 mod jobs;
 mod logs;
 mod model;
@@ -57,6 +58,7 @@ pub use config::{Address, Config, Token};
 pub use error::Error;
 pub use evaluations::{Deployments, Evaluations};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
+pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
     PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,

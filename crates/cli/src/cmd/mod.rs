@@ -2,6 +2,7 @@
 
 pub(crate) mod alloc;
 pub(crate) mod eval;
+pub(crate) mod fmt;
 pub(crate) mod job;
 pub(crate) mod node;
 pub(crate) mod operator;

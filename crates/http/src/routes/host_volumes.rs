@@ -1,7 +1,7 @@
 //! Host volumes and the holds of groups on them (`storage` section 8.2).
 
 use crate::blocking;
-use crate::body::{bodies, required};
+use crate::body::{bodies, required, spelled};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
@@ -10,10 +10,9 @@ use crate::reply::{Meta, Reply};
 use caravan_server::ServerError;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::HostVolumeId;
-use caravan_types::api::decode::known;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeSpec};
 use http::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 bodies! {
@@ -45,27 +44,11 @@ const KEYS: &[&str] = &[
     "HostPath",
 ];
 
-/// The value with its keys in their declared spelling and without unset fields.
-fn spelled(value: &Value) -> Value {
-    match value {
-        Value::Array(items) => items.iter().map(spelled).collect(),
-        Value::Object(map) => {
-            let mut out = Map::new();
-            for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
-                let key = known(KEYS, key).unwrap_or(key);
-                let value = if key == "Parameters" { value.clone() } else { spelled(value) };
-                out.insert(key.to_owned(), value);
-            }
-            Value::Object(out)
-        }
-        other => other.clone(),
-    }
-}
-
 fn read(body: &[u8]) -> Result<HostVolumeSpec, ApiError> {
     let body: HostVolumeBody = required(body)?;
     let volume = body.volume.ok_or_else(|| ApiError::internal("missing volume definition"))?;
-    serde_json::from_value(spelled(&volume)).map_err(|error| ApiError::bad_request(format!("json: {error}")))
+    serde_json::from_value(spelled(&volume, KEYS, &["Parameters"]))
+        .map_err(|error| ApiError::bad_request(format!("json: {error}")))
 }
 
 /// `/v1/volume/host/...`
