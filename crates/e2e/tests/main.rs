@@ -3,6 +3,7 @@
 
 mod basics;
 mod chaos;
+mod clients;
 mod config;
 mod conformance;
 mod drain;
