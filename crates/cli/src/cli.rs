@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Jobs: run, plan, validate, status, stop, inspect
+    /// Jobs: run, plan, validate, status, stop, inspect, dispatch, periodic
     #[command(subcommand)]
     Job(job::JobVerb),
     /// Allocations: status, logs, stop, restart
@@ -153,6 +153,10 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
             Box::pin(job::validate::run(ctx, args)).await
         }
         Verb::Job(job::JobVerb::Stop(args)) | Verb::Stop(args) => Box::pin(job::stop::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Dispatch(args)) => Box::pin(job::dispatch::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Periodic(job::periodic::PeriodicVerb::Force(args))) => {
+            Box::pin(job::periodic::force(ctx, args)).await
+        }
         Verb::Job(job::JobVerb::Inspect(args)) | Verb::Inspect(args) => {
             Box::pin(job::inspect::run(ctx, args)).await
         }

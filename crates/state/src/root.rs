@@ -11,7 +11,9 @@ use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+};
 use imbl::OrdMap;
 use std::sync::Arc;
 
@@ -49,11 +51,13 @@ pub enum Table {
     HostClaims,
     /// Variables.
     Variables,
+    /// When periodic jobs made their last child.
+    PeriodicLaunches,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -68,6 +72,7 @@ impl Table {
         Self::HostVolumes,
         Self::HostClaims,
         Self::Variables,
+        Self::PeriodicLaunches,
     ];
 
     /// The table's name in snapshots and logs.
@@ -87,6 +92,7 @@ impl Table {
             Self::HostVolumes => "host_volumes",
             Self::HostClaims => "host_claims",
             Self::Variables => "variables",
+            Self::PeriodicLaunches => "periodic_launches",
         }
     }
 }
@@ -108,6 +114,7 @@ pub struct Root {
     pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
+    pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

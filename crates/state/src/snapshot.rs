@@ -7,11 +7,11 @@
 
 use crate::index::Indexes;
 use crate::root::{Root, Table};
-use caravan_types::JobKey;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
+use caravan_types::{JobKey, UnixNanos};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -126,6 +126,7 @@ pub fn encode(root: &Root) -> Vec<u8> {
     out.table(Table::HostVolumes.as_str(), root.host_volumes.values());
     out.table(Table::HostClaims.as_str(), root.host_claims.values());
     out.table(Table::Variables.as_str(), root.variables.values());
+    out.table(Table::PeriodicLaunches.as_str(), root.periodic_launches.iter());
     let mut bytes = out.0;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
@@ -258,6 +259,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.host_claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<caravan_types::variable::Variable> = from.later_table(Table::Variables.as_str())?;
     root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
+    let rows: Vec<(JobKey, UnixNanos)> = from.later_table(Table::PeriodicLaunches.as_str())?;
+    root.periodic_launches = rows.into_iter().collect();
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

@@ -1,7 +1,7 @@
 //! One job and what belongs to it. Ids may contain slashes, so the last segments decide.
 
 use super::jobs::{self, registered, registration};
-use super::{allocs, plan};
+use super::{allocs, children, plan};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -13,17 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 /// Routes of the reference that are not built (`docs/gaps.md`): they must not be taken for job ids.
-const NOT_BUILT: &[&str] = &[
-    "/periodic/force",
-    "/dispatch",
-    "/dispatch/payload",
-    "/revert",
-    "/stable",
-    "/scale",
-    "/services",
-    "/actions",
-    "/action",
-];
+const NOT_BUILT: &[&str] = &["/revert", "/stable", "/scale", "/services", "/actions", "/action"];
 
 pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
     if NOT_BUILT.iter().any(|suffix| path.ends_with(suffix)) {
@@ -34,6 +24,15 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         return Err(ApiError::unknown_path());
     }
     let key = |id: &str| jobs::key(call.query.namespace(), id);
+    if let Some(id) = path.strip_suffix("/periodic/force") {
+        return children::force(call, key(id)).await;
+    }
+    if let Some(id) = path.strip_suffix("/dispatch") {
+        return children::dispatch(call, key(id)).await;
+    }
+    if let Some(id) = path.strip_suffix("/dispatch/payload") {
+        return children::dispatch_payload(call, key(id)).await;
+    }
     if let Some(id) = path.strip_suffix("/evaluate") {
         call.put()?;
         let done = call.server()?.evaluate_job(key(id)).await.map_err(|e| ApiError::of_change(&e))?;

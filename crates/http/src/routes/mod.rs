@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod allocs;
+pub(crate) mod children;
 pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod deployments;

@@ -4,9 +4,11 @@
 
 mod group;
 mod task;
+mod template;
 mod unheeded;
 mod volume;
 
+pub(crate) use template::update;
 pub(crate) use volume::against;
 
 use caravan_types::job::{Constraint, Job, JobType};
@@ -65,13 +67,7 @@ pub fn check(job: &Job) -> Verdict {
     if job.kind == JobType::System && (!job.affinities.is_empty() || !job.spreads.is_empty()) {
         errors.push("System jobs may not have affinities or spreads".into());
     }
-    for (block, present) in
-        [("periodic", job.periodic.is_some()), ("parameterized", job.parameterized_job.is_some())]
-    {
-        if present {
-            errors.push(format!("{block} jobs are not supported yet"));
-        }
-    }
+    template::check(job, errors, &mut verdict.warnings);
     if job.multiregion.is_some() {
         errors.push("Multiregion jobs are unlicensed.".into());
     }

@@ -73,6 +73,7 @@ impl Tx {
             Change::JobRegister { job, expect_modify_index, eval, source } => {
                 self.job_register(job, *expect_modify_index, eval.as_ref(), source.as_ref())?;
             }
+            Change::JobChild { job, eval, launched } => self.job_child(job, eval.as_ref(), *launched)?,
             Change::JobDeregister { key, purge, eval } => self.job_deregister(key, *purge, eval.as_ref())?,
             Change::Evals { evals } => self.evals(evals),
             Change::Collect { evals, allocs } => self.collect(evals, allocs),

@@ -1,7 +1,9 @@
 //! `job …`
 
 pub(crate) mod diff;
+pub(crate) mod dispatch;
 pub(crate) mod inspect;
+pub(crate) mod periodic;
 pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod status;
@@ -22,6 +24,11 @@ pub(crate) enum JobVerb {
     Validate(validate::ValidateArgs),
     /// Show jobs, or one job
     Status(status::StatusArgs),
+    /// Run a parameterized job
+    Dispatch(dispatch::DispatchArgs),
+    /// Work with periodic jobs
+    #[command(subcommand)]
+    Periodic(periodic::PeriodicVerb),
     /// Stop jobs
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
