@@ -16,6 +16,7 @@ mod mounts;
 mod plugins;
 mod recovery;
 mod remote;
+mod replay;
 mod templates;
 mod third_party;
 mod verbs;

@@ -40,11 +40,13 @@ mod config;
 mod error;
 mod evaluations;
 mod host_volumes;
+mod job_verbs;
 mod jobs;
 mod logs;
 mod model;
 mod nodes;
 mod query;
+mod scaling;
 mod transport;
 mod variables;
 mod volumes;
@@ -56,6 +58,7 @@ pub use config::{Address, Config, Token};
 pub use error::Error;
 pub use evaluations::{Deployments, Evaluations};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
+pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, DispatchOptions, DispatchResponse, FieldDiff, ForceResponse,
     JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest, PlanResponse, RegisterOptions, RegisterResponse,
@@ -67,6 +70,10 @@ pub use model::{
 };
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
+pub use scaling::{
+    Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
+    TagResponse,
+};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{
     ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,

@@ -27,7 +27,7 @@ mod worker;
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
 pub use endpoint::{
-    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated,
+    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest,
 };
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;

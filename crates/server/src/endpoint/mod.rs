@@ -4,9 +4,11 @@ mod dispatch;
 mod jobs;
 mod node_changes;
 mod nodes;
+mod scaling;
 
 pub use dispatch::{Dispatch, Dispatched};
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};
 pub use node_changes::{DrainRequest, NodeUpdated};
 pub(crate) use nodes::Nodes;
+pub use scaling::ScaleRequest;
