@@ -39,7 +39,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Jobs: run, plan, validate, status, stop, start, restart, inspect, history, init and more
+    /// Jobs: run, plan, validate, status, stop, start, restart, inspect, history, init, dispatch, periodic and more
     #[command(subcommand)]
     Job(job::JobVerb),
     /// Allocations: status, logs, stop, restart
@@ -222,6 +222,10 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
             Box::pin(job::validate::run(ctx, args)).await
         }
         Verb::Job(job::JobVerb::Stop(args)) | Verb::Stop(args) => Box::pin(job::stop::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Dispatch(args)) => Box::pin(job::dispatch::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Periodic(job::periodic::PeriodicVerb::Force(args))) => {
+            Box::pin(job::periodic::force(ctx, args)).await
+        }
         Verb::Job(job::JobVerb::Inspect(args)) | Verb::Inspect(args) => {
             Box::pin(job::inspect::run(ctx, args)).await
         }

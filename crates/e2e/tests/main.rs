@@ -18,6 +18,7 @@ mod plugins;
 mod recovery;
 mod remote;
 mod replay;
+mod templates;
 mod third_party;
 mod transcripts;
 mod verbs;

@@ -15,6 +15,7 @@ mod heartbeat;
 mod host_volume;
 mod keyring;
 mod node_evals;
+mod periodic;
 mod plan;
 mod secrets;
 mod server;
@@ -25,7 +26,9 @@ mod worker;
 
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
-pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest};
+pub use endpoint::{
+    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest,
+};
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};

@@ -9,6 +9,7 @@ mod fence;
 mod fresh;
 mod host_hook;
 mod lifecycle;
+mod payload;
 mod start;
 mod status;
 mod task;

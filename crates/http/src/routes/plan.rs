@@ -6,8 +6,8 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::jobdiff;
 use crate::reply::Reply;
-use caravan_types::api;
-use serde_json::{Value, json};
+use caravan_types::{UnixNanos, api};
+use serde_json::json;
 
 bodies! {
     /// A job to plan.
@@ -57,7 +57,7 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
         "JobModifyIndex": planned.job_modify_index,
         "CreatedEvals": some(&created, created.is_empty()),
         "Diff": diff,
-        "NextPeriodicLaunch": Value::Null,
+        "NextPeriodicLaunch": planned.next_periodic_launch.map(UnixNanos::to_time),
         "Warnings": planned.warnings,
         "Index": planned.job_modify_index,
     }))

@@ -2,10 +2,12 @@
 
 pub(crate) mod allocs;
 pub(crate) mod diff;
+pub(crate) mod dispatch;
 pub(crate) mod eval;
 pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod inspect;
+pub(crate) mod periodic;
 pub(crate) mod plan;
 pub(crate) mod restart;
 pub(crate) mod run;
@@ -32,6 +34,11 @@ pub(crate) enum JobVerb {
     Validate(validate::ValidateArgs),
     /// Show jobs, or one job
     Status(status::StatusArgs),
+    /// Run a parameterized job
+    Dispatch(dispatch::DispatchArgs),
+    /// Work with periodic jobs
+    #[command(subcommand)]
+    Periodic(periodic::PeriodicVerb),
     /// Stop jobs
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it

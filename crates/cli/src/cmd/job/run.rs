@@ -8,6 +8,8 @@ use crate::format::json_as_declared;
 use crate::jobfile;
 use crate::monitor;
 use caravan_sdk::RegisterOptions;
+use caravan_types::api;
+use caravan_types::job::Job;
 use std::time::Duration;
 
 /// How long a new allocation may take to run when the job does not say
@@ -97,9 +99,25 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         if !answer.eval_id.is_empty() {
             ctx.out.line(&format!("Evaluation ID: {}", answer.eval_id));
         }
+        if file.job.periodic.is_some()
+            && let Ok(job) = registered(ctx, &file.job).await
+            && let Some(next) = super::periodic::next_launch(&job, &ctx.clock())
+        {
+            ctx.out.line(&format!("Approximate next launch time: {next}"));
+        }
         return Ok(0);
     }
     // A batch job is done with once it is placed; anything else is there to run.
     let start = (!file.is_batch()).then(|| file.progress_deadline().unwrap_or(PATIENCE));
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start }).await
+}
+
+/// The job as the servers keep it now.
+async fn registered(ctx: &Ctx, job: &api::Job) -> Result<Job, caravan_sdk::Error> {
+    let mut query = ctx.query();
+    if let Some(namespace) = &job.namespace {
+        query = query.namespace(namespace.as_str());
+    }
+    let id = job.id.as_deref().unwrap_or_default();
+    Ok(ctx.client.jobs().info(id, &query).await?.value)
 }

@@ -3,6 +3,7 @@
 use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
 use crate::cmd::eval;
+use crate::cmd::job::periodic;
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -220,7 +221,7 @@ impl Detail {
 
     fn head(&self, clock: &Clock) -> String {
         let job = &self.job;
-        Pairs::new()
+        let mut pairs = Pairs::new()
             .pair("ID", job.id.as_str())
             .pair("Name", job.name.as_str())
             .pair("Submit Date", clock.time(job.submit_time))
@@ -231,8 +232,15 @@ impl Detail {
             .pair("Node Pool", job.node_pool.as_str())
             .pair("Status", status_word(job.status.as_str(), job.stop))
             .pair("Periodic", job.periodic.is_some().to_string())
-            .pair("Parameterized", job.parameterized_job.is_some().to_string())
-            .render()
+            .pair("Parameterized", job.parameterized_job.is_some().to_string());
+        if job.periodic.is_some() && job.parameterized_job.is_none() {
+            if job.stop {
+                pairs = pairs.pair("Next Periodic Launch", "none (job stopped)");
+            } else if let Some(next) = periodic::next_launch(job, clock) {
+                pairs = pairs.pair("Next Periodic Launch", next);
+            }
+        }
+        pairs.render()
     }
 
     fn family(&self) -> Vec<String> {
