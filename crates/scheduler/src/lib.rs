@@ -28,5 +28,6 @@ pub use explain::explain;
 pub use feasible::meets;
 pub use fits::fits;
 pub use ports::parse_ranges;
+pub use reconcile::reschedule::can_reschedule;
 pub use schedule::{Params, schedule};
 pub use view::View;

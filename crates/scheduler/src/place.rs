@@ -276,7 +276,7 @@ fn fit<V: View>(
         group: &group.name,
         count: group.count,
         affinity: candidate.affinity,
-        penalized: place.penalty.as_ref() == Some(&node.id),
+        penalized: place.penalties.contains(&node.id),
     };
     let score = rank::score(capacity, usage, &ask, &factors);
     Ok(Fit { offer, cores, claims, host_claims, score })

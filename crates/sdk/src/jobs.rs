@@ -207,7 +207,7 @@ pub struct JobVersions {
 
 /// Routes of jobs.
 #[derive(Clone, Copy, Debug)]
-pub struct Jobs<'a>(&'a Client);
+pub struct Jobs<'a>(pub(crate) &'a Client);
 
 impl Client {
     /// Routes of jobs.

@@ -7,6 +7,7 @@
 mod admission;
 mod broker;
 mod core;
+mod deployment;
 mod drain;
 mod endpoint;
 mod error;
@@ -25,6 +26,7 @@ mod worker;
 
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
+pub use deployment::{DeploymentRequest, DeploymentUpdated};
 pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated};
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;

@@ -3,6 +3,7 @@
 use crate::admission::Verdict;
 use crate::broker::{Broker, BrokerDepth};
 use crate::core::{Core, Machine};
+use crate::deployment::{DeploymentRequest, DeploymentUpdated, Deployments, Watcher};
 use crate::drain::Drainer;
 use crate::endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes};
 use crate::error::ServerError;
@@ -20,7 +21,7 @@ use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::wire::Done;
-use caravan_types::{AllocId, EvalId, JobKey, NodeId};
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId};
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -143,6 +144,7 @@ impl Service {
         tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));
         tracker.spawn(self.handle.host_volumes.clone().run(stop.clone()));
         let waits = self.handle.volumes.reconciler.waits.clone();
+        tracker.spawn(Watcher::new(self.handle.core.clone()).run(stop.clone()));
         tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
         for _ in 0..self.workers {
             let worker = Worker {
@@ -332,6 +334,39 @@ impl Handle {
     /// If there is no such job.
     pub async fn evaluate_job(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
         self.jobs.evaluate(key).await
+    }
+
+    /// Marks a version of a job as good, or not. Answers the index.
+    ///
+    /// # Errors
+    /// If there is no such version.
+    pub async fn set_job_stable(&self, key: JobKey, version: u64, stable: bool) -> Result<u64, ServerError> {
+        self.jobs.set_stable(key, version, stable).await
+    }
+
+    /// Registers an earlier version of a job again. With `prior`, only if that is the version there is.
+    ///
+    /// # Errors
+    /// If there is no such version, or it is the one there is, or the job has problems by now.
+    pub async fn revert_job(
+        &self,
+        key: JobKey,
+        version: u64,
+        prior: Option<u64>,
+    ) -> Result<JobRegistered, ServerError> {
+        self.jobs.revert(key, version, prior).await
+    }
+
+    /// Changes a deployment.
+    ///
+    /// # Errors
+    /// If there is no such deployment, it is over, or too few of its canaries are healthy.
+    pub async fn change_deployment(
+        &self,
+        id: &DeploymentId,
+        request: DeploymentRequest,
+    ) -> Result<DeploymentUpdated, ServerError> {
+        Deployments { core: self.core.clone() }.change(id, request).await
     }
 
     /// Has an allocation stopped and replaced. Answers the evaluation and its index.

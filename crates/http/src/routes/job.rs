@@ -13,17 +13,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 /// Routes of the reference that are not built (`docs/gaps.md`): they must not be taken for job ids.
-const NOT_BUILT: &[&str] = &[
-    "/periodic/force",
-    "/dispatch",
-    "/dispatch/payload",
-    "/revert",
-    "/stable",
-    "/scale",
-    "/services",
-    "/actions",
-    "/action",
-];
+const NOT_BUILT: &[&str] =
+    &["/periodic/force", "/dispatch", "/dispatch/payload", "/scale", "/services", "/actions", "/action"];
 
 pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
     if NOT_BUILT.iter().any(|suffix| path.ends_with(suffix)) {
@@ -38,6 +29,12 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         call.put()?;
         let done = call.server()?.evaluate_job(key(id)).await.map_err(|e| ApiError::of_change(&e))?;
         return Ok(registered(&done));
+    }
+    if let Some(id) = path.strip_suffix("/revert") {
+        return super::job_versions::revert(call, id).await;
+    }
+    if let Some(id) = path.strip_suffix("/stable") {
+        return super::job_versions::stable(call, id).await;
     }
     if let Some(id) = path.strip_suffix("/plan") {
         return plan::route(call, id);

@@ -8,6 +8,7 @@ pub(crate) mod deployments;
 pub(crate) mod evals;
 pub(crate) mod host_volumes;
 pub(crate) mod job;
+pub(crate) mod job_versions;
 pub(crate) mod jobs;
 pub(crate) mod node_changes;
 pub(crate) mod nodes;
