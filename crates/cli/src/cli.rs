@@ -1,7 +1,9 @@
 //! The command line as a whole: its tree, its mistakes, its dispatch.
 
 use crate::args;
-use crate::cmd::{alloc, eval, job, node, operator, plugin, server, status, system, var, version, volume};
+use crate::cmd::{
+    alloc, deployment, eval, job, node, operator, plugin, server, status, system, var, version, volume,
+};
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};
 use crate::out::Out;
@@ -44,6 +46,9 @@ enum Verb {
     /// Evaluations: list, status
     #[command(subcommand)]
     Eval(eval::EvalVerb),
+    /// Deployments: list, status, pause, resume, promote, fail, unblock
+    #[command(subcommand)]
+    Deployment(deployment::DeploymentVerb),
     /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
@@ -164,6 +169,10 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Alloc(alloc::AllocVerb::Stop(args)) => Box::pin(alloc::stop::stop(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Restart(args)) => Box::pin(alloc::stop::restart(ctx, args)).await,
         Verb::Eval(verb) => Box::pin(eval::run(ctx, verb)).await,
+        Verb::Deployment(verb) => Box::pin(deployment::run(ctx, verb)).await,
+        Verb::Job(job::JobVerb::Promote(args)) => Box::pin(deployment::job_promote(ctx, args)).await,
+        Verb::Job(job::JobVerb::Revert(args)) => Box::pin(deployment::revert(ctx, args)).await,
+        Verb::Job(job::JobVerb::Deployments(args)) => Box::pin(deployment::of_job(ctx, args)).await,
         Verb::Node(node::NodeVerb::Status(args)) => Box::pin(node::status::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Drain(args)) => Box::pin(node::drain::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Eligibility(args)) => Box::pin(node::eligibility::run(ctx, args)).await,

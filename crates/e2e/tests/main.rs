@@ -5,6 +5,7 @@ mod basics;
 mod chaos;
 mod config;
 mod conformance;
+mod deployments;
 mod drain;
 mod errors;
 mod examples;

@@ -29,6 +29,7 @@ pub use broker::BrokerDepth;
 pub use deployment::{DeploymentRequest, DeploymentUpdated};
 pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated};
 pub use error::{Kind, ServerError};
+pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};
 pub use variables::VariableWritten;

@@ -7,7 +7,7 @@ use crate::deployment::{DeploymentRequest, DeploymentUpdated, Deployments, Watch
 use crate::drain::Drainer;
 use crate::endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes};
 use crate::error::ServerError;
-use crate::gc;
+use crate::gc::{self, Collector, GcConfig};
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
@@ -45,6 +45,8 @@ pub struct ServerConfig {
     pub lease: Lease,
     /// Calls of one kind that one storage plugin gets at the same time.
     pub volume_calls_per_plugin: usize,
+    /// When what is over is forgotten.
+    pub gc: GcConfig,
     /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
     pub keyring: Option<PathBuf>,
 }
@@ -73,6 +75,7 @@ pub struct Service {
     planner_service: PlannerService,
     heartbeats: Heartbeats,
     workers: usize,
+    gc: GcConfig,
 }
 
 impl Service {
@@ -127,6 +130,7 @@ impl Service {
             planner_service,
             heartbeats,
             workers: config.workers.max(1),
+            gc: config.gc,
         };
         Ok((handle, service))
     }
@@ -144,6 +148,8 @@ impl Service {
         tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));
         tracker.spawn(self.handle.host_volumes.clone().run(stop.clone()));
         let waits = self.handle.volumes.reconciler.waits.clone();
+        let collector = Collector { core: self.handle.core.clone(), config: self.gc };
+        tracker.spawn(collector.run(stop.clone()));
         tracker.spawn(Watcher::new(self.handle.core.clone()).run(stop.clone()));
         tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
         for _ in 0..self.workers {
@@ -413,16 +419,12 @@ impl Handle {
         self.nodes.purge(id).await
     }
 
-    /// Collects what is over: evaluations, their allocations, stopped jobs.
+    /// Collects everything that is over, however young: evaluations, allocations, deployments, jobs, nodes.
     ///
     /// # Errors
     /// If the change cannot be made durable.
     pub async fn collect_garbage(&self) -> Result<(), ServerError> {
-        let root = self.core.snapshot();
-        for change in gc::collectable(&root) {
-            self.core.commit(change).await?;
-        }
-        Ok(())
+        gc::collect(&self.core, &gc::Ages::default()).await
     }
 
     /// An index that includes everything committed before the call.

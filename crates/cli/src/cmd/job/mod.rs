@@ -8,6 +8,7 @@ pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod validate;
 
+use crate::cmd::deployment;
 use crate::jobfile::JobInput;
 use clap::Subcommand;
 
@@ -26,6 +27,12 @@ pub(crate) enum JobVerb {
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// Promote the canaries of a job's newest deployment
+    Promote(deployment::JobPromoteArgs),
+    /// Go back to an earlier version of a job
+    Revert(deployment::RevertArgs),
+    /// List the deployments of a job
+    Deployments(deployment::JobDeploymentsArgs),
 }
 
 /// Flags of every verb that reads a job file.
