@@ -4,15 +4,11 @@ use caravan_types::job::{Carried, Job, Task, TaskGroup};
 
 /// A warning that names what has no effect in the group, if there is anything.
 pub(super) fn of_group(job: &Job, group: &TaskGroup) -> Option<String> {
-    let update = group.update.clone().unwrap_or_default();
     let disk = group.ephemeral_disk.unwrap_or_default();
     sentence(
         &format!("group \"{}\"", group.name),
         [
             ("spread", !job.spreads.is_empty() || !group.spreads.is_empty()),
-            ("canary", update.canary > 0),
-            ("auto_revert", update.auto_revert),
-            ("auto_promote", update.auto_promote),
             ("stop_after_client_disconnect", group.stop_after_client_disconnect.is_some()),
             ("max_client_disconnect", group.max_client_disconnect.is_some()),
             ("prevent_reschedule_on_lost", group.prevent_reschedule_on_lost),
@@ -52,14 +48,16 @@ mod tests {
         let mut job = minimal();
         assert!(check(&job).warnings.is_empty());
         let group = &mut job.task_groups[0];
-        group.update = Some(caravan_types::job::UpdateStrategy { canary: 1, ..Default::default() });
+        group.stop_after_client_disconnect = Some(Nanos::from_secs(60));
         group.max_run_duration = Some(Nanos::from_secs(60));
         job.kind = caravan_types::job::JobType::Batch;
         let verdict = check(&job);
         assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
         assert_eq!(
             verdict.warnings,
-            ["group \"g\": kept with the job but without effect yet: canary, max_run_duration"]
+            [
+                "group \"g\": kept with the job but without effect yet: stop_after_client_disconnect, max_run_duration"
+            ]
         );
     }
 

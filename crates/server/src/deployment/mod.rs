@@ -150,3 +150,6 @@ fn concerned(root: &Root, changes: &[Changed]) -> BTreeSet<DeploymentId> {
     }
     found
 }
+
+#[cfg(test)]
+mod simulation;
