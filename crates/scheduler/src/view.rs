@@ -1,5 +1,6 @@
 //! What the scheduler reads.
 
+use crate::rules::Rules;
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
 use caravan_types::deployment::Deployment;
@@ -44,6 +45,11 @@ pub trait View {
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
     /// The deployments of a job.
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>>;
+    /// The rules for jobs of a node pool.
+    fn rules(&self, pool: &str) -> Rules {
+        let _ = pool;
+        Rules::default()
+    }
 }
 
 impl View for Root {
@@ -139,5 +145,8 @@ impl<T: View> View for Arc<T> {
     }
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
         T::deployments_by_job(self, key)
+    }
+    fn rules(&self, pool: &str) -> Rules {
+        T::rules(self, pool)
     }
 }

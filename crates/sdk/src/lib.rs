@@ -41,11 +41,13 @@ mod deployments;
 mod error;
 mod evaluations;
 mod host_volumes;
+mod job_verbs;
 mod jobs;
 mod logs;
 mod model;
 mod nodes;
 mod query;
+mod scaling;
 mod transport;
 mod variables;
 mod volumes;
@@ -58,6 +60,7 @@ pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
 pub use evaluations::Evaluations;
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
+pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
     PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
@@ -68,6 +71,10 @@ pub use model::{
 };
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
+pub use scaling::{
+    Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
+    TagResponse,
+};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{
     ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,

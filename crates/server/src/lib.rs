@@ -27,7 +27,7 @@ mod worker;
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
 pub use deployment::{DeploymentRequest, DeploymentUpdated};
-pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated};
+pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest};
 pub use error::{Kind, ServerError};
 pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;

@@ -9,9 +9,6 @@ pub(super) fn of_group(job: &Job, group: &TaskGroup) -> Option<String> {
         &format!("group \"{}\"", group.name),
         [
             ("spread", !job.spreads.is_empty() || !group.spreads.is_empty()),
-            ("stop_after_client_disconnect", group.stop_after_client_disconnect.is_some()),
-            ("max_client_disconnect", group.max_client_disconnect.is_some()),
-            ("prevent_reschedule_on_lost", group.prevent_reschedule_on_lost),
             ("max_run_duration", group.max_run_duration.is_some()),
             ("sticky of ephemeral_disk", disk.sticky),
             ("migrate of ephemeral_disk", disk.migrate),
@@ -48,7 +45,8 @@ mod tests {
         let mut job = minimal();
         assert!(check(&job).warnings.is_empty());
         let group = &mut job.task_groups[0];
-        group.stop_after_client_disconnect = Some(Nanos::from_secs(60));
+        group.ephemeral_disk =
+            Some(caravan_types::job::EphemeralDisk { size_mb: 300, migrate: true, ..Default::default() });
         group.max_run_duration = Some(Nanos::from_secs(60));
         job.kind = caravan_types::job::JobType::Batch;
         let verdict = check(&job);
@@ -56,7 +54,7 @@ mod tests {
         assert_eq!(
             verdict.warnings,
             [
-                "group \"g\": kept with the job but without effect yet: stop_after_client_disconnect, max_run_duration"
+                "group \"g\": kept with the job but without effect yet: max_run_duration, migrate of ephemeral_disk"
             ]
         );
     }
