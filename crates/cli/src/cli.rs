@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, eval, explain, fmt, job, node, operator, plugin, scaling, server, status, system, var, version,
+    alloc, deployment, eval, explain, fmt, job, node, operator, plugin, scaling, server, status, system, var, version,
     volume,
 };
 use crate::ctx::{Ctx, General};
@@ -48,6 +48,9 @@ enum Verb {
     /// Evaluations: list, status
     #[command(subcommand)]
     Eval(eval::EvalVerb),
+    /// Deployments: list, status, pause, resume, promote, fail, unblock
+    #[command(subcommand)]
+    Deployment(deployment::DeploymentVerb),
     /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
@@ -251,6 +254,10 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Alloc(alloc::AllocVerb::Stop(args)) => Box::pin(alloc::stop::stop(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Restart(args)) => Box::pin(alloc::stop::restart(ctx, args)).await,
         Verb::Eval(verb) => Box::pin(eval::run(ctx, verb)).await,
+        Verb::Deployment(verb) => Box::pin(deployment::run(ctx, verb)).await,
+        Verb::Job(job::JobVerb::Promote(args)) => Box::pin(deployment::job_promote(ctx, args)).await,
+        Verb::Job(job::JobVerb::Revert(args)) => Box::pin(deployment::revert(ctx, args)).await,
+        Verb::Job(job::JobVerb::Deployments(args)) => Box::pin(deployment::of_job(ctx, args)).await,
         Verb::Node(node::NodeVerb::Status(args)) => Box::pin(node::status::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Drain(args)) => Box::pin(node::drain::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Eligibility(args)) => Box::pin(node::eligibility::run(ctx, args)).await,

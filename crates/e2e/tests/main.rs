@@ -6,6 +6,7 @@ mod chaos;
 mod clients;
 mod config;
 mod conformance;
+mod deployments;
 mod drain;
 mod errors;
 mod examples;

@@ -20,6 +20,7 @@ pub(crate) mod stop;
 pub(crate) mod tag;
 pub(crate) mod validate;
 
+use crate::cmd::deployment;
 use crate::jobfile::JobInput;
 use clap::Subcommand;
 
@@ -43,6 +44,12 @@ pub(crate) enum JobVerb {
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// Promote the canaries of a job's newest deployment
+    Promote(deployment::JobPromoteArgs),
+    /// Go back to an earlier version of a job
+    Revert(deployment::RevertArgs),
+    /// List the deployments of a job
+    Deployments(deployment::JobDeploymentsArgs),
     /// List the allocations of a job
     Allocs(allocs::AllocsArgs),
     /// Make an evaluation of a job
