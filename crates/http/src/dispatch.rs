@@ -12,6 +12,7 @@ use axum::body::Body;
 use http::header::{HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::upgrade::OnUpgrade;
 
 /// Longest request body in bytes.
 pub const MAX_BODY: usize = 16 * 1024 * 1024;
@@ -49,9 +50,17 @@ pub(crate) async fn handle(state: HttpState, request: Request<Body>) -> Response
 
 /// Whether pages of other origins may call the route (`http-api` section 1.9).
 fn is_shared(path: &str) -> bool {
-    ["/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/vars", "/v1/var/"]
-        .iter()
-        .any(|p| path.starts_with(p))
+    [
+        "/v1/client/fs/",
+        "/v1/client/stats",
+        "/v1/client/allocation/",
+        "/v1/client/metadata",
+        "/v1/client/identity",
+        "/v1/vars",
+        "/v1/var/",
+    ]
+    .iter()
+    .any(|p| path.starts_with(p))
 }
 
 enum Answer {
@@ -73,7 +82,8 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
     }
     let decoded = decode_percent(&path);
     let segments: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let body = Limited::new(body, MAX_BODY).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
             let text = format!("the request body is larger than {} MiB", MAX_BODY / 1024 / 1024);
@@ -102,7 +112,12 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
     }
     let segments = call.segments.clone();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    if let ["v1", "client", rest @ ..] = segments.as_slice() {
+    if let Some(target) = routes::exec::target(&segments) {
+        call.only(&Method::GET)?;
+        return routes::exec::upgrade(call, &target, upgrade).map(Answer::Reply);
+    }
+    if let Some(rest) = of_node(&segments) {
+        let rest = rest.as_slice();
         return match routes::client::place(&call, rest)? {
             routes::client::Place::Here => routes::client::route(&call, rest).await.map(Answer::Reply),
             routes::client::Place::There(channel) => {
@@ -116,6 +131,15 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
         return relay::forward(&call, channel).await.map(Answer::Relayed);
     }
     route(&call, &segments).await.map(Answer::Reply)
+}
+
+/// The rest of a path that the node answers.
+fn of_node<'a>(segments: &[&'a str]) -> Option<Vec<&'a str>> {
+    match segments {
+        ["v1", "client", rest @ ..] => Some(rest.to_vec()),
+        ["v1", "allocation", id, "checks"] => Some(vec!["allocation", id, "checks"]),
+        _ => None,
+    }
 }
 
 /// Whether every agent answers the route itself.
@@ -138,8 +162,12 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "jobs"] => routes::jobs::route(call).await,
         ["v1", "jobs", "parse"] => routes::jobs::parse(call),
         ["v1", "validate", "job"] => routes::jobs::validate(call),
+        ["v1", "job", rest @ .., "services"] if !rest.is_empty() => {
+            routes::services::of_job(call, &rest.join("/")).await
+        }
         ["v1", "job", rest @ ..] if !rest.is_empty() => routes::job::route(call, &rest.join("/")).await,
         ["v1", "allocations"] => routes::allocs::list(call).await,
+        ["v1", "allocation", id, "services"] => routes::services::of_alloc(call, id).await,
         ["v1", "allocation", rest @ ..] if !rest.is_empty() => routes::allocs::route(call, rest).await,
         ["v1", "evaluations"] => routes::evals::list(call).await,
         ["v1", "evaluations", "count"] => routes::evals::count(call).await,
@@ -161,6 +189,10 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "plugin", "csi", id] => routes::plugins::get(call, id).await,
         ["v1", "vars"] => routes::vars::list(call).await,
         ["v1", "var", rest @ ..] => routes::vars::route(call, &rest.join("/")).await,
+        ["v1", "event", "stream"] => routes::event::stream(call),
+        ["v1", "services"] => routes::services::list(call).await,
+        ["v1", "service", name] => routes::services::get(call, name).await,
+        ["v1", "service", name, id] => routes::services::delete(call, name, id).await,
         ["v1", "search"] => routes::search::route(call).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),
         ["v1", rest @ ..] => routes::system::route(call, rest).await,

@@ -15,6 +15,7 @@ mod client_side;
 mod dispatch;
 mod encode;
 mod error;
+mod exec;
 mod frames;
 mod host;
 mod jobdiff;
@@ -27,7 +28,7 @@ mod serve;
 mod state;
 
 pub use client_side::{
-    ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, LogKind, Origin, Range,
+    ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
 pub use dispatch::MAX_BODY;
 pub use encode::encode;

@@ -20,7 +20,7 @@ use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::wire::Done;
-use caravan_types::{AllocId, EvalId, JobKey, NodeId};
+use caravan_types::{AllocId, EvalId, JobKey, NodeId, ServiceId};
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -276,6 +276,11 @@ impl Handle {
                 Ok(Done { index: root.index() })
             }
         });
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::ServiceSync, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.sync_services(request).await.map_err(RpcError::from) }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());
@@ -376,6 +381,19 @@ impl Handle {
     /// If there is no such node.
     pub async fn purge_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.nodes.purge(id).await
+    }
+
+    /// Strikes a registration of a service out. Answers the index.
+    ///
+    /// # Errors
+    /// If there is no such registration.
+    pub async fn deregister_service(
+        &self,
+        namespace: &caravan_types::Namespace,
+        name: &str,
+        id: ServiceId,
+    ) -> Result<u64, ServerError> {
+        self.nodes.deregister_service(namespace, name, id).await
     }
 
     /// Collects what is over: evaluations, their allocations, stopped jobs.

@@ -181,7 +181,7 @@ impl Peer {
     }
 
     fn exec(&mut self, command: &[&str], input: &str) -> (String, String, i32) {
-        self.send(&Request::Exec { command: command.iter().map(|s| (*s).to_owned()).collect() });
+        self.send(&Request::Exec { command: command.iter().map(|s| (*s).to_owned()).collect(), tty: false });
         if !input.is_empty() {
             self.send(&Request::Input { data: input.into() });
         }
@@ -191,6 +191,7 @@ impl Peer {
             match self.reply() {
                 Reply::Output { stderr: false, data } => out.extend(data),
                 Reply::Output { stderr: true, data } => err.extend(data),
+                Reply::OutputClosed { .. } => {}
                 Reply::ExecExited { exit_code, .. } => {
                     return (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), exit_code);
                 }
@@ -285,9 +286,9 @@ fn programs_run_beside_the_task_with_input_and_output() {
     assert_eq!((out.as_str(), err.as_str(), code), ("in\nhello\n", "bad\n", 3));
     let (out, _, code) = client.exec(&["head", "-c", "3000000", "/dev/zero"], "");
     assert_eq!((out.len(), code), (3_000_000, 0));
-    let reply = client.ask(&Request::Exec { command: vec!["no-such".into()] });
+    let reply = client.ask(&Request::Exec { command: vec!["no-such".into()], tty: false });
     assert!(matches!(&reply, Reply::Failed { message } if message.contains("no-such")), "{reply:?}");
-    client.send(&Request::Exec { command: vec!["sleep".into(), "300".into()] });
+    client.send(&Request::Exec { command: vec!["sleep".into(), "300".into()], tty: false });
     world.client().stop(5000);
 }
 

@@ -126,6 +126,7 @@ pub fn encode(root: &Root) -> Vec<u8> {
     out.table(Table::HostVolumes.as_str(), root.host_volumes.values());
     out.table(Table::HostClaims.as_str(), root.host_claims.values());
     out.table(Table::Variables.as_str(), root.variables.values());
+    out.table(Table::Services.as_str(), root.services.values());
     let mut bytes = out.0;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
@@ -258,6 +259,9 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.host_claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<caravan_types::variable::Variable> = from.later_table(Table::Variables.as_str())?;
     root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::service::ServiceRegistration> =
+        from.later_table(Table::Services.as_str())?;
+    root.services = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

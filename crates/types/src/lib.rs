@@ -18,13 +18,14 @@ pub mod plan;
 pub mod plugin;
 pub mod sealed;
 pub mod ser;
+pub mod service;
 pub mod time;
 pub mod variable;
 pub mod volume;
 pub mod wire;
 
 pub use id::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,
-    VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,
+    VolumeId, VolumeKey,
 };
 pub use time::{Nanos, Time, UnixNanos};

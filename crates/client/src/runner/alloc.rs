@@ -7,6 +7,7 @@ use super::task::{Kill, TaskAction, TaskRunner};
 use crate::ClientError;
 use crate::alloc_dir::AllocDir;
 use crate::clock;
+use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
@@ -54,22 +55,23 @@ struct Inner {
     changes: watch::Sender<u64>,
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
+    services: ServiceState,
 }
 
 #[derive(Debug)]
-struct State {
-    alloc: Arc<Allocation>,
-    tasks: BTreeMap<String, Slot>,
-    stopping: bool,
+pub(super) struct State {
+    pub(super) alloc: Arc<Allocation>,
+    pub(super) tasks: BTreeMap<String, Slot>,
+    pub(super) stopping: bool,
 }
 
 #[derive(Debug)]
-struct Slot {
-    record: TaskRecord,
+pub(super) struct Slot {
+    pub(super) record: TaskRecord,
     role: Role,
     leader: bool,
     kill: watch::Sender<Option<Kill>>,
-    actions: mpsc::UnboundedSender<TaskAction>,
+    pub(super) actions: mpsc::UnboundedSender<TaskAction>,
     inbox: Option<mpsc::UnboundedReceiver<TaskAction>>,
 }
 
@@ -108,6 +110,7 @@ impl AllocRunner {
             changes: watch::Sender::new(0),
             readiness: watch::Sender::new(Readiness::Preparing),
             stage: watch::Sender::new(Stage::Running),
+            services: ServiceState::default(),
         };
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
@@ -137,6 +140,7 @@ impl AllocRunner {
         let this = self.clone();
         // Ends with the set.
         minder.spawn(async move { this.mind_contact().await });
+        minder.spawn(services::mind(self.clone()));
         if self.is_live() {
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -207,6 +211,10 @@ impl AllocRunner {
         }
     }
 
+    /// What it keeps of its services.
+    pub(crate) fn services(&self) -> &ServiceState {
+        &self.inner.services
+    }
     /// What it works with.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.inner.context
@@ -224,6 +232,7 @@ impl AllocRunner {
         let stop = alloc.server_terminal();
         let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
         self.lock().alloc = alloc;
+        self.changed();
         if stop {
             self.stop(no_delay);
         }
@@ -283,7 +292,7 @@ impl AllocRunner {
         self.act(Some(task), |slot| slot.restart(reason))
     }
 
-    fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
+    pub(super) fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
         let state = self.lock();
         match task {
             Some(name) => {
@@ -478,7 +487,7 @@ impl AllocRunner {
     }
 
     /// Watches what siblings may wait for.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
 
@@ -541,7 +550,7 @@ impl AllocRunner {
         self.inner.changes.send_modify(|v| *v += 1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,7 +12,7 @@ use caravan_types::node::{Node, NodeEvent, NodeStatus};
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, VolumeStats, WatchAllocs,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, VolumeStats, WatchAllocs,
 };
 use caravan_types::{AllocId, Nanos, VolumeKey};
 use futures::StreamExt;
@@ -37,6 +37,7 @@ struct World {
     claims: BTreeMap<ClaimId, ClaimProgress>,
     reports: Vec<(ClaimId, ClaimReportStep)>,
     events: Vec<NodeEvent>,
+    services: BTreeMap<AllocId, Vec<caravan_types::service::ServiceRegistration>>,
     usage: Vec<(VolumeKey, VolumeUsage)>,
     index: u64,
     down: bool,
@@ -269,6 +270,11 @@ impl Servers for TestServers {
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.up()?;
         self.change(|w| w.usage = request.usage);
+        Ok(Done::default())
+    }
+    async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
+        self.up()?;
+        self.change(|w| drop(w.services.insert(request.alloc_id, request.services)));
         Ok(Done::default())
     }
 }

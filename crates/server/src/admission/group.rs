@@ -1,6 +1,6 @@
 //! Rules for groups.
 
-use super::{constraints, joined, task, unheeded, volume};
+use super::{constraints, joined, service, task, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::job::{DisconnectStrategy, Job, JobType, Network, RestartMode, RestartPolicy, TaskGroup};
 use std::collections::{BTreeMap, HashSet};
@@ -41,10 +41,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
     }
     networks(&group.networks, &mut errors);
     volume::requests(job, group, &mut errors);
-    if !group.services.is_empty() {
-        warnings
-            .push(format!("group \"{}\": services are kept with the job but not registered yet", group.name));
-    }
+    service::check(&format!("group \"{}\"", group.name), None, &group.services, &mut errors, &mut warnings);
     warnings.extend(unheeded::of_group(job, group));
     let mut names = HashSet::new();
     for (index, task) in group.tasks.iter().enumerate() {

@@ -3,6 +3,7 @@
 //! Rules: `jobspec` section 6, `storage` sections 1.1, 4.1 and 4.2. Pure.
 
 mod group;
+mod service;
 mod task;
 mod unheeded;
 mod volume;

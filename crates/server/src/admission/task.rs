@@ -1,6 +1,6 @@
 //! Rules for tasks.
 
-use super::{constraints, group, unheeded, volume};
+use super::{constraints, group, service, unheeded, volume};
 use caravan_types::job::{CsiPluginConfig, Job, Task, TaskGroup};
 
 pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, Vec<String>) {
@@ -72,12 +72,8 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
             errors.push(format!("{block} blocks are not supported yet"));
         }
     }
-    if !task.services.is_empty() {
-        warnings.push(format!(
-            "task \"{}\" of job \"{}\": services are kept with the job but not registered yet",
-            task.name, job.id
-        ));
-    }
+    let owner = format!("task \"{}\" of job \"{}\"", task.name, job.id);
+    service::check(&owner, Some(&task.name), &task.services, &mut errors, &mut warnings);
     warnings.extend(unheeded::of_task(task));
     (errors, warnings)
 }

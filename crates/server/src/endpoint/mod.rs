@@ -3,6 +3,7 @@
 mod jobs;
 mod node_changes;
 mod nodes;
+mod services;
 
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};
