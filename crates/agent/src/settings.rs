@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) data_dir: PathBuf,
     pub(crate) log_level: String,
     pub(crate) log_json: bool,
+    /// Whether profiles of the process may be asked for.
+    pub(crate) enable_debug: bool,
     pub(crate) http: SocketAddr,
     pub(crate) rpc: SocketAddr,
     pub(crate) advertise_http: String,
@@ -198,6 +200,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         data_dir,
         log_level,
         log_json: flags.log_json || file.log_json.unwrap_or(false),
+        enable_debug: file.enable_debug.unwrap_or(false),
         http,
         rpc,
         advertise_http,

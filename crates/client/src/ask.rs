@@ -9,6 +9,7 @@ use caravan_types::AllocId;
 use caravan_types::service::CheckResult;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::PoisonError;
 use tokio::sync::watch;
 
@@ -86,6 +87,11 @@ impl Handle {
             }
         }
         Ok(())
+    }
+
+    /// Where the directories of allocations lie.
+    pub fn allocs_dir(&self) -> PathBuf {
+        self.context.config.alloc_dir.clone()
     }
 
     /// The node's free pairs.

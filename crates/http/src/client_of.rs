@@ -3,7 +3,7 @@
 use crate::client_side::{
     ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
-use crate::host;
+use crate::{disks, host};
 use async_trait::async_trait;
 use bytes::Bytes;
 use caravan_client::fs::{self, AllocFs, FsError};
@@ -251,7 +251,11 @@ impl ClientSide for Handle {
         let before = host::cpus(&read("/proc/stat").await?);
         tokio::time::sleep(SAMPLE).await;
         let (stat, meminfo) = (read("/proc/stat").await?, read("/proc/meminfo").await?);
-        Ok(host::stats(&before, &stat, &meminfo, &read("/proc/uptime").await?, now_ns()))
+        let uptime = read("/proc/uptime").await?;
+        let dir = self.allocs_dir();
+        let looked = tokio::task::spawn_blocking(move || (disks::all(), disks::of(&dir))).await;
+        let (all, own) = looked.unwrap_or_default();
+        Ok(host::stats(&before, &stat, &meminfo, &uptime, now_ns(), (&all, own.as_ref())))
     }
 
     async fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientSideError> {

@@ -116,6 +116,16 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
         call.only(&Method::GET)?;
         return routes::exec::upgrade(call, &target, upgrade).map(Answer::Reply);
     }
+    if let ["v1", "agent", rest @ ..] = segments.as_slice()
+        && routes::monitor::is_mine(rest)
+    {
+        return match routes::monitor::place(&call)? {
+            routes::client::Place::Here => routes::monitor::route(&call, rest).map(Answer::Reply),
+            routes::client::Place::There(channel) => {
+                relay::forward(&call, &channel).await.map(Answer::Relayed)
+            }
+        };
+    }
     if let Some(rest) = of_node(&segments) {
         let rest = rest.as_slice();
         return match routes::client::place(&call, rest)? {

@@ -79,20 +79,38 @@ fn answers(
                     let item = item?.map_err(|error| rpc_error(&error));
                     return Some((item, (input, inputs, output)));
                 }
-                item = next_of(&mut inputs) => match (item, &input) {
-                    (Some(Ok(item)), Some(to)) if to.send(item).await.is_ok() => {}
-                    // The caller says nothing more; the program may go on.
-                    _ => (input, inputs) = (None, None),
-                },
+                item = next_of(&input, &mut inputs) => {
+                    let sent = match (item, &input) {
+                        (Some(Ok(item)), Some(to)) => to.try_send(item).is_ok(),
+                        _ => false,
+                    };
+                    // The caller says nothing more, or the program reads nothing more; it may go on.
+                    if !sent {
+                        (input, inputs) = (None, None);
+                    }
+                }
             }
         }
     })
 }
 
-async fn next_of(inputs: &mut Option<ItemStream<ExecIn>>) -> Option<Result<ExecIn, RpcError>> {
+async fn next_of(
+    to: &Option<mpsc::Sender<ExecIn>>,
+    inputs: &mut Option<ItemStream<ExecIn>>,
+) -> Option<Result<ExecIn, RpcError>> {
+    room(to.as_ref()).await;
     match inputs {
         Some(inputs) => inputs.next().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Waits until the program takes another message, so that whoever carries both directions never waits for one while
+/// the other is full. Without a program's ear there is always room.
+pub(crate) async fn room(to: Option<&mpsc::Sender<ExecIn>>) {
+    if let Some(to) = to {
+        // Closed is found out by sending.
+        let _ = to.reserve().await;
     }
 }
 

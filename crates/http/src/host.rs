@@ -1,5 +1,6 @@
 //! Figures of the host from proc(5), for `/v1/client/stats` (`http-api` section 5.7).
 
+use crate::disks::Disk;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -48,13 +49,14 @@ fn share(part: u64, before: u64, passed: u64) -> f64 {
     f64::from(part) * 100.0 / f64::from(passed)
 }
 
-/// The shape of `HostStats`. Disks and devices are not measured.
+/// The shape of `HostStats`. Devices are not measured.
 pub(crate) fn stats(
     before: &BTreeMap<String, CpuTimes>,
     stat: &str,
     meminfo: &str,
     uptime: &str,
     now_ns: i64,
+    (disks, alloc_dir): (&[Disk], Option<&Disk>),
 ) -> Value {
     let cpus: Vec<Value> = cpus(stat)
         .iter()
@@ -83,9 +85,9 @@ pub(crate) fn stats(
             "Free": memory(meminfo, "MemFree"),
         },
         "CPU": cpus,
-        "DiskStats": [],
-        "AllocDirStats": null,
-        "DeviceStats": [],
+        "DiskStats": disks.iter().map(Disk::stats).collect::<Vec<_>>(),
+        "AllocDirStats": alloc_dir.map(Disk::stats),
+        "DeviceStats": null,
         "Uptime": uptime.unwrap_or(0),
         "Timestamp": now_ns,
         "CPUTicksConsumed": 0.0,
@@ -101,7 +103,7 @@ mod tests {
         let before = cpus("cpu  9 9 9 9\ncpu0 10 0 10 80 0 0 0 0 0 0\nintr 1\n");
         assert_eq!(before.len(), 1);
         let meminfo = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    400 kB\n";
-        let stats = stats(&before, "cpu0 30 0 20 150 0 0 0 0 0 0\n", meminfo, "12.34 5.6\n", 7);
+        let stats = stats(&before, "cpu0 30 0 20 150 0 0 0 0 0 0\n", meminfo, "12.34 5.6\n", 7, (&[], None));
         let cpu = &stats["CPU"][0];
         assert_eq!((&cpu["User"], &cpu["System"], &cpu["Idle"]), (&json!(20.0), &json!(10.0), &json!(70.0)));
         assert_eq!(stats["Memory"]["Used"], 600 * 1024);
@@ -111,7 +113,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_of_the_kernel_breaks_it(stat in ".*", meminfo in ".*", uptime in ".*") {
-            let _ = stats(&cpus(&stat), &stat, &meminfo, &uptime, 0);
+            let _ = stats(&cpus(&stat), &stat, &meminfo, &uptime, 0, (&[], None));
         }
     }
 }

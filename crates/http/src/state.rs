@@ -1,6 +1,7 @@
 //! What the routes work on.
 
 use crate::client_side::ClientSide;
+use crate::log_source::LogSource;
 use caravan_rpc::Channel;
 use caravan_server::Handle;
 use serde_json::Value;
@@ -39,6 +40,8 @@ pub struct HttpState {
     pub client: Option<Arc<dyn ClientSide>>,
     /// The way to a server, for agents that are none.
     pub relay: Option<Channel>,
+    /// The agent's log, for its monitor.
+    pub logs: Option<Arc<dyn LogSource>>,
     /// Facts.
     pub info: Arc<AgentInfo>,
     /// Once cancelled, blocking queries answer and streams end.

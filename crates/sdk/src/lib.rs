@@ -39,6 +39,8 @@ mod cluster;
 mod config;
 mod error;
 mod evaluations;
+mod exec;
+mod files;
 mod host_volumes;
 mod jobs;
 mod logs;
@@ -55,6 +57,8 @@ pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, St
 pub use config::{Address, Config, Token};
 pub use error::Error;
 pub use evaluations::{Deployments, Evaluations};
+pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
+pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,

@@ -248,14 +248,17 @@ async fn carry(mut socket: Socket, session: ExecSession, state: &HttpState) {
                     break End::Failed(ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text));
                 }
             },
-            message = socket.next() => {
+            message = async {
+                exec::room(input.as_ref()).await;
+                socket.next().await
+            } => {
                 let text = match message {
                     Some(Ok(Message::Text(text))) => text,
                     Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
                     Some(Ok(Message::Close(_)) | Err(_)) | None => break End::Gone,
                 };
                 match read(&text) {
-                    Ok(Some(message)) => if let Some(to) = &input && to.send(message).await.is_err() {
+                    Ok(Some(message)) => if let Some(to) = &input && to.try_send(message).is_err() {
                         // The program reads nothing more; how it ended comes as an answer.
                         input = None;
                     },

@@ -11,6 +11,7 @@ pub(crate) mod exec;
 pub(crate) mod host_volumes;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod monitor;
 pub(crate) mod node_changes;
 pub(crate) mod nodes;
 pub(crate) mod plan;
