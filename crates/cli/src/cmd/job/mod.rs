@@ -24,6 +24,8 @@ pub(crate) enum JobVerb {
     Status(status::StatusArgs),
     /// Stop jobs
     Stop(stop::StopArgs),
+    /// Run an action that the job file gives a task
+    Action(super::alloc::exec::ActionArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
 }
