@@ -204,6 +204,9 @@ impl Agent<'_> {
         let (handle, service) = caravan_server::Service::start(config, registry)
             .await
             .map_err(|e| AgentError::Server(e.message))?;
+        if let Some(indexes) = server.event_buffer {
+            handle.store().events().remember(indexes);
+        }
         let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
         self.servers.spawn(async move {
             if let Err(error) = service.run(stop).await {

@@ -58,6 +58,8 @@ pub(crate) struct ServerSettings {
     pub(crate) failover_heartbeat_ttl: Option<Duration>,
     pub(crate) lease: Lease,
     pub(crate) volume_calls_per_plugin: usize,
+    /// Indexes whose events are remembered, where the configuration says.
+    pub(crate) event_buffer: Option<usize>,
 }
 
 /// The client part.
@@ -79,6 +81,8 @@ pub(crate) struct ClientSettings {
 
 const HTTP_PORT: u16 = 4646;
 const RPC_PORT: u16 = 4647;
+/// More indexes would keep too much of the past in memory.
+const MOST_EVENTS: usize = 100_000;
 const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
 
 fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
@@ -183,6 +187,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
         lease,
         volume_calls_per_plugin,
+        event_buffer: event_buffer(server_file.event_buffer_size)?,
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -217,6 +222,14 @@ fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
     match usize::try_from(given) {
         Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
         _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
+    }
+}
+
+fn event_buffer(configured: Option<i64>) -> Result<Option<usize>, AgentError> {
+    let Some(given) = configured else { return Ok(None) };
+    match usize::try_from(given) {
+        Ok(indexes) if (1..=MOST_EVENTS).contains(&indexes) => Ok(Some(indexes)),
+        _ => Err(bad("server.event_buffer_size", format!("{given} is not between 1 and {MOST_EVENTS}"))),
     }
 }
 

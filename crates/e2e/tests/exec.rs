@@ -40,7 +40,7 @@ job "talk-{name}" {{
 fn with_input(agent: &Agent, args: &[&str], input: &str) -> Result<Output> {
     let mut child = Command::new(caravan_testkit::program())
         .args(args)
-        .env("CARAVAN_ADDR", agent.address())
+        .env("CARAVAN_ADDR", format!("http://{}", agent.address()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -140,7 +140,7 @@ fn a_program_ends_when_its_caller_goes_away() -> Result<()> {
     let alloc = id_of(&agent.wait_alloc("talk-raw-exec", "running")?)?;
     let mut child = Command::new(caravan_testkit::program())
         .args(["alloc", "exec", "-t=false", &alloc, "/bin/sh", "-c", "touch local/runs; exec sleep 4242"])
-        .env("CARAVAN_ADDR", agent.address())
+        .env("CARAVAN_ADDR", format!("http://{}", agent.address()))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()?;

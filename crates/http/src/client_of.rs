@@ -253,9 +253,11 @@ impl ClientSide for Handle {
         let (stat, meminfo) = (read("/proc/stat").await?, read("/proc/meminfo").await?);
         let uptime = read("/proc/uptime").await?;
         let dir = self.allocs_dir();
+        let mhz = self.node().attributes.get("cpu.frequency").and_then(|mhz| mhz.parse().ok());
         let looked = tokio::task::spawn_blocking(move || (disks::all(), disks::of(&dir))).await;
-        let (all, own) = looked.unwrap_or_default();
-        Ok(host::stats(&before, &stat, &meminfo, &uptime, now_ns(), (&all, own.as_ref())))
+        let (disks, alloc_dir) = looked.unwrap_or_default();
+        let machine = host::Machine { disks, alloc_dir, mhz: mhz.unwrap_or(0.0) };
+        Ok(host::stats(&before, &stat, &meminfo, &uptime, now_ns(), &machine))
     }
 
     async fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientSideError> {

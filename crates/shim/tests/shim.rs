@@ -293,6 +293,32 @@ fn programs_run_beside_the_task_with_input_and_output() {
 }
 
 #[test]
+fn programs_may_have_a_terminal() {
+    let mut world = World::new();
+    world.start(&world.spec("sleep 300")).unwrap();
+    let mut client = world.client();
+    let script =
+        "test -t 0 && test -t 2 && read line && echo got $line; stty size; cat; echo end >&2; exit 4";
+    client.send(&Request::Exec { command: vec!["sh".into(), "-c".into(), script.into()], tty: true });
+    client.send(&Request::Resize { rows: 33, columns: 99 });
+    client.send(&Request::Input { data: b"word\n".to_vec() });
+    client.send(&Request::Input { data: vec![] });
+    let mut said = Vec::new();
+    let code = loop {
+        match client.reply() {
+            Reply::Output { stderr: false, data } => said.extend(data),
+            Reply::OutputClosed { stderr: false } => {}
+            Reply::ExecExited { exit_code, .. } => break exit_code,
+            other => panic!("not from a program on a terminal: {other:?}"),
+        }
+    };
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("got word\r\n33 99\r\n") && said.ends_with("end\r\n"), "{said:?}");
+    assert_eq!(code, 4);
+    world.client().stop(5000);
+}
+
+#[test]
 fn another_version_is_refused_with_a_sentence() {
     let mut world = World::new();
     world.start(&world.spec("sleep 300")).unwrap();

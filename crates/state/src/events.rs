@@ -14,6 +14,7 @@ use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::Variable;
 use caravan_types::volume::Volume;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -235,14 +236,18 @@ impl Ring {
 /// The newest events. Whoever falls behind what is remembered is told so.
 #[derive(Debug)]
 pub struct EventLog {
-    capacity: usize,
+    capacity: AtomicUsize,
     ring: Mutex<Ring>,
     end: watch::Sender<u64>,
 }
 
 impl EventLog {
     pub(crate) fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self { capacity: capacity.max(1), ring: Mutex::default(), end: watch::Sender::new(0) })
+        Arc::new(Self {
+            capacity: AtomicUsize::new(capacity.max(1)),
+            ring: Mutex::default(),
+            end: watch::Sender::new(0),
+        })
     }
 
     pub(crate) fn push(&self, set: &ChangeSet, before: &Root, after: &Snapshot) {
@@ -252,7 +257,7 @@ impl EventLog {
         }
         let end = {
             let mut ring = self.lock();
-            if ring.batches.len() == self.capacity {
+            while ring.batches.len() >= self.capacity.load(Ordering::Relaxed) {
                 ring.batches.pop_front();
                 ring.dropped += 1;
             }
@@ -272,6 +277,11 @@ impl EventLog {
             ring.end()
         };
         self.end.send_replace(end);
+    }
+
+    /// Remembers so many indexes from now on, at least one.
+    pub fn remember(&self, indexes: usize) {
+        self.capacity.store(indexes.max(1), Ordering::Relaxed);
     }
 
     /// Reads from the first remembered batch on whose index is at least this.

@@ -9,6 +9,7 @@ use caravan_rpc::{Code, RpcError};
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
 use caravan_types::job::{Job, JobType, RestartMode, RestartPolicy, Task, TaskGroup};
 use caravan_types::node::{Node, NodeEvent, NodeStatus};
+use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
@@ -37,7 +38,7 @@ struct World {
     claims: BTreeMap<ClaimId, ClaimProgress>,
     reports: Vec<(ClaimId, ClaimReportStep)>,
     events: Vec<NodeEvent>,
-    services: BTreeMap<AllocId, Vec<caravan_types::service::ServiceRegistration>>,
+    services: BTreeMap<AllocId, Vec<ServiceRegistration>>,
     usage: Vec<(VolumeKey, VolumeUsage)>,
     index: u64,
     down: bool,
@@ -152,6 +153,17 @@ impl TestServers {
         let id = AllocId::new(id);
         let found = |w: &World| w.updates.get(&id)?.task_states.values().find(|t| is(t)).cloned();
         self.wait(&format!("{id}: {what}"), found).await
+    }
+
+    /// Waits for what is said about the services of an allocation.
+    pub async fn services(
+        &self,
+        alloc: &str,
+        what: &str,
+        is: impl Fn(&[ServiceRegistration]) -> bool,
+    ) -> Vec<ServiceRegistration> {
+        let id = AllocId::new(alloc);
+        self.wait(what, |w| w.services.get(&id).filter(|rows| is(rows)).cloned()).await
     }
 
     pub async fn reported(&self, alloc: &str, is: impl Fn(&ClaimReportStep) -> bool) {
