@@ -112,7 +112,9 @@ impl Agent<'_> {
             relay: None,
             logs: Some(Arc::new(self.logs.clone())),
             info: Arc::new(self.info()?),
+            transport: Arc::new(self.settings.transport.clone()),
             stopping: self.stop.clone(),
+            ..HttpState::default()
         };
         let router = server.as_ref().map(caravan_server::Handle::rpc);
         let mut way_back = None;

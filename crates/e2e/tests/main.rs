@@ -19,6 +19,7 @@ mod recovery;
 mod remote;
 mod services;
 mod streams;
+mod replay;
 mod third_party;
 mod verbs;
 mod volume_check;

@@ -42,11 +42,13 @@ mod evaluations;
 mod exec;
 mod files;
 mod host_volumes;
+mod job_verbs;
 mod jobs;
 mod logs;
 mod model;
 mod nodes;
 mod query;
+mod scaling;
 mod transport;
 mod variables;
 mod volumes;
@@ -60,6 +62,7 @@ pub use evaluations::{Deployments, Evaluations};
 pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
 pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
+pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
     PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
@@ -70,6 +73,10 @@ pub use model::{
 };
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
+pub use scaling::{
+    Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
+    TagResponse,
+};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{
     ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,

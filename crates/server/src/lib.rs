@@ -25,7 +25,7 @@ mod worker;
 
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
-pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated};
+pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest};
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};

@@ -60,6 +60,10 @@ pub enum Changed {
     Service(ServiceId),
     /// Removed.
     ServiceRemoved(ServiceId),
+    /// The scaling policies of a job differ.
+    ScalingPolicies(JobKey),
+    /// Something of a job was scaled, or what was is forgotten.
+    ScalingEvents(JobKey),
 }
 
 impl Changed {
@@ -79,6 +83,8 @@ impl Changed {
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
             Self::Service(_) | Self::ServiceRemoved(_) => Table::Services,
+            Self::ScalingPolicies(_) => Table::ScalingPolicies,
+            Self::ScalingEvents(_) => Table::ScalingEvents,
         }
     }
 }

@@ -10,13 +10,18 @@ use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
 use caravan_types::service::ServiceRegistration;
+use caravan_types::scaling::ScalingEvent;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, VolumeKey,
 };
 use imbl::OrdMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// What was scaled of a job, by group, the newest first.
+pub type ScalingEvents = BTreeMap<String, Vec<ScalingEvent>>;
 
 /// A root that a reader holds as long as it likes.
 pub type Snapshot = Arc<Root>;
@@ -54,11 +59,15 @@ pub enum Table {
     Variables,
     /// Registered services.
     Services,
+    /// Scaling policies of jobs; only its index is kept.
+    ScalingPolicies,
+    /// What was scaled.
+    ScalingEvents,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -74,6 +83,8 @@ impl Table {
         Self::HostClaims,
         Self::Variables,
         Self::Services,
+        Self::ScalingPolicies,
+        Self::ScalingEvents,
     ];
 
     /// The table's name in snapshots and logs.
@@ -94,6 +105,8 @@ impl Table {
             Self::HostClaims => "host_claims",
             Self::Variables => "variables",
             Self::Services => "services",
+            Self::ScalingPolicies => "scaling_policies",
+            Self::ScalingEvents => "scaling_events",
         }
     }
 }
@@ -116,6 +129,7 @@ pub struct Root {
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
     pub(crate) services: OrdMap<ServiceId, Arc<ServiceRegistration>>,
+    pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

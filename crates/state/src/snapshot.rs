@@ -6,7 +6,7 @@
 //! rebuilt. The job that an allocation runs is written once for all that share it.
 
 use crate::index::Indexes;
-use crate::root::{Root, Table};
+use crate::root::{Root, ScalingEvents, Table};
 use caravan_types::JobKey;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
@@ -127,6 +127,10 @@ pub fn encode(root: &Root) -> Vec<u8> {
     out.table(Table::HostClaims.as_str(), root.host_claims.values());
     out.table(Table::Variables.as_str(), root.variables.values());
     out.table(Table::Services.as_str(), root.services.values());
+    out.table(
+        Table::ScalingEvents.as_str(),
+        root.scaling_events.iter().map(|(key, row)| Keyed { key: key.clone(), version: 0, row: &**row }),
+    );
     let mut bytes = out.0;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
@@ -262,6 +266,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     let rows: Vec<caravan_types::service::ServiceRegistration> =
         from.later_table(Table::Services.as_str())?;
     root.services = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
+    let rows: Vec<Keyed<ScalingEvents>> = from.later_table(Table::ScalingEvents.as_str())?;
+    root.scaling_events = rows.into_iter().map(|k| (k.key, Arc::new(k.row))).collect();
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

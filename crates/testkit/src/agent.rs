@@ -1,7 +1,7 @@
 //! An agent as a process of its own, on ports and directories of its own.
 
 use crate::cli::{Output, program};
-use crate::http::{Reply, request_over};
+use crate::http::{Call, Reply, request_over, send};
 use crate::net::Host;
 use crate::space::Space;
 use crate::wait::eventually;
@@ -388,6 +388,14 @@ impl Agent {
     /// If nobody answers.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         request_over(self.connect()?, &self.address(), method, path, body)
+    }
+
+    /// Any request with headers and a body of its own.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub fn send(&self, call: &Call) -> Result<Reply> {
+        send(self.connect()?, &self.address(), call)
     }
 
     /// Allocations of a job, newest first.

@@ -7,6 +7,7 @@
 
 pub mod alloc;
 pub mod api;
+mod class;
 pub mod command;
 pub mod deployment;
 pub mod eval;
@@ -16,6 +17,7 @@ pub mod job;
 pub mod node;
 pub mod plan;
 pub mod plugin;
+pub mod scaling;
 pub mod sealed;
 pub mod ser;
 pub mod service;
@@ -23,6 +25,7 @@ pub mod time;
 pub mod variable;
 pub mod volume;
 pub mod wire;
+pub mod words;
 
 pub use id::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,

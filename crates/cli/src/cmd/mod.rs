@@ -2,11 +2,13 @@
 
 pub(crate) mod alloc;
 pub(crate) mod eval;
+pub(crate) mod fmt;
 pub(crate) mod job;
 pub(crate) mod monitor;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod plugin;
+pub(crate) mod scaling;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod status;

@@ -57,13 +57,13 @@ pub(crate) fn target<'a>(segments: &[&'a str]) -> Option<Target<'a>> {
 
 /// Switches protocols; everything else is told over the socket.
 pub(crate) fn upgrade(
-    call: Call,
+    call: &Call,
     target: &Target<'_>,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Reply, ApiError> {
-    let key = accept(&call)?;
+    let key = accept(call)?;
     let upgrade = upgrade.ok_or_else(|| ApiError::internal("this connection cannot become a websocket"))?;
-    let asked = asked(&call, target);
+    let asked = asked(call, target);
     let state = call.state.clone();
     let handshake = call.query.get("ws_handshake").is_some_and(|text| go_bool(text) == Some(true));
     tokio::spawn(async move {

@@ -4,7 +4,7 @@ use crate::blocking;
 use crate::body::{bodies, required, spelled};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Token, object, page};
 use crate::query::go_bool;
 use crate::reply::{Meta, Reply};
 use caravan_server::ServerError;
@@ -132,9 +132,12 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             .filter(|row| row.node_id.as_str().starts_with(node))
             .filter(|row| matches!(pool, "" | "all") || row.node_pool == pool)
             .collect();
-        let (rows, next) = page(&call.query, rows, |row: &&Arc<HostVolume>| {
-            Token::Key(row.namespace.as_str(), row.id.as_str())
-        })?;
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |row: &&Arc<HostVolume>| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            |row| object(row),
+        )?;
         let stubs: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
         Ok((root.table_index(Table::HostVolumes), (stubs, next)))
     })
@@ -158,9 +161,12 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
             .filter(|claim| is("task_group", &claim.task_group_name))
             .filter(|claim| is("volume_name", &claim.volume_name))
             .collect();
-        let (rows, next) = page(&call.query, rows, |claim: &&Arc<HostVolumeClaim>| {
-            Token::Key(claim.namespace.as_str(), &claim.id)
-        })?;
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |claim: &&Arc<HostVolumeClaim>| Token::Key(claim.namespace.as_str(), &claim.id),
+            |claim| object(claim),
+        )?;
         let claims: Vec<HostVolumeClaim> = rows.into_iter().map(|claim| (**claim).clone()).collect();
         Ok((root.table_index(Table::HostClaims), (claims, next)))
     })
