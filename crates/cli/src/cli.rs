@@ -2,8 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, eval, fmt, job, monitor, node, operator, plugin, scaling, server, service, status, system, var, version,
-    volume,
+    alloc, eval, fmt, job, monitor, node, operator, plugin, scaling, server, service, status, system, var,
+    version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};

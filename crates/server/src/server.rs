@@ -393,7 +393,15 @@ impl Handle {
     /// # Errors
     /// If there is no such allocation.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
-        self.jobs.stop_alloc(id).await
+        self.jobs.stop_alloc(id, false).await
+    }
+
+    /// The same, without waiting for the shutdown delay of its tasks.
+    ///
+    /// # Errors
+    /// If there is no such allocation.
+    pub async fn stop_alloc_at_once(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
+        self.jobs.stop_alloc(id, true).await
     }
 
     /// Starts, changes or ends the drain of a node.

@@ -13,8 +13,8 @@ use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
-use caravan_types::service::ServiceRegistration;
 use caravan_types::scaling;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{

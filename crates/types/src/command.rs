@@ -11,8 +11,8 @@ use crate::id::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, Servic
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
-use crate::service::ServiceRegistration;
 use crate::scaling::{Scale, VersionTag};
+use crate::service::ServiceRegistration;
 use crate::time::UnixNanos;
 use crate::variable::{Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};

@@ -4,7 +4,7 @@ use super::check_uuid;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
 use caravan_state::{Table, Topic};
 use caravan_types::service::ServiceRegistration;
@@ -57,8 +57,12 @@ pub(crate) async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
     };
     let (mut meta, (rows, next)) = blocking::read(call, &topics, |root| {
         let rows: Vec<&Arc<ServiceRegistration>> = root.services_by_name(&namespace, name).collect();
-        let (rows, next) =
-            page(&call.query, rows, |row| Token::Key(row.namespace.as_str(), row.id.as_str()))?;
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            |row| object(row),
+        )?;
         let mut rows: Vec<Arc<ServiceRegistration>> = rows.into_iter().cloned().collect();
         if let Some((count, key)) = &choice {
             rows = chosen(rows, *count, key);

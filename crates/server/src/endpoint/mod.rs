@@ -3,8 +3,8 @@
 mod jobs;
 mod node_changes;
 mod nodes;
-mod services;
 mod scaling;
+mod services;
 
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};

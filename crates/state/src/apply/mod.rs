@@ -5,8 +5,8 @@ mod host_volume;
 mod job;
 mod node;
 mod plan;
-mod service;
 mod scaling;
+mod service;
 mod variable;
 mod volume;
 
