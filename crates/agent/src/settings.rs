@@ -180,6 +180,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     };
     let lease = lease(&server_file)?;
     let volume_calls_per_plugin = calls_per_plugin(server_file.volume_calls_per_plugin)?;
+    let event_buffer = event_buffer(server_file.event_buffer_size)?;
     let server = is_server.then(|| ServerSettings {
         data_dir: server_dir,
         workers: workers(server_file.num_schedulers, host.cores),
@@ -188,7 +189,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
         lease,
         volume_calls_per_plugin,
-        event_buffer: event_buffer(server_file.event_buffer_size)?,
+        event_buffer,
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
