@@ -133,7 +133,7 @@ impl Client {
         Err(Error::Status { code, body })
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         method: Method,
         path: &str,

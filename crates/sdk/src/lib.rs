@@ -40,6 +40,8 @@ mod config;
 mod deployments;
 mod error;
 mod evaluations;
+mod exec;
+mod files;
 mod host_volumes;
 mod job_verbs;
 mod jobs;
@@ -59,6 +61,8 @@ pub use config::{Address, Config, Token};
 pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
 pub use evaluations::Evaluations;
+pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
+pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{

@@ -26,7 +26,7 @@ use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::scaling::VersionTag;
 use caravan_types::wire::Done;
-use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId};
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, ServiceId};
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -290,6 +290,11 @@ impl Handle {
                 Ok(Done { index: root.index() })
             }
         });
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::ServiceSync, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.sync_services(request).await.map_err(RpcError::from) }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());
@@ -448,7 +453,15 @@ impl Handle {
     /// # Errors
     /// If there is no such allocation.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
-        self.jobs.stop_alloc(id).await
+        self.jobs.stop_alloc(id, false).await
+    }
+
+    /// The same, without waiting for the shutdown delay of its tasks.
+    ///
+    /// # Errors
+    /// If there is no such allocation.
+    pub async fn stop_alloc_at_once(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
+        self.jobs.stop_alloc(id, true).await
     }
 
     /// Starts, changes or ends the drain of a node.
@@ -485,6 +498,19 @@ impl Handle {
     /// If there is no such node.
     pub async fn purge_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.nodes.purge(id).await
+    }
+
+    /// Strikes a registration of a service out. Answers the index.
+    ///
+    /// # Errors
+    /// If there is no such registration.
+    pub async fn deregister_service(
+        &self,
+        namespace: &caravan_types::Namespace,
+        name: &str,
+        id: ServiceId,
+    ) -> Result<u64, ServerError> {
+        self.nodes.deregister_service(namespace, name, id).await
     }
 
     /// Collects everything that is over, however young: evaluations, allocations, deployments, jobs, nodes.

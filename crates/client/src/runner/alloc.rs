@@ -8,6 +8,7 @@ use super::task::{Kill, TaskAction, TaskRunner};
 use crate::ClientError;
 use crate::alloc_dir::AllocDir;
 use crate::clock;
+use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
@@ -55,23 +56,24 @@ struct Inner {
     changes: watch::Sender<u64>,
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
+    services: ServiceState,
 }
 
 #[derive(Debug)]
-struct State {
-    alloc: Arc<Allocation>,
-    tasks: BTreeMap<String, Slot>,
-    stopping: bool,
+pub(super) struct State {
+    pub(super) alloc: Arc<Allocation>,
+    pub(super) tasks: BTreeMap<String, Slot>,
+    pub(super) stopping: bool,
     health: Health,
 }
 
 #[derive(Debug)]
-struct Slot {
-    record: TaskRecord,
+pub(super) struct Slot {
+    pub(super) record: TaskRecord,
     role: Role,
     leader: bool,
     kill: watch::Sender<Option<Kill>>,
-    actions: mpsc::UnboundedSender<TaskAction>,
+    pub(super) actions: mpsc::UnboundedSender<TaskAction>,
     inbox: Option<mpsc::UnboundedReceiver<TaskAction>>,
 }
 
@@ -111,6 +113,7 @@ impl AllocRunner {
             changes: watch::Sender::new(0),
             readiness: watch::Sender::new(Readiness::Preparing),
             stage: watch::Sender::new(Stage::Running),
+            services: ServiceState::default(),
         };
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
@@ -142,6 +145,7 @@ impl AllocRunner {
         minder.spawn(async move { this.mind_contact().await });
         let this = self.clone();
         minder.spawn(async move { this.mind_health().await });
+        minder.spawn(services::mind(self.clone()));
         if self.is_live() {
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -212,6 +216,10 @@ impl AllocRunner {
         }
     }
 
+    /// What it keeps of its services.
+    pub(crate) fn services(&self) -> &ServiceState {
+        &self.inner.services
+    }
     /// What it works with.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.inner.context
@@ -293,7 +301,7 @@ impl AllocRunner {
         self.act(Some(task), |slot| slot.restart(reason))
     }
 
-    fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
+    pub(super) fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
         let state = self.lock();
         match task {
             Some(name) => {
@@ -488,7 +496,7 @@ impl AllocRunner {
     }
 
     /// Watches what siblings may wait for.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
 
@@ -615,7 +623,7 @@ impl AllocRunner {
         self.inner.changes.send_modify(|v| *v += 1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,5 +7,6 @@ mod jobs;
 mod ops;
 mod plugins;
 mod properties;
+mod services;
 mod store;
 mod volumes;
