@@ -71,7 +71,13 @@ impl Parser<'_> {
         match expr.kind {
             ExprKind::Literal(Value::Str(s)) => Ok(s.to_string()),
             _ => {
-                let span = self.span(start, self.pos);
+                let source = &self.text[start..self.pos];
+                let at = source.match_indices("${").chain(source.match_indices("%{"));
+                let at = at.map(|(at, _)| at).filter(|at| !source[..*at].ends_with(['$', '%'])).min();
+                let span = match at {
+                    Some(at) => self.span(start + at, start + at + 2),
+                    None => self.span(start, self.pos),
+                };
                 Err(self.error("E0120", span, "Invalid string literal", "Template sequences are not allowed in this string. To include a literal \"$\", double it (as \"$$\") to escape it."))
             }
         }
