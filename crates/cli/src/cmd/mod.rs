@@ -1,6 +1,7 @@
 //! The verbs.
 
 pub(crate) mod alloc;
+pub(crate) mod deployment;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod fmt;

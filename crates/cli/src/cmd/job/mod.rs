@@ -2,10 +2,12 @@
 
 pub(crate) mod allocs;
 pub(crate) mod diff;
+pub(crate) mod dispatch;
 pub(crate) mod eval;
 pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod inspect;
+pub(crate) mod periodic;
 pub(crate) mod plan;
 pub(crate) mod restart;
 pub(crate) mod run;
@@ -18,6 +20,7 @@ pub(crate) mod stop;
 pub(crate) mod tag;
 pub(crate) mod validate;
 
+use crate::cmd::deployment;
 use crate::jobfile::JobInput;
 use clap::Subcommand;
 
@@ -32,10 +35,21 @@ pub(crate) enum JobVerb {
     Validate(validate::ValidateArgs),
     /// Show jobs, or one job
     Status(status::StatusArgs),
+    /// Run a parameterized job
+    Dispatch(dispatch::DispatchArgs),
+    /// Work with periodic jobs
+    #[command(subcommand)]
+    Periodic(periodic::PeriodicVerb),
     /// Stop jobs
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// Promote the canaries of a job's newest deployment
+    Promote(deployment::JobPromoteArgs),
+    /// Go back to an earlier version of a job
+    Revert(deployment::RevertArgs),
+    /// List the deployments of a job
+    Deployments(deployment::JobDeploymentsArgs),
     /// List the allocations of a job
     Allocs(allocs::AllocsArgs),
     /// Make an evaluation of a job
@@ -134,6 +148,13 @@ impl FileArgs {
             out.push_str(&format!("-var-file={file:?} "));
         }
         out
+    }
+}
+
+/// What `-ui` gets until there is a page to open.
+pub(crate) fn page(ctx: &crate::ctx::Ctx, wanted: bool) {
+    if wanted {
+        ctx.out.note("There is no web page in this build; -ui does nothing.");
     }
 }
 

@@ -1,15 +1,22 @@
 //! Wanted against existing: which allocations of a job stop, change, are made.
 
+mod group;
+pub(crate) mod reschedule;
+pub(crate) mod rollout;
+
 use crate::diff::{self, Update};
 use crate::disconnect;
 use crate::feasible;
 use crate::view::View;
 use caravan_lang::Matcher;
 use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED};
+use caravan_types::deployment::Verdict;
+use caravan_types::eval::Evaluation;
 use caravan_types::job::{Job, JobType, TaskGroup};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plan::DesiredUpdates;
-use caravan_types::{JobKey, NodeId, UnixNanos};
+use caravan_types::{DeploymentId, JobKey, NodeId, UnixNanos};
+use rollout::Rollout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,23 +47,40 @@ pub(crate) struct Place {
     pub previous: Option<Arc<Allocation>>,
     /// The previous one still runs and stops only for this one.
     pub replaces: bool,
+    /// The previous one failed; it stops only for this one, which remembers the attempt.
+    pub reschedules: bool,
     /// The only node that is meant (system jobs).
     pub only_on: Option<NodeId>,
-    /// A node on which it failed.
-    pub penalty: Option<NodeId>,
+    /// Nodes on which it failed.
+    pub penalties: BTreeSet<NodeId>,
+    /// It tries the new version out.
+    pub canary: bool,
+    /// The deployment that it belongs to.
+    pub deployment: DeploymentId,
+    /// The earlier version of the job that it runs, where it is not the newest.
+    pub version: Option<Arc<Job>>,
 }
 
 /// All that changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub stops: Vec<Stop>,
-    pub in_place: Vec<Arc<Allocation>>,
+    /// Allocations that take the new version over, and the deployment that they belong to with it.
+    pub in_place: Vec<(Arc<Allocation>, DeploymentId)>,
     pub places: Vec<Place>,
     pub updates: BTreeMap<String, DesiredUpdates>,
     /// Allocations that become unknown, and until when they may come back.
     pub unknown: Vec<(Arc<Allocation>, UnixNanos)>,
     /// When to look again, because something may not be replaced before.
     pub later: BTreeSet<UnixNanos>,
+    /// Failed allocations, and when they are placed anew.
+    pub failed_until: Vec<(Arc<Allocation>, UnixNanos)>,
+    /// When the next batch of an update is due.
+    pub next_batch: Option<UnixNanos>,
+    /// The deployment of the version in hand.
+    pub rollout: Rollout,
+    /// Deployments that end.
+    pub ended: Vec<Verdict>,
 }
 
 impl Changes {
@@ -127,6 +151,7 @@ pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, now: UnixNanos) -> Chang
         changes.of(&alloc.task_group).stop += 1;
         changes.stop(&alloc, NOT_NEEDED);
     }
+    changes.ended = rollout::end_all(view, key);
     changes
 }
 
@@ -135,10 +160,8 @@ pub(crate) fn is_current(alloc: &Allocation, job: &Job) -> bool {
     alloc.job.as_ref().is_some_and(|old| old.create_index == job.create_index && old.version == job.version)
 }
 
-/// Whether an allocation that is over leaves its place to another one.
-///
-/// The one seam where rescheduling will come in: for now an allocation that failed stays failed until
-/// a new version or a forced reschedule, and one that completed its batch job never runs again.
+/// Whether an allocation of a system job that is over leaves its place to another one. One that completed its
+/// batch job never runs again.
 pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
     if !is_current(alloc, job) || alloc.server_terminal() {
         return true;
@@ -184,9 +207,17 @@ pub(crate) fn update_of(
     if stays { Update::InPlace } else { Update::Destructive }
 }
 
-/// What a service or batch job needs.
-pub(crate) fn changes<V: View>(view: &V, job: &Job, matcher: &mut Matcher, now: UnixNanos) -> Changes {
-    let mut changes = Changes::default();
+/// What a service or batch job needs. `id` is for a deployment that begins.
+pub(crate) fn changes<V: View>(
+    view: &V,
+    job: &Job,
+    matcher: &mut Matcher,
+    eval: &Evaluation,
+    id: DeploymentId,
+    now: UnixNanos,
+) -> Changes {
+    let mut changes = Changes { rollout: Rollout::of(view, job, eval, id), ..Changes::default() };
+    changes.ended = std::mem::take(&mut changes.rollout.ended);
     let key = job.key();
     let mut by_group: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
     for alloc in live(view, &key, now, &mut changes) {
@@ -200,131 +231,19 @@ pub(crate) fn changes<V: View>(view: &V, job: &Job, matcher: &mut Matcher, now: 
             }
         }
     }
+    let mut over: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
+    let lost: BTreeSet<_> = changes.stops.iter().filter(|s| s.lost).map(|s| s.alloc.id.clone()).collect();
+    for alloc in view.allocs_by_job(&key) {
+        if alloc.terminal() || lost.contains(&alloc.id) {
+            over.entry(alloc.task_group.clone()).or_default().push(Arc::clone(alloc));
+        }
+    }
+    let mut pass = group::Pass { view, job, matcher, eval: &eval.id, now, changes: &mut changes };
     for (at, group) in job.task_groups.iter().enumerate() {
-        changes.of(&group.name);
-        let allocs = by_group.remove(&group.name).unwrap_or_default();
-        group_changes(view, job, matcher, (at, group), allocs, now, &mut changes);
+        let live = by_group.remove(&group.name).unwrap_or_default();
+        pass.group(at, group, live, over.remove(&group.name).unwrap_or_default());
     }
     // Updates first: they bring their own room with them.
     changes.places.sort_by_key(|place| !place.replaces);
     changes
-}
-
-fn group_changes<V: View>(
-    view: &V,
-    job: &Job,
-    matcher: &mut Matcher,
-    (at, group): (usize, &TaskGroup),
-    allocs: Vec<Arc<Allocation>>,
-    now: UnixNanos,
-    changes: &mut Changes,
-) {
-    let mut slots: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
-    for alloc in allocs {
-        // A name without a number cannot be kept apart from others: it counts as beyond the last.
-        slots.entry(alloc.index().unwrap_or(u32::MAX)).or_default().push(alloc);
-    }
-    let mut over: BTreeMap<u32, Vec<&Arc<Allocation>>> = BTreeMap::new();
-    let key = job.key();
-    for alloc in view.allocs_by_job(&key).filter(|a| a.task_group == group.name) {
-        let lost_now = changes.stops.iter().any(|s| s.lost && s.alloc.id == alloc.id);
-        if (alloc.terminal() || lost_now)
-            && let Some(index) = alloc.index()
-        {
-            over.entry(index).or_default().push(alloc);
-        }
-    }
-    for index in 0..group.count {
-        let here = slots.remove(&index).unwrap_or_default();
-        let (silent, here): (Vec<_>, Vec<_>) = here.into_iter().partition(|alloc| {
-            let node = view.node(&alloc.node_id).map(AsRef::as_ref);
-            ground(node, alloc, now) == Ground::Silent
-        });
-        silent.iter().for_each(|alloc| disconnect::mark(alloc, now, changes));
-        let mut here = disconnect::reconcile(job, here, changes);
-        // The one that needs the least change stays; duplicates of a name go.
-        here.sort_by_key(|a| (!is_current(a, job), std::cmp::Reverse(a.create_index)));
-        let mut here = here.into_iter();
-        let place =
-            Place { group: at, name: format!("{}.{}[{index}]", job.id, group.name), ..Place::default() };
-        match here.next() {
-            Some(alloc) => keep(view, job, matcher, group, alloc, place, changes),
-            None if silent.iter().any(|alloc| !disconnect::is_replaced(alloc)) => {}
-            None => {
-                let place = Place { previous: silent.last().cloned(), ..place };
-                fill(job, group, over.get(&index).map_or(&[][..], Vec::as_slice), place, now, changes);
-            }
-        }
-        for duplicate in here {
-            changes.of(&group.name).stop += 1;
-            changes.stop(&duplicate, NOT_NEEDED);
-        }
-    }
-    for alloc in slots.into_values().flatten() {
-        changes.of(&group.name).stop += 1;
-        changes.stop(&alloc, NOT_NEEDED);
-    }
-}
-
-fn keep<V: View>(
-    view: &V,
-    job: &Job,
-    matcher: &mut Matcher,
-    group: &TaskGroup,
-    alloc: Arc<Allocation>,
-    place: Place,
-    changes: &mut Changes,
-) {
-    let node = view.node(&alloc.node_id).map(AsRef::as_ref);
-    // What is lost or silent is not kept here.
-    if alloc.desired_transition.migrate == Some(true) {
-        changes.of(&group.name).migrate += 1;
-        changes.stop(&alloc, MIGRATING);
-        changes.places.push(Place { previous: Some(alloc), ..place });
-        return;
-    }
-    match update_of(matcher, job, group, &alloc, node) {
-        Update::None => changes.of(&group.name).ignore += 1,
-        Update::InPlace => {
-            changes.of(&group.name).in_place_update += 1;
-            changes.in_place.push(alloc);
-        }
-        Update::Destructive => {
-            changes.of(&group.name).destructive_update += 1;
-            changes.places.push(Place { previous: Some(alloc), replaces: true, ..place });
-        }
-    }
-}
-
-fn fill(
-    job: &Job,
-    group: &TaskGroup,
-    over: &[&Arc<Allocation>],
-    mut place: Place,
-    now: UnixNanos,
-    changes: &mut Changes,
-) {
-    let unsucceeded = over.iter().filter(|a| a.next_allocation.is_empty());
-    if let Some(until) = unsucceeded.filter_map(|a| disconnect::stopping_until(a, now)).max() {
-        changes.of(&group.name).reschedule_later += 1;
-        changes.later.insert(until);
-        return;
-    }
-    if over.iter().any(|a| a.next_allocation.is_empty() && !gives_way(a, job)) {
-        changes.of(&group.name).ignore += 1;
-        return;
-    }
-    if let Some(previous) =
-        to_succeed(over.iter().copied().filter(|a| is_current(a, job) || a.server_terminal()))
-    {
-        if previous.client_status == ClientStatus::Failed && !previous.server_terminal() {
-            place.penalty = Some(previous.node_id.clone());
-            changes.stop(previous, RESCHEDULED);
-        }
-        place.previous = Some(Arc::clone(previous));
-    } else if let Some(lost) = over.iter().find(|a| place.previous.is_none() && !a.terminal()) {
-        place.previous = Some(Arc::clone(lost));
-    }
-    changes.of(&group.name).place += 1;
-    changes.places.push(place);
 }
