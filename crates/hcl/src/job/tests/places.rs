@@ -55,6 +55,7 @@ const CASES: &[(&str, &str)] = &[
     ("job \"a\" {\n  priority = 1 & 2\n}\n", "2,16-17: Unsupported operator"),
     ("job \"a\" {\n  priority = 5;\n}\n", "2,15-16: Invalid character"),
     ("job \"a\" {\n  name = “x”\n}\n", "2,10-11: Invalid character"),
+    ("job \"a\" {\n  priority = <<EOT\nx\nEOT\n}\n", "3,1-4,1: Unsuitable value type"),
     // HCL-JSON.
     ("{\"job\": {\"a\": {\"priority\": 5,}}}", "1,29-30: Trailing comma in object"),
     ("{\"job\": {\"a\": {\"datacenters\": [\"x\",]}}}", "1,35-36: Trailing comma in array"),
