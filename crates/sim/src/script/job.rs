@@ -51,7 +51,9 @@ fn network(job: &mut Job) -> &mut Network {
 }
 
 fn add(job: &mut Job, words: &[String]) -> Result<(), String> {
-    let word = |at: usize| words.get(at).cloned().ok_or_else(|| format!("a word is missing after {:?}", words.join(" ")));
+    let word = |at: usize| {
+        words.get(at).cloned().ok_or_else(|| format!("a word is missing after {:?}", words.join(" ")))
+    };
     let rest = |skip: usize| pairs(words.get(skip..).unwrap_or_default());
     match words[0].as_str() {
         "constraint" => {

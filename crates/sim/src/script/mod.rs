@@ -155,7 +155,8 @@ impl Runner {
         if self.cluster.root().node(&node).is_none() {
             return Err(format!("there is no node {name:?}"));
         }
-        let status = |status| Change::NodeStatus { node: node.clone(), status, event: None, evals: Vec::new() };
+        let status =
+            |status| Change::NodeStatus { node: node.clone(), status, event: None, evals: Vec::new() };
         match what {
             "up" => {
                 self.change(status(NodeStatus::Ready))?;
@@ -190,7 +191,9 @@ impl Runner {
     fn plugin(&mut self, line: &Line) -> Result<(), String> {
         for name in parse::names(line.word(3)?)? {
             let node = self.cluster.root().node(&NodeId::from(name.as_str()));
-            let mut node = node.map(|n| caravan_types::node::Node::clone(n)).ok_or_else(|| format!("there is no node {name:?}"))?;
+            let mut node = node
+                .map(|n| caravan_types::node::Node::clone(n))
+                .ok_or_else(|| format!("there is no node {name:?}"))?;
             parse::install(line, &mut node)?;
             self.cluster.add_node(node).map_err(|refusal| format!("{refusal:?}"))?;
         }

@@ -19,7 +19,10 @@ pub(super) struct Line {
 
 impl Line {
     pub fn word(&self, at: usize) -> Result<&str, String> {
-        self.words.get(at).map(String::as_str).ok_or_else(|| format!("a word is missing after {:?}", self.text))
+        self.words
+            .get(at)
+            .map(String::as_str)
+            .ok_or_else(|| format!("a word is missing after {:?}", self.text))
     }
 
     /// The `key=value` words after the first so many.
@@ -164,11 +167,18 @@ pub(super) fn install(line: &Line, node: &mut Node) -> Result<(), String> {
         plugin_id: id.into(),
         healthy: true,
         requires_controller_plugin: true,
-        node_info: Some(CsiNodeInfo { id: format!("csi-{}", node.id), max_volumes, ..CsiNodeInfo::default() }),
+        node_info: Some(CsiNodeInfo {
+            id: format!("csi-{}", node.id),
+            max_volumes,
+            ..CsiNodeInfo::default()
+        }),
         ..CsiInfo::default()
     };
     let controller = CsiInfo {
-        controller_info: Some(CsiControllerInfo { supports_attach_detach: true, ..CsiControllerInfo::default() }),
+        controller_info: Some(CsiControllerInfo {
+            supports_attach_detach: true,
+            ..CsiControllerInfo::default()
+        }),
         node_info: None,
         ..info.clone()
     };
