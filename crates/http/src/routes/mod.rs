@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 pub(crate) mod agent;
 pub(crate) mod allocs;
+pub(crate) mod children;
 pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod deployments;
@@ -10,6 +11,7 @@ pub(crate) mod evals;
 pub(crate) mod fuzzy;
 pub(crate) mod host_volumes;
 pub(crate) mod job;
+pub(crate) mod job_versions;
 pub(crate) mod jobs;
 pub(crate) mod node_changes;
 pub(crate) mod nodes;
