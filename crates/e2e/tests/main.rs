@@ -3,8 +3,10 @@
 
 mod basics;
 mod chaos;
+mod clients;
 mod config;
 mod conformance;
+mod deployments;
 mod drain;
 mod errors;
 mod examples;
@@ -19,6 +21,7 @@ mod remote;
 mod replay;
 mod templates;
 mod third_party;
+mod transcripts;
 mod verbs;
 mod volume_check;
 mod volumes;

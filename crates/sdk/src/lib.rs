@@ -37,6 +37,7 @@ mod allocations;
 mod client;
 mod cluster;
 mod config;
+mod deployments;
 mod error;
 mod evaluations;
 mod host_volumes;
@@ -55,8 +56,9 @@ pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
 pub use client::Client;
 pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
 pub use config::{Address, Config, Token};
+pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
-pub use evaluations::{Deployments, Evaluations};
+pub use evaluations::Evaluations;
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{

@@ -218,12 +218,7 @@ impl Tx {
         }
         let deployments: Vec<DeploymentId> =
             self.root.deployments_by_job(key).map(|row| row.id.clone()).collect();
-        for id in deployments {
-            if let Some(row) = self.root.deployments.remove(&id) {
-                self.root.secondary.deployment(&row, false);
-                self.changed(Changed::DeploymentRemoved(id));
-            }
-        }
+        deployments.iter().for_each(|id| self.remove_deployment(id));
         if !old.parent_id.is_empty() {
             let parent = JobKey { namespace: key.namespace.clone(), id: old.parent_id.clone() };
             self.changed(Changed::JobSummary(parent));
@@ -301,6 +296,7 @@ impl Tx {
             self.counts_moved(&key);
         }
         self.root.secondary.alloc(&alloc, true);
+        self.tally_deployment(old.as_deref(), &alloc);
         let (id, over) = (alloc.id.clone(), alloc.client_terminal());
         self.root.allocs.insert(id.clone(), Arc::new(alloc));
         self.changed(Changed::Alloc(id.clone()));
@@ -341,6 +337,14 @@ impl Tx {
             if let Ok(released) = released {
                 self.put_claim(released);
             }
+        }
+    }
+
+    pub(crate) fn remove_deployment(&mut self, id: &DeploymentId) {
+        if let Some(row) = self.root.deployments.remove(id) {
+            self.root.secondary.deployment(&row, false);
+            self.jobs.insert(row.job_key());
+            self.changed(Changed::DeploymentRemoved(id.clone()));
         }
     }
 

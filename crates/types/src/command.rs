@@ -4,10 +4,10 @@
 //! MessagePack with named fields.
 
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
 use crate::host_volume::{HostVolume, HostVolumeClaim};
-use crate::id::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
+use crate::id::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
@@ -169,6 +169,22 @@ pub enum Change {
         /// Rows to write.
         deployments: Vec<Deployment>,
     },
+    /// Something happens to a deployment. Refused if it is over.
+    Deployment(Box<DeploymentChange>),
+    /// A version of a job is known to be good, or not any more.
+    JobStable {
+        /// Job.
+        key: JobKey,
+        /// Which version.
+        version: u64,
+        /// New value.
+        stable: bool,
+    },
+    /// Deployments that are over are removed.
+    DeploymentsCollect {
+        /// Which.
+        deployments: Vec<DeploymentId>,
+    },
     /// Volumes are written: registered, intended, created, changed. Refused if the row changed since
     /// `expect_modify_index` (0: unless it is new).
     VolumeWrite {
@@ -253,6 +269,9 @@ impl Change {
             Self::AllocUpdates { .. } => "AllocUpdates",
             Self::AllocTransitions { .. } => "AllocTransitions",
             Self::Deployments { .. } => "Deployments",
+            Self::Deployment(_) => "Deployment",
+            Self::JobStable { .. } => "JobStable",
+            Self::DeploymentsCollect { .. } => "DeploymentsCollect",
             Self::VolumeWrite { .. } => "VolumeWrite",
             Self::VolumeDelete { .. } => "VolumeDelete",
             Self::ClaimStep { .. } => "ClaimStep",
@@ -264,6 +283,26 @@ impl Change {
             Self::Noop => "Noop",
         }
     }
+}
+
+/// What happens to a deployment, in this order; parts that are empty change nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeploymentChange {
+    /// Which.
+    pub id: DeploymentId,
+    /// Health of allocations as users say it.
+    pub health: BTreeMap<AllocId, bool>,
+    /// Groups whose canaries are promoted; an empty list means all. Refused while too few are healthy.
+    pub promote: Option<Vec<String>>,
+    /// Unhealthy allocations that may be placed anew while the deployment goes on.
+    pub reschedule: Vec<AllocId>,
+    /// Its new status.
+    pub verdict: Option<Verdict>,
+    /// The job as it is registered again, to go back to an earlier version.
+    pub revert: Option<Box<Job>>,
+    /// Evaluations that follow from it.
+    pub evals: Vec<Evaluation>,
 }
 
 /// How a drain came to its end.
@@ -305,6 +344,12 @@ pub struct PlanCommit {
     pub host_claims: Vec<HostVolumeClaim>,
     /// Evaluations changed and made by it.
     pub evals: Vec<Evaluation>,
+    /// The deployment that begins, or to which groups are added.
+    #[serde(default)]
+    pub deployment: Option<Deployment>,
+    /// Deployments that end.
+    #[serde(default)]
+    pub deployment_updates: Vec<Verdict>,
 }
 
 /// What happened to a claim. Which steps are legal in which phase is decided by `caravan-volumes`.

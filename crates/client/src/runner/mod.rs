@@ -7,6 +7,7 @@ mod broken;
 mod csi_hook;
 mod fence;
 mod fresh;
+mod health;
 mod host_hook;
 mod lifecycle;
 mod payload;

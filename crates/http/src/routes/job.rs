@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Routes of the reference that are not built (`docs/gaps.md`): they must not be taken for job ids.
-const NOT_BUILT: &[&str] = &["/revert", "/stable", "/services", "/action"];
+const NOT_BUILT: &[&str] = &["/services", "/action"];
 
 bodies! {
     /// How a job is looked at again.
@@ -63,6 +63,12 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         };
         let done = done.map_err(|e| ApiError::of_change(&e))?;
         return Ok(registered(&done));
+    }
+    if let Some(id) = path.strip_suffix("/revert") {
+        return super::job_versions::revert(call, id).await;
+    }
+    if let Some(id) = path.strip_suffix("/stable") {
+        return super::job_versions::stable(call, id).await;
     }
     if let Some(id) = path.strip_suffix("/scale") {
         return scaling::route(call, id).await;

@@ -11,6 +11,7 @@ pub(crate) mod evals;
 pub(crate) mod fuzzy;
 pub(crate) mod host_volumes;
 pub(crate) mod job;
+pub(crate) mod job_versions;
 pub(crate) mod jobs;
 pub(crate) mod node_changes;
 pub(crate) mod nodes;

@@ -5,6 +5,7 @@ mod jobs;
 mod node_changes;
 mod nodes;
 mod scaling;
+mod versions;
 
 pub use dispatch::{Dispatch, Dispatched};
 pub(crate) use jobs::Jobs;

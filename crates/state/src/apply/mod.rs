@@ -1,6 +1,7 @@
 //! Applying a command: a pure function from a root to the next.
 
 mod alloc;
+mod deployment;
 mod host_volume;
 mod job;
 mod node;
@@ -94,6 +95,9 @@ impl Tx {
             Change::Deployments { deployments } => {
                 deployments.iter().for_each(|row| self.put_deployment(row.clone()));
             }
+            Change::Deployment(change) => self.deployment(change)?,
+            Change::JobStable { key, version, stable } => self.job_stable(key, *version, *stable)?,
+            Change::DeploymentsCollect { deployments } => self.deployments_collect(deployments),
             Change::VolumeWrite { volume, expect_modify_index } => {
                 self.volume_write(volume, *expect_modify_index)?;
             }

@@ -20,6 +20,7 @@ pub(crate) mod stop;
 pub(crate) mod tag;
 pub(crate) mod validate;
 
+use crate::cmd::deployment;
 use crate::jobfile::JobInput;
 use clap::Subcommand;
 
@@ -43,6 +44,12 @@ pub(crate) enum JobVerb {
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// Promote the canaries of a job's newest deployment
+    Promote(deployment::JobPromoteArgs),
+    /// Go back to an earlier version of a job
+    Revert(deployment::RevertArgs),
+    /// List the deployments of a job
+    Deployments(deployment::JobDeploymentsArgs),
     /// List the allocations of a job
     Allocs(allocs::AllocsArgs),
     /// Make an evaluation of a job
@@ -89,6 +96,9 @@ pub(crate) struct FileArgs {
     /// File with values of variables; may be repeated
     #[arg(long = "var-file", value_name = "FILE")]
     var_files: Vec<String>,
+    /// How findings about the file are written: text, or json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    diagnostics: String,
 }
 
 /// Namespaces that a job is given by flags.
@@ -121,6 +131,7 @@ impl FileArgs {
             strict: self.hcl2_strict,
             vars: self.vars.clone(),
             var_files: self.var_files.clone(),
+            diagnostics_json: self.diagnostics == "json",
         }
     }
 
@@ -137,6 +148,13 @@ impl FileArgs {
             out.push_str(&format!("-var-file={file:?} "));
         }
         out
+    }
+}
+
+/// What `-ui` gets until there is a page to open.
+pub(crate) fn page(ctx: &crate::ctx::Ctx, wanted: bool) {
+    if wanted {
+        ctx.out.note("There is no web page in this build; -ui does nothing.");
     }
 }
 

@@ -4,7 +4,7 @@ use super::{FileArgs, NamespaceArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
-use crate::format::json;
+use crate::format::json_as_declared;
 use crate::jobfile;
 use crate::monitor;
 use caravan_sdk::RegisterOptions;
@@ -44,6 +44,9 @@ pub(crate) struct RunArgs {
     /// Keep the resources of tasks that run already
     #[arg(long)]
     preserve_resources: bool,
+    /// Open the job's page in the browser
+    #[arg(long)]
+    ui: bool,
     /// Show whole ids
     #[arg(long)]
     verbose: bool,
@@ -55,10 +58,11 @@ pub(crate) struct RunArgs {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
+    super::page(ctx, args.ui);
     let mut file = jobfile::load(ctx, path, &args.file.input())?;
     args.namespaces.apply(&mut file.job);
     if args.output {
-        ctx.out.line(&json(&serde_json::json!({ "Job": file.job }))?);
+        ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", &file.job)]))?);
         return Ok(0);
     }
     for warning in &file.warnings {

@@ -34,6 +34,9 @@ pub(crate) struct StatusArgs {
     /// Show the job only
     #[arg(long)]
     short: bool,
+    /// Open the job's page in the browser
+    #[arg(long)]
+    ui: bool,
     /// Show whole ids and times
     #[arg(long)]
     verbose: bool,
@@ -75,6 +78,7 @@ struct DetailJson<'a> {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either no arguments or one: <job>")?;
+    super::page(ctx, args.ui);
     let Some(given) = given else {
         return all(ctx, args).await;
     };
