@@ -2,8 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, deployment, eval, explain, fmt, job, node, operator, plugin, scaling, server, status, system, var, version,
-    volume,
+    alloc, deployment, eval, explain, fmt, job, node, operator, plugin, scaling, server, status, system, var,
+    version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;

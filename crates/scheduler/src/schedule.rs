@@ -108,8 +108,7 @@ fn run<V: View>(
     }
     let mut outcome =
         Outcome { stops: changes.stops.clone(), in_place: changes.in_place.clone(), ..Outcome::default() };
-    let mut placer =
-        Placer { job, eval, now: params.now, prepared: BTreeMap::new(), versions: &versions };
+    let mut placer = Placer { job, eval, now: params.now, prepared: BTreeMap::new(), versions: &versions };
     let base = outcome.stops.len();
     for place in places {
         placer.place(&mut ctx, place, &mut changes, &mut outcome);

@@ -8,4 +8,5 @@ mod ops;
 mod plugins;
 mod properties;
 mod store;
+mod templates;
 mod volumes;
