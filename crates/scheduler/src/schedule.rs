@@ -75,9 +75,7 @@ pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decisi
             (changes, outcome)
         }
         // Periodic and parameterized jobs are templates: only their children run.
-        Some(job) if job.periodic.is_some() || job.parameterized_job.is_some() => {
-            (Changes::default(), Outcome::default())
-        }
+        Some(job) if job.is_template() => (Changes::default(), Outcome::default()),
         Some(job) => run(view, job, eval, params, &mut rng),
     };
     for group in job.iter().flat_map(|job| &job.task_groups) {

@@ -9,4 +9,5 @@ mod plugins;
 mod properties;
 mod services;
 mod store;
+mod templates;
 mod volumes;
