@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod conformance;
 mod proto;
+mod sched;
 
 use anyhow::bail;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  bench scheduler   how fast evaluations are decided, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
                     [--steps N] [--nodes N] [--minutes N]; one JSON object a schedule
@@ -19,7 +21,8 @@ chores:
                     take a CSI plugin through the whole life of volumes and say what it does
                     (--help: its flags)
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
-                    (--check: only compare, fail when they differ)";
+                    (--check: only compare, fail when they differ)
+  sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +35,7 @@ fn main() -> anyhow::Result<ExitCode> {
         "chaos" => chaos::run(rest)?,
         "csi-conformance" => return conformance::run(rest),
         "proto" => proto::run(rest)?,
+        "sched" => sched::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }
     Ok(ExitCode::SUCCESS)

@@ -45,6 +45,8 @@ struct Outcome {
     host_claims: Vec<HostVolumeClaim>,
     failed: BTreeMap<String, AllocMetric>,
     queued: BTreeMap<String, u32>,
+    /// What would change what failed.
+    notes: BTreeMap<String, Vec<String>>,
     /// Whether something was not placed that a change of the cluster may let in.
     blocked: bool,
     waits: BTreeSet<WaitsFor>,
@@ -245,7 +247,8 @@ fn record(
     outcome: &mut Outcome,
 ) {
     let name = &prepared.group.name;
-    let Failure { metric: failed, waits } = failure;
+    let Failure { metric: failed, waits, notes } = failure;
+    outcome.notes.entry(name.clone()).or_insert(notes);
     if counts {
         queue(prepared, waits, outcome);
         if is_system {
@@ -407,7 +410,9 @@ fn decide<V: View>(
         modify_time: now,
         ..Evaluation::clone(old)
     }));
-    Decision { plan, eval: done, follow_ups }
+    let mut notes = outcome.notes;
+    notes.retain(|group, notes| !notes.is_empty() && done.failed_tg_allocs.contains_key(group));
+    Decision { plan, eval: done, follow_ups, notes }
 }
 
 /// Evaluations that look again at a time.

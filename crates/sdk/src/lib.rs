@@ -54,11 +54,12 @@ pub use client::Client;
 pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
 pub use config::{Address, Config, Token};
 pub use error::Error;
-pub use evaluations::{Deployments, Evaluations};
+pub use evaluations::{Deployments, Evaluations, Explanation};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
     PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
+    WhatIf, WhatIfMove,
 };
 pub use logs::{Frame, FrameDecoder, LogStream};
 pub use model::{

@@ -1,6 +1,7 @@
 //! `cargo xtask bench <name>`: figures, one JSON object a line on standard output.
 
 mod agent;
+mod scheduler;
 mod volumes;
 
 use anyhow::{Result, bail};
@@ -12,9 +13,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let release = !arguments.iter().any(|argument| argument == "--debug");
     match arguments.first().map(String::as_str) {
         Some("agent") => agent::run(release),
+        Some("scheduler") => scheduler::run(release),
         Some("volumes") => volumes::run(release),
-        Some(other) => bail!("there is no bench {other:?}; known: agent, volumes"),
-        None => bail!("which bench? known: agent, volumes"),
+        Some(other) => bail!("there is no bench {other:?}; known: agent, scheduler, volumes"),
+        None => bail!("which bench? known: agent, scheduler, volumes"),
     }
 }
 

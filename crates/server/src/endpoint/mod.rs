@@ -1,5 +1,6 @@
 //! What others call: users about jobs, clients about their nodes.
 
+pub(crate) mod explain;
 mod jobs;
 mod node_changes;
 mod nodes;

@@ -26,6 +26,7 @@
 //! | `up`, `down`, `drain`, `ineligible` `NAMES` | what becomes of nodes |
 //! | `status ALLOC STATUS` | what a client says of an allocation |
 //! | `rules key=value…` | `algorithm=spread`, `oversubscription=true`, `preempt=service,batch` |
+//! | `what-if NODE:down …` | what would move where; also `drain`, `ineligible`, `up` |
 //! | `show` | what is wanted where |
 
 mod job;
@@ -102,6 +103,14 @@ impl Runner {
                 self.output.push_str(&print::wanted(self.cluster.root()));
                 Ok(())
             }
+            "what-if" => {
+                let imagined: Result<Vec<_>, String> =
+                    line.words[1..].iter().map(|word| word.parse()).collect();
+                let params = caravan_scheduler::Params { now: self.cluster.now(), seed: 1 };
+                let consequences = caravan_scheduler::what_if(self.cluster.root(), &imagined?, &[], &params)?;
+                self.output.push_str(&print::consequences(&consequences));
+                Ok(())
+            }
             word @ ("up" | "down" | "drain" | "ineligible") => {
                 for name in parse::names(line.word(1)?)? {
                     self.node_becomes(&name, word)?;
@@ -160,6 +169,15 @@ impl Runner {
         match what {
             "up" => {
                 self.change(status(NodeStatus::Ready))?;
+                // Ends a drain as well, if one is in force.
+                self.change(Change::NodeDrain {
+                    node: node.clone(),
+                    drain: None,
+                    mark_eligible: true,
+                    meta: BTreeMap::new(),
+                    end: None,
+                    evals: Vec::new(),
+                })?;
                 let eligibility = Eligibility::Eligible;
                 self.change(Change::NodeEligibility { node, eligibility, evals: Vec::new() })
             }
