@@ -3,6 +3,7 @@
 mod bench;
 mod chaos;
 mod conformance;
+mod docs;
 mod proto;
 mod sched;
 
@@ -13,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  bench hcl         how fast job files are read
   bench scheduler   how fast evaluations are decided, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
@@ -20,6 +22,8 @@ chores:
   csi-conformance ENDPOINT|JOB-FILE [flags]
                     take a CSI plugin through the whole life of volumes and say what it does
                     (--help: its flags)
+  docs [--check]    write docs/job-language.md from the tables of the job language
+                    (--check: only compare, fail when they differ)
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)
   sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why";
@@ -34,6 +38,7 @@ fn main() -> anyhow::Result<ExitCode> {
         "bench" => bench::run(rest)?,
         "chaos" => chaos::run(rest)?,
         "csi-conformance" => return conformance::run(rest),
+        "docs" => docs::run(rest)?,
         "proto" => proto::run(rest)?,
         "sched" => sched::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),

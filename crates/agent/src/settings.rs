@@ -3,6 +3,7 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
+use caravan_server::{Ages, GcConfig};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ pub(crate) struct Settings {
     pub(crate) advertise_rpc: String,
     pub(crate) server: Option<ServerSettings>,
     pub(crate) client: Option<ClientSettings>,
+    pub(crate) transport: caravan_http::Transport,
     pub(crate) plugins: BTreeMap<String, serde_json::Value>,
     pub(crate) files: Vec<String>,
 }
@@ -56,6 +58,7 @@ pub(crate) struct ServerSettings {
     pub(crate) failover_heartbeat_ttl: Option<Duration>,
     pub(crate) lease: Lease,
     pub(crate) volume_calls_per_plugin: usize,
+    pub(crate) gc: GcConfig,
 }
 
 /// The client part.
@@ -181,6 +184,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
         lease,
         volume_calls_per_plugin,
+        gc: gc(&server_file),
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -204,9 +208,24 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         advertise_rpc,
         server,
         client,
+        transport: transport(&file)?,
         plugins,
         files: flags.config.clone(),
     })
+}
+
+/// Settings of the API's listener.
+fn transport(file: &AgentConfig) -> Result<caravan_http::Transport, AgentError> {
+    let mut transport = caravan_http::Transport::default();
+    if let Some(most) = file.limits.as_ref().and_then(|limits| limits.http_max_conns_per_client) {
+        transport.connections_per_client = usize::try_from(most).map_err(|_| {
+            bad("limits.http_max_conns_per_client", format!("{most} is below 0, which stands for no limit"))
+        })?;
+    }
+    let headers = file.http_api_response_headers.iter().flatten();
+    transport.headers = caravan_http::Transport::read_headers(headers)
+        .map_err(|reason| bad("http_api_response_headers", reason))?;
+    Ok(transport)
 }
 
 fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
@@ -214,6 +233,21 @@ fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
     match usize::try_from(given) {
         Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
         _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
+    }
+}
+
+/// When what is over is forgotten (`jobspec` section 11.2).
+fn gc(file: &caravan_hcl::config::ServerConfig) -> GcConfig {
+    let GcConfig { interval, ages } = GcConfig::default();
+    GcConfig {
+        interval: file.job_gc_interval.unwrap_or(interval),
+        ages: Ages {
+            evals: file.eval_gc_threshold.unwrap_or(ages.evals),
+            batch_evals: file.batch_eval_gc_threshold.unwrap_or(ages.batch_evals),
+            jobs: file.job_gc_threshold.unwrap_or(ages.jobs),
+            deployments: file.deployment_gc_threshold.unwrap_or(ages.deployments),
+            nodes: file.node_gc_threshold.unwrap_or(ages.nodes),
+        },
     }
 }
 

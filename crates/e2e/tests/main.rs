@@ -3,8 +3,10 @@
 
 mod basics;
 mod chaos;
+mod clients;
 mod config;
 mod conformance;
+mod deployments;
 mod drain;
 mod errors;
 mod examples;
@@ -16,7 +18,10 @@ mod mounts;
 mod plugins;
 mod recovery;
 mod remote;
+mod replay;
+mod templates;
 mod third_party;
+mod transcripts;
 mod verbs;
 mod volume_check;
 mod volumes;

@@ -41,6 +41,7 @@ pub use feasible::meets;
 pub use fits::fits;
 pub use overlay::Overlay;
 pub use ports::parse_ranges;
+pub use reconcile::reschedule::can_reschedule;
 pub use rules::{Algorithm, Preemption, Rules};
 pub use schedule::{Params, schedule};
 pub use view::View;

@@ -3,6 +3,7 @@
 use crate::rules::Rules;
 use crate::view::View;
 use caravan_types::alloc::Allocation;
+use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
@@ -91,6 +92,9 @@ impl<V: View> View for Overlay<'_, V> {
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         self.base.evals_by_job(key)
+    }
+    fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
+        self.base.deployments_by_job(key)
     }
     fn rules(&self, pool: &str) -> Rules {
         self.rules.unwrap_or_else(|| self.base.rules(pool))

@@ -41,6 +41,8 @@ pub struct RegisterOptions {
     pub preserve_counts: bool,
     /// Keep the resources of tasks that are there already.
     pub preserve_resources: bool,
+    /// Go against policies that may be gone against.
+    pub policy_override: bool,
     /// The text it was made from.
     pub submission: Option<Submission>,
 }
@@ -86,6 +88,48 @@ pub struct DeregisterResponse {
     pub job_modify_index: u64,
 }
 
+/// What a dispatch gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DispatchOptions {
+    /// Bytes for the tasks, at most 16 KiB.
+    pub payload: Vec<u8>,
+    /// Pairs that go over those of the job.
+    pub meta: BTreeMap<String, String>,
+    /// Text for the id of the child; empty = none.
+    pub id_prefix: String,
+    /// Priority of the child; 0 = the job's.
+    pub priority: i64,
+    /// See [`Jobs::dispatch`]; empty = none.
+    pub idempotency_token: String,
+}
+
+/// Answer to a dispatch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct DispatchResponse {
+    /// The child.
+    #[serde(rename = "DispatchedJobID")]
+    pub dispatched_job_id: String,
+    /// Evaluation made; empty for a child that was there, or that is periodic.
+    #[serde(rename = "EvalID")]
+    pub eval_id: EvalId,
+    /// Its index.
+    pub eval_create_index: u64,
+    /// The child's.
+    pub job_create_index: u64,
+}
+
+/// Answer to a forced launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ForceResponse {
+    /// Evaluation made.
+    #[serde(rename = "EvalID")]
+    pub eval_id: EvalId,
+    /// Its index.
+    pub eval_create_index: u64,
+}
+
 /// Answer to validating a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -110,6 +154,8 @@ pub struct PlanRequest {
     pub preserve_counts: bool,
     /// Keep the resources of tasks that are there already.
     pub preserve_resources: bool,
+    /// Go against policies that may be gone against.
+    pub policy_override: bool,
 }
 
 /// What a dry run tells (`http-api` section 5.6).
@@ -242,7 +288,7 @@ pub struct JobVersions {
 
 /// Routes of jobs.
 #[derive(Clone, Copy, Debug)]
-pub struct Jobs<'a>(&'a Client);
+pub struct Jobs<'a>(pub(crate) &'a Client);
 
 impl Client {
     /// Routes of jobs.
@@ -263,6 +309,17 @@ struct RegisterBody<'a, J: ?Sized> {
     preserve_counts: bool,
     preserve_resources: bool,
     eval_priority: i64,
+}
+
+/// The body of a dry run.
+pub(crate) fn plan_body<J: Serialize + ?Sized>(job: &J, request: PlanRequest) -> impl Serialize {
+    PlanBody {
+        job,
+        diff: request.diff,
+        policy_override: request.policy_override,
+        preserve_counts: request.preserve_counts,
+        preserve_resources: request.preserve_resources,
+    }
 }
 
 #[derive(Serialize)]
@@ -304,7 +361,7 @@ impl Jobs<'_> {
             submission: options.submission.as_ref(),
             enforce_index: options.check_index.is_some(),
             job_modify_index: options.check_index.unwrap_or(0),
-            policy_override: false,
+            policy_override: options.policy_override,
             preserve_counts: options.preserve_counts,
             preserve_resources: options.preserve_resources,
             eval_priority: options.eval_priority,
@@ -340,14 +397,7 @@ impl Jobs<'_> {
         request: PlanRequest,
         query: &QueryOptions,
     ) -> Result<Response<PlanResponse>, Error> {
-        let body = PlanBody {
-            job,
-            diff: request.diff,
-            policy_override: false,
-            preserve_counts: request.preserve_counts,
-            preserve_resources: request.preserve_resources,
-        };
-        self.0.put(&path("/v1/job/{}/plan", &[id]), query, &body).await
+        self.0.put(&path("/v1/job/{}/plan", &[id]), query, &plan_body(job, request)).await
     }
 
     /// A job.
@@ -422,6 +472,39 @@ impl Jobs<'_> {
     /// Versions of a job.
     pub async fn versions(&self, id: &str, query: &QueryOptions) -> Result<Response<JobVersions>, Error> {
         self.0.get(&path("/v1/job/{}/versions", &[id]), query).await
+    }
+
+    /// Has a parameterized job make a child. With an idempotency token, only the first of all dispatches with it
+    /// does; the others answer that child.
+    pub async fn dispatch(
+        &self,
+        id: &str,
+        options: &DispatchOptions,
+        query: &QueryOptions,
+    ) -> Result<Response<DispatchResponse>, Error> {
+        use base64::Engine as _;
+        let payload = base64::engine::general_purpose::STANDARD.encode(&options.payload);
+        let body = serde_json::json!({
+            "JobID": id,
+            "Payload": if payload.is_empty() { None } else { Some(payload) },
+            "Meta": options.meta,
+            "IdPrefixTemplate": options.id_prefix,
+            "Priority": options.priority,
+        });
+        let mut query = query.clone();
+        if !options.idempotency_token.is_empty() {
+            query = query.param("idempotency_token", options.idempotency_token.clone());
+        }
+        self.0.put(&path("/v1/job/{}/dispatch", &[id]), &query, &body).await
+    }
+
+    /// Has a periodic job make a child now.
+    pub async fn force_periodic(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<ForceResponse>, Error> {
+        self.0.put(&path("/v1/job/{}/periodic/force", &[id]), query, &serde_json::json!({})).await
     }
 
     /// The text that a version of a job was made from, if it was kept.

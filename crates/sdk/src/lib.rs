@@ -37,14 +37,17 @@ mod allocations;
 mod client;
 mod cluster;
 mod config;
+mod deployments;
 mod error;
 mod evaluations;
 mod host_volumes;
+mod job_verbs;
 mod jobs;
 mod logs;
 mod model;
 mod nodes;
 mod query;
+mod scaling;
 mod transport;
 mod variables;
 mod volumes;
@@ -53,13 +56,15 @@ pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
 pub use client::Client;
 pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
 pub use config::{Address, Config, Token};
+pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
-pub use evaluations::{Deployments, Evaluations, Explanation};
+pub use evaluations::{Evaluations, Explanation};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
+pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
-    DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
-    PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
-    WhatIf, WhatIfMove,
+    DeregisterOptions, DeregisterResponse, DispatchOptions, DispatchResponse, FieldDiff, ForceResponse,
+    JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest, PlanResponse, RegisterOptions, RegisterResponse,
+    Submission, TaskDiff, TaskGroupDiff, ValidateResponse, WhatIf, WhatIfMove,
 };
 pub use logs::{Frame, FrameDecoder, LogStream};
 pub use model::{
@@ -67,6 +72,10 @@ pub use model::{
 };
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use query::{Meta, QueryOptions, Response, Watch};
+pub use scaling::{
+    Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
+    TagResponse,
+};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{
     ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,

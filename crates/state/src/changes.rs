@@ -56,6 +56,10 @@ pub enum Changed {
     Variable(VariableKey),
     /// Removed.
     VariableRemoved(VariableKey),
+    /// The scaling policies of a job differ.
+    ScalingPolicies(JobKey),
+    /// Something of a job was scaled, or what was is forgotten.
+    ScalingEvents(JobKey),
 }
 
 impl Changed {
@@ -74,6 +78,8 @@ impl Changed {
             Self::HostVolume(_) | Self::HostVolumeRemoved(_) => Table::HostVolumes,
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
+            Self::ScalingPolicies(_) => Table::ScalingPolicies,
+            Self::ScalingEvents(_) => Table::ScalingEvents,
         }
     }
 }

@@ -13,6 +13,7 @@ use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::scaling;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
@@ -136,11 +137,31 @@ impl Tx {
         self.trim_versions(&key);
         self.changed(Changed::Job(key.clone()));
         self.changed(Changed::JobSummary(key.clone()));
+        self.track_launches(&key);
         self.jobs.insert(key);
     }
 
+    /// Keeps the time of the last launch for jobs that have launches: from now on for one that just began to.
+    fn track_launches(&mut self, key: &JobKey) {
+        let active = self.root.jobs.get(key).is_some_and(|job| job.is_periodic_active());
+        match (active, self.root.periodic_launches.contains_key(key)) {
+            (true, false) => self.put_launch(key, self.now),
+            (false, true) => {
+                self.root.periodic_launches.remove(key);
+                self.touch(Table::PeriodicLaunches);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes when a periodic job made its last child.
+    pub(crate) fn put_launch(&mut self, key: &JobKey, at: UnixNanos) {
+        self.root.periodic_launches.insert(key.clone(), at);
+        self.touch(Table::PeriodicLaunches);
+    }
+
     /// Drops the oldest versions beyond those kept; the newest one and tagged ones always stay.
-    fn trim_versions(&mut self, key: &JobKey) {
+    pub(crate) fn trim_versions(&mut self, key: &JobKey) {
         let surplus: Vec<u64> = self
             .root
             .job_versions(key)
@@ -151,6 +172,18 @@ impl Tx {
         for version in surplus {
             self.remove_version(key, version);
         }
+    }
+
+    /// Writes a version that is kept, whose specification stays what it was.
+    pub(crate) fn put_version(&mut self, mut job: Job) {
+        job.modify_index = self.index;
+        let (key, job) = (job.key(), Arc::new(job));
+        if self.root.jobs.get(&key).is_some_and(|newest| newest.version == job.version) {
+            self.root.jobs.insert(key.clone(), job.clone());
+        }
+        self.root.versions.insert((key.clone(), job.version), job);
+        self.touch(Table::JobVersions);
+        self.changed(Changed::Job(key));
     }
 
     fn remove_version(&mut self, key: &JobKey, version: u64) {
@@ -177,14 +210,15 @@ impl Tx {
         for version in versions {
             self.remove_version(key, version);
         }
+        if !scaling::policies(&old).is_empty() {
+            self.changed(Changed::ScalingPolicies(key.clone()));
+        }
+        if self.root.scaling_events.remove(key).is_some() {
+            self.changed(Changed::ScalingEvents(key.clone()));
+        }
         let deployments: Vec<DeploymentId> =
             self.root.deployments_by_job(key).map(|row| row.id.clone()).collect();
-        for id in deployments {
-            if let Some(row) = self.root.deployments.remove(&id) {
-                self.root.secondary.deployment(&row, false);
-                self.changed(Changed::DeploymentRemoved(id));
-            }
-        }
+        deployments.iter().for_each(|id| self.remove_deployment(id));
         if !old.parent_id.is_empty() {
             let parent = JobKey { namespace: key.namespace.clone(), id: old.parent_id.clone() };
             self.changed(Changed::JobSummary(parent));
@@ -193,6 +227,7 @@ impl Tx {
         for claim in held {
             self.remove_host_claim(&claim);
         }
+        self.track_launches(key);
         self.changed(Changed::JobSummary(key.clone()));
         self.changed(Changed::JobRemoved(key.clone()));
     }
@@ -261,6 +296,7 @@ impl Tx {
             self.counts_moved(&key);
         }
         self.root.secondary.alloc(&alloc, true);
+        self.tally_deployment(old.as_deref(), &alloc);
         let (id, over) = (alloc.id.clone(), alloc.client_terminal());
         self.root.allocs.insert(id.clone(), Arc::new(alloc));
         self.changed(Changed::Alloc(id.clone()));
@@ -301,6 +337,14 @@ impl Tx {
             if let Ok(released) = released {
                 self.put_claim(released);
             }
+        }
+    }
+
+    pub(crate) fn remove_deployment(&mut self, id: &DeploymentId) {
+        if let Some(row) = self.root.deployments.remove(id) {
+            self.root.secondary.deployment(&row, false);
+            self.jobs.insert(row.job_key());
+            self.changed(Changed::DeploymentRemoved(id.clone()));
         }
     }
 

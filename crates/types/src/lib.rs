@@ -17,12 +17,14 @@ pub mod job;
 pub mod node;
 pub mod plan;
 pub mod plugin;
+pub mod scaling;
 pub mod sealed;
 pub mod ser;
 pub mod time;
 pub mod variable;
 pub mod volume;
 pub mod wire;
+pub mod words;
 
 pub use id::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,

@@ -1,11 +1,15 @@
 //! The verbs.
 
 pub(crate) mod alloc;
+pub(crate) mod deployment;
 pub(crate) mod eval;
+pub(crate) mod explain;
+pub(crate) mod fmt;
 pub(crate) mod job;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod plugin;
+pub(crate) mod scaling;
 pub(crate) mod server;
 pub(crate) mod status;
 pub(crate) mod system;

@@ -4,7 +4,7 @@ use super::{allocs, check_prefix, check_uuid, node_changes};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
 use caravan_state::{Table, Topic};
 use caravan_types::NodeId;
@@ -21,7 +21,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let os = call.query.flag("os")?.unwrap_or(false);
     let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::Nodes)], |root| {
         let rows = root.nodes_with_prefix(prefix).collect();
-        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()))?;
+        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), |node| object(node))?;
         let stub = |node: &Node| {
             let mut stub = node.stub();
             if os {

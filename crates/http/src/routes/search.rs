@@ -21,7 +21,7 @@ bodies! {
 const LIMIT: usize = 20;
 
 /// Kinds, with their table where there is one.
-const CONTEXTS: [(&str, Option<Table>); 12] = [
+pub(crate) const CONTEXTS: [(&str, Option<Table>); 12] = [
     ("allocs", Some(Table::Allocs)),
     ("jobs", Some(Table::Jobs)),
     ("nodes", Some(Table::Nodes)),
@@ -30,8 +30,8 @@ const CONTEXTS: [(&str, Option<Table>); 12] = [
     ("deployment", Some(Table::Deployments)),
     ("plugins", Some(Table::Plugins)),
     ("volumes", Some(Table::Volumes)),
-    ("scaling_policy", None),
-    ("vars", None),
+    ("scaling_policy", Some(Table::ScalingPolicies)),
+    ("vars", Some(Table::Variables)),
     ("namespaces", None),
     ("host_volumes", Some(Table::HostVolumes)),
 ];
@@ -42,12 +42,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     let all = matches!(body.context.as_str(), "" | "all");
     let kinds: Vec<_> = CONTEXTS.iter().filter(|(name, _)| all || *name == body.context).collect();
     if kinds.is_empty() {
-        let names: Vec<_> = CONTEXTS.iter().map(|(name, _)| *name).collect();
-        return Err(ApiError::internal(format!(
-            "context must be one of [{}] or 'all' for all contexts; got \"{}\"",
-            names.join(" "),
-            body.context
-        )));
+        return Err(context_error(&body.context));
     }
     let namespace = call.query.list_namespace();
     let (meta, (matches, truncations)) = blocking::read(call, &[], |root| {
@@ -66,8 +61,17 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
+/// What a kind that is none is answered.
+pub(crate) fn context_error(context: &str) -> ApiError {
+    let names: Vec<_> = CONTEXTS.iter().map(|(name, _)| *name).collect();
+    ApiError::internal(format!(
+        "context must be one of [{}] or 'all' for all contexts; got \"{context}\"",
+        names.join(" ")
+    ))
+}
+
 /// At most one id more than is answered.
-fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, prefix: &str) -> Vec<String> {
+pub(crate) fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, prefix: &str) -> Vec<String> {
     let here = |ns: &Namespace| namespace.is_none_or(|wanted| ns == wanted);
     let fixed =
         |names: &[&str]| names.iter().filter(|n| n.starts_with(prefix)).map(|n| (*n).to_owned()).collect();
@@ -99,6 +103,15 @@ fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, prefix: &str) -
             let rows = root.host_volumes().filter(|v| here(&v.namespace));
             let rows = rows.filter(|v| v.id.as_str().starts_with(prefix) || v.name.starts_with(prefix));
             rows.take(most).map(|v| v.id.to_string()).collect()
+        }
+        "vars" => {
+            root.variables_with_prefix(namespace, prefix).take(most).map(|v| v.key.path.clone()).collect()
+        }
+        "scaling_policy" => {
+            let jobs = root.jobs().filter(|job| here(&job.namespace));
+            let policies = jobs.flat_map(|job| caravan_types::scaling::policies(job));
+            let ids = policies.filter_map(|policy| policy["ID"].as_str().map(str::to_owned));
+            ids.filter(|id| id.starts_with(prefix)).take(most).collect()
         }
         "node_pools" => fixed(&["all", "default"]),
         "namespaces" => fixed(&["default"]),

@@ -5,7 +5,7 @@ use crate::blocking;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
 use caravan_server::ServerError;
 use caravan_state::{Root, Table, Topic};
@@ -52,9 +52,12 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
             (None, "") => root.volumes_with_prefix(namespace.as_ref(), prefix).collect(),
             (None, plugin) => root.volumes_by_plugin(&PluginId::new(plugin)).filter(wanted).collect(),
         };
-        let (rows, next) = page(&call.query, rows, |row: &&Arc<Volume>| {
-            Token::Key(row.namespace.as_str(), row.id.as_str())
-        })?;
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |row: &&Arc<Volume>| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            |row| object(&bare(root, row)),
+        )?;
         let stubs: Vec<_> = rows.into_iter().map(|volume| bare(root, volume).stub()).collect();
         Ok((root.tables_index(&TABLES), (stubs, next)))
     })

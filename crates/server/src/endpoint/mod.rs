@@ -1,11 +1,16 @@
 //! What others call: users about jobs, clients about their nodes.
 
+mod dispatch;
 pub(crate) mod explain;
 mod jobs;
 mod node_changes;
 mod nodes;
+mod scaling;
+mod versions;
 
+pub use dispatch::{Dispatch, Dispatched};
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};
 pub use node_changes::{DrainRequest, NodeUpdated};
 pub(crate) use nodes::Nodes;
+pub use scaling::ScaleRequest;

@@ -25,6 +25,7 @@
 //! | `eval ID`, `stop ID` | look again; stop |
 //! | `up`, `down`, `drain`, `ineligible` `NAMES` | what becomes of nodes |
 //! | `status ALLOC STATUS` | what a client says of an allocation |
+//! | `settle` | all that was told to stop is over |
 //! | `rules key=value…` | `algorithm=spread`, `oversubscription=true`, `preempt=service,batch` |
 //! | `what-if NODE:down …` | what would move where; also `drain`, `ineligible`, `up` |
 //! | `show` | what is wanted where |
@@ -99,6 +100,18 @@ impl Runner {
                 self.eval(line.word(1)?, Trigger::JobDeregister)
             }
             "status" => self.status(line.word(1)?, line.word(2)?),
+            "settle" => {
+                let over =
+                    self.cluster.root().allocs().filter(|a| a.server_terminal() && !a.client_terminal());
+                let client_status = ClientStatus::Complete;
+                let updates = over.map(|alloc| AllocUpdate {
+                    alloc_id: alloc.id.clone(),
+                    client_status,
+                    ..AllocUpdate::default()
+                });
+                let updates = updates.collect();
+                self.change(Change::AllocUpdates { updates, evals: Vec::new() })
+            }
             "show" => {
                 self.output.push_str(&print::wanted(self.cluster.root()));
                 Ok(())

@@ -1,11 +1,12 @@
 //! Commands about jobs.
 
 use super::Done;
+use crate::changes::Changed;
 use crate::tx::Tx;
-use caravan_types::JobKey;
 use caravan_types::command::{JobSource, Refusal};
 use caravan_types::eval::Evaluation;
 use caravan_types::job::{Job, JobStatus};
+use caravan_types::{JobKey, UnixNanos, scaling};
 
 impl Tx {
     pub(super) fn job_register(
@@ -21,9 +22,14 @@ impl Tx {
         if let Some(expected) = expect.filter(|expected| *expected != actual) {
             return Err(Refusal::JobModifyIndex { expected, actual });
         }
+        let mut submitted = submitted.clone();
+        let rescaled = scaling::succeed(&mut submitted, old.as_deref(), self.index);
+        if rescaled {
+            self.changed(Changed::ScalingPolicies(key.clone()));
+        }
         let version = match &old {
             // The same specification again: only the evaluation is new.
-            Some(old) if old.same_spec(submitted) => {
+            Some(old) if old.same_spec(&submitted) => {
                 if let Some(source) = source.filter(|_| self.root.submission(&key, old.version).is_none()) {
                     self.put_submission(key.clone(), old.version, source.clone());
                 }
@@ -40,7 +46,7 @@ impl Tx {
             status_description: String::new(),
             create_index: old.as_ref().map_or(self.index, |job| job.create_index),
             job_modify_index: self.index,
-            ..submitted.clone()
+            ..submitted
         };
         self.put_job(job);
         self.registered.insert(key.clone());
@@ -48,6 +54,27 @@ impl Tx {
             self.put_submission(key.clone(), version, source.clone());
         }
         self.job_eval(&key, eval, self.index);
+        Ok(())
+    }
+
+    pub(super) fn job_child(
+        &mut self,
+        child: &Job,
+        eval: Option<&Evaluation>,
+        launched: Option<UnixNanos>,
+    ) -> Done {
+        let parent = JobKey { namespace: child.namespace.clone(), id: child.parent_id.clone() };
+        if self.root.job(&parent).is_none_or(|parent| parent.stop) {
+            return Err(Refusal::NotFound { what: format!("running job \"{}\"", parent.id) });
+        }
+        let token = &child.dispatch_idempotency_token;
+        if self.root.dispatched_with(&parent, token).is_some() {
+            return Err(Refusal::Changed { what: format!("job \"{}\"", parent.id) });
+        }
+        self.job_register(child, Some(0), eval, None)?;
+        if let Some(at) = launched {
+            self.put_launch(&parent, at);
+        }
         Ok(())
     }
 
@@ -71,6 +98,9 @@ impl Tx {
         if purge {
             self.remove_job(key);
         } else if !old.stop {
+            if !scaling::policies(&old).is_empty() {
+                self.changed(Changed::ScalingPolicies(key.clone()));
+            }
             self.put_job(Job {
                 stop: true,
                 stable: false,

@@ -1,13 +1,26 @@
 //! `job …`
 
+pub(crate) mod allocs;
 pub(crate) mod diff;
+pub(crate) mod dispatch;
+pub(crate) mod eval;
+pub(crate) mod history;
+pub(crate) mod init;
 pub(crate) mod inspect;
+pub(crate) mod periodic;
 pub(crate) mod plan;
+pub(crate) mod restart;
 pub(crate) mod run;
+pub(crate) mod scale;
+pub(crate) mod scaling_events;
+pub(crate) mod schema;
+pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod tag;
 pub(crate) mod validate;
 
+use crate::cmd::deployment;
 use crate::jobfile::JobInput;
 use clap::Subcommand;
 
@@ -22,10 +35,42 @@ pub(crate) enum JobVerb {
     Validate(validate::ValidateArgs),
     /// Show jobs, or one job
     Status(status::StatusArgs),
+    /// Run a parameterized job
+    Dispatch(dispatch::DispatchArgs),
+    /// Work with periodic jobs
+    #[command(subcommand)]
+    Periodic(periodic::PeriodicVerb),
     /// Stop jobs
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// Promote the canaries of a job's newest deployment
+    Promote(deployment::JobPromoteArgs),
+    /// Go back to an earlier version of a job
+    Revert(deployment::RevertArgs),
+    /// List the deployments of a job
+    Deployments(deployment::JobDeploymentsArgs),
+    /// List the allocations of a job
+    Allocs(allocs::AllocsArgs),
+    /// Make an evaluation of a job
+    Eval(eval::EvalArgs),
+    /// Show the versions of a job
+    History(history::HistoryArgs),
+    /// Write an example of a job file
+    Init(init::InitArgs),
+    /// Restart the allocations of a job, some at a time
+    Restart(restart::RestartArgs),
+    /// Show how a job was scaled
+    ScalingEvents(scaling_events::ScalingEventsArgs),
+    /// Print a JSON Schema of jobs, for editors
+    Schema(schema::SchemaArgs),
+    /// Start jobs that were stopped
+    Start(start::StartArgs),
+    /// Change the count of a group
+    Scale(scale::ScaleArgs),
+    /// Name versions of a job: apply, unset
+    #[command(subcommand)]
+    Tag(tag::TagVerb),
 }
 
 /// Flags of every verb that reads a job file.
@@ -51,6 +96,32 @@ pub(crate) struct FileArgs {
     /// File with values of variables; may be repeated
     #[arg(long = "var-file", value_name = "FILE")]
     var_files: Vec<String>,
+    /// How findings about the file are written: text, or json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    diagnostics: String,
+}
+
+/// Namespaces that a job is given by flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct NamespaceArgs {
+    /// Consul namespace of the job
+    #[arg(long, value_name = "NAMESPACE")]
+    consul_namespace: Option<String>,
+    /// Vault namespace of the job
+    #[arg(long, value_name = "NAMESPACE")]
+    vault_namespace: Option<String>,
+}
+
+impl NamespaceArgs {
+    /// Puts them into the job.
+    pub(crate) fn apply(&self, job: &mut caravan_types::api::Job) {
+        if self.consul_namespace.is_some() {
+            job.consul_namespace.clone_from(&self.consul_namespace);
+        }
+        if self.vault_namespace.is_some() {
+            job.vault_namespace.clone_from(&self.vault_namespace);
+        }
+    }
 }
 
 impl FileArgs {
@@ -60,6 +131,7 @@ impl FileArgs {
             strict: self.hcl2_strict,
             vars: self.vars.clone(),
             var_files: self.var_files.clone(),
+            diagnostics_json: self.diagnostics == "json",
         }
     }
 
@@ -76,6 +148,13 @@ impl FileArgs {
             out.push_str(&format!("-var-file={file:?} "));
         }
         out
+    }
+}
+
+/// What `-ui` gets until there is a page to open.
+pub(crate) fn page(ctx: &crate::ctx::Ctx, wanted: bool) {
+    if wanted {
+        ctx.out.note("There is no web page in this build; -ui does nothing.");
     }
 }
 

@@ -1,13 +1,15 @@
 //! `job run`
 
-use super::FileArgs;
+use super::{FileArgs, NamespaceArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
-use crate::format::json;
+use crate::format::json_as_declared;
 use crate::jobfile;
 use crate::monitor;
 use caravan_sdk::RegisterOptions;
+use caravan_types::api;
+use caravan_types::job::Job;
 use std::time::Duration;
 
 /// How long a new allocation may take to run when the job does not say
@@ -19,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) struct RunArgs {
     #[command(flatten)]
     file: FileArgs,
+    #[command(flatten)]
+    namespaces: NamespaceArgs,
     /// Register only if the job's modify index is this; 0: only a new job
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
@@ -31,12 +35,18 @@ pub(crate) struct RunArgs {
     /// Print the job as JSON instead of registering it
     #[arg(long)]
     output: bool,
+    /// Go against policies that may be gone against
+    #[arg(long)]
+    policy_override: bool,
     /// Keep the counts of groups that run already
     #[arg(long)]
     preserve_counts: bool,
     /// Keep the resources of tasks that run already
     #[arg(long)]
     preserve_resources: bool,
+    /// Open the job's page in the browser
+    #[arg(long)]
+    ui: bool,
     /// Show whole ids
     #[arg(long)]
     verbose: bool,
@@ -48,9 +58,11 @@ pub(crate) struct RunArgs {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let file = jobfile::load(ctx, path, &args.file.input())?;
+    super::page(ctx, args.ui);
+    let mut file = jobfile::load(ctx, path, &args.file.input())?;
+    args.namespaces.apply(&mut file.job);
     if args.output {
-        ctx.out.line(&json(&serde_json::json!({ "Job": file.job }))?);
+        ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", &file.job)]))?);
         return Ok(0);
     }
     for warning in &file.warnings {
@@ -61,6 +73,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         eval_priority: args.eval_priority,
         preserve_counts: args.preserve_counts,
         preserve_resources: args.preserve_resources,
+        policy_override: args.policy_override,
         submission: file.submission.clone(),
     };
     let answer = match ctx.client.jobs().register(&file.job, &options, &ctx.query()).await {
@@ -86,9 +99,25 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         if !answer.eval_id.is_empty() {
             ctx.out.line(&format!("Evaluation ID: {}", answer.eval_id));
         }
+        if file.job.periodic.is_some()
+            && let Ok(job) = registered(ctx, &file.job).await
+            && let Some(next) = super::periodic::next_launch(&job, &ctx.clock())
+        {
+            ctx.out.line(&format!("Approximate next launch time: {next}"));
+        }
         return Ok(0);
     }
     // A batch job is done with once it is placed; anything else is there to run.
     let start = (!file.is_batch()).then(|| file.progress_deadline().unwrap_or(PATIENCE));
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start }).await
+}
+
+/// The job as the servers keep it now.
+async fn registered(ctx: &Ctx, job: &api::Job) -> Result<Job, caravan_sdk::Error> {
+    let mut query = ctx.query();
+    if let Some(namespace) = &job.namespace {
+        query = query.namespace(namespace.as_str());
+    }
+    let id = job.id.as_deref().unwrap_or_default();
+    Ok(ctx.client.jobs().info(id, &query).await?.value)
 }

@@ -3,9 +3,11 @@
 use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
 use crate::cmd::eval;
+use crate::cmd::job::periodic;
 use crate::ctx::Ctx;
+use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
-use crate::format::{Clock, id, json};
+use crate::format::{Clock, id};
 use crate::metrics;
 use crate::monitor::deployment;
 use crate::resolve;
@@ -27,12 +29,14 @@ pub(crate) struct StatusArgs {
     /// Show evaluations
     #[arg(long)]
     evals: bool,
-    /// Show JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
     /// Show the job only
     #[arg(long)]
     short: bool,
+    /// Open the job's page in the browser
+    #[arg(long)]
+    ui: bool,
     /// Show whole ids and times
     #[arg(long)]
     verbose: bool,
@@ -74,14 +78,14 @@ struct DetailJson<'a> {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either no arguments or one: <job>")?;
+    super::page(ctx, args.ui);
     let Some(given) = given else {
         return all(ctx, args).await;
     };
     let stub = resolve::job(ctx, given).await?;
     let detail = detail(ctx, &stub, args.all_allocs).await?;
-    if args.json {
-        ctx.out.line(&json(&[detail.json()])?);
-        return Ok(0);
+    if let Some(shown) = args.data.show(ctx, &[detail.json()]) {
+        return shown;
     }
     ctx.out.line(&detail.render(&ctx.clock(), args));
     Ok(0)
@@ -89,13 +93,14 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
 
 async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let jobs = ctx.client.jobs().list(&ctx.query()).await.doing("Error querying jobs")?.value;
-    if args.json {
+    if args.data.wanted() {
         let mut details = Vec::new();
         for stub in &jobs {
             details.push(detail(ctx, stub, args.all_allocs).await?);
         }
-        ctx.out.line(&json(&details.iter().map(Detail::json).collect::<Vec<_>>())?);
-    } else if jobs.is_empty() {
+        return args.data.always(ctx, &details.iter().map(Detail::json).collect::<Vec<_>>());
+    }
+    if jobs.is_empty() {
         ctx.out.line("No running jobs");
     } else {
         ctx.out.line(&list(&ctx.clock(), &jobs, ctx.all_namespaces()));
@@ -216,7 +221,7 @@ impl Detail {
 
     fn head(&self, clock: &Clock) -> String {
         let job = &self.job;
-        Pairs::new()
+        let mut pairs = Pairs::new()
             .pair("ID", job.id.as_str())
             .pair("Name", job.name.as_str())
             .pair("Submit Date", clock.time(job.submit_time))
@@ -227,8 +232,15 @@ impl Detail {
             .pair("Node Pool", job.node_pool.as_str())
             .pair("Status", status_word(job.status.as_str(), job.stop))
             .pair("Periodic", job.periodic.is_some().to_string())
-            .pair("Parameterized", job.parameterized_job.is_some().to_string())
-            .render()
+            .pair("Parameterized", job.parameterized_job.is_some().to_string());
+        if job.periodic.is_some() && job.parameterized_job.is_none() {
+            if job.stop {
+                pairs = pairs.pair("Next Periodic Launch", "none (job stopped)");
+            } else if let Some(next) = periodic::next_launch(job, clock) {
+                pairs = pairs.pair("Next Periodic Launch", next);
+            }
+        }
+        pairs.render()
     }
 
     fn family(&self) -> Vec<String> {
