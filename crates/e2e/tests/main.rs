@@ -19,6 +19,7 @@ mod plugins;
 mod recovery;
 mod remote;
 mod replay;
+mod scheduling;
 mod templates;
 mod third_party;
 mod transcripts;

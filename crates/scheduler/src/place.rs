@@ -116,6 +116,9 @@ struct Search<'s, 'a> {
     rejects: Vec<(usize, Reject)>,
 }
 
+/// The best candidate, what it gives, and the scores of the first few.
+type Best = (usize, Fit, Vec<(usize, Score)>);
+
 /// The next best candidate of a lane.
 struct Head<'l> {
     norm: f64,
@@ -156,7 +159,7 @@ impl Search<'_, '_> {
     }
 
     /// Takes the candidates best first until one suits.
-    fn best<V: View>(&mut self, ctx: &mut Context<'_, V>) -> Option<(usize, Fit, Vec<(usize, Score)>)> {
+    fn best<V: View>(&mut self, ctx: &mut Context<'_, V>) -> Option<Best> {
         let prepared = self.prepared;
         let ranges = prepared.axes.ranges();
         let mut heads: BinaryHeap<Head<'_>> = BinaryHeap::new();

@@ -124,7 +124,6 @@ impl Cluster {
             deployment: plan.deployment,
             deployment_updates: plan.deployment_updates,
             evals,
-            ..PlanCommit::default()
         })))
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
         warnings
             .push(format!("group \"{}\": services are kept with the job but not registered yet", group.name));
     }
-    warnings.extend(unheeded::of_group(job, group));
+    warnings.extend(unheeded::of_group(group));
     warnings.extend(warnings::of_group(group));
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (index, task) in group.tasks.iter().enumerate() {
