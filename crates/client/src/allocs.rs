@@ -30,13 +30,24 @@ impl Allocs {
     /// Takes up an allocation that an earlier agent ran.
     pub(crate) fn restore(&self, alloc: Allocation, records: BTreeMap<String, TaskRecord>) {
         tracing::info!(alloc = %alloc.id, name = alloc.name, "taking back allocation");
-        self.begin(Arc::new(alloc), records);
+        self.begin(Arc::new(alloc), records, Vec::new());
     }
 
-    fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>) {
+    /// What on this node is ending to make room for an allocation: the one that it replaces, and those that were
+    /// evicted for it. Plugins are not waited for: they may have to serve until their successor does.
+    fn before(&self, alloc: &Allocation) -> Vec<AllocRunner> {
+        let runners = self.lock();
+        let ids = alloc.preempted_allocations.iter().chain([&alloc.previous_allocation]);
+        ids.filter_map(|id| runners.get(id))
+            .filter(|runner| runner.alloc().server_terminal() && !runner.is_plugin())
+            .cloned()
+            .collect()
+    }
+
+    fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>, before: Vec<AllocRunner>) {
         let runner = AllocRunner::new(Arc::clone(&self.context), Arc::clone(&alloc), records);
         self.lock().insert(alloc.id.clone(), runner.clone());
-        self.tasks.spawn(runner.run());
+        self.tasks.spawn(runner.run(before));
     }
 
     /// Follows what the servers say: new ones are kept before they are begun.
@@ -67,7 +78,8 @@ impl Allocs {
             return;
         }
         for alloc in fresh {
-            self.begin(alloc, BTreeMap::new());
+            let before = self.before(&alloc);
+            self.begin(alloc, BTreeMap::new(), before);
         }
         let mut removed = delta.removed;
         if delta.full {

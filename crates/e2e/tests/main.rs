@@ -22,6 +22,7 @@ mod remote;
 mod replay;
 mod services;
 mod streams;
+mod scheduling;
 mod templates;
 mod third_party;
 mod transcripts;

@@ -123,7 +123,7 @@ pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, St
 pub use config::{Address, Config, Token};
 pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
-pub use evaluations::Evaluations;
+pub use evaluations::{Evaluations, Explanation};
 pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
 pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
@@ -131,7 +131,7 @@ pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, DispatchOptions, DispatchResponse, FieldDiff, ForceResponse,
     JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest, PlanResponse, RegisterOptions, RegisterResponse,
-    Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
+    Submission, TaskDiff, TaskGroupDiff, ValidateResponse, WhatIf, WhatIfMove,
 };
 pub use logs::{Frame, FrameDecoder, LogStream};
 pub use model::{

@@ -332,6 +332,27 @@ impl Handle {
         self.jobs.plan(job)
     }
 
+    /// Why what an evaluation was about is not placed, if it is looked at now, and what would change it.
+    ///
+    /// # Errors
+    /// If the evaluation does not exist.
+    pub fn explain_eval(&self, id: &EvalId) -> Result<Vec<String>, ServerError> {
+        crate::endpoint::explain::evaluation(&self.jobs.core, id)
+    }
+
+    /// What would move where if something happened to nodes (`node=<id>:down`, or `drain`, `ineligible`, `up`),
+    /// and if this job were registered.
+    ///
+    /// # Errors
+    /// If a text cannot be read or a node is not known.
+    pub fn what_if(
+        &self,
+        job: Option<Job>,
+        imagined: &[String],
+    ) -> Result<caravan_scheduler::Consequences, ServerError> {
+        crate::endpoint::explain::what_if(&self.jobs, job, imagined)
+    }
+
     /// Stops a job, or removes it. A job that does not exist is no error.
     ///
     /// # Errors

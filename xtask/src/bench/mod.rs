@@ -2,6 +2,7 @@
 
 mod agent;
 mod api;
+mod scheduler;
 mod volumes;
 
 use anyhow::{Result, bail};
@@ -18,6 +19,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
         Some("hcl") => hcl(release),
         Some(other) => bail!("there is no bench {other:?}; known: agent, api, hcl, volumes"),
         None => bail!("which bench? known: agent, api, hcl, volumes"),
+        Some("scheduler") => scheduler::run(release),
+        Some("volumes") => volumes::run(release),
+        Some("hcl") => hcl(release),
+        Some(other) => bail!("there is no bench {other:?}; known: agent, hcl, scheduler, volumes"),
+        None => bail!("which bench? known: agent, hcl, scheduler, volumes"),
     }
 }
 

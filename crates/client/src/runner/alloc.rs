@@ -122,8 +122,9 @@ impl AllocRunner {
         this
     }
 
-    /// Runs it to its end, or until the agent ends.
-    pub(crate) async fn run(self) {
+    /// Runs it to its end, or until the agent ends. It begins when the tasks of those `before` it are dead: ports and
+    /// memory may be theirs until then.
+    pub(crate) async fn run(self, before: Vec<Self>) {
         let mut tasks = JoinSet::new();
         let inboxes: Vec<_> = {
             let mut state = self.lock();
@@ -150,7 +151,7 @@ impl AllocRunner {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.until_stopping() => self.skip_setup(),
-                prepared = self.prepare() => match prepared {
+                prepared = self.prepare(&before) => match prepared {
                     Ok(()) => { self.inner.readiness.send_replace(Readiness::Ready); }
                     Err(why) => self.fail_setup(&why),
                 },
@@ -181,7 +182,10 @@ impl AllocRunner {
     }
 
     /// Hooks before the tasks. The error is in the reference's words.
-    async fn prepare(&self) -> Result<(), String> {
+    async fn prepare(&self, before: &[Self]) -> Result<(), String> {
+        for other in before {
+            other.reached(Stage::TasksDead).await;
+        }
         let failed =
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;

@@ -25,7 +25,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
     volume::requests(job, group, &mut errors);
     service::check(job, group, &mut errors);
     warnings.extend(service::unregistered(&format!("group \"{}\"", group.name), &group.services));
-    warnings.extend(unheeded::of_group(job, group));
+    warnings.extend(unheeded::of_group(group));
     warnings.extend(warnings::of_group(group));
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (index, task) in group.tasks.iter().enumerate() {
