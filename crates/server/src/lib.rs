@@ -31,6 +31,7 @@ pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeU
 pub use error::{Kind, ServerError};
 pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
+pub use plan::RejectionConfig;
 pub use server::{Handle, ServerConfig, Service};
 pub use variables::VariableWritten;
 pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};
