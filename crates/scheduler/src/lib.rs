@@ -28,6 +28,8 @@ mod rules;
 mod schedule;
 mod spread;
 mod system;
+mod timed;
+mod versions;
 mod view;
 
 pub use diff::{Update, update};
