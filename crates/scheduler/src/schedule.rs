@@ -1,10 +1,10 @@
 //! From evaluation to decision.
 
 use crate::context::Context;
-use crate::feasible;
+use crate::field::Field;
 use crate::metric;
 use crate::place::{Failure, Selected, select};
-use crate::prepared::{Census, Prepared};
+use crate::prepared::Prepared;
 use crate::reconcile::{self, Changes, NOT_NEEDED, Place, RESCHEDULED, Stop, UPDATING, reschedule};
 use crate::rng::Rng;
 use crate::system;
@@ -16,7 +16,6 @@ use caravan_types::alloc::{AllocDeploymentStatus, Allocation, ClientStatus, Desi
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor};
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::Job;
-use caravan_types::node::Node;
 use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
 use caravan_types::volume::Claim;
 use caravan_types::{AllocId, DeploymentId, EvalId, NodeId, UnixNanos};
@@ -90,30 +89,24 @@ fn run<V: View>(
     params: &Params,
     rng: &mut Rng,
 ) -> (Changes, Outcome) {
-    let (nodes, census) = eligible(view, job);
+    let field = Field::of(view, job);
+    let nodes = &field.nodes;
     let mut matcher = Matcher::new();
     let id = DeploymentId::from(rng.uuid());
     let mut changes = if job.kind.is_system() {
-        system::changes(view, job, &nodes, &mut matcher, eval, id, params.now)
+        system::changes(view, job, nodes, &mut matcher, eval, id, params.now)
     } else {
         reconcile::changes(view, job, &mut matcher, eval, id, params.now)
     };
     let places = std::mem::take(&mut changes.places);
     let versions = Versions::of(job, &places);
-    let mut ctx = Context::new(view, job, &nodes, rng.clone());
+    let mut ctx = Context::new(view, job, &field, rng.clone());
     for stop in &changes.stops {
         ctx.stop(&stop.alloc);
     }
     let mut outcome =
         Outcome { stops: changes.stops.clone(), in_place: changes.in_place.clone(), ..Outcome::default() };
-    let mut placer = Placer {
-        job,
-        eval,
-        now: params.now,
-        census: &census,
-        prepared: BTreeMap::new(),
-        versions: &versions,
-    };
+    let mut placer = Placer { job, eval, now: params.now, prepared: BTreeMap::new(), versions: &versions };
     let base = outcome.stops.len();
     for place in places {
         placer.place(&mut ctx, place, &mut changes, &mut outcome);
@@ -142,38 +135,10 @@ fn run<V: View>(
     (changes, outcome)
 }
 
-/// The nodes that the job may look at, by id.
-fn eligible<V: View>(view: &V, job: &Job) -> (Vec<Arc<Node>>, Census) {
-    let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
-    let mut census = Census { pool, ..Census::default() };
-    let mut nodes = Vec::new();
-    for node in view.nodes().filter(|n| feasible::in_pool(job, n)) {
-        if let Some(away) = node.away() {
-            if feasible::in_datacenters(job, node) {
-                *census.away.entry(away).or_default() += 1;
-            }
-            continue;
-        }
-        census.in_pool += 1;
-        if feasible::in_datacenters(job, node) {
-            match census.by_datacenter.get_mut(&node.datacenter) {
-                Some(count) => *count += 1,
-                None => drop(census.by_datacenter.insert(node.datacenter.clone(), 1)),
-            }
-            nodes.push(Arc::clone(node));
-        }
-    }
-    if !nodes.is_sorted_by(|a, b| a.id < b.id) {
-        nodes.sort_by(|a, b| a.id.cmp(&b.id));
-    }
-    (nodes, census)
-}
-
 struct Placer<'a> {
     job: &'a Arc<Job>,
     eval: &'a Evaluation,
     now: UnixNanos,
-    census: &'a Census,
     prepared: BTreeMap<(usize, Option<u64>), Prepared<'a>>,
     versions: &'a Versions,
 }
@@ -194,7 +159,7 @@ impl<'a> Placer<'a> {
         let prepared = self
             .prepared
             .entry((place.group, version))
-            .or_insert_with(|| Prepared::new(ctx, self.census, place.group, job, group));
+            .or_insert_with(|| Prepared::new(ctx, place.group, job, group));
         let is_system = job.kind.is_system();
         // What failed once fails again: nothing was freed in between.
         if !place.replaces

@@ -16,6 +16,7 @@ mod heartbeat;
 mod host_volume;
 mod keyring;
 mod node_evals;
+mod periodic;
 mod plan;
 mod secrets;
 mod server;
@@ -27,7 +28,9 @@ mod worker;
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
 pub use deployment::{DeploymentRequest, DeploymentUpdated};
-pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest};
+pub use endpoint::{
+    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest,
+};
 pub use error::{Kind, ServerError};
 pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;

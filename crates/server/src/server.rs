@@ -6,13 +6,15 @@ use crate::core::{Core, Machine};
 use crate::deployment::{DeploymentRequest, DeploymentUpdated, Deployments, Watcher};
 use crate::drain::Drainer;
 use crate::endpoint::{
-    DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes, ScaleRequest,
+    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes,
+    ScaleRequest,
 };
 use crate::error::ServerError;
 use crate::gc::{self, Collector, GcConfig};
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
+use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::worker::Worker;
@@ -157,6 +159,7 @@ impl Service {
         tracker.spawn(collector.run(stop.clone()));
         tracker.spawn(Watcher::new(self.handle.core.clone()).run(stop.clone()));
         tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
+        tracker.spawn(Launcher { core: self.handle.core.clone() }.run(stop.clone()));
         for _ in 0..self.workers {
             let worker = Worker {
                 core: self.handle.core.clone(),
@@ -345,6 +348,22 @@ impl Handle {
     /// If there is no such job.
     pub async fn evaluate_job(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
         self.jobs.evaluate(key).await
+    }
+
+    /// Makes a child of a parameterized job.
+    ///
+    /// # Errors
+    /// If there is no such job, it cannot be dispatched, or what is given is not what it wants.
+    pub async fn dispatch_job(&self, key: JobKey, dispatch: Dispatch) -> Result<Dispatched, ServerError> {
+        self.jobs.dispatch(key, dispatch).await
+    }
+
+    /// Makes a child of a periodic job now.
+    ///
+    /// # Errors
+    /// If there is no such job, or it is not periodic, stopped or switched off.
+    pub async fn force_periodic(&self, key: JobKey) -> Result<Dispatched, ServerError> {
+        self.jobs.force_periodic(key).await
     }
 
     /// Marks a version of a job as good, or not. Answers the index.

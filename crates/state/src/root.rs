@@ -12,7 +12,9 @@ use caravan_types::plugin::Plugin;
 use caravan_types::scaling::ScalingEvent;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+};
 use imbl::OrdMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,11 +60,13 @@ pub enum Table {
     ScalingPolicies,
     /// What was scaled.
     ScalingEvents,
+    /// When periodic jobs made their last child.
+    PeriodicLaunches,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -79,6 +83,7 @@ impl Table {
         Self::Variables,
         Self::ScalingPolicies,
         Self::ScalingEvents,
+        Self::PeriodicLaunches,
     ];
 
     /// The table's name in snapshots and logs.
@@ -100,6 +105,7 @@ impl Table {
             Self::Variables => "variables",
             Self::ScalingPolicies => "scaling_policies",
             Self::ScalingEvents => "scaling_events",
+            Self::PeriodicLaunches => "periodic_launches",
         }
     }
 }
@@ -122,6 +128,7 @@ pub struct Root {
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
+    pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

@@ -137,7 +137,27 @@ impl Tx {
         self.trim_versions(&key);
         self.changed(Changed::Job(key.clone()));
         self.changed(Changed::JobSummary(key.clone()));
+        self.track_launches(&key);
         self.jobs.insert(key);
+    }
+
+    /// Keeps the time of the last launch for jobs that have launches: from now on for one that just began to.
+    fn track_launches(&mut self, key: &JobKey) {
+        let active = self.root.jobs.get(key).is_some_and(|job| job.is_periodic_active());
+        match (active, self.root.periodic_launches.contains_key(key)) {
+            (true, false) => self.put_launch(key, self.now),
+            (false, true) => {
+                self.root.periodic_launches.remove(key);
+                self.touch(Table::PeriodicLaunches);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes when a periodic job made its last child.
+    pub(crate) fn put_launch(&mut self, key: &JobKey, at: UnixNanos) {
+        self.root.periodic_launches.insert(key.clone(), at);
+        self.touch(Table::PeriodicLaunches);
     }
 
     /// Drops the oldest versions beyond those kept; the newest one and tagged ones always stay.
@@ -207,6 +227,7 @@ impl Tx {
         for claim in held {
             self.remove_host_claim(&claim);
         }
+        self.track_launches(key);
         self.changed(Changed::JobSummary(key.clone()));
         self.changed(Changed::JobRemoved(key.clone()));
     }

@@ -99,6 +99,16 @@ pub enum Change {
         /// The text that was submitted.
         source: Option<JobSource>,
     },
+    /// A periodic or parameterized job makes a child. Refused if the parent is gone or stopped, the child is there
+    /// already, or another child has the token of its dispatch.
+    JobChild {
+        /// The child, which names its parent; version and indexes are set by apply.
+        job: Box<Job>,
+        /// The evaluation, none for a child that is periodic itself.
+        eval: Option<Evaluation>,
+        /// When it was due, for the child of a periodic job.
+        launched: Option<UnixNanos>,
+    },
     /// A job is stopped, or removed with all that belongs to it once its allocations are over.
     JobDeregister {
         /// Job.
@@ -249,6 +259,7 @@ impl Change {
             Self::NodeDrain { .. } => "NodeDrain",
             Self::NodeDelete { .. } => "NodeDelete",
             Self::JobRegister { .. } => "JobRegister",
+            Self::JobChild { .. } => "JobChild",
             Self::JobDeregister { .. } => "JobDeregister",
             Self::JobScale { .. } => "JobScale",
             Self::JobTag { .. } => "JobTag",

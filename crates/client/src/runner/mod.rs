@@ -10,6 +10,7 @@ mod fresh;
 mod health;
 mod host_hook;
 mod lifecycle;
+mod payload;
 mod start;
 mod status;
 mod task;

@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 pub(crate) mod agent;
 pub(crate) mod allocs;
+pub(crate) mod children;
 pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod deployments;

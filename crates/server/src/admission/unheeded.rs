@@ -44,11 +44,10 @@ mod tests {
     fn what_has_no_effect_is_named_and_what_has_is_not() {
         let mut job = minimal();
         assert!(check(&job).warnings.is_empty());
-        let group = &mut job.task_groups[0];
-        group.ephemeral_disk =
+        job.task_groups[0].ephemeral_disk =
             Some(caravan_types::job::EphemeralDisk { size_mb: 300, migrate: true, ..Default::default() });
-        group.max_run_duration = Some(Nanos::from_secs(60));
         job.kind = caravan_types::job::JobType::Batch;
+        job.task_groups[0].max_run_duration = Some(Nanos::from_secs(60));
         let verdict = check(&job);
         assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
         assert_eq!(
@@ -62,7 +61,12 @@ mod tests {
     #[test]
     fn an_identity_that_the_task_would_read_is_named() {
         let mut job = minimal();
-        let identity = |file: bool| Carried(serde_json::json!({"Name": "x", "File": file}));
+        let identity = |file: bool| {
+            let name = if file { "x" } else { "y" };
+            Carried(
+                serde_json::json!({"Name": name, "File": file, "Audience": ["a"], "TTL": 3_600_000_000_000_i64}),
+            )
+        };
         job.task_groups[0].tasks[0].identities = vec![identity(false)];
         assert!(check(&job).warnings.is_empty());
         job.task_groups[0].tasks[0].identities.push(identity(true));

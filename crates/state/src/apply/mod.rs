@@ -75,6 +75,7 @@ impl Tx {
             Change::JobRegister { job, expect_modify_index, eval, source } => {
                 self.job_register(job, *expect_modify_index, eval.as_ref(), source.as_ref())?;
             }
+            Change::JobChild { job, eval, launched } => self.job_child(job, eval.as_ref(), *launched)?,
             Change::JobDeregister { key, purge, eval } => self.job_deregister(key, *purge, eval.as_ref())?,
             Change::JobScale { scale, eval } => self.job_scale(scale, eval.as_ref())?,
             Change::JobTag { key, version, name, tag } => {
