@@ -3,7 +3,7 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
-use caravan_server::{Ages, GcConfig};
+use caravan_server::{Ages, GcConfig, RejectionConfig};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
@@ -63,6 +63,7 @@ pub(crate) struct ServerSettings {
     pub(crate) gc: GcConfig,
     /// Indexes whose events are remembered, where the configuration says.
     pub(crate) event_buffer: Option<usize>,
+    pub(crate) rejections: RejectionConfig,
 }
 
 /// The client part.
@@ -193,6 +194,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         volume_calls_per_plugin,
         gc: gc(&server_file),
         event_buffer,
+        rejections: rejections(&server_file),
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -242,6 +244,17 @@ fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
     match usize::try_from(given) {
         Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
         _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
+    }
+}
+
+/// When nodes are taken out that refuse placements (`jobspec` section 11.2).
+fn rejections(file: &caravan_hcl::config::ServerConfig) -> RejectionConfig {
+    let defaults = RejectionConfig::default();
+    let Some(tracker) = &file.plan_rejection_tracker else { return defaults };
+    RejectionConfig {
+        enabled: tracker.enabled.unwrap_or(defaults.enabled),
+        threshold: tracker.node_threshold.and_then(|n| usize::try_from(n).ok()).unwrap_or(defaults.threshold),
+        window: tracker.node_window.unwrap_or(defaults.window),
     }
 }
 

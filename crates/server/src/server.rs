@@ -15,7 +15,7 @@ use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::periodic::Launcher;
-use crate::plan::{Planner, PlannerService};
+use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::worker::Worker;
 use caravan_consensus::{Config as LogConfig, Consensus};
@@ -52,6 +52,8 @@ pub struct ServerConfig {
     pub volume_calls_per_plugin: usize,
     /// When what is over is forgotten.
     pub gc: GcConfig,
+    /// When nodes are taken out that refuse placements.
+    pub rejections: RejectionConfig,
     /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
     pub keyring: Option<PathBuf>,
 }
@@ -106,7 +108,7 @@ impl Service {
         core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
-        let (planner, planner_service) = Planner::new(core.clone());
+        let (planner, planner_service) = Planner::new(core.clone(), config.rejections);
         let controllers = Controllers::new(registry.clone(), config.volume_calls_per_plugin);
         let host_volumes = HostVolumes::new(core.clone(), controllers.clone());
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);

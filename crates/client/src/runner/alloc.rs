@@ -1,7 +1,7 @@
 //! One allocation: hooks before its tasks, the tasks, hooks after them.
 
 use super::Context;
-use super::health::Health;
+use super::health::{Health, Judged};
 use super::lifecycle::{EndReason, Group, Role, Sibling, ends_with, may_start};
 use super::status::aggregate;
 use super::task::{Kill, TaskAction, TaskRunner};
@@ -13,7 +13,7 @@ use crate::state::TaskRecord;
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
 };
-use caravan_types::{AllocId, Time, UnixNanos};
+use caravan_types::{AllocId, Time};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -544,57 +544,21 @@ impl AllocRunner {
         aggregate(&self.task_states()).0
     }
 
-    /// Watches over its health until that is known; begins anew with each deployment.
-    async fn mind_health(&self) {
-        let mut changes = self.inner.changes.subscribe();
-        loop {
-            changes.borrow_and_update();
-            let (again, news) = self.look_at_health();
-            if news {
-                self.push();
-            }
-            let now = clock::now();
-            let waiting = async {
-                match again {
-                    Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = waiting => {}
-                changed = changes.changed() => if changed.is_err() { return },
-            }
+    /// Looks at its health. Answers when to look again, whether something became known, and whom to blame.
+    pub(super) fn judge(&self) -> Judged {
+        let mut state = self.lock();
+        let state = &mut *state;
+        if state.stopping {
+            return Judged::default();
         }
-    }
-
-    /// Judges its health. Answers when to look again, and whether something became known.
-    fn look_at_health(&self) -> (Option<UnixNanos>, bool) {
-        let (again, news, blame) = {
-            let mut state = self.lock();
-            let state = &mut *state;
-            if state.stopping {
-                return (None, false);
-            }
-            let before = state.health.report().1;
-            let tasks = state.tasks.iter().map(|(n, s)| (n.as_str(), s.role, &s.record.state));
-            let (again, blame) = state.health.look(tasks, clock::now());
-            (again, state.health.report().1 != before, blame)
-        };
-        if let Some((task, why)) = blame {
-            tracing::info!(alloc = %self.id(), why, "allocation is not healthy");
-            let whom = match task {
-                Some(task) => vec![task],
-                None => self.task_names(),
-            };
-            for task in whom {
-                self.note(&task, TaskEvent::new(event::ALLOC_UNHEALTHY, clock::now()).message(&why));
-            }
-        }
-        (again, news)
+        let before = state.health.report().1;
+        let tasks = state.tasks.iter().map(|(n, s)| (n.as_str(), s.role, &s.record.state));
+        let (again, blame) = state.health.look(tasks, clock::now());
+        Judged { again, news: state.health.report().1 != before, blame }
     }
 
     /// Adds an event to a task without telling anybody yet.
-    fn note(&self, task: &str, event: TaskEvent) {
+    pub(super) fn note(&self, task: &str, event: TaskEvent) {
         let mut state = self.lock();
         let alloc = state.alloc.id.clone();
         if let Some(slot) = state.tasks.get_mut(task) {

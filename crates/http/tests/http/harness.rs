@@ -149,6 +149,7 @@ impl Api {
             keyring: None,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
             gc: Default::default(),
+            rejections: Default::default(),
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));
