@@ -201,6 +201,7 @@ impl Agent<'_> {
             heartbeat,
             lease: server.lease,
             volume_calls_per_plugin: server.volume_calls_per_plugin,
+            gc: server.gc,
             keyring: (!self.settings.dev).then(|| server.data_dir.join("keyring")),
         };
         let (handle, service) = caravan_server::Service::start(config, registry)

@@ -3,6 +3,7 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
+use caravan_server::{Ages, GcConfig};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
@@ -61,6 +62,7 @@ pub(crate) struct ServerSettings {
     pub(crate) volume_calls_per_plugin: usize,
     /// Indexes whose events are remembered, where the configuration says.
     pub(crate) event_buffer: Option<usize>,
+    pub(crate) gc: GcConfig,
 }
 
 /// The client part.
@@ -190,6 +192,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         lease,
         volume_calls_per_plugin,
         event_buffer,
+        gc: gc(&server_file),
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -247,6 +250,21 @@ fn event_buffer(configured: Option<i64>) -> Result<Option<usize>, AgentError> {
     match usize::try_from(given) {
         Ok(indexes) if (1..=MOST_EVENTS).contains(&indexes) => Ok(Some(indexes)),
         _ => Err(bad("server.event_buffer_size", format!("{given} is not between 1 and {MOST_EVENTS}"))),
+    }
+}
+
+/// When what is over is forgotten (`jobspec` section 11.2).
+fn gc(file: &caravan_hcl::config::ServerConfig) -> GcConfig {
+    let GcConfig { interval, ages } = GcConfig::default();
+    GcConfig {
+        interval: file.job_gc_interval.unwrap_or(interval),
+        ages: Ages {
+            evals: file.eval_gc_threshold.unwrap_or(ages.evals),
+            batch_evals: file.batch_eval_gc_threshold.unwrap_or(ages.batch_evals),
+            jobs: file.job_gc_threshold.unwrap_or(ages.jobs),
+            deployments: file.deployment_gc_threshold.unwrap_or(ages.deployments),
+            nodes: file.node_gc_threshold.unwrap_or(ages.nodes),
+        },
     }
 }
 

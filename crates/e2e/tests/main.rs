@@ -3,8 +3,10 @@
 
 mod basics;
 mod chaos;
+mod clients;
 mod config;
 mod conformance;
+mod deployments;
 mod drain;
 mod errors;
 mod examples;
@@ -20,7 +22,9 @@ mod remote;
 mod replay;
 mod services;
 mod streams;
+mod templates;
 mod third_party;
+mod transcripts;
 mod verbs;
 mod volume_check;
 mod volumes;

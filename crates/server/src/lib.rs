@@ -7,6 +7,7 @@
 mod admission;
 mod broker;
 mod core;
+mod deployment;
 mod drain;
 mod endpoint;
 mod error;
@@ -15,6 +16,7 @@ mod heartbeat;
 mod host_volume;
 mod keyring;
 mod node_evals;
+mod periodic;
 mod plan;
 mod secrets;
 mod server;
@@ -25,8 +27,12 @@ mod worker;
 
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
-pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest};
+pub use deployment::{DeploymentRequest, DeploymentUpdated};
+pub use endpoint::{
+    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest,
+};
 pub use error::{Kind, ServerError};
+pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};
 pub use variables::VariableWritten;

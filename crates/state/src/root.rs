@@ -14,7 +14,7 @@ use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 use imbl::OrdMap;
 use std::collections::BTreeMap;
@@ -63,11 +63,13 @@ pub enum Table {
     ScalingPolicies,
     /// What was scaled.
     ScalingEvents,
+    /// When periodic jobs made their last child.
+    PeriodicLaunches,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -85,6 +87,7 @@ impl Table {
         Self::Services,
         Self::ScalingPolicies,
         Self::ScalingEvents,
+        Self::PeriodicLaunches,
     ];
 
     /// The table's name in snapshots and logs.
@@ -107,6 +110,7 @@ impl Table {
             Self::Services => "services",
             Self::ScalingPolicies => "scaling_policies",
             Self::ScalingEvents => "scaling_events",
+            Self::PeriodicLaunches => "periodic_launches",
         }
     }
 }
@@ -130,6 +134,7 @@ pub struct Root {
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
     pub(crate) services: OrdMap<ServiceId, Arc<ServiceRegistration>>,
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
+    pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

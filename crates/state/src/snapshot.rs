@@ -7,11 +7,11 @@
 
 use crate::index::Indexes;
 use crate::root::{Root, ScalingEvents, Table};
-use caravan_types::JobKey;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
+use caravan_types::{JobKey, UnixNanos};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -131,6 +131,7 @@ pub fn encode(root: &Root) -> Vec<u8> {
         Table::ScalingEvents.as_str(),
         root.scaling_events.iter().map(|(key, row)| Keyed { key: key.clone(), version: 0, row: &**row }),
     );
+    out.table(Table::PeriodicLaunches.as_str(), root.periodic_launches.iter());
     let mut bytes = out.0;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
@@ -268,6 +269,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.services = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<Keyed<ScalingEvents>> = from.later_table(Table::ScalingEvents.as_str())?;
     root.scaling_events = rows.into_iter().map(|k| (k.key, Arc::new(k.row))).collect();
+    let rows: Vec<(JobKey, UnixNanos)> = from.later_table(Table::PeriodicLaunches.as_str())?;
+    root.periodic_launches = rows.into_iter().collect();
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

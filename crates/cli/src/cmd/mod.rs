@@ -1,7 +1,9 @@
 //! The verbs.
 
 pub(crate) mod alloc;
+pub(crate) mod deployment;
 pub(crate) mod eval;
+pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod job;
 pub(crate) mod monitor;

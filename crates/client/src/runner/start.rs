@@ -4,6 +4,7 @@ use super::alloc::AllocRunner;
 use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fence::Footing;
 use super::fresh::{self, Owner};
+use super::payload;
 use crate::alloc_dir::TaskDir;
 use crate::csi::supervisor::PluginTask;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
@@ -118,6 +119,9 @@ impl Plan {
             .dir()
             .build_task(&self.name, task.resources.secrets_mb)
             .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
+        if let Some(job) = &self.alloc.job {
+            payload::write(&self.dirs.local(), job, task).map_err(|why| hook("dispatch_payload", why))?;
+        }
         let env = self.env.variables().clone();
         let mut mounts = Vec::new();
         if let Some(plugin) = &self.plugin {

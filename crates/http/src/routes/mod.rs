@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 pub(crate) mod agent;
 pub(crate) mod allocs;
+pub(crate) mod children;
 pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod deployments;
@@ -12,6 +13,7 @@ pub(crate) mod exec;
 pub(crate) mod fuzzy;
 pub(crate) mod host_volumes;
 pub(crate) mod job;
+pub(crate) mod job_versions;
 pub(crate) mod jobs;
 pub(crate) mod monitor;
 pub(crate) mod node_changes;

@@ -148,6 +148,7 @@ impl Api {
             lease: Default::default(),
             keyring: None,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            gc: Default::default(),
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));

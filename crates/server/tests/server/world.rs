@@ -102,6 +102,7 @@ impl Setup {
             heartbeat: self.heartbeat,
             lease: self.lease,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            gc: Default::default(),
             keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();
