@@ -1,14 +1,16 @@
 //! From a request to its route. Paths are matched after decoding, because job ids may contain slashes
 //! (`http-api` sections 1.1 and 3).
 
+use crate::access;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::query::{Query, cleaned, decode_percent};
-use crate::relay::{self, HOPS, MAX_HOPS};
+use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::{Content, Reply, TEXT};
 use crate::routes;
 use crate::state::HttpState;
 use axum::body::Body;
+use caravan_server::Caller;
 use http::header::{HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -82,8 +84,16 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
             ApiError::bad_request(format!("the request body could not be read: {error}"))
         }
     })?;
-    let hops = parts.headers.get(HOPS).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-    let call = Call {
+    // Headers that agents write count only where an agent wrote them.
+    let from_agent = parts.extensions.get::<FromAgent>().is_some();
+    let asks = from_agent && parts.headers.contains_key(ASKS);
+    let hops = parts
+        .headers
+        .get(HOPS)
+        .filter(|_| from_agent)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok());
+    let mut call = Call {
         state,
         method: parts.method,
         uri: parts.uri.path_and_query().map_or(path, |uri| uri.as_str().to_owned()),
@@ -92,6 +102,7 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
         headers: parts.headers,
         body: body.to_bytes(),
         hops: hops.unwrap_or(0),
+        caller: Caller::unrestricted(),
     };
     if call.hops > MAX_HOPS {
         return Err(ApiError::internal("the request was passed on from agent to agent too often"));
@@ -102,6 +113,17 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
     }
     let segments = call.segments.clone();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match (&call.state.server, &call.state.relay) {
+        (Some(server), _) => call.caller = access::check(&call, server, &segments)?,
+        // What came from a server was allowed there; the rest is asked for, unless a server answers anyway.
+        (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call, &segments) => {
+            relay::authorized(&call, channel).await?;
+        }
+        _ => {}
+    }
+    if asks {
+        return Ok(Answer::Reply(Reply::empty().status(StatusCode::NO_CONTENT)));
+    }
     if let ["v1", "client", rest @ ..] = segments.as_slice() {
         return match routes::client::place(&call, rest)? {
             routes::client::Place::Here => routes::client::route(&call, rest).await.map(Answer::Reply),
@@ -118,12 +140,23 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
     route(&call, &segments).await.map(Answer::Reply)
 }
 
+/// Whether an agent without a server answers the request itself.
+fn answers_itself(call: &Call, segments: &[&str]) -> bool {
+    match segments {
+        ["v1", "client", rest @ ..] => {
+            routes::client::place(call, rest).is_ok_and(|place| matches!(place, routes::client::Place::Here))
+        }
+        ["v1", ..] => is_local(segments),
+        _ => false,
+    }
+}
+
 /// Whether every agent answers the route itself.
 fn is_local(segments: &[&str]) -> bool {
     match segments {
         ["v1", "agent", rest @ ..] => *rest != ["members"] && *rest != ["servers"],
         ["v1", "metrics"] | ["v1", "jobs", "parse"] => true,
-        ["v1", ..] => false,
+        ["v1", ..] | [".well-known", ..] => false,
         _ => true,
     }
 }
@@ -164,6 +197,7 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "search"] => routes::search::route(call).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),
         ["v1", rest @ ..] => routes::system::route(call, rest).await,
+        [".well-known", name] => routes::operator::well_known(call, name).await,
         _ => Err(ApiError::unknown_path()),
     }
 }

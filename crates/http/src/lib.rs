@@ -7,6 +7,7 @@
 //!
 //! The shapes are those of `caravan-types`; what is made only for an answer is made here.
 
+mod access;
 mod blocking;
 mod body;
 mod call;
@@ -25,6 +26,7 @@ mod reply;
 mod routes;
 mod serve;
 mod state;
+mod typed;
 
 pub use client_side::{
     ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, LogKind, Origin, Range,

@@ -3,6 +3,7 @@
 use crate::client_side::ClientSide;
 use caravan_rpc::Channel;
 use caravan_server::Handle;
+use caravan_types::UnixNanos;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -39,8 +40,12 @@ pub struct HttpState {
     pub client: Option<Arc<dyn ClientSide>>,
     /// The way to a server, for agents that are none.
     pub relay: Option<Channel>,
+    /// Whether access control is on, on agents without a server: they ask one.
+    pub acl: bool,
     /// Facts.
     pub info: Arc<AgentInfo>,
+    /// When this agent started.
+    pub started: UnixNanos,
     /// Once cancelled, blocking queries answer and streams end.
     pub stopping: CancellationToken,
 }

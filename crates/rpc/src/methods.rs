@@ -60,6 +60,11 @@ method!(
 );
 
 method!(
+    /// Identities of tasks, signed.
+    SignIdentities = "Alloc.SignIdentities", wire::SignIdentities => wire::SignedIdentities
+);
+
+method!(
     /// How full a node's volumes are.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done
 );

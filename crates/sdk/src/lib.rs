@@ -33,6 +33,7 @@
 //! # }
 //! ```
 
+mod acl;
 mod allocations;
 mod client;
 mod cluster;
@@ -43,12 +44,15 @@ mod host_volumes;
 mod jobs;
 mod logs;
 mod model;
+mod namespaces;
 mod nodes;
+mod operator;
 mod query;
 mod transport;
 mod variables;
 mod volumes;
 
+pub use acl::Acl;
 pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
 pub use client::Client;
 pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
@@ -64,7 +68,11 @@ pub use logs::{Frame, FrameDecoder, LogStream};
 pub use model::{
     AllocUsage, CpuUsage, HostCpu, HostDisk, HostMemory, HostStats, MemoryUsage, ResourceUsage, TaskUsage,
 };
+pub use namespaces::{Namespaces, NodePools};
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
+pub use operator::{
+    AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
+};
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{

@@ -1,6 +1,7 @@
 //! What a command changed: the feed for brokers, streams and reconcilers.
 
 use crate::root::Table;
+use crate::tenancy::AdminRow;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{
@@ -56,6 +57,10 @@ pub enum Changed {
     Variable(VariableKey),
     /// Removed.
     VariableRemoved(VariableKey),
+    /// Written by an operator.
+    Admin(AdminRow),
+    /// Removed by an operator.
+    AdminRemoved(AdminRow),
 }
 
 impl Changed {
@@ -74,6 +79,7 @@ impl Changed {
             Self::HostVolume(_) | Self::HostVolumeRemoved(_) => Table::HostVolumes,
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
+            Self::Admin(row) | Self::AdminRemoved(row) => row.table(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! comes with the command, so that all servers arrive at the same state.
 
 mod apply;
+pub mod archive;
 mod changes;
 mod check;
 mod claim;
@@ -17,6 +18,7 @@ mod root;
 mod snapshot;
 mod status;
 mod store;
+mod tenancy;
 mod tx;
 mod watch;
 
@@ -25,6 +27,7 @@ pub use check::{check, check_volumes};
 pub use root::{Root, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};
+pub use tenancy::AdminRow;
 pub use watch::{Topic, Watch, WatchBuilder};
 
 #[cfg(test)]

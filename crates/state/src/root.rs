@@ -1,6 +1,7 @@
 //! The state as one immutable value.
 
 use crate::index::Indexes;
+use crate::tenancy::Tenancy;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::deployment::Deployment;
@@ -49,11 +50,31 @@ pub enum Table {
     HostClaims,
     /// Variables.
     Variables,
+    /// Namespaces.
+    Namespaces,
+    /// Node pools.
+    NodePools,
+    /// Policies of access control.
+    AclPolicies,
+    /// Tokens.
+    AclTokens,
+    /// Roles.
+    AclRoles,
+    /// Ways to log in.
+    AuthMethods,
+    /// What those get who log in.
+    BindingRules,
+    /// Secrets that are exchanged once.
+    OneTimeTokens,
+    /// What is known of the root keys.
+    RootKeys,
+    /// Settings of the region.
+    Settings,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 24] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -68,6 +89,16 @@ impl Table {
         Self::HostVolumes,
         Self::HostClaims,
         Self::Variables,
+        Self::Namespaces,
+        Self::NodePools,
+        Self::AclPolicies,
+        Self::AclTokens,
+        Self::AclRoles,
+        Self::AuthMethods,
+        Self::BindingRules,
+        Self::OneTimeTokens,
+        Self::RootKeys,
+        Self::Settings,
     ];
 
     /// The table's name in snapshots and logs.
@@ -87,6 +118,16 @@ impl Table {
             Self::HostVolumes => "host_volumes",
             Self::HostClaims => "host_claims",
             Self::Variables => "variables",
+            Self::Namespaces => "namespaces",
+            Self::NodePools => "node_pools",
+            Self::AclPolicies => "acl_policies",
+            Self::AclTokens => "acl_tokens",
+            Self::AclRoles => "acl_roles",
+            Self::AuthMethods => "acl_auth_methods",
+            Self::BindingRules => "acl_binding_rules",
+            Self::OneTimeTokens => "one_time_tokens",
+            Self::RootKeys => "root_keys",
+            Self::Settings => "settings",
         }
     }
 }
@@ -108,6 +149,7 @@ pub struct Root {
     pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
+    pub(crate) tenancy: Tenancy,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

@@ -5,6 +5,7 @@
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
+use crate::tenancy::AdminRow;
 use caravan_types::alloc::Allocation;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
@@ -38,6 +39,8 @@ pub enum Topic {
     HostVolume(HostVolumeId),
     /// A variable.
     Variable(VariableKey),
+    /// A row that an operator writes.
+    Admin(AdminRow),
     /// Evaluations of a job.
     EvalsOfJob(JobKey),
     /// Allocations of a job.
@@ -112,6 +115,9 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
         Changed::HostClaim(_) | Changed::HostClaimRemoved(_) => {}
         Changed::Variable(key) | Changed::VariableRemoved(key) => {
             topics.insert(Topic::Variable(key.clone()));
+        }
+        Changed::Admin(row) | Changed::AdminRemoved(row) => {
+            topics.insert(Topic::Admin(row.clone()));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A command carries `now` and every generated id, so that applying it is deterministic. Encoded as
 //! MessagePack with named fields.
 
+use crate::admin::AdminChange;
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
 use crate::deployment::Deployment;
 use crate::eval::Evaluation;
@@ -12,7 +13,7 @@ use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
 use crate::time::UnixNanos;
-use crate::variable::{Variable, VariableKey};
+use crate::variable::{LockUse, Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -191,6 +192,9 @@ pub enum Change {
         variable: Box<Variable>,
         /// Refuse unless the row's index is this (0: unless it is new).
         check_index: Option<u64>,
+        /// What the writer has to do with the variable's lock.
+        #[serde(default)]
+        lock: LockUse,
     },
     /// A variable is removed. One that is not there is no refusal.
     VariableDelete {
@@ -198,6 +202,13 @@ pub enum Change {
         key: VariableKey,
         /// Refuse unless the row's index is this.
         check_index: Option<u64>,
+    },
+    /// What operators change.
+    Admin(AdminChange),
+    /// The whole state is replaced.
+    Restore {
+        /// A state snapshot.
+        snapshot: Vec<u8>,
     },
     /// Nothing: a barrier.
     Noop,
@@ -229,6 +240,8 @@ impl Change {
             Self::HostClaimDelete { .. } => "HostClaimDelete",
             Self::VariableWrite { .. } => "VariableWrite",
             Self::VariableDelete { .. } => "VariableDelete",
+            Self::Admin(change) => change.kind(),
+            Self::Restore { .. } => "Restore",
             Self::Noop => "Noop",
         }
     }
@@ -390,6 +403,12 @@ pub enum Refusal {
         expected: u64,
         /// Found; 0 = no such variable.
         actual: u64,
+    },
+    /// Somebody else holds the variable.
+    #[error("variable {key} is locked")]
+    VariableLocked {
+        /// Which.
+        key: String,
     },
     /// The change makes no sense, in one sentence.
     #[error("{0}")]

@@ -1,8 +1,11 @@
 //! The verbs.
 
+pub(crate) mod acl;
 pub(crate) mod alloc;
 pub(crate) mod eval;
 pub(crate) mod job;
+pub(crate) mod misc;
+pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod plugin;

@@ -8,6 +8,7 @@ mod csi_hook;
 mod fence;
 mod fresh;
 mod host_hook;
+mod identity;
 mod lifecycle;
 mod start;
 mod status;

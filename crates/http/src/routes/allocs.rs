@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token, page};
 use crate::reply::{Meta, Reply};
-use caravan_server::Kind;
+use caravan_server::{Kind, NsCap};
 use caravan_state::{Table, Topic};
 use caravan_types::AllocId;
 use caravan_types::alloc::{AllocListStub, AllocatedTaskResources, Allocation};
@@ -46,6 +46,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         let rows = root
             .allocs_with_prefix(prefix)
             .filter(|alloc| namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns))
+            .filter(|alloc| call.may(&alloc.namespace, NsCap::ReadJob))
             .collect();
         let (rows, next) = page(&call.query, rows, |alloc| match prefix {
             "" => Token::Created(alloc.create_index, alloc.id.as_str()),

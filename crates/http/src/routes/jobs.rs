@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::page::{Token, page};
 use crate::reply::Reply;
 use caravan_hcl::job::ParseOptions;
-use caravan_server::{JobRegistered, JobSubmission, joined};
+use caravan_server::{JobRegistered, JobSubmission, NsCap, joined};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::api;
 use caravan_types::command::JobSource;
@@ -67,7 +67,8 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
     let tables = [Table::Jobs, Table::JobSummaries];
     let (mut meta, (stubs, next)) = blocking::read(call, &tables.map(Topic::Table), |root| {
-        let rows = root.jobs_with_prefix(namespace.as_ref(), prefix).collect();
+        let rows = root.jobs_with_prefix(namespace.as_ref(), prefix);
+        let rows = rows.filter(|job| call.may(&job.namespace, NsCap::ListJobs)).collect();
         let (rows, next) =
             page(&call.query, rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()))?;
         let stubs: Vec<JobListStub> = rows.into_iter().map(|job| stub(root, job, with_meta)).collect();
@@ -78,7 +79,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
+pub(crate) fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
     JobListStub {
         id: job.id.clone(),
         parent_id: job.parent_id.clone(),

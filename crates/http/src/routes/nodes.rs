@@ -1,6 +1,6 @@
 //! Nodes, to be read; their changes are in [`super::node_changes`] (`http-api` sections 3.3 and 5.4).
 
-use super::{allocs, check_prefix, check_uuid, node_changes};
+use super::{allocs, check_prefix, check_uuid, node_changes, node_pools};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -44,11 +44,8 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
-        ["pools"] => {
-            call.only(&Method::GET)?;
-            Ok(pools())
-        }
-        ["pool", ..] => Err(ApiError::unknown_path()),
+        ["pools"] => node_pools::list(call).await,
+        ["pool", rest @ ..] => node_pools::route(call, rest).await,
         [id, "drain"] => node_changes::drain(call, id).await,
         [id, "eligibility"] => node_changes::eligibility(call, id).await,
         [id, "evaluate"] => node_changes::evaluate(call, id).await,
@@ -92,27 +89,4 @@ async fn allocations(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
     .await?;
     let rows: Vec<Value> = rows.iter().map(|alloc| allocs::full(alloc)).collect::<Result<_, _>>()?;
     Ok(Reply::value(Value::Array(rows)).meta(meta))
-}
-
-/// The pools that are always there; others cannot be made yet.
-fn pools() -> Reply {
-    let pool = |name: &str, description: &str| {
-        json!({
-            "Name": name,
-            "Description": description,
-            "Meta": null,
-            "NodeIdentityTTL": 86_400_000_000_000_i64,
-            "SchedulerConfiguration": null,
-            "Hash": "",
-            "CreateIndex": 1,
-            "ModifyIndex": 1,
-        })
-    };
-    let pools =
-        [pool("all", "Node pool with all nodes in the cluster."), pool("default", "Default node pool.")];
-    Reply::value(Value::Array(pools.into())).meta(Meta {
-        index: 1,
-        known_leader: true,
-        next_token: String::new(),
-    })
 }

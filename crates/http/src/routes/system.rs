@@ -1,10 +1,10 @@
 //! Status of the servers, their chores, and the objects that are always there
 //! (`http-api` sections 3.7 and 5.8).
 
-use super::volume_metrics;
+use super::{acl, namespaces, operator, volume_metrics};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Meta, Reply};
+use crate::reply::Reply;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,19 +30,19 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.server()?.collect_garbage().await.map_err(|e| ApiError::of_change(&e))?;
             Ok(Reply::empty())
         }
-        ["operator", "raft", "configuration"] => {
-            get()?;
-            raft(call)
+        ["system", "reconcile", "summaries"] => {
+            call.only(&Method::PUT)?;
+            // Counts of jobs are derived from their records each time: there is nothing to bring in order.
+            Ok(Reply::empty())
         }
-        ["namespaces"] => {
-            get()?;
-            let shown = "default".starts_with(call.query.text("prefix"));
-            Ok(Reply::value(Value::Array(shown.then(namespace).into_iter().collect())).meta(always_there()))
+        ["namespaces"] => namespaces::list(call).await,
+        ["namespace"] => namespaces::route(call, None).await,
+        ["namespace", name] => namespaces::route(call, Some(name)).await,
+        ["acl", rest @ ..] => acl::route(call, rest).await,
+        ["operator", rest @ ..] => operator::route(call, rest).await,
+        ["quotas" | "quota" | "quota-usages" | "recommendations" | "recommendation" | "sentinel", ..] => {
+            Err(enterprise())
         }
-        ["namespace", name] if call.is_get() => match *name {
-            "default" => Ok(Reply::value(namespace()).meta(always_there())),
-            _ => Err(ApiError::not_found("Namespace not found").with_meta(always_there())),
-        },
         ["metrics"] => {
             get()?;
             metrics(call)
@@ -51,43 +51,9 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
     }
 }
 
-fn always_there() -> Meta {
-    Meta { index: 1, known_leader: true, next_token: String::new() }
-}
-
-/// The one namespace; others cannot be made yet.
-fn namespace() -> Value {
-    json!({
-        "Name": "default",
-        "Description": "Default shared namespace",
-        "Quota": "",
-        "Capabilities": null,
-        "NodePoolConfiguration": null,
-        "VaultConfiguration": null,
-        "ConsulConfiguration": null,
-        "Meta": null,
-        "Hash": "",
-        "RequiredExtraClaims": null,
-        "OptionalExtraClaims": null,
-        "CreateIndex": 1,
-        "ModifyIndex": 1,
-    })
-}
-
-fn raft(call: &Call) -> Result<Reply, ApiError> {
-    let server = call.server()?;
-    let info = &call.state.info;
-    Ok(Reply::value(json!({
-        "Index": 0,
-        "Servers": [{
-            "ID": info.server_id,
-            "Node": format!("{}.{}", info.name, info.region),
-            "Address": info.rpc_addr,
-            "Leader": server.is_leader(),
-            "Voter": true,
-            "RaftProtocol": "3",
-        }],
-    })))
+/// What the reference keeps for its paying users.
+pub(crate) fn enterprise() -> ApiError {
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, "Nomad Enterprise only endpoint")
 }
 
 /// The figures that are derived from the state, and what calls to storage plugins took since the start.

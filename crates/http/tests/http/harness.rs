@@ -132,6 +132,8 @@ impl Api {
             lease: Default::default(),
             keyring: None,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            acl: Default::default(),
+            issuer: None,
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));

@@ -3,10 +3,12 @@
 //! Rules: `jobspec` section 6, `storage` sections 1.1, 4.1 and 4.2. Pure.
 
 mod group;
+mod homes;
 mod task;
 mod unheeded;
 mod volume;
 
+pub(crate) use homes::{homes, localised};
 pub(crate) use volume::against;
 
 use caravan_types::job::{Constraint, Job, JobType};
@@ -47,11 +49,6 @@ pub fn check(job: &Job) -> Verdict {
     }
     if job.namespace.is_empty() {
         errors.push("Job must be in a namespace".into());
-    } else if job.namespace != "default" {
-        errors.push(format!("job \"{}\" is in nonexistent namespace \"{}\"", job.id, job.namespace));
-    }
-    if job.node_pool != "default" && job.node_pool != "all" {
-        errors.push(format!("job \"{}\" is in nonexistent node pool \"{}\"", job.id, job.node_pool));
     }
     if job.priority < 1 || job.priority > MAX_PRIORITY {
         errors.push(format!("Job priority must be between [1, {MAX_PRIORITY}]"));
