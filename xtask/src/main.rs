@@ -3,6 +3,7 @@
 mod bench;
 mod chaos;
 mod conformance;
+mod docs;
 mod proto;
 
 use anyhow::bail;
@@ -18,6 +19,8 @@ chores:
   csi-conformance ENDPOINT|JOB-FILE [flags]
                     take a CSI plugin through the whole life of volumes and say what it does
                     (--help: its flags)
+  docs [--check]    write docs/job-language.md from the tables of the job language
+                    (--check: only compare, fail when they differ)
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)";
 
@@ -31,6 +34,7 @@ fn main() -> anyhow::Result<ExitCode> {
         "bench" => bench::run(rest)?,
         "chaos" => chaos::run(rest)?,
         "csi-conformance" => return conformance::run(rest),
+        "docs" => docs::run(rest)?,
         "proto" => proto::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }

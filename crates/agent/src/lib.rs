@@ -43,14 +43,16 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
     let flags = flags::parse(args)?;
     let file = read_files(&flags.config)?;
     let settings = settings::resolve(&flags, file, &host::look())?;
-    logging::start(&settings.log_level, settings.log_json);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Tasks of the agent wait far more than they compute.
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4)))
         .enable_all()
         .build()
         .map_err(AgentError::Runtime)?;
-    let result = runtime.block_on(run::run(settings));
+    let signals = runtime.block_on(async { run::Signals::listen() })?;
+    // After the signals: what has said anything listens to them.
+    logging::start(&settings.log_level, settings.log_json);
+    let result = runtime.block_on(run::run(settings, signals));
     // What still runs has had its time.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result

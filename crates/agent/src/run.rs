@@ -21,12 +21,29 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// The signals that ask an agent to end.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Listens from now on: an agent that is asked to end while it starts ends in order too. Within a runtime.
+    pub(crate) fn listen() -> Result<Self, AgentError> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(AgentError::Runtime)?,
+            terminate: signal(SignalKind::terminate()).map_err(AgentError::Runtime)?,
+        })
+    }
+}
+
 /// Runs an agent until a signal, or until a part of it fails for good.
-pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
+pub(crate) async fn run(settings: Settings, signals: Signals) -> Result<(), AgentError> {
     // Ports first: an agent that cannot listen must not touch any state.
     let http = listen("HTTP", settings.http).await?;
     let rpc = match &settings.server {
@@ -49,7 +66,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), AgentError> {
         banner(&settings, agent.http_address);
     }
     let result = match result {
-        Ok(_parts) => agent.wait().await,
+        Ok(_parts) => agent.wait(signals).await,
         Err(error) => Err(error),
     };
     agent.end().await;
@@ -94,7 +111,9 @@ impl Agent<'_> {
             info: Arc::new(self.info()?),
             acl: self.settings.acl.enabled,
             started: now(),
+            transport: Arc::new(self.settings.transport.clone()),
             stopping: self.stop.clone(),
+            ..HttpState::default()
         };
         let router = server.as_ref().map(caravan_server::Handle::rpc);
         let mut way_back = None;
@@ -253,9 +272,8 @@ impl Agent<'_> {
     }
 
     /// Waits for a signal or a failure.
-    async fn wait(&mut self) -> Result<(), AgentError> {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::Runtime)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Runtime)?;
+    async fn wait(&mut self, signals: Signals) -> Result<(), AgentError> {
+        let Signals { mut interrupt, mut terminate } = signals;
         tokio::select! {
             _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
             _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),

@@ -40,6 +40,7 @@ pub(crate) struct Settings {
     pub(crate) advertise_rpc: String,
     pub(crate) server: Option<ServerSettings>,
     pub(crate) client: Option<ClientSettings>,
+    pub(crate) transport: caravan_http::Transport,
     pub(crate) plugins: BTreeMap<String, serde_json::Value>,
     pub(crate) files: Vec<String>,
     pub(crate) acl: AclConfig,
@@ -202,10 +203,25 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         advertise_rpc,
         server,
         client,
+        transport: transport(&file)?,
         plugins,
         files: flags.config.clone(),
         acl: acl(file.acl.as_ref())?,
     })
+}
+
+/// Settings of the API's listener.
+fn transport(file: &AgentConfig) -> Result<caravan_http::Transport, AgentError> {
+    let mut transport = caravan_http::Transport::default();
+    if let Some(most) = file.limits.as_ref().and_then(|limits| limits.http_max_conns_per_client) {
+        transport.connections_per_client = usize::try_from(most).map_err(|_| {
+            bad("limits.http_max_conns_per_client", format!("{most} is below 0, which stands for no limit"))
+        })?;
+    }
+    let headers = file.http_api_response_headers.iter().flatten();
+    transport.headers = caravan_http::Transport::read_headers(headers)
+        .map_err(|reason| bad("http_api_response_headers", reason))?;
+    Ok(transport)
 }
 
 fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {

@@ -2,8 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    acl, alloc, eval, job, misc, namespace, node, operator, plugin, server, status, system, var, version,
-    volume,
+    acl, alloc, eval, fmt, job, misc, namespace, node, operator, plugin, scaling, server, status, system,
+    var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::error::{CliError, Outcome};
@@ -38,7 +38,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Jobs: run, plan, validate, status, stop, inspect
+    /// Jobs: run, plan, validate, status, stop, start, restart, inspect, history, init and more
     #[command(subcommand)]
     Job(job::JobVerb),
     /// Allocations: status, logs, stop, restart
@@ -83,6 +83,9 @@ enum Verb {
     /// Variables: put, get, list, purge
     #[command(subcommand)]
     Var(var::VarVerb),
+    /// Scaling policies: list, info
+    #[command(subcommand)]
+    Scaling(scaling::ScalingVerb),
     /// Servers: members, join, force-leave
     #[command(subcommand)]
     Server(server::ServerVerb),
@@ -94,6 +97,12 @@ enum Verb {
     System(system::SystemVerb),
     /// Show any object by its id or a prefix of it
     Status(status::StatusArgs),
+    /// Put files of the language into their canonical layout
+    Fmt(fmt::FmtArgs),
+    /// Alias of `job init`
+    Init(job::init::InitArgs),
+    /// Alias of `job start`
+    Start(job::start::StartArgs),
     /// Alias of `job run`
     Run(job::run::RunArgs),
     /// Alias of `job plan`
@@ -183,7 +192,21 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Job(job::JobVerb::Inspect(args)) | Verb::Inspect(args) => {
             Box::pin(job::inspect::run(ctx, args)).await
         }
+        Verb::Job(job::JobVerb::Start(args)) | Verb::Start(args) => {
+            Box::pin(job::start::run(ctx, args)).await
+        }
+        Verb::Job(job::JobVerb::Init(args)) | Verb::Init(args) => Box::pin(job::init::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Scale(args)) => Box::pin(job::scale::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Tag(verb)) => Box::pin(job::tag::run(ctx, verb)).await,
+        Verb::Scaling(verb) => Box::pin(scaling::run(ctx, verb)).await,
         Verb::Job(job::JobVerb::Status(args)) => Box::pin(job::status::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Allocs(args)) => Box::pin(job::allocs::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Eval(args)) => Box::pin(job::eval::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::History(args)) => Box::pin(job::history::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Restart(args)) => Box::pin(job::restart::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::ScalingEvents(args)) => Box::pin(job::scaling_events::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Schema(args)) => job::schema::run(ctx, args),
+        Verb::Fmt(args) => fmt::run(ctx, args),
         Verb::Alloc(alloc::AllocVerb::Logs(args)) | Verb::Logs(args) => {
             Box::pin(alloc::logs::run(ctx, args)).await
         }

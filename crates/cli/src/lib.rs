@@ -12,6 +12,7 @@ mod args;
 mod cli;
 mod cmd;
 mod ctx;
+mod data;
 mod error;
 mod format;
 mod jobfile;

@@ -16,6 +16,7 @@ mod mounts;
 mod plugins;
 mod recovery;
 mod remote;
+mod replay;
 mod third_party;
 mod verbs;
 mod volume_check;

@@ -3,6 +3,7 @@
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, Writer, eventually, mounts_below, process_alive, start_time, writer_job};
+use nix::sys::signal::Signal;
 use std::fs;
 
 fn writer(id: &str) -> String {
@@ -29,6 +30,29 @@ pub(crate) fn process_with(word: &str) -> Result<(u32, u64)> {
         }
     }
     bail!("no process of allocation {word}")
+}
+
+#[test]
+fn asked_to_end_while_it_starts() -> Result<()> {
+    let mut agent = Agent::start()?;
+    run_plugin(&agent, "raw_exec", &[])?;
+    create_volume(&agent, "data", "multi-node-multi-writer")?;
+    run_job(&agent, "one", &writer("one"))?;
+    let one = id_of(&agent.wait_alloc("one", "running")?)?;
+    let before = process_with(&one)?;
+    agent.kill_9()?;
+    for _ in 0..5 {
+        agent.spawn()?;
+        eventually("the agent to say something", || {
+            ensure!(agent.has_spoken()?, "not a word");
+            Ok(())
+        })?;
+        // Fails if it ends by the signal rather than in order.
+        agent.stop_by(Signal::SIGTERM)?;
+    }
+    agent.run()?;
+    ensure!(process_with(&one)? == before, "the task was restarted");
+    Ok(())
 }
 
 #[test]

@@ -56,6 +56,15 @@ impl Block {
     }
 }
 
+impl Block {
+    /// The opening brace.
+    #[must_use]
+    pub fn brace(&self) -> Span {
+        let start = self.body.span.start;
+        Span { start, end: (start + 1).min(self.body.span.end), ..self.body.span }
+    }
+}
+
 /// An expression and its place.
 #[derive(Debug, Clone)]
 pub struct Expr {
@@ -74,6 +83,8 @@ pub enum ExprKind {
     Template(Vec<Part>),
     /// `"${x}"` alone: the value of `x`, whatever its type.
     Wrapped(Box<Expr>),
+    /// A string of HCL-JSON and the template in it.
+    Embedded(Box<Expr>),
     /// `root.step[0].step`.
     Traversal(Traversal),
     /// Steps after something that is not a name.
@@ -228,22 +239,23 @@ impl Expr {
                 Some(Part::Interpolation(e)) => e.start(),
                 _ => self.span,
             },
-            ExprKind::Wrapped(inner) => inner.start(),
             ExprKind::Relative(source, _) | ExprKind::Index(source, _) | ExprKind::Splat(source, _) => {
                 source.start()
             }
             ExprKind::Call { open, .. } => *open,
             ExprKind::Binary(_, left, _) => left.start(),
             ExprKind::Conditional(condition, ..) => condition.start(),
-            ExprKind::Unary(..)
-            | ExprKind::Tuple(_)
-            | ExprKind::Object(_)
-            | ExprKind::For(_)
-            | ExprKind::Paren(_) => Span { end: (self.span.start + 1).min(self.span.end), ..self.span },
+            ExprKind::Unary(..) | ExprKind::Tuple(_) | ExprKind::Object(_) | ExprKind::For(_) => {
+                Span { end: (self.span.start + 1).min(self.span.end), ..self.span }
+            }
             ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start >= 2 => {
                 Span { start: self.span.start + 1, end: self.span.end - 1, ..self.span }
             }
-            ExprKind::Literal(_) | ExprKind::Traversal(_) => self.span,
+            ExprKind::Literal(_)
+            | ExprKind::Traversal(_)
+            | ExprKind::Wrapped(_)
+            | ExprKind::Embedded(_)
+            | ExprKind::Paren(_) => self.span,
         }
     }
 }

@@ -85,7 +85,10 @@ pub fn parse_size(text: &str) -> Result<i64, String> {
     };
     let number: crate::value::Number = number.parse().map_err(|_| wrong())?;
     let scale = crate::value::Number::from_f64(scale).ok_or_else(wrong)?;
-    number.times(scale).truncate().to_i64().ok_or_else(|| format!("{text:?} is too large for a size"))
+    number
+        .times(&scale)
+        .and_then(|n| n.truncate().to_i64())
+        .ok_or_else(|| format!("{text:?} is too large for a size"))
 }
 
 #[cfg(test)]

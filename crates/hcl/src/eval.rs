@@ -18,8 +18,9 @@ use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, unify};
 /// A value, or what is wrong.
 pub type Evaluated<T> = Result<T, Box<Diagnostic>>;
 
-/// Evaluations of one run beyond this number are refused: files come from strangers.
-const MAX_STEPS: u64 = 1_000_000;
+/// Work of one run beyond this is refused: files come from strangers. A step, an element that is copied
+/// and 64 bytes of text that are gone through count one each.
+const MAX_STEPS: u64 = 4_000_000;
 
 /// The longest string that an evaluation may make, in bytes.
 pub(crate) const MAX_STRING: usize = 16 << 20;
@@ -115,26 +116,23 @@ impl Evaluator {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn eval(&self, expr: &Expr, scope: &Scope) -> Evaluated<Value> {
-        let steps = self.steps.get() + 1;
-        self.steps.set(steps);
-        if steps > MAX_STEPS {
-            return Err(fail(
-                "E0209",
-                expr.start(),
-                "Evaluation too long",
-                "This file takes too many evaluation steps; check its ranges and nested loops.",
-            ));
-        }
+        self.charge(1, expr)?;
         match &expr.kind {
             ExprKind::Literal(value) => Ok(value.clone()),
-            ExprKind::Paren(inner) | ExprKind::Wrapped(inner) => self.eval(inner, scope),
-            ExprKind::Template(parts) => template::render(self, parts, scope, expr.start()),
-            ExprKind::Traversal(traversal) => self.traversal(traversal, scope),
+            ExprKind::Paren(inner) | ExprKind::Wrapped(inner) | ExprKind::Embedded(inner) => {
+                self.eval(inner, scope)
+            }
+            ExprKind::Template(parts) => template::render(self, parts, scope, expr),
+            ExprKind::Traversal(traversal) => {
+                let value = self.traversal(traversal, scope)?;
+                self.charge(weight(&value), expr)?;
+                Ok(value)
+            }
             ExprKind::Relative(source, steps) => walk(self.eval(source, scope)?, steps),
             ExprKind::Index(source, key) => {
                 let value = self.eval(source, scope)?;
                 let index = self.eval(key, scope)?;
-                step_index(value, &index, key.span)
+                step_index(value, &index, Span { start: source.span.end, ..expr.span })
             }
             ExprKind::Splat(source, steps) => match self.eval(source, scope)? {
                 Value::Null => Ok(Value::tuple(Vec::new())),
@@ -152,10 +150,13 @@ impl Evaluator {
                         "Functions may not be called here.",
                     ));
                 }
-                functions::call(self, name, arguments, *expand, *open, scope)
+                let call = functions::Call { name, arguments, expand: *expand, open: *open, whole: expr };
+                functions::call(self, &call, scope)
             }
             ExprKind::Unary(operator, inner) => operators::unary(*operator, self.eval(inner, scope)?, inner),
-            ExprKind::Binary(operator, left, right) => operators::binary(self, *operator, left, right, scope),
+            ExprKind::Binary(operator, left, right) => {
+                operators::binary(self, *operator, (left, right), expr, scope)
+            }
             ExprKind::Conditional(condition, yes, no) => self.conditional(condition, yes, no, scope),
             ExprKind::Tuple(items) => {
                 items.iter().map(|e| self.eval(e, scope)).collect::<Result<_, _>>().map(Value::tuple)
@@ -165,19 +166,35 @@ impl Evaluator {
         }
     }
 
+    /// Counts work, and refuses more than there may be.
+    fn charge(&self, work: u64, at: &Expr) -> Evaluated<()> {
+        let steps = self.steps.get().saturating_add(work);
+        self.steps.set(steps);
+        if steps <= MAX_STEPS {
+            return Ok(());
+        }
+        Err(fail(
+            "E0209",
+            at.start(),
+            "Evaluation too long",
+            "This file takes too many evaluation steps; check its ranges and nested loops.",
+        ))
+    }
+
     fn conditional(&self, condition: &Expr, yes: &Expr, no: &Expr, scope: &Scope) -> Evaluated<Value> {
         let which = self.truth(condition, scope, "Incorrect condition type")?;
         // Both sides are evaluated for their types; the one not taken may fail without harm.
         let (taken, other) = if which { (yes, no) } else { (no, yes) };
         let value = self.eval(taken, scope)?;
+        let between = yes.span.to(no.span);
         let Ok(other) = self.eval(other, scope) else { return Ok(value) };
         let (a, b) = (Type::of(&value), Type::of(&other));
         match unify(&[a, b]) {
             Some(t) => convert(value, &t)
-                .map_err(|e| fail("E0204", taken.start(), "Inconsistent conditional result types", e)),
+                .map_err(|e| fail("E0204", between, "Inconsistent conditional result types", e)),
             None => Err(fail(
                 "E0204",
-                condition.start(),
+                between,
                 "Inconsistent conditional result types",
                 format!(
                     "The true and false result expressions must have consistent types. The results are {} and {}.",
@@ -194,13 +211,13 @@ impl Evaluator {
             Ok(Value::Bool(b)) => Ok(b),
             Ok(_) => Err(fail(
                 "E0205",
-                expr.start(),
+                expr.span,
                 summary,
                 "The condition value is null. Conditions must either be true or false.",
             )),
             Err(e) => Err(fail(
                 "E0205",
-                expr.start(),
+                expr.span,
                 summary,
                 format!("The condition expression must be of type bool: {e}."),
             )),
@@ -212,22 +229,21 @@ impl Evaluator {
         for (key, value) in items {
             let name = match key {
                 Key::Name(name) => name.text.clone(),
-                Key::Expr(expr) => self.key(expr, scope)?,
+                Key::Expr(expr) => self.key(expr, scope, value.span)?,
             };
             out.insert(name, self.eval(value, scope)?);
         }
         Ok(Value::object(out))
     }
 
-    fn key(&self, expr: &Expr, scope: &Scope) -> Evaluated<String> {
+    /// The value of a key; `at` is what messages about null point at.
+    fn key(&self, expr: &Expr, scope: &Scope, at: Span) -> Evaluated<String> {
         match convert(self.eval(expr, scope)?, &Type::Str) {
             Ok(Value::Str(s)) => Ok(s.to_string()),
-            Ok(_) => {
-                Err(fail("E0206", expr.start(), "Null value as key", "Can't use a null value as a key."))
-            }
+            Ok(_) => Err(fail("E0206", at, "Null value as key", "Can't use a null value as a key.")),
             Err(e) => Err(fail(
                 "E0206",
-                expr.start(),
+                expr.span,
                 "Incorrect key type",
                 format!("Can't use this value as a key: {e}."),
             )),
@@ -235,10 +251,19 @@ impl Evaluator {
     }
 
     fn for_expression(&self, f: &For, scope: &Scope) -> Evaluated<Value> {
-        let items = elements(self.eval(&f.collection, scope)?).ok_or_else(|| {
+        let collection = self.eval(&f.collection, scope)?;
+        if collection == Value::Null {
+            return Err(fail(
+                "E0207",
+                f.collection.span,
+                "Iteration over null value",
+                "A null value cannot be used as the collection in a 'for' expression.",
+            ));
+        }
+        let items = elements(collection).ok_or_else(|| {
             fail(
                 "E0207",
-                f.collection.start(),
+                f.collection.span,
                 "Iteration over non-iterable value",
                 "A value of this type cannot be used as the collection in a 'for' expression.",
             )
@@ -261,14 +286,14 @@ impl Evaluator {
                 list.push(self.eval(&f.value_expr, &inner)?);
                 continue;
             };
-            let key = self.key(key_expr, &inner)?;
+            let key = self.key(key_expr, &inner, key_expr.span)?;
             let value = self.eval(&f.value_expr, &inner)?;
             if f.group {
                 groups.entry(key).or_default().push(value);
             } else if map.insert(key.clone(), value).is_some() {
                 return Err(fail(
                     "E0208",
-                    key_expr.start(),
+                    key_expr.span,
                     "Duplicate object key",
                     format!(
                         "Two different items produced the key {key:?} in this 'for' expression. If duplicates are expected, use the ellipsis (...) after the value expression to enable grouping by key."
@@ -304,6 +329,16 @@ impl Evaluator {
                 Err(fail("E0202", t.root.span, "Variables not allowed", "Variables may not be used here."))
             }
         }
+    }
+}
+
+/// What copying a value takes, in steps.
+fn weight(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Num(_) => 1,
+        Value::Str(s) => 1 + s.len() as u64 / 64,
+        Value::Seq(.., items) => items.iter().fold(1, |sum, v| sum + weight(v)),
+        Value::Map(.., map) => map.iter().fold(1, |sum, (k, v)| sum + 1 + k.len() as u64 / 64 + weight(v)),
     }
 }
 

@@ -27,6 +27,9 @@ pub struct ParseOptions {
     pub variables: Vec<VarInput>,
     /// Environment: `NOMAD_VAR_name` and `CARAVAN_VAR_name` count, all others are ignored.
     pub env: Vec<(String, String)>,
+    /// Variable files that were found beside the job file, in order: earlier than those in `var_files`, and free
+    /// to have values for variables that this job does not declare.
+    pub auto_files: Vec<Source>,
     /// Variable files, in order; those named `*.json` are JSON.
     pub var_files: Vec<Source>,
     /// Whether values for unknown variables are errors rather than warnings.
@@ -168,7 +171,7 @@ fn decode(job: &Block, evaluator: &Evaluator, items: &mut Vec<Diagnostic>) -> Op
         [] => {
             items.push(Diagnostic::error(
                 "E0403",
-                job.body.span.at_start(),
+                job.brace(),
                 "Missing name for job",
                 "All job blocks must have 1 labels (name).",
             ));
@@ -187,6 +190,7 @@ fn decode(job: &Block, evaluator: &Evaluator, items: &mut Vec<Diagnostic>) -> Op
     let header = Header { span: job.header(), labels: &job.labels };
     let object = decoder.body(&job.body, &tables::JOB, &header, &Scope::default());
     items.append(&mut decoder.errors);
+    items.append(&mut decoder.warnings);
     match api::from_value::<api::Job>(&Json::Object(object)) {
         Ok(job) => Some(job),
         Err(error) => {

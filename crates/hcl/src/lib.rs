@@ -6,16 +6,20 @@
 
 pub mod ast;
 pub mod config;
+pub mod describe;
 pub mod diag;
 pub mod duration;
 pub mod eval;
+pub mod fmt;
 pub mod job;
 pub mod parse;
+pub mod policy;
 pub mod schema;
 pub mod source;
 pub mod types;
 pub mod value;
 pub mod volume;
+pub mod write;
 
 pub use diag::{Diagnostic, Diagnostics, Severity};
 pub use source::{Source, Sources, Span};

@@ -5,7 +5,9 @@
 //! can be made from them too.
 
 mod decode;
+mod dynamic;
 mod free;
+mod typed;
 
 pub use self::decode::{Decoder, Object};
 use crate::ast::Name;
@@ -48,6 +50,40 @@ pub struct Attribute {
     pub kind: Kind,
     /// Whether it must be there.
     pub required: bool,
+    /// One line for people.
+    pub doc: &'static str,
+    /// What it is when it is not set, after the canonical form; empty where it stays unset.
+    pub default: &'static str,
+    /// The values that mean something, where they are few; empty otherwise.
+    pub values: &'static [&'static str],
+    /// What to do instead, for arguments that are only kept for older files: using them gives a warning.
+    pub deprecated: Option<&'static str>,
+}
+
+impl Attribute {
+    /// With one line for people.
+    #[must_use]
+    pub const fn doc(self, doc: &'static str) -> Self {
+        Self { doc, ..self }
+    }
+
+    /// With what it is when it is not set.
+    #[must_use]
+    pub const fn default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    /// With the values that mean something.
+    #[must_use]
+    pub const fn values(self, values: &'static [&'static str]) -> Self {
+        Self { values, ..self }
+    }
+
+    /// Kept for older files only; says what to do instead.
+    #[must_use]
+    pub const fn deprecated(self, instead: &'static str) -> Self {
+        Self { deprecated: Some(instead), ..self }
+    }
 }
 
 /// What an argument holds.
@@ -88,6 +124,16 @@ pub struct BlockType {
     pub repeat: Repeat,
     /// What is inside.
     pub content: Content,
+    /// One line for people.
+    pub doc: &'static str,
+}
+
+impl BlockType {
+    /// With one line for people.
+    #[must_use]
+    pub const fn doc(self, doc: &'static str) -> Self {
+        Self { doc, ..self }
+    }
 }
 
 /// How often a block may stand, and what it becomes.
@@ -119,29 +165,36 @@ pub enum Content {
 /// An optional argument.
 #[must_use]
 pub const fn attr(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
-    Attribute { name, key, kind, required: false }
+    Attribute { name, key, kind, required: false, doc: "", default: "", values: &[], deprecated: None }
 }
 
 /// A required argument.
 #[must_use]
 pub const fn required(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
-    Attribute { name, key, kind, required: true }
+    Attribute { required: true, ..attr(name, key, kind) }
 }
 
 /// A block that stands at most once.
 #[must_use]
 pub const fn one(name: &'static str, key: &'static str, content: Content) -> BlockType {
-    BlockType { name, key, labels: &[], repeat: Repeat::One, content }
+    BlockType { name, key, labels: &[], repeat: Repeat::One, content, doc: "" }
 }
 
 /// A block that may repeat.
 #[must_use]
 pub const fn many(name: &'static str, key: &'static str, schema: &'static Schema) -> BlockType {
-    BlockType { name, key, labels: &[], repeat: Repeat::Many, content: Content::Schema(schema) }
+    BlockType { name, key, labels: &[], repeat: Repeat::Many, content: Content::Schema(schema), doc: "" }
 }
 
 /// A block with a label that may repeat.
 #[must_use]
 pub const fn labelled(name: &'static str, key: &'static str, schema: &'static Schema) -> BlockType {
-    BlockType { name, key, labels: &["name"], repeat: Repeat::Many, content: Content::Schema(schema) }
+    BlockType {
+        name,
+        key,
+        labels: &["name"],
+        repeat: Repeat::Many,
+        content: Content::Schema(schema),
+        doc: "",
+    }
 }

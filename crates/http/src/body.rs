@@ -98,7 +98,7 @@ const VOLUME_MAPS: &[&str] = &["Secrets", "SecretsFrom", "Parameters", "Context"
 pub(crate) fn volumes(body: &[u8]) -> Result<(String, Vec<VolumeRequestBody>), ApiError> {
     let body: VolumesBody = required(body)?;
     let read = |value: &Value| {
-        let value = spelled(value);
+        let value = spelled(value, VOLUME_KEYS, VOLUME_MAPS);
         check_maps(&value)?;
         serde_json::from_value(value).map_err(|error| ApiError::bad_request(format!("json: {error}")))
     };
@@ -190,15 +190,15 @@ fn wrong_items() -> ApiError {
     )
 }
 
-/// The value with its keys in their declared spelling and without unset fields.
-fn spelled(value: &Value) -> Value {
+/// The value with its keys in their declared spelling and without unset fields; below `maps` the keys are the user's.
+pub(crate) fn spelled(value: &Value, keys: &'static [&'static str], maps: &[&str]) -> Value {
     match value {
-        Value::Array(items) => items.iter().map(spelled).collect(),
+        Value::Array(items) => items.iter().map(|item| spelled(item, keys, maps)).collect(),
         Value::Object(map) => {
             let mut out = Map::new();
             for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
-                let key = known(VOLUME_KEYS, key).unwrap_or(key);
-                let value = if VOLUME_MAPS.contains(&key) { value.clone() } else { spelled(value) };
+                let key = known(keys, key).unwrap_or(key);
+                let value = if maps.contains(&key) { value.clone() } else { spelled(value, keys, maps) };
                 out.insert(key.to_owned(), value);
             }
             Value::Object(out)

@@ -2,88 +2,138 @@
 //! (`http-api` sections 1.1 and 3).
 
 use crate::access;
+use crate::cache::{Key, Ready};
 use crate::call::Call;
+use crate::compress::Coding;
 use crate::error::ApiError;
 use crate::query::{Query, cleaned, decode_percent};
 use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
-use crate::reply::{Content, Reply, TEXT};
+use crate::reply::Reply;
 use crate::routes;
 use crate::state::HttpState;
-use axum::body::Body;
-use caravan_server::Caller;
-use http::header::{HeaderName, LOCATION, ORIGIN, VARY};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use caravan_server::{Caller, Handle};
+use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use std::time::Instant;
 
-/// Longest request body in bytes.
-pub const MAX_BODY: usize = 16 * 1024 * 1024;
+const HTML: &str = "text/html; charset=utf-8";
 
 const ALLOW_ORIGIN: HeaderName = HeaderName::from_static("access-control-allow-origin");
 const ALLOW_CREDENTIALS: HeaderName = HeaderName::from_static("access-control-allow-credentials");
 const ALLOW_METHODS: HeaderName = HeaderName::from_static("access-control-allow-methods");
+const ALLOW_HEADERS: HeaderName = HeaderName::from_static("access-control-allow-headers");
+const REQUEST_METHOD: HeaderName = HeaderName::from_static("access-control-request-method");
+const REQUEST_HEADERS: HeaderName = HeaderName::from_static("access-control-request-headers");
 
 /// Answers a request.
 pub(crate) async fn handle(state: HttpState, request: Request<Body>) -> Response<Body> {
-    let shared = is_shared(request.uri().path());
+    let added = state.transport.clone();
+    let shared = shared_methods(request.uri().path());
     let asks_origin = request.headers().contains_key(ORIGIN);
-    let query = Query::parse(request.uri().query().unwrap_or_default());
-    let mut response = if shared && request.method() == Method::OPTIONS {
-        Reply::empty().status(StatusCode::NO_CONTENT).into_response(false)
-    } else {
-        match answer(state, request, query.clone()).await {
-            Ok(Answer::Reply(reply)) => reply.into_response(query.pretty()),
-            Ok(Answer::Relayed(response)) => return response,
-            Err(error) => Reply::from(error).into_response(false),
+    let coding = Coding::accepted(request.headers());
+    let mut response = match shared {
+        Some(methods) if request.method() == Method::OPTIONS => preflight(methods, request.headers()),
+        _ => {
+            // Most of what a route needs while it runs is not needed while a request waits for its turn.
+            let answered = Box::pin(answer(state, request)).await;
+            let response = match answered {
+                Ok(response) => response,
+                Err(error) => Reply::from(error).into_response(false),
+            };
+            packed(response, coding).await
         }
     };
     let headers = response.headers_mut();
-    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    if shared {
-        headers.append(VARY, HeaderValue::from_static("Origin"));
+    if shared.is_some() {
         if asks_origin {
             headers.insert(ALLOW_ORIGIN, HeaderValue::from_static("*"));
             headers.insert(ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
-            headers.insert(ALLOW_METHODS, HeaderValue::from_static("HEAD,GET,PUT,POST"));
+        }
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+    }
+    // An agent that passed the request on may have said so already.
+    if !headers.get_all(VARY).iter().any(|value| value == "Accept-Encoding") {
+        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    for (name, value) in &added.headers {
+        headers.entry(name).or_insert_with(|| value.clone());
+    }
+    response
+}
+
+/// The methods with which pages of other origins may call a route, if they may (`http-api` section 1.9).
+fn shared_methods(path: &str) -> Option<&'static [&'static str]> {
+    const CLIENT: &[&str] = &["HEAD", "GET", "PUT", "POST"];
+    let below = ["/v1/client/fs/", "/v1/client/allocation/"];
+    let exactly =
+        ["/v1/client/stats", "/v1/client/metadata", "/v1/client/identity", "/v1/client/identity/renew"];
+    if below.iter().any(|prefix| path.starts_with(prefix)) || exactly.contains(&path) {
+        return Some(CLIENT);
+    }
+    match path {
+        "/v1/vars" => Some(&["HEAD", "GET"]),
+        _ if path.starts_with("/v1/var/") => Some(&["HEAD", "GET", "PUT", "DELETE"]),
+        _ => None,
+    }
+}
+
+/// Answers a browser that asks whether it may ask.
+fn preflight(methods: &[&str], asked: &HeaderMap) -> Response<Body> {
+    let mut response = Reply::empty().status(StatusCode::NO_CONTENT).into_response(false);
+    let headers = response.headers_mut();
+    for name in ["Access-Control-Request-Method", "Access-Control-Request-Headers"] {
+        headers.append(VARY, HeaderValue::from_static(name));
+    }
+    let method = asked.get(REQUEST_METHOD);
+    if let Some(method) = method.filter(|m| m.to_str().is_ok_and(|m| methods.contains(&m))) {
+        headers.insert(ALLOW_METHODS, method.clone());
+        if let Some(names) = asked.get(REQUEST_HEADERS) {
+            headers.insert(ALLOW_HEADERS, names.clone());
         }
     }
     response
 }
 
-/// Whether pages of other origins may call the route (`http-api` section 1.9).
-fn is_shared(path: &str) -> bool {
-    ["/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/vars", "/v1/var/"]
-        .iter()
-        .any(|p| path.starts_with(p))
+/// Packs an answer that is there as a whole; streams go as they are.
+async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Response<Body> {
+    let length = HttpBody::size_hint(response.body()).exact().unwrap_or(0);
+    let Some(coding) = coding.filter(|_| length > 0 && !response.headers().contains_key(CONTENT_ENCODING))
+    else {
+        return response;
+    };
+    let body = std::mem::take(response.body_mut());
+    // What is there as a whole cannot fail to be read.
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    *response.body_mut() = match coding.pack(&body) {
+        Ok(packed) => {
+            response.headers_mut().insert(CONTENT_ENCODING, coding.name());
+            Body::from(packed)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "an answer could not be packed");
+            Body::from(body)
+        }
+    };
+    response
 }
 
-enum Answer {
-    Reply(Reply),
-    /// Another agent's answer, headers and all.
-    Relayed(Response<Body>),
-}
-
-async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Result<Answer, ApiError> {
+async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Body>, ApiError> {
     let path = request.uri().path().to_owned();
     if let Some(mut clean) = cleaned(&path) {
         if let Some(query) = request.uri().query() {
             clean.push('?');
             clean.push_str(query);
         }
-        let mut reply = Reply::empty().status(StatusCode::MOVED_PERMANENTLY);
-        reply.headers.insert(LOCATION, HeaderValue::from_str(&clean).map_err(|_| ApiError::unknown_path())?);
-        return Ok(Answer::Reply(reply));
+        return Ok(redirect(&clean, request.method()).into_response(false));
     }
     let decoded = decode_percent(&path);
     let segments: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
     let (parts, body) = request.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            let text = format!("the request body is larger than {} MiB", MAX_BODY / 1024 / 1024);
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
-        } else {
-            ApiError::bad_request(format!("the request body could not be read: {error}"))
-        }
-    })?;
+    let body = state.shared.bodies.read(&path, body).await?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
     // Headers that agents write count only where an agent wrote them.
     let from_agent = parts.extensions.get::<FromAgent>().is_some();
     let asks = from_agent && parts.headers.contains_key(ASKS);
@@ -100,7 +150,7 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
         segments,
         query,
         headers: parts.headers,
-        body: body.to_bytes(),
+        body,
         hops: hops.unwrap_or(0),
         caller: Caller::unrestricted(),
     };
@@ -113,6 +163,7 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
     }
     let segments = call.segments.clone();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let pretty = call.query.pretty();
     match (&call.state.server, &call.state.relay) {
         (Some(server), _) => call.caller = access::check(&call, server, &segments)?,
         // What came from a server was allowed there; the rest is asked for, unless a server answers anyway.
@@ -122,22 +173,85 @@ async fn answer(state: HttpState, request: Request<Body>, query: Query) -> Resul
         _ => {}
     }
     if asks {
-        return Ok(Answer::Reply(Reply::empty().status(StatusCode::NO_CONTENT)));
+        return Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false));
     }
     if let ["v1", "client", rest @ ..] = segments.as_slice() {
         return match routes::client::place(&call, rest)? {
-            routes::client::Place::Here => routes::client::route(&call, rest).await.map(Answer::Reply),
-            routes::client::Place::There(channel) => {
-                relay::forward(&call, &channel).await.map(Answer::Relayed)
+            routes::client::Place::Here => {
+                routes::client::route(&call, rest).await.map(|reply| reply.into_response(pretty))
             }
+            routes::client::Place::There(channel) => relay::forward(&call, &channel).await,
         };
     }
     if call.state.server.is_none() && !is_local(&segments) {
         let channel = call.state.relay.as_ref().filter(|_| call.hops == 0);
         let channel = channel.ok_or_else(|| ApiError::internal("No cluster leader"))?;
-        return relay::forward(&call, channel).await.map(Answer::Relayed);
+        return relay::forward(&call, channel).await;
     }
-    route(&call, &segments).await.map(Answer::Reply)
+    match call.state.server.as_ref().filter(|_| is_kept(&call, &segments)) {
+        Some(server) => kept(&call, server, &segments).await,
+        None => route(&call, &segments).await.map(|reply| reply.into_response(pretty)),
+    }
+}
+
+/// Whether the answer may be asked for again before anything changes: lists, read without waiting.
+fn is_kept(call: &Call, segments: &[&str]) -> bool {
+    let is_list = matches!(
+        segments,
+        ["v1", "jobs" | "allocations" | "nodes" | "evaluations" | "deployments" | "volumes" | "services"]
+            | ["v1", "jobs", "statuses"]
+    );
+    is_list && call.is_get() && call.query.get("index").is_none()
+}
+
+/// The answer that was given before, or a new one.
+async fn kept(call: &Call, server: &Handle, segments: &[&str]) -> Result<Response<Body>, ApiError> {
+    let (root, now) = (server.store().snapshot(), Instant::now());
+    let credentials = ["x-nomad-token", "authorization"];
+    let credentials = credentials.iter().flat_map(|name| call.headers.get_all(*name));
+    let key = Key {
+        uri: call.uri.clone(),
+        coding: Coding::accepted(&call.headers),
+        credentials: credentials.map(|value| Bytes::copy_from_slice(value.as_bytes())).collect(),
+        is_leader: server.is_leader(),
+    };
+    let ready = match call.state.shared.answers.get(&root, &key, now) {
+        Some(ready) => ready,
+        None => {
+            let response = route(call, segments).await?.into_response(call.query.pretty());
+            let (parts, body) = packed(response, key.coding).await.into_parts();
+            let body = body
+                .collect()
+                .await
+                .map_err(|error| ApiError::internal(format!("the answer cannot be made: {error}")))?;
+            let ready = Ready { status: parts.status, headers: parts.headers, body: body.to_bytes() };
+            call.state.shared.answers.put(&root, key, now, ready.clone());
+            ready
+        }
+    };
+    let mut response = Response::new(Body::from(ready.body));
+    *response.status_mut() = ready.status;
+    *response.headers_mut() = ready.headers;
+    Ok(response)
+}
+
+/// Leads to the path as it should have been.
+fn redirect(to: &str, method: &Method) -> Reply {
+    let mut reply = match *method {
+        Method::GET | Method::HEAD => {
+            let text =
+                to.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
+            Reply::raw(HTML, format!("<a href=\"{text}\">Temporary Redirect</a>.\n\n"))
+        }
+        _ => Reply::empty(),
+    };
+    match HeaderValue::from_str(to) {
+        Ok(to) => {
+            reply.headers.insert(LOCATION, to);
+            reply.status(StatusCode::TEMPORARY_REDIRECT)
+        }
+        Err(_) => Reply::from(ApiError::unknown_path()),
+    }
 }
 
 /// Whether an agent without a server answers the request itself.
@@ -170,6 +284,8 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         )),
         ["v1", "jobs"] => routes::jobs::route(call).await,
         ["v1", "jobs", "parse"] => routes::jobs::parse(call),
+        ["v1", "jobs", "statuses"] => routes::statuses::route(call).await,
+        ["v1", "scaling", rest @ ..] => routes::scaling::policies(call, rest).await,
         ["v1", "validate", "job"] => routes::jobs::validate(call),
         ["v1", "job", rest @ ..] if !rest.is_empty() => routes::job::route(call, &rest.join("/")).await,
         ["v1", "allocations"] => routes::allocs::list(call).await,
@@ -194,6 +310,7 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "plugin", "csi", id] => routes::plugins::get(call, id).await,
         ["v1", "vars"] => routes::vars::list(call).await,
         ["v1", "var", rest @ ..] => routes::vars::route(call, &rest.join("/")).await,
+        ["v1", "search", "fuzzy"] => routes::fuzzy::route(call).await,
         ["v1", "search"] => routes::search::route(call).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),
         ["v1", rest @ ..] => routes::system::route(call, rest).await,
@@ -205,14 +322,29 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
 /// `GET /` leads to the page, query string and all.
 fn to_ui(call: &Call) -> Reply {
     let query = call.uri.split_once('?').map(|(_, query)| format!("?{query}")).unwrap_or_default();
-    let target = format!("/ui/{query}");
-    let mut reply = Reply::raw("text/html; charset=utf-8", "<a href=\"/ui/\">Temporary Redirect</a>.\n\n")
-        .status(StatusCode::TEMPORARY_REDIRECT);
-    match HeaderValue::from_str(&target) {
-        Ok(target) => {
-            reply.headers.insert(LOCATION, target);
+    redirect(&format!("/ui/{query}"), &call.method)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::Content;
+
+    #[test]
+    fn pages_of_other_origins_may_call_what_shows_logs_and_variables() {
+        for path in ["/v1/client/fs/logs/x", "/v1/client/metadata", "/v1/vars", "/v1/var/a/b"] {
+            assert!(shared_methods(path).is_some(), "{path}");
         }
-        Err(_) => reply.content = Content::Raw(TEXT, Body::empty()),
+        for path in ["/v1/client/gc", "/v1/jobs", "/v1/varsity", "/v1/client/statsx"] {
+            assert!(shared_methods(path).is_none(), "{path}");
+        }
     }
-    reply
+
+    #[test]
+    fn a_target_does_not_become_part_of_the_page() {
+        let Content::Raw(_, _) = redirect("/v1/\"><b>", &Method::GET).content else {
+            panic!("a page was expected");
+        };
+        assert!(matches!(redirect("/v1/jobs", &Method::PUT).content, Content::Empty));
+    }
 }

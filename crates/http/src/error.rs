@@ -49,6 +49,12 @@ impl ApiError {
         self
     }
 
+    /// A refused change of a route for which the reference has codes.
+    pub(crate) fn coded(error: &ServerError) -> Self {
+        let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self::new(status, error.message.clone())
+    }
+
     /// A refused change. The reference codes only few of them, so that what does not exist is 500 here
     /// where a read would answer 404.
     pub(crate) fn of_change(error: &ServerError) -> Self {

@@ -10,12 +10,16 @@
 mod access;
 mod blocking;
 mod body;
+mod body_read;
+mod cache;
 mod call;
 mod client_of;
 mod client_side;
+mod compress;
 mod dispatch;
 mod encode;
 mod error;
+mod filter;
 mod frames;
 mod host;
 mod jobdiff;
@@ -26,19 +30,16 @@ mod reply;
 mod routes;
 mod serve;
 mod state;
+mod transport;
 mod typed;
 
+pub use body_read::MAX_BODY;
 pub use client_side::{
     ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
-pub use dispatch::MAX_BODY;
 pub use encode::encode;
 pub use error::ApiError;
 pub use relay::{answer, rpc};
 pub use serve::{Listener, serve};
-pub use state::{AgentInfo, HttpState};
-
-/// All routes.
-pub fn router(state: HttpState) -> axum::Router {
-    axum::Router::new().fallback(move |request| dispatch::handle(state.clone(), request))
-}
+pub use state::{AgentInfo, HttpState, Shared};
+pub use transport::Transport;

@@ -1,7 +1,10 @@
 //! Lists in pages (`http-api` section 1.6).
 
 use crate::error::ApiError;
+use crate::filter::Filter;
 use crate::query::Query;
+use serde::Serialize;
+use serde_json::Value;
 use std::fmt;
 
 /// Where an element stands in its list; the order of tokens is the order of the list.
@@ -13,6 +16,8 @@ pub(crate) enum Token<'a> {
     Created(u64, &'a str),
     /// `<id>`.
     Id(&'a str),
+    /// `<modifyindex>`.
+    Modified(u64),
 }
 
 impl fmt::Display for Token<'_> {
@@ -21,65 +26,138 @@ impl fmt::Display for Token<'_> {
             Self::Key(namespace, id) => write!(f, "{namespace}.{id}"),
             Self::Created(index, id) => write!(f, "{index}.{id}"),
             Self::Id(id) => f.write_str(id),
+            Self::Modified(index) => write!(f, "{index}"),
         }
     }
 }
 
 impl<'a> Token<'a> {
-    /// Reads a token of the same kind as `like`.
-    fn parse(text: &'a str, like: Self) -> Option<Self> {
-        Some(match like {
-            Self::Key(..) => {
-                let (namespace, id) = text.split_once('.')?;
-                Self::Key(namespace, id)
-            }
-            Self::Created(..) => {
-                let (index, id) = text.split_once('.')?;
-                Self::Created(index.parse().ok()?, id)
-            }
-            Self::Id(_) => Self::Id(text),
-        })
+    /// Reads a token of the same kind as `like`. Nothing is refused: what is no index stands after all
+    /// that are.
+    fn parse(text: &'a str, like: Token<'_>) -> Self {
+        let (first, rest) = text.split_once('.').unwrap_or((text, ""));
+        match like {
+            Token::Key(..) => Self::Key(first, rest),
+            Token::Created(..) => Self::Created(first.parse().unwrap_or(u64::MAX), rest),
+            Token::Id(_) => Self::Id(text),
+            Token::Modified(_) => Self::Modified(text.parse().unwrap_or(u64::MAX)),
+        }
     }
 }
 
-/// Sorts the rows by their tokens and cuts the page that is asked for out of them. Answers the page and
-/// the token of the next one, empty at the end. Without `per_page` the page is the whole rest.
-pub(crate) fn page<'r, T>(
-    query: &Query,
-    mut rows: Vec<T>,
-    token: impl Fn(&T) -> Token<'r>,
-) -> Result<(Vec<T>, String), ApiError> {
-    if !query.text("filter").is_empty() {
-        return Err(ApiError::bad_request("filter expressions are not supported yet"));
-    }
-    let per_page: usize =
-        match query.text("per_page") {
+/// What of a list is asked for: which elements, how many, from where, in which order.
+#[derive(Clone, Debug)]
+pub(crate) struct Pager<'q> {
+    filter: Option<Filter>,
+    /// 0: all; below that the reference answers with none.
+    per_page: i32,
+    pub(crate) reverse: bool,
+    start: &'q str,
+}
+
+impl<'q> Pager<'q> {
+    pub(crate) fn new(query: &'q Query) -> Result<Self, ApiError> {
+        let per_page = match query.text("per_page") {
             "" => 0,
-            text => text.parse::<i32>().ok().map(|n| usize::try_from(n).unwrap_or(0)).ok_or_else(|| {
+            text => text.parse().map_err(|_| {
                 ApiError::bad_request("Expect a number for `per_page` query string parameter")
             })?,
         };
-    let reverse = query.get("reverse") == Some("true");
-    if !rows.is_sorted_by_key(&token) {
-        rows.sort_by(|a, b| token(a).cmp(&token(b)));
+        let filter = match query.text("filter") {
+            "" => None,
+            text => Some(Filter::parse(text)?),
+        };
+        let reverse = query.get("reverse") == Some("true");
+        Ok(Self { filter, per_page, reverse, start: query.text("next_token") })
     }
-    if reverse {
-        rows.reverse();
+
+    /// The other way round.
+    pub(crate) fn reversed(self) -> Self {
+        Self { reverse: !self.reverse, ..self }
     }
-    let from = query.text("next_token");
-    if let Some(like) = rows.first().map(&token).filter(|_| !from.is_empty()) {
-        let start = Token::parse(from, like)
-            .ok_or_else(|| ApiError::bad_request(format!("\"{from}\" is not a next_token of this list")))?;
-        let before = |row: &T| if reverse { token(row) > start } else { token(row) < start };
-        let skipped = rows.iter().take_while(|row| before(row)).count();
-        rows.drain(..skipped);
+
+    /// All of it.
+    pub(crate) fn unpaged(self) -> Self {
+        Self { per_page: 0, start: "", ..self }
     }
-    let mut next = String::new();
-    if per_page > 0 && rows.len() > per_page {
-        next = token(&rows[per_page]).to_string();
-        rows.truncate(per_page);
+
+    /// Create index and id of the element that the page begins with.
+    pub(crate) fn start_by_age<I: for<'i> From<&'i str>>(&self) -> Option<(u64, I)> {
+        match Token::parse(self.start, Token::Created(0, "")) {
+            Token::Created(index, id) if !self.start.is_empty() => Some((index, I::from(id))),
+            _ => None,
+        }
     }
-    Ok((rows, next))
+
+    /// Whether the expression speaks of a field.
+    pub(crate) fn mentions(&self, field: &str) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.mentions(field))
+    }
+
+    /// Sorts the rows by their tokens and cuts the page out of them. Answers the page and the token of the
+    /// next one, empty at the end. Without `per_page` the page is the whole rest.
+    pub(crate) fn cut<'r, T>(
+        &self,
+        mut rows: Vec<T>,
+        token: impl Fn(&T) -> Token<'r>,
+        object: impl Fn(&T) -> Value,
+    ) -> Result<(Vec<T>, String), ApiError> {
+        if !rows.is_sorted_by_key(&token) {
+            rows.sort_by(|a, b| token(a).cmp(&token(b)));
+        }
+        if self.reverse {
+            rows.reverse();
+        }
+        self.take(rows, token, object)
+    }
+
+    /// The same of rows that come in the order that is asked for; no more of them are looked at than the
+    /// page needs.
+    pub(crate) fn take<'r, T>(
+        &self,
+        rows: impl IntoIterator<Item = T>,
+        token: impl Fn(&T) -> Token<'r>,
+        object: impl Fn(&T) -> Value,
+    ) -> Result<(Vec<T>, String), ApiError> {
+        let mut kept = Vec::new();
+        let mut skipping = !self.start.is_empty();
+        for row in rows {
+            let own = token(&row);
+            if skipping {
+                let start = Token::parse(self.start, own);
+                skipping = if self.reverse { own > start } else { own < start };
+                if skipping {
+                    continue;
+                }
+            }
+            if let Some(filter) = &self.filter
+                && !filter.matches(&object(&row))?
+            {
+                continue;
+            }
+            let full = usize::try_from(self.per_page).is_ok_and(|most| kept.len() < most);
+            if self.per_page != 0 && !full {
+                return Ok((kept, own.to_string()));
+            }
+            kept.push(row);
+        }
+        Ok((kept, String::new()))
+    }
+}
+
+/// [`Pager::cut`] for lists that need nothing else.
+pub(crate) fn page<'r, T>(
+    query: &Query,
+    rows: Vec<T>,
+    token: impl Fn(&T) -> Token<'r>,
+    object: impl Fn(&T) -> Value,
+) -> Result<(Vec<T>, String), ApiError> {
+    Pager::new(query)?.cut(rows, token, object)
+}
+
+/// An object as filter expressions see it. Shapes have string keys only, so that every one can be.
+pub(crate) fn object(row: &impl Serialize) -> Value {
+    serde_json::to_value(row).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -87,7 +165,8 @@ mod tests {
     use super::*;
 
     fn pages(query: &str, rows: &[(u64, &'static str)]) -> Result<(Vec<&'static str>, String), ApiError> {
-        let (rows, next) = page(&Query::parse(query), rows.to_vec(), |(i, id)| Token::Created(*i, id))?;
+        let (rows, next) =
+            page(&Query::parse(query), rows.to_vec(), |(i, id)| Token::Created(*i, id), object)?;
         Ok((rows.into_iter().map(|(_, id)| id).collect(), next))
     }
 
@@ -114,15 +193,19 @@ mod tests {
             pages("per_page=x", &ROWS).unwrap_err().message,
             "Expect a number for `per_page` query string parameter"
         );
-        assert_eq!(pages("next_token=x", &ROWS).unwrap_err().status, 400);
-        assert_eq!(pages("filter=a", &ROWS).unwrap_err().message, "filter expressions are not supported yet");
+    }
+
+    #[test]
+    fn tokens_that_are_none_stand_at_the_end_and_negative_pages_are_empty() {
+        assert_eq!(pages("next_token=x", &ROWS).unwrap(), (vec![], String::new()));
+        assert_eq!(pages("per_page=-1", &ROWS).unwrap(), (vec![], "2.z".into()));
     }
 
     #[test]
     fn namespaces_have_no_dots_but_ids_may() {
         let rows = vec![("default", "a.b"), ("default", "a.c"), ("team", "a")];
         let query = Query::parse("per_page=1&next_token=default.a.c");
-        let (rows, next) = page(&query, rows, |(ns, id)| Token::Key(ns, id)).unwrap();
+        let (rows, next) = page(&query, rows, |(ns, id)| Token::Key(ns, id), object).unwrap();
         assert_eq!((rows, next.as_str()), (vec![("default", "a.c")], "team.a"));
     }
 
@@ -135,7 +218,7 @@ mod tests {
             loop {
                 let query = Query::parse(&format!("per_page={size}&next_token={token}&reverse={reverse}"));
                 let rows: Vec<&String> = all.iter().collect();
-                let (rows, next) = page(&query, rows, |id| Token::Id(id)).unwrap();
+                let (rows, next) = page(&query, rows, |id| Token::Id(id), object).unwrap();
                 seen.extend(rows.into_iter().cloned());
                 if next.is_empty() { break }
                 token = next;

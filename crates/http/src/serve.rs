@@ -1,14 +1,36 @@
-//! Listening.
+//! Listening: connections in, requests to their routes, an end in order.
 
+use crate::dispatch;
 use crate::state::HttpState;
-use axum::serve::ListenerExt;
+use crate::transport::{Entry, Gate, TOO_MANY, Ticket};
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
 use std::io;
-use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// How long requests may take to end once the agent stops.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a connection may take to say what it wants, the pause after its last answer included. Longer than
+/// clients keep connections that they do not use.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Most bytes of a request's line and headers.
+const MOST_HEADERS: usize = 128 * 1024;
+
+/// How long after a failed accept the next one is tried: what failed is most often the number of open files.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Where requests come from.
 #[derive(Debug)]
@@ -35,7 +57,7 @@ impl From<UnixListener> for Listener {
 /// runs after a few seconds is dropped.
 ///
 /// # Errors
-/// If the listener fails.
+/// If the listener fails for good.
 pub async fn serve(
     listener: impl Into<Listener>,
     mut state: HttpState,
@@ -44,32 +66,109 @@ pub async fn serve(
     // Either the agent as a whole stops, or only its listening.
     let stopping = state.stopping.child_token();
     state.stopping = stopping.clone();
-    let app = crate::router(state);
-    let stop = cancel.clone().cancelled_owned();
-    let late = async {
-        cancel.cancelled().await;
-        stopping.cancel();
-        tokio::time::sleep(PATIENCE).await;
-    };
-    let served = async {
-        match listener.into() {
-            Listener::Tcp(listener) => {
-                // An answer is written at once, however small.
-                let listener = listener.tap_io(|stream| {
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "small answers may be delayed");
-                    }
-                });
-                axum::serve(listener, app).with_graceful_shutdown(stop).await
+    let gate = Gate::new(state.transport.connections_per_client, Instant::now());
+    let server = Server { state: Arc::new(state), stop: cancel.clone(), tasks: TaskTracker::new(), gate };
+    let listener = listener.into();
+    let accepting = async {
+        loop {
+            let accepted = match &listener {
+                Listener::Tcp(listener) => listener.accept().await.map(|(s, a)| server.tcp(s, a)),
+                Listener::Unix(listener) => listener.accept().await.map(|(s, _)| server.connection(s, None)),
+            };
+            match accepted {
+                Ok(()) => {}
+                Err(error) if is_passing(&error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
             }
-            Listener::Unix(listener) => axum::serve(listener, app).with_graceful_shutdown(stop).await,
         }
     };
     tokio::select! {
-        result = served => result,
-        () = late => {
-            tracing::warn!("requests were still running when the agent stopped");
-            Ok(())
+        failed = accepting => return failed,
+        () = cancel.cancelled() => {}
+    }
+    stopping.cancel();
+    server.tasks.close();
+    if tokio::time::timeout(PATIENCE, server.tasks.wait()).await.is_err() {
+        tracing::warn!("requests were still running when the agent stopped");
+    }
+    Ok(())
+}
+
+/// Whether the listener itself is sound.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, OutOfMemory};
+    // EMFILE and ENFILE have no kind of their own.
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | OutOfMemory
+    ) || matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+struct Server {
+    state: Arc<HttpState>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    gate: Arc<Gate>,
+}
+
+impl Server {
+    fn tcp(&self, stream: TcpStream, from: SocketAddr) {
+        // An answer is written at once, however small.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "small answers may be delayed");
+        }
+        match self.gate.enter(from.ip().to_canonical(), Instant::now()) {
+            Entry::In(ticket) => self.connection(stream, ticket),
+            Entry::Out { answered: false } => {}
+            Entry::Out { answered: true } => {
+                tracing::debug!(%from, "an address has too many connections");
+                self.tasks.spawn(refuse(stream));
+            }
         }
     }
+
+    fn connection<S>(&self, stream: S, ticket: Option<Ticket>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (state, stop) = (self.state.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            let _ticket = ticket;
+            let service = service_fn(move |request| answer(state.clone(), request));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .max_buf_size(MOST_HEADERS)
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
+            let mut connection = std::pin::pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
+                tracing::trace!(%error, "a connection ended");
+            }
+        });
+    }
+}
+
+async fn answer(state: Arc<HttpState>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    Ok(dispatch::handle(HttpState::clone(&state), request.map(Body::new)).await)
+}
+
+/// Tells a surplus connection what it is, if it listens.
+async fn refuse(mut stream: TcpStream) {
+    let told = async {
+        stream.write_all(TOO_MANY).await?;
+        stream.shutdown().await
+    };
+    // Nobody waits for it: the connection goes in any case.
+    let _ = tokio::time::timeout(PAUSE, told).await;
 }

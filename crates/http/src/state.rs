@@ -1,6 +1,9 @@
 //! What the routes work on.
 
+use crate::body_read::Bodies;
+use crate::cache::Answers;
 use crate::client_side::ClientSide;
+use crate::transport::Transport;
 use caravan_rpc::Channel;
 use caravan_server::Handle;
 use caravan_types::UnixNanos;
@@ -46,6 +49,19 @@ pub struct HttpState {
     pub info: Arc<AgentInfo>,
     /// When this agent started.
     pub started: UnixNanos,
+    /// Settings of the listener.
+    pub transport: Arc<Transport>,
+    /// What requests share.
+    pub shared: Arc<Shared>,
     /// Once cancelled, blocking queries answer and streams end.
     pub stopping: CancellationToken,
+}
+
+/// What the requests of an agent share, beside the agent itself.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Answers that are asked for again before anything changed.
+    pub(crate) answers: Answers,
+    /// Request bodies that come in.
+    pub(crate) bodies: Bodies,
 }

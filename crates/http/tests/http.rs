@@ -2,6 +2,10 @@
 
 #[path = "http/harness.rs"]
 mod harness;
+#[path = "http/hostile.rs"]
+mod hostile;
+#[path = "http/jobs.rs"]
+mod jobs;
 #[path = "http/nodes.rs"]
 mod nodes;
 #[path = "http/relays.rs"]

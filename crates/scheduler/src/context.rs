@@ -1,86 +1,84 @@
 //! The cluster as it would be with the plan in hand.
 
+use crate::device::{self, Taken};
 use crate::ports::{self, Used};
+use crate::resources::Amount;
 use crate::rng::Rng;
+use crate::rules::Rules;
 use crate::view::View;
 use caravan_lang::Matcher;
 use caravan_types::alloc::Allocation;
 use caravan_types::host_volume::HostVolumeClaim;
-use caravan_types::job::{Job, TaskGroup};
+use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::volume::Claim;
 use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-/// What is used of a node.
+/// How many allocations of each group of the job in hand are wanted on a node, by position of the group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own(Vec<(usize, u32)>);
+
+impl Own {
+    pub fn of(&self, group: usize) -> u32 {
+        self.0.iter().find(|(at, _)| *at == group).map_or(0, |(_, count)| *count)
+    }
+
+    pub fn all(&self) -> u32 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+
+    fn add(&mut self, group: usize) {
+        match self.0.iter_mut().find(|(at, _)| *at == group) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((group, 1)),
+        }
+    }
+}
+
+/// What is used of a node: the part that every placement looks at.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
-    pub cpu: i64,
-    pub memory: i64,
-    pub disk: i64,
+    pub amount: Amount,
+    pub allocs: u32,
+    pub own: Own,
+}
+
+/// What is used of a node: the part that only some groups ask for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Detail {
     pub ports: Used,
     pub cores: BTreeSet<u16>,
-    /// Allocations of the job in hand that are wanted here, by group.
-    pub own: BTreeMap<String, u32>,
+    pub devices: Taken,
     /// Volumes that the node holds, by plugin.
     pub volumes: BTreeMap<PluginId, BTreeSet<VolumeKey>>,
 }
 
-impl Usage {
+impl Detail {
     pub fn add(&mut self, alloc: &Allocation) {
-        if let Some(given) = &alloc.allocated_resources {
-            for task in given.tasks.values() {
-                self.cpu = self.cpu.saturating_add(task.cpu.cpu_shares);
-                self.memory = self.memory.saturating_add(task.memory.memory_mb);
-                self.cores.extend(&task.cpu.reserved_cores);
-            }
-            self.disk = self.disk.saturating_add(given.shared.disk_mb);
+        for (address, port) in ports::of_alloc(alloc) {
+            self.ports.insert(address, port);
         }
-        self.ports.extend(ports::of_alloc(alloc));
+        let tasks = alloc.allocated_resources.iter().flat_map(|given| given.tasks.values());
+        self.cores.extend(tasks.flat_map(|task| &task.cpu.reserved_cores));
+        self.devices.extend(device::of_alloc(alloc));
+    }
+
+    fn hold(&mut self, claim: &Claim) {
+        self.volumes.entry(claim.plugin_id.clone()).or_default().insert(claim.id.volume.clone());
     }
 }
 
-/// What a node has to give: its resources without those that it keeps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
-    pub cpu: i64,
-    pub memory: i64,
-    pub disk: i64,
-}
-
-impl Capacity {
-    pub fn of(node: &Node) -> Self {
-        let (has, keeps) = (&node.node_resources, &node.reserved_resources);
-        Self {
-            cpu: has.cpu.cpu_shares.saturating_sub(keeps.cpu.cpu_shares),
-            memory: has.memory.memory_mb.saturating_sub(keeps.memory.memory_mb),
-            disk: has.disk.disk_mb.saturating_sub(keeps.disk.disk_mb),
-        }
-    }
-}
-
-/// What a group asks for, tasks added up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    pub cpu: i64,
-    pub memory: i64,
-    pub disk: i64,
-    pub cores: usize,
-}
-
-impl Ask {
-    pub fn of(group: &TaskGroup) -> Self {
-        let sum = |f: fn(&caravan_types::job::Resources) -> i64| {
-            group.tasks.iter().fold(0_i64, |total, task| total.saturating_add(f(&task.resources)))
-        };
-        Self {
-            // A task with whole cores gets their share instead.
-            cpu: sum(|r| if r.cores > 0 { 0 } else { r.cpu }),
-            memory: sum(|r| r.memory_mb),
-            disk: group.disk_mb(),
-            cores: usize::try_from(sum(|r| r.cores)).unwrap_or(0),
-        }
-    }
+/// A change of what is used of a node, for those that keep figures about nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Touch {
+    pub node: NodeId,
+    /// Position of the node, if the job may be placed there.
+    pub at: Option<usize>,
+    /// Position of the group of which there is one more or one less.
+    pub group: Option<usize>,
+    pub more: bool,
 }
 
 /// Everything that placing looks at and changes.
@@ -89,40 +87,99 @@ pub(crate) struct Context<'a, V> {
     pub job: &'a Job,
     pub rng: Rng,
     pub matcher: Matcher,
+    pub rules: Rules,
+    /// The nodes on which the job may be placed, by id.
+    pub nodes: &'a [Arc<Node>],
+    /// Everything that changed since the beginning, in order.
+    pub log: Vec<Touch>,
     key: JobKey,
-    usage: BTreeMap<NodeId, Usage>,
+    /// Names of the groups of the newest version, by position.
+    groups: Vec<String>,
+    usage: Vec<Option<Usage>>,
+    detail: Vec<Option<Box<Detail>>>,
     stopped: BTreeSet<AllocId>,
+    /// How many allocations of a group of another job were evicted.
+    evicted: BTreeMap<(JobKey, String), u32>,
     placed: BTreeMap<NodeId, Vec<Allocation>>,
     claims: Vec<Claim>,
     host_claims: Vec<HostVolumeClaim>,
 }
 
 impl<'a, V: View> Context<'a, V> {
-    pub fn new(view: &'a V, job: &'a Job, rng: Rng) -> Self {
+    /// `nodes` are sorted by id.
+    pub fn new(view: &'a V, job: &'a Job, nodes: &'a [Arc<Node>], rng: Rng) -> Self {
+        let pool = if job.node_pool.is_empty() { "default" } else { &job.node_pool };
         Self {
             view,
             job,
             rng,
             matcher: Matcher::new(),
+            rules: view.rules(pool),
+            nodes,
+            log: Vec::new(),
             key: job.key(),
-            usage: BTreeMap::new(),
+            groups: job.task_groups.iter().map(|group| group.name.clone()).collect(),
+            usage: vec![None; nodes.len()],
+            detail: vec![None; nodes.len()],
             stopped: BTreeSet::new(),
+            evicted: BTreeMap::new(),
             placed: BTreeMap::new(),
             claims: Vec::new(),
             host_claims: Vec::new(),
         }
     }
 
+    /// Position of a node, if the job may be placed there.
+    pub fn at(&self, id: &NodeId) -> Option<usize> {
+        self.nodes.binary_search_by(|node| node.id.cmp(id)).ok()
+    }
+
+    /// Position of the group in the job, if the allocation is one of the job in hand and wanted.
+    fn own_group(&self, alloc: &Allocation) -> Option<usize> {
+        let own =
+            alloc.job_id == self.key.id && alloc.namespace == self.key.namespace && !alloc.server_terminal();
+        if !own {
+            return None;
+        }
+        self.groups.iter().position(|name| *name == alloc.task_group)
+    }
+
+    fn changed(&mut self, alloc: &Allocation, more: bool) {
+        let at = self.at(&alloc.node_id);
+        if let Some(at) = at {
+            self.usage[at] = None;
+            self.detail[at] = None;
+        }
+        let group = self.own_group(alloc).filter(|_| !alloc.client_terminal());
+        self.log.push(Touch { node: alloc.node_id.clone(), at, group, more });
+    }
+
     /// Counts an allocation as stopped by the plan.
     pub fn stop(&mut self, alloc: &Allocation) {
-        self.stopped.insert(alloc.id.clone());
-        self.usage.remove(&alloc.node_id);
+        if self.stopped.insert(alloc.id.clone()) {
+            self.changed(alloc, false);
+        }
     }
 
     /// Takes a stop back.
     pub fn unstop(&mut self, alloc: &Allocation) {
-        self.stopped.remove(&alloc.id);
-        self.usage.remove(&alloc.node_id);
+        if self.stopped.remove(&alloc.id) {
+            self.changed(alloc, true);
+        }
+    }
+
+    /// Counts an allocation of another job, which is stopped already, as evicted for this one.
+    pub fn evict(&mut self, alloc: &Allocation) {
+        *self.evicted.entry((alloc.job_key(), alloc.task_group.clone())).or_default() += 1;
+    }
+
+    /// Whether so many of the allocation's group were evicted that its `migrate` block would have no more go.
+    pub fn is_pressed(&self, alloc: &Allocation) -> bool {
+        let Some(evicted) = self.evicted.get(&(alloc.job_key(), alloc.task_group.clone())) else {
+            return false;
+        };
+        let limit = alloc.group().and_then(|group| group.migrate.as_ref()).map_or(1, |m| m.max_parallel);
+        i64::from(*evicted) >= i64::from(limit)
     }
 
     /// Whether the plan stops it.
@@ -137,13 +194,21 @@ impl<'a, V: View> Context<'a, V> {
 
     /// Adds a placement with its claims and its holds on host volumes.
     pub fn place(&mut self, alloc: Allocation, claims: Vec<Claim>, host_claims: Vec<HostVolumeClaim>) {
-        if let Some(usage) = self.usage.get_mut(&alloc.node_id) {
-            usage.add(&alloc);
-            *usage.own.entry(alloc.task_group.clone()).or_default() += 1;
-            for claim in &claims {
-                usage.volumes.entry(claim.plugin_id.clone()).or_default().insert(claim.id.volume.clone());
+        let (at, group) = (self.at(&alloc.node_id), self.own_group(&alloc));
+        if let Some(at) = at {
+            if let Some(usage) = &mut self.usage[at] {
+                usage.amount = usage.amount.plus(Amount::of_alloc(&alloc));
+                usage.allocs += 1;
+                if let Some(group) = group {
+                    usage.own.add(group);
+                }
+            }
+            if let Some(detail) = &mut self.detail[at] {
+                detail.add(&alloc);
+                claims.iter().for_each(|claim| detail.hold(claim));
             }
         }
+        self.log.push(Touch { node: alloc.node_id.clone(), at, group, more: true });
         self.placed.entry(alloc.node_id.clone()).or_default().push(alloc);
         self.claims.extend(claims);
         self.host_claims.extend(host_claims);
@@ -188,48 +253,57 @@ impl<'a, V: View> Context<'a, V> {
     /// An allocation uses its resources until its client says that it is over, also when the servers
     /// have told it to stop; only what this very plan stops is counted as free, so that an update does
     /// not need twice the room.
-    pub fn usage(&mut self, node: &Node) -> &Usage {
-        if !self.usage.contains_key(&node.id) {
-            let fresh = self.compute_usage(node);
-            self.usage.insert(node.id.clone(), fresh);
+    pub fn usage(&mut self, at: usize) -> &Usage {
+        if self.usage[at].is_none() {
+            self.usage[at] = Some(self.compute_usage(&self.nodes[at].id));
         }
-        &self.usage[&node.id]
+        self.usage[at].get_or_insert_default()
     }
 
-    fn compute_usage(&self, node: &Node) -> Usage {
-        let mut usage = Usage { ports: ports::kept(node), ..Usage::default() };
-        usage.cores.extend(&node.reserved_resources.cpu.reserved_cpu_cores);
-        let existing = self
-            .view
-            .allocs_by_node(&node.id)
-            .map(AsRef::as_ref)
-            .filter(|a| !a.client_terminal() && !self.stopped.contains(&a.id));
-        let planned = self.placed.get(&node.id).into_iter().flatten();
-        for alloc in existing.chain(planned) {
-            usage.add(alloc);
-            if alloc.job_id == self.key.id
-                && alloc.namespace == self.key.namespace
-                && !alloc.server_terminal()
-            {
-                *usage.own.entry(alloc.task_group.clone()).or_default() += 1;
+    fn compute_usage(&self, node: &NodeId) -> Usage {
+        let mut usage = Usage::default();
+        for alloc in self.allocs_on(node, true) {
+            usage.amount = usage.amount.plus(Amount::of_alloc(alloc));
+            usage.allocs += 1;
+            if let Some(group) = self.own_group(alloc) {
+                usage.own.add(group);
             }
-        }
-        let claims = self.view.claims_by_node(&node.id).map(AsRef::as_ref);
-        let planned = self.claims.iter().filter(|c| c.node_id == node.id);
-        for claim in claims.chain(planned).filter(|c| c.phase.holds()) {
-            usage.volumes.entry(claim.plugin_id.clone()).or_default().insert(claim.id.volume.clone());
         }
         usage
     }
 
-    /// The job's wanted allocations with the plan in hand: node and group of each.
-    pub fn own_allocs(&self) -> impl Iterator<Item = (&NodeId, &str)> {
+    /// Ports, cores, devices and volumes that are used of a node.
+    pub fn detail(&mut self, at: usize) -> &Detail {
+        if self.detail[at].is_none() {
+            self.detail[at] = Some(Box::new(self.compute_detail(&self.nodes[at])));
+        }
+        self.detail[at].get_or_insert_default()
+    }
+
+    /// The same, with the means to match conditions and to draw numbers.
+    pub fn detail_and_tools(&mut self, at: usize) -> (&Detail, &mut Matcher, &mut Rng) {
+        self.detail(at);
+        (self.detail[at].get_or_insert_default(), &mut self.matcher, &mut self.rng)
+    }
+
+    fn compute_detail(&self, node: &Node) -> Detail {
+        let mut detail = Detail { ports: ports::kept(node), ..Detail::default() };
+        detail.cores.extend(&node.reserved_resources.cpu.reserved_cpu_cores);
+        self.allocs_on(&node.id, true).for_each(|alloc| detail.add(alloc));
+        let claims = self.view.claims_by_node(&node.id).map(AsRef::as_ref);
+        let planned = self.claims.iter().filter(|c| c.node_id == node.id);
+        claims.chain(planned).filter(|c| c.phase.holds()).for_each(|claim| detail.hold(claim));
+        detail
+    }
+
+    /// The job's wanted allocations with the plan in hand: node and position of the group of each.
+    pub fn own_allocs(&self) -> impl Iterator<Item = (&NodeId, usize)> {
         let existing = self
             .view
             .allocs_by_job(&self.key)
             .map(AsRef::as_ref)
             .filter(|a| !a.terminal() && !self.stopped.contains(&a.id));
         let planned = self.placed.values().flatten();
-        existing.chain(planned).map(|a| (&a.node_id, a.task_group.as_str()))
+        existing.chain(planned).filter_map(|a| Some((&a.node_id, self.own_group(a)?)))
     }
 }

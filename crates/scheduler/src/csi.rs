@@ -53,17 +53,18 @@ pub(crate) fn requests<'a, V: View>(
     Err(Refused::new(reason, missing.into_iter().map(WaitsFor::Volume)))
 }
 
-/// The claims that a placement on a node would make, or why it cannot.
+/// The claims that a placement on the node at a position would make, or why it cannot.
 ///
 /// With `without_stopped`, the claims of allocations that this plan stops do not count: the question
 /// is then whether the placement will be possible once they are released.
 pub(crate) fn claims<V: View>(
     ctx: &mut Context<'_, V>,
-    node: &Node,
+    at: usize,
     group: &TaskGroup,
     alloc_name: &str,
     without_stopped: bool,
 ) -> Result<Vec<Claim>, Refused> {
+    let node = &ctx.nodes[at];
     let requests = requests(ctx, group, alloc_name)?;
     let mut granted: Vec<Claim> = Vec::new();
     for (alias, request, volume) in &requests {
@@ -73,7 +74,7 @@ pub(crate) fn claims<V: View>(
         if same.is_some_and(|at| granted[at].mode == ClaimMode::Write) {
             claim.mode = ClaimMode::Write;
         }
-        check(ctx, node, volume, &mut claim, &granted, without_stopped)?;
+        check(ctx, at, volume, &mut claim, &granted, without_stopped)?;
         match same {
             Some(at) => granted[at].mode = claim.mode,
             None => granted.push(claim),
@@ -122,12 +123,13 @@ fn draft<V: View>(
 
 fn check<V: View>(
     ctx: &mut Context<'_, V>,
-    node: &Node,
+    at: usize,
     volume: &Volume,
     claim: &mut Claim,
     granted: &[Claim],
     without_stopped: bool,
 ) -> Result<(), Refused> {
+    let node = &ctx.nodes[at];
     let (plugin_id, key) = (&volume.plugin_id, volume.key());
     let plugin_wait = || [WaitsFor::Plugin(plugin_id.clone())];
     let id = &volume.id;
@@ -154,7 +156,7 @@ fn check<V: View>(
     if limit > 0
         && let Ok(limit) = usize::try_from(limit)
     {
-        let mut held = ctx.usage(node).volumes.get(plugin_id).cloned().unwrap_or_default();
+        let mut held = ctx.detail(at).volumes.get(plugin_id).cloned().unwrap_or_default();
         held.extend(granted.iter().filter(|c| c.plugin_id == *plugin_id).map(|c| c.id.volume.clone()));
         if !held.contains(&key) && held.len() >= limit {
             let reason =

@@ -71,11 +71,12 @@ pub(crate) fn affinities<'a>(job: &'a Job, group: &'a TaskGroup) -> impl Iterato
     job.affinities.iter().chain(&group.affinities).chain(tasks)
 }
 
+fn unique(side: &str) -> bool {
+    ["${node.unique.", "${attr.unique.", "${meta.unique."].iter().any(|prefix| side.starts_with(prefix))
+}
+
 /// Whether a condition is about something that differs between nodes of one class.
 pub(crate) fn escapes(constraint: &Constraint) -> bool {
-    let unique = |side: &str| {
-        ["${node.unique.", "${attr.unique.", "${meta.unique."].iter().any(|prefix| side.starts_with(prefix))
-    };
     unique(&constraint.l_target) || unique(&constraint.r_target)
 }
 
@@ -88,41 +89,103 @@ pub fn meets(node: &Node, constraints: &[Constraint]) -> bool {
     })
 }
 
-/// Checks a node for a group.
-pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Result<(), Unfit> {
-    let targets = NodeTargets(node);
-    for constraint in constraints(job, group) {
-        let holds = Operator::parse(&constraint.operand)
-            .is_ok_and(|op| matcher.holds(&constraint.l_target, op, &constraint.r_target, &targets));
-        if !holds {
-            return Err(Unfit { reason: constraint.to_string(), by_class: !escapes(constraint) });
-        }
-    }
-    let has_driver = |name: &str| node.drivers.get(name).is_some_and(|d| d.detected && d.healthy);
-    if !group.tasks.iter().all(|task| has_driver(&task.driver)) {
-        return Err(Unfit::class("missing drivers"));
-    }
-    // Devices are reported but not handed out yet (`docs/gaps.md`): no node has what was asked for.
-    if group.tasks.iter().flat_map(|t| &t.resources.devices).any(|d| d.count > 0) {
-        return Err(Unfit::class("missing devices"));
-    }
-    if !crate::ports::supported(group) {
-        return Err(Unfit::class("missing network"));
-    }
-    Ok(())
+/// What a group asks of a node itself, read once and applied to many nodes.
+///
+/// Nodes of one computed class share their answers, but for conditions on what is unique to a node.
+pub(crate) struct Conditions<'a> {
+    group: &'a TaskGroup,
+    constraints: Vec<(&'a Constraint, Option<Operator>)>,
+    affinities: Vec<(&'a Affinity, Option<Operator>)>,
+    /// Whether some condition, or some wish, is about what is unique to a node.
+    pub escaped: bool,
+    wishes_escape: bool,
+    has_devices: bool,
 }
 
-/// How much a node meets the group's wishes, between -1 and 1; none when there is no wish.
-pub(crate) fn affinity(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Option<f64> {
-    let targets = NodeTargets(node);
-    let (mut met, mut total) = (0_i64, 0_i64);
-    for wish in affinities(job, group) {
-        total = total.saturating_add(wish.weight.saturating_abs());
-        let holds = Operator::parse(&wish.operand)
-            .is_ok_and(|op| matcher.holds(&wish.l_target, op, &wish.r_target, &targets));
-        if holds {
-            met = met.saturating_add(wish.weight);
+impl<'a> Conditions<'a> {
+    pub fn of(job: &'a Job, group: &'a TaskGroup) -> Self {
+        let affinities: Vec<_> =
+            affinities(job, group).map(|wish| (wish, Operator::parse(&wish.operand).ok())).collect();
+        Self {
+            group,
+            constraints: constraints(job, group)
+                .map(|constraint| (constraint, Operator::parse(&constraint.operand).ok()))
+                .filter(|(_, operator)| operator.is_none_or(|o| !o.is_distinct()))
+                .collect(),
+            escaped: constraints(job, group).any(escapes),
+            wishes_escape: affinities
+                .iter()
+                .any(|(wish, _)| unique(&wish.l_target) || unique(&wish.r_target)),
+            affinities,
+            has_devices: crate::device::wanted(group).next().is_some(),
         }
     }
-    (total != 0).then(|| crate::rank::ratio(met, total))
+
+    /// The first condition that the node does not meet, of those that hold for a class or of the others.
+    fn unmet(&self, matcher: &mut Matcher, node: &Node, escaping: bool) -> Option<&'a Constraint> {
+        let targets = NodeTargets(node);
+        let of_kind = self.constraints.iter().filter(|(c, _)| !self.escaped || escapes(c) == escaping);
+        of_kind
+            .filter(|_| self.escaped || !escaping)
+            .find(|(c, operator)| {
+                !operator.is_some_and(|op| matcher.holds(&c.l_target, op, &c.r_target, &targets))
+            })
+            .map(|(c, _)| *c)
+    }
+
+    /// What all nodes of a class share. The error is the key of the metric.
+    pub fn class(&self, matcher: &mut Matcher, node: &Node) -> Result<(), String> {
+        if let Some(constraint) = self.unmet(matcher, node, false) {
+            return Err(constraint.to_string());
+        }
+        if self.has_devices && !crate::device::exist(matcher, node, self.group) {
+            return Err("missing devices".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What may differ between nodes of a class.
+    pub fn own(&self, matcher: &mut Matcher, node: &Node) -> Result<(), Unfit> {
+        let has_driver = |name: &str| node.drivers.get(name).is_some_and(|d| d.detected && d.healthy);
+        if !self.group.tasks.iter().all(|task| has_driver(&task.driver)) {
+            return Err(Unfit::class("missing drivers"));
+        }
+        if self.escaped
+            && let Some(constraint) = self.unmet(matcher, node, true)
+        {
+            return Err(Unfit { reason: constraint.to_string(), by_class: false });
+        }
+        if !crate::ports::supported(node, self.group) {
+            return Err(Unfit::class("missing network"));
+        }
+        match crate::ports::missing_host_network(node, self.group) {
+            Some(reason) => Err(Unfit { reason, by_class: false }),
+            None => Ok(()),
+        }
+    }
+
+    /// How much a node meets the group's wishes, between -1 and 1; 0 when there is no wish.
+    pub fn wish(&self, matcher: &mut Matcher, node: &Node) -> f64 {
+        let targets = NodeTargets(node);
+        let (mut met, mut total) = (0_i64, 0_i64);
+        for (wish, operator) in &self.affinities {
+            total = total.saturating_add(wish.weight.saturating_abs());
+            if operator.is_some_and(|op| matcher.holds(&wish.l_target, op, &wish.r_target, &targets)) {
+                met = met.saturating_add(wish.weight);
+            }
+        }
+        crate::rank::ratio(met, total)
+    }
+
+    /// Whether nodes of a class may differ in how much they are wished for.
+    pub fn wishes_escape(&self) -> bool {
+        self.wishes_escape
+    }
+}
+
+/// Checks a node for a group.
+pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Result<(), Unfit> {
+    let conditions = Conditions::of(job, group);
+    conditions.class(matcher, node).map_err(Unfit::class)?;
+    conditions.own(matcher, node)
 }

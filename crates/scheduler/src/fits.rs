@@ -1,19 +1,21 @@
 //! Whether allocations fit a node together: the planner's check against the newest state.
 
-use crate::context::{Capacity, Usage};
-use crate::ports;
+use crate::device;
+use crate::ports::{self, Used};
+use crate::resources::Amount;
 use caravan_types::alloc::Allocation;
 use caravan_types::node::Node;
 use std::collections::BTreeSet;
 
 /// Whether a node can hold all these allocations at once. The error names what is not enough: `cpu`,
-/// `memory`, `disk`, `cores` or the port that two of them have.
+/// `memory`, `disk`, `cores`, `devices`, the number of allocations or the port that two of them have.
 pub fn fits<'a>(node: &Node, allocs: impl IntoIterator<Item = &'a Allocation>) -> Result<(), String> {
-    let mut usage = Usage::default();
-    let mut cores = BTreeSet::new();
+    let (mut amount, mut count) = (Amount::default(), 0_i64);
+    let (mut ports, mut cores, mut devices) = (Used::default(), BTreeSet::new(), device::Taken::new());
     for alloc in allocs {
+        // Two ports of one allocation may not collide either, unless it says so.
         for (address, port) in ports::of_alloc(alloc) {
-            if usage.ports.contains(&(address, port)) {
+            if !ports.insert(address, port) {
                 return Err(format!("ports (network: port collision {port})"));
             }
         }
@@ -21,20 +23,23 @@ pub fn fits<'a>(node: &Node, allocs: impl IntoIterator<Item = &'a Allocation>) -
         if !tasks.flat_map(|task| &task.cpu.reserved_cores).all(|core| cores.insert(*core)) {
             return Err("cores".to_owned());
         }
-        usage.add(alloc);
-    }
-    let capacity = Capacity::of(node);
-    for (dimension, used, all) in [
-        ("cpu", usage.cpu, capacity.cpu),
-        ("memory", usage.memory, capacity.memory),
-        ("disk", usage.disk, capacity.disk),
-    ] {
-        if used > 0 && used > all {
-            return Err(dimension.to_owned());
+        if !device::of_alloc(alloc).all(|instance| devices.insert(instance)) {
+            return Err("devices".to_owned());
         }
+        amount = amount.plus(Amount::of_alloc(alloc));
+        count += 1;
     }
-    Ok(())
+    if node.node_max_allocs > 0 && count > node.node_max_allocs {
+        return Err(TOO_MANY.to_owned());
+    }
+    match amount.lacking(Amount::default(), Amount::capacity(node)) {
+        Some(dimension) => Err(dimension.to_owned()),
+        None => Ok(()),
+    }
 }
+
+/// The dimension of a node that has as many allocations as it may (`node_max_allocs`).
+pub(crate) const TOO_MANY: &str = "max allocation exceeded";
 
 #[cfg(test)]
 mod tests {

@@ -1,24 +1,32 @@
 //! The scheduler: a pure function from a picture of the cluster and an evaluation to a plan.
 //!
 //! [`schedule`] compares what a job wants with what exists (`reconcile`, `system`), finds nodes for
-//! what is missing (`feasible` for what never changes, `csi`, `host`, `ports` and `place` for what does,
-//! `rank` for the choice), and says of everything that it could not place what was in the way
+//! what is missing (`feasible` for what never changes, `csi`, `host`, `ports`, `cores` and `device` for what
+//! does, `rank` and `spread` for the choice, which `prepared` keeps up to date and `place` makes), and says of everything that it could not place what was in the way
 //! ([`explain`]). It reads through [`View`] only; time and randomness are parameters.
 
 mod context;
+mod cores;
 mod csi;
+mod device;
 mod diff;
 mod disconnect;
 mod explain;
 mod feasible;
 mod fits;
 mod host;
+mod metric;
 mod place;
 mod ports;
+mod preempt;
+mod prepared;
 mod rank;
 mod reconcile;
+mod resources;
 mod rng;
+mod rules;
 mod schedule;
+mod spread;
 mod system;
 mod view;
 
@@ -28,5 +36,6 @@ pub use explain::explain;
 pub use feasible::meets;
 pub use fits::fits;
 pub use ports::parse_ranges;
+pub use rules::{Algorithm, Preemption, Rules};
 pub use schedule::{Params, schedule};
 pub use view::View;

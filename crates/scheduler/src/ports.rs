@@ -1,20 +1,46 @@
 //! Ports of a group on a node (`jobspec` section 4.5).
 
+use crate::feasible::NodeTargets;
 use crate::rng::Rng;
+use caravan_lang::resolve;
 use caravan_types::alloc::{AllocatedPort, Allocation};
 use caravan_types::job::{Network, Port, TaskGroup};
 use caravan_types::node::Node;
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Ports in use on a node: address and number.
-pub type Used = BTreeSet<(String, u16)>;
+/// Ports in use on a node, by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used(BTreeMap<String, BTreeSet<u16>>);
+
+impl Used {
+    /// Whether a number is taken on an address.
+    pub fn contains(&self, address: &str, port: u16) -> bool {
+        self.0.get(address).is_some_and(|ports| ports.contains(&port))
+    }
+
+    /// Takes a number; false if it was taken.
+    pub fn insert(&mut self, address: &str, port: u16) -> bool {
+        match self.0.get_mut(address) {
+            Some(ports) => ports.insert(port),
+            None => {
+                self.0.insert(address.to_owned(), BTreeSet::from([port]));
+                true
+            }
+        }
+    }
+
+    fn extend(&mut self, address: &str, ports: impl IntoIterator<Item = u16>) {
+        self.0.entry(address.to_owned()).or_default().extend(ports);
+    }
+}
 
 /// The range from which numbers are picked when a node names none.
 const DEFAULT_RANGE: (u16, u16) = (20_000, 32_000);
 
 /// Why ports cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PortError {
+pub(crate) enum PortError {
     /// The node never has it: a reason to filter the node.
     Missing(String),
     /// Taken now: a dimension that is exhausted.
@@ -23,16 +49,29 @@ pub enum PortError {
 
 /// The networks and ports of a group on a node, as given.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Offer {
+pub(crate) struct Offer {
     /// The group's networks with numbers and address filled in.
     pub networks: Vec<Network>,
     /// The ports by label.
     pub ports: Vec<AllocatedPort>,
 }
 
-/// Whether the group's network modes are ones that we can make.
-pub fn supported(group: &TaskGroup) -> bool {
-    group.networks.iter().all(|n| matches!(n.mode.as_str(), "" | "host"))
+/// Whether a node can make the networks that a group wants: `host` and `none` need nothing, others must be
+/// reported by the node (`bridge`, `cni/<name>`).
+pub(crate) fn supported(node: &Node, group: &TaskGroup) -> bool {
+    group.networks.iter().map(|n| n.mode.as_str()).all(|mode| {
+        matches!(mode, "" | "host" | "none")
+            || node.node_resources.node_networks.iter().any(|network| network.mode == mode)
+    })
+}
+
+/// The first port of a group whose host network a node does not have.
+pub(crate) fn missing_host_network(node: &Node, group: &TaskGroup) -> Option<String> {
+    let ports = group.networks.iter().flat_map(|n| n.reserved_ports.iter().chain(&n.dynamic_ports));
+    ports.filter(|port| !port.host_network.is_empty()).find_map(|port| match port_address(node, port) {
+        Err(PortError::Missing(reason)) => Some(reason),
+        _ => None,
+    })
 }
 
 /// The address of a host network on a node, and the interface that has it.
@@ -67,40 +106,52 @@ pub fn parse_ranges(text: &str) -> BTreeSet<u16> {
 }
 
 /// The ports of a node that the node itself keeps.
-pub fn kept(node: &Node) -> Used {
+pub(crate) fn kept(node: &Node) -> Used {
     let everywhere = parse_ranges(&node.reserved_resources.networks.reserved_host_ports);
-    let mut used = Used::new();
+    let mut used = Used::default();
     let addresses = node.node_resources.node_networks.iter().flat_map(|n| &n.addresses);
     for address in addresses {
-        let own = parse_ranges(&address.reserved_ports);
-        used.extend(own.iter().chain(&everywhere).map(|port| (address.address.clone(), *port)));
+        used.extend(&address.address, parse_ranges(&address.reserved_ports));
+        used.extend(&address.address, everywhere.iter().copied());
     }
     for host in node.host_networks.values() {
-        let alias = address(node, &host.name);
-        if let Some((ip, _)) = alias {
-            used.extend(parse_ranges(&host.reserved_ports).into_iter().map(|port| (ip.clone(), port)));
+        if let Some((ip, _)) = address(node, &host.name) {
+            used.extend(&ip, parse_ranges(&host.reserved_ports));
         }
     }
     if let Some((ip, _)) = address(node, "") {
-        used.extend(everywhere.into_iter().map(|port| (ip.clone(), port)));
+        used.extend(&ip, everywhere);
     }
     used
 }
 
 /// The ports that an allocation has on its node.
-pub fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (String, u16)> + '_ {
+pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (&str, u16)> {
     alloc
         .allocated_resources
         .iter()
         .flat_map(|r| &r.shared.ports)
         .filter(|p| !p.ignore_collision)
-        .filter_map(|p| Some((p.host_ip.clone(), u16::try_from(p.value).ok()?)))
+        .filter_map(|p| Some((p.host_ip.as_str(), u16::try_from(p.value).ok()?)))
+}
+
+/// Whether the fixed ports of a group are free on a node; the error is the exhausted dimension.
+pub(crate) fn fixed_are_free(node: &Node, used: &Used, group: &TaskGroup) -> Result<(), String> {
+    let fixed = group.networks.iter().flat_map(|n| &n.reserved_ports).filter(|p| !p.ignore_collision);
+    for port in fixed {
+        let Ok(ip) = port_address(node, port) else { continue };
+        let free = u16::try_from(port.value).is_ok_and(|number| !used.contains(&ip, number));
+        if !free {
+            return Err(collision(port));
+        }
+    }
+    Ok(())
 }
 
 /// Gives a group its ports on a node, or says why not. Nothing is recorded.
-pub fn offer(node: &Node, used: &Used, group: &TaskGroup, rng: &mut Rng) -> Result<Offer, PortError> {
+pub(crate) fn offer(node: &Node, used: &Used, group: &TaskGroup, rng: &mut Rng) -> Result<Offer, PortError> {
     let mut given = Offer::default();
-    let mut taken = Used::new();
+    let mut taken = Used::default();
     for wanted in &group.networks {
         let mut network = wanted.clone();
         if let Some((ip, device)) = address(node, "") {
@@ -109,17 +160,16 @@ pub fn offer(node: &Node, used: &Used, group: &TaskGroup, rng: &mut Rng) -> Resu
         }
         for port in &mut network.reserved_ports {
             let ip = port_address(node, port)?;
-            let number = u16::try_from(port.value).map_err(|_| collision(port))?;
-            let key = (ip.clone(), number);
-            if !port.ignore_collision && (used.contains(&key) || !taken.insert(key)) {
-                return Err(collision(port));
+            let number = u16::try_from(port.value).map_err(|_| PortError::Exhausted(collision(port)))?;
+            if !port.ignore_collision && (used.contains(&ip, number) || !taken.insert(&ip, number)) {
+                return Err(PortError::Exhausted(collision(port)));
             }
             given.ports.push(allocated(port, ip));
         }
         for port in &mut network.dynamic_ports {
             let ip = port_address(node, port)?;
             let number = pick(node, &ip, used, &taken, rng)?;
-            taken.insert((ip.clone(), number));
+            taken.insert(&ip, number);
             port.value = i64::from(number);
             given.ports.push(allocated(port, ip));
         }
@@ -129,14 +179,18 @@ pub fn offer(node: &Node, used: &Used, group: &TaskGroup, rng: &mut Rng) -> Resu
 }
 
 fn port_address(node: &Node, port: &Port) -> Result<String, PortError> {
-    address(node, &port.host_network).map(|(ip, _)| ip).ok_or_else(|| {
+    // The name may refer to the node, like `${attr.platform}` (`jobspec` section 4.5).
+    let targets = NodeTargets(node);
+    let name = resolve(&port.host_network, &targets);
+    let found = name.as_ref().and_then(|name: &Cow<'_, str>| address(node, name));
+    found.map(|(ip, _)| ip).ok_or_else(|| {
         let reason = format!("missing host network {:?} for port {:?}", port.host_network, port.label);
         PortError::Missing(reason)
     })
 }
 
-fn collision(port: &Port) -> PortError {
-    PortError::Exhausted(format!("network: reserved port collision {}={}", port.label, port.value))
+fn collision(port: &Port) -> String {
+    format!("network: reserved port collision {}={}", port.label, port.value)
 }
 
 fn allocated(port: &Port, host_ip: String) -> AllocatedPort {
@@ -157,10 +211,7 @@ fn pick(node: &Node, ip: &str, used: &Used, taken: &Used, rng: &mut Rng) -> Resu
     };
     let first = bound(node.node_resources.min_dynamic_port, DEFAULT_RANGE.0);
     let last = bound(node.node_resources.max_dynamic_port, DEFAULT_RANGE.1);
-    let free = |number: &u16| {
-        let key = (ip.to_owned(), *number);
-        !used.contains(&key) && !taken.contains(&key)
-    };
+    let free = |number: &u16| !used.contains(ip, *number) && !taken.contains(ip, *number);
     let span = usize::from(last.saturating_sub(first)) + 1;
     let start = first.saturating_add(u16::try_from(rng.below(span)).unwrap_or(0));
     (start..=last)
@@ -201,7 +252,7 @@ mod tests {
         let mut node = node();
         node.reserved_resources.networks.reserved_host_ports = "101".into();
         let mut used = kept(&node);
-        used.insert(("10.0.0.1".into(), 100));
+        used.insert("10.0.0.1", 100);
         let mut rng = Rng::new(1, "");
         let given = offer(&node, &used, &group(&[], 2), &mut rng).unwrap();
         let numbers: BTreeSet<i64> = given.ports.iter().map(|p| p.value).collect();
@@ -221,7 +272,7 @@ mod tests {
     fn host_networks_must_exist() {
         let mut group = group(&[80], 0);
         group.networks[0].reserved_ports[0].host_network = "storage".into();
-        let error = offer(&node(), &Used::new(), &group, &mut Rng::new(1, "")).unwrap_err();
+        let error = offer(&node(), &Used::default(), &group, &mut Rng::new(1, "")).unwrap_err();
         assert_eq!(error, PortError::Missing("missing host network \"storage\" for port \"p0\"".into()));
     }
 }

@@ -1,6 +1,7 @@
-//! Scores of nodes: full nodes first, allocations of one group apart, wishes counted.
+//! Scores of nodes: filled or empty nodes first, allocations of one group apart, wishes counted.
 
-use crate::context::{Ask, Capacity, Usage};
+use crate::resources::Amount;
+use crate::rules::Algorithm;
 use caravan_types::NodeId;
 use caravan_types::eval::NodeScore;
 use std::collections::BTreeMap;
@@ -11,88 +12,120 @@ pub(crate) fn ratio(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// How well a node is filled by a placement, 0 (empty) to 1 (full): best fit after Google's bin
-/// packing score, `20 - (10^free_cpu + 10^free_memory)` over its maximum 18.
-pub(crate) fn binpack(capacity: &Capacity, cpu: i64, memory: i64) -> f64 {
+/// How well a placement suits the fill of a node, 0 to 1.
+///
+/// Bin packing: 0 is an empty node, 1 a full one: best fit after Google's bin packing score,
+/// `20 - (10^free_cpu + 10^free_memory)` over its maximum 18. Spreading is its mirror image.
+pub(crate) fn fill(algorithm: Algorithm, capacity: &Amount, used: &Amount) -> f64 {
     let free = |used, all| (1.0 - ratio(used, all)).clamp(0.0, 1.0);
-    let score = 20.0 - (10_f64.powf(free(cpu, capacity.cpu)) + 10_f64.powf(free(memory, capacity.memory)));
+    let sum = 10_f64.powf(free(used.cpu, capacity.cpu)) + 10_f64.powf(free(used.memory, capacity.memory));
+    let score = match algorithm {
+        Algorithm::Binpack => 20.0 - sum,
+        Algorithm::Spread => sum - 2.0,
+    };
     score.clamp(0.0, 18.0) / 18.0
 }
 
-/// What a score depends on besides the node's fill.
-pub(crate) struct Factors<'a> {
-    pub group: &'a str,
-    pub count: u32,
-    pub affinity: Option<f64>,
-    pub penalized: bool,
+/// How much it speaks against a node that allocations of the group are there already.
+pub(crate) fn apart(together: u32, count: u32) -> f64 {
+    if together == 0 { 0.0 } else { -ratio(i64::from(together) + 1, i64::from(count.max(1))) }
 }
 
-/// The scores of a node by scorer, and the mean of those that apply.
-#[derive(Clone, Copy, Debug)]
+/// How gladly a placement preempts: near 1 when those that must go are unimportant (a logistic curve over
+/// their net priority, with its middle at 2048).
+pub(crate) fn preemption(net_priority: f64) -> f64 {
+    1.0 / (1.0 + (0.0048 * (net_priority - 2048.0)).exp())
+}
+
+/// The scores of a node by scorer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Score {
-    fill: f64,
-    apart: f64,
-    penalty: f64,
-    wish: f64,
-    /// What nodes are compared by.
-    pub norm: f64,
+    pub fill: f64,
+    pub apart: f64,
+    pub wish: f64,
+    pub devices: f64,
+    pub penalty: f64,
+    pub spread: Option<f64>,
+    pub preemption: Option<f64>,
 }
 
 impl Score {
-    /// As clients see it.
-    pub fn named(&self, node: &NodeId) -> NodeScore {
-        NodeScore {
-            node_id: node.clone(),
-            scores: BTreeMap::from([
-                ("binpack".to_owned(), self.fill),
-                ("job-anti-affinity".to_owned(), self.apart),
-                ("node-reschedule-penalty".to_owned(), self.penalty),
-                ("node-affinity".to_owned(), self.wish),
-            ]),
-            norm_score: self.norm,
+    /// The sum of what applies to the node whatever is placed, and how many scores that is.
+    pub fn base(&self) -> (f64, u8) {
+        let mut terms = 1;
+        for value in [self.apart, self.wish, self.devices] {
+            terms += u8::from(value != 0.0);
         }
+        (self.fill + self.apart + self.wish + self.devices, terms)
     }
-}
 
-/// Scores a node for a group.
-pub(crate) fn score(capacity: &Capacity, usage: &Usage, ask: &Ask, factors: &Factors<'_>) -> Score {
-    let fill = binpack(capacity, usage.cpu.saturating_add(ask.cpu), usage.memory.saturating_add(ask.memory));
-    let together = usage.own.get(factors.group).copied().unwrap_or(0);
-    let apart =
-        if together == 0 { 0.0 } else { -ratio(i64::from(together) + 1, i64::from(factors.count.max(1))) };
-    let penalty = if factors.penalized { -1.0 } else { 0.0 };
-    let wish = factors.affinity.unwrap_or(0.0);
-    let applies = [true, together > 0, factors.penalized, wish != 0.0];
-    let terms = applies.iter().filter(|applies| **applies).count();
-    // What does not apply is zero and adds nothing.
-    let norm = (fill + apart + penalty + wish) / ratio(i64::try_from(terms).unwrap_or(1), 1);
-    Score { fill, apart, penalty, wish, norm }
+    /// The mean of the scores that apply: what nodes are compared by.
+    pub fn norm(&self) -> f64 {
+        let (mut sum, mut terms) = self.base();
+        for value in [Some(self.penalty), self.spread, self.preemption].into_iter().flatten() {
+            sum += value;
+            terms += u8::from(value != 0.0);
+        }
+        sum / f64::from(terms)
+    }
+
+    /// As clients see it. System jobs have the fill only: their nodes do not compete.
+    pub fn named(&self, node: &NodeId, system: bool) -> NodeScore {
+        let mut scores = BTreeMap::from([("binpack".to_owned(), self.fill)]);
+        if !system {
+            scores.insert("job-anti-affinity".to_owned(), self.apart);
+            scores.insert("node-reschedule-penalty".to_owned(), self.penalty);
+            scores.insert("node-affinity".to_owned(), self.wish);
+        }
+        if self.devices != 0.0 {
+            scores.insert("devices".to_owned(), self.devices);
+        }
+        if let Some(spread) = self.spread {
+            scores.insert("allocation-spread".to_owned(), spread);
+        }
+        if let Some(preemption) = self.preemption {
+            scores.insert("preemption".to_owned(), preemption);
+        }
+        NodeScore { node_id: node.clone(), scores, norm_score: self.norm() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NODE: Capacity = Capacity { cpu: 1000, memory: 1000, disk: 1000 };
+    const NODE: Amount = Amount { cpu: 1000, memory: 1000, disk: 1000 };
 
-    #[test]
-    fn fuller_nodes_score_higher() {
-        assert!(binpack(&NODE, 1000, 1000) > binpack(&NODE, 500, 500));
-        assert!((binpack(&NODE, 1000, 1000) - 1.0).abs() < 1e-9);
-        assert!(binpack(&NODE, 0, 0).abs() < 1e-9);
-        assert!(binpack(&Capacity { cpu: 0, memory: 0, disk: 0 }, 0, 0).is_finite());
+    fn at(cpu: i64) -> Amount {
+        Amount { cpu, memory: cpu, disk: 0 }
     }
 
     #[test]
-    fn allocations_of_a_group_keep_apart_and_wishes_count() {
-        let ask = Ask { cpu: 100, memory: 100, disk: 0, cores: 0 };
-        let plain = Factors { group: "g", count: 2, affinity: None, penalized: false };
-        let empty = Usage::default();
-        let mut busy = Usage::default();
-        busy.own.insert("g".into(), 1);
-        let alone = score(&NODE, &empty, &ask, &plain).norm;
-        assert!(score(&NODE, &busy, &ask, &plain).norm < alone);
-        let wished = Factors { affinity: Some(1.0), ..plain };
-        assert!(score(&NODE, &empty, &ask, &wished).norm > alone);
+    fn fuller_nodes_score_higher_or_lower() {
+        let binpack = |used| fill(Algorithm::Binpack, &NODE, &at(used));
+        let spread = |used| fill(Algorithm::Spread, &NODE, &at(used));
+        assert!(binpack(1000) > binpack(500));
+        assert!(spread(1000) < spread(500));
+        assert!((binpack(1000) - 1.0).abs() < 1e-9);
+        assert!(binpack(0).abs() < 1e-9);
+        assert!((spread(0) - 1.0).abs() < 1e-9);
+        assert!(fill(Algorithm::Binpack, &Amount::default(), &at(0)).is_finite());
+    }
+
+    #[test]
+    fn only_scores_that_apply_are_averaged() {
+        let plain = Score { fill: 0.5, ..Score::default() };
+        assert!((plain.norm() - 0.5).abs() < 1e-9);
+        let together = Score { apart: apart(1, 2), ..plain };
+        assert!((together.norm() + 0.25).abs() < 1e-9);
+        assert!(Score { wish: 1.0, ..plain }.norm() > plain.norm());
+        assert!(Score { penalty: -1.0, ..plain }.norm() < plain.norm());
+        assert!((Score { spread: Some(0.0), ..plain }.norm() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn cheap_victims_score_higher() {
+        assert!(preemption(50.0) > preemption(4000.0));
+        assert!((preemption(2048.0) - 0.5).abs() < 1e-9);
     }
 }

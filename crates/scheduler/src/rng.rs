@@ -35,14 +35,6 @@ impl Rng {
         usize::try_from(self.number() % limit).unwrap_or(0)
     }
 
-    /// Reorders a list.
-    pub fn shuffle<T>(&mut self, list: &mut [T]) {
-        for last in (1..list.len()).rev() {
-            let other = self.below(last + 1);
-            list.swap(last, other);
-        }
-    }
-
     /// An id in the form of a random UUID (RFC 9562, version 4).
     pub fn uuid(&mut self) -> String {
         let high = (advance(&mut self.left) & 0xffff_ffff_ffff_0fff) | 0x4000;

@@ -3,7 +3,9 @@
 use crate::context::Context;
 use crate::disconnect;
 use crate::feasible;
-use crate::place::{self, Census, Failure, Prepared, Selected, select};
+use crate::metric;
+use crate::place::{Failure, Selected, select};
+use crate::prepared::{Census, Prepared};
 use crate::reconcile::{self, Changes, NOT_NEEDED, Place, Stop, UPDATING};
 use crate::rng::Rng;
 use crate::system;
@@ -16,7 +18,7 @@ use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
 use caravan_types::volume::Claim;
-use caravan_types::{EvalId, NodeId, UnixNanos};
+use caravan_types::{AllocId, EvalId, NodeId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,6 +38,8 @@ const BLOCKED: &str = "created to place remaining allocations";
 #[derive(Default)]
 struct Outcome {
     stops: Vec<Stop>,
+    /// Allocations of other jobs that make room, and for which one.
+    preempted: Vec<(Arc<Allocation>, AllocId)>,
     in_place: Vec<Arc<Allocation>>,
     placements: BTreeMap<NodeId, Vec<Allocation>>,
     claims: Vec<Claim>,
@@ -85,21 +89,20 @@ fn run<V: View>(
     params: &Params,
     rng: &mut Rng,
 ) -> (Changes, Outcome) {
-    let (nodes, census) = eligible(view, job, rng);
+    let (nodes, census) = eligible(view, job);
     let mut matcher = Matcher::new();
     let mut changes = if job.kind.is_system() {
         system::changes(view, job, &nodes, &mut matcher, params.now)
     } else {
         reconcile::changes(view, job, &mut matcher, params.now)
     };
-    let mut ctx = Context::new(view, job, rng.clone());
+    let mut ctx = Context::new(view, job, &nodes, rng.clone());
     for stop in &changes.stops {
         ctx.stop(&stop.alloc);
     }
     let mut outcome =
         Outcome { stops: changes.stops.clone(), in_place: changes.in_place.clone(), ..Outcome::default() };
-    let mut placer =
-        Placer { job, eval, now: params.now, nodes: &nodes, census: &census, prepared: BTreeMap::new() };
+    let mut placer = Placer { job, eval, now: params.now, census: &census, prepared: BTreeMap::new() };
     let base = outcome.stops.len();
     for place in std::mem::take(&mut changes.places) {
         placer.place(&mut ctx, place, &mut changes, &mut outcome);
@@ -109,6 +112,7 @@ fn run<V: View>(
     if job.all_at_once && !outcome.failed.is_empty() {
         // All or nothing: what was placed waits with the rest, and what it would replace goes on.
         outcome.stops.truncate(base);
+        outcome.preempted.clear();
         let (placements, ..) = ctx.into_placements();
         for alloc in placements.into_values().flatten() {
             *outcome.queued.entry(alloc.task_group).or_default() += 1;
@@ -120,19 +124,30 @@ fn run<V: View>(
     (changes, outcome)
 }
 
-/// The nodes that the job may look at, in the order in which ties are broken.
-fn eligible<V: View>(view: &V, job: &Job, rng: &mut Rng) -> (Vec<Arc<Node>>, Census) {
+/// The nodes that the job may look at, by id.
+fn eligible<V: View>(view: &V, job: &Job) -> (Vec<Arc<Node>>, Census) {
     let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
     let mut census = Census { pool, ..Census::default() };
     let mut nodes = Vec::new();
-    for node in view.nodes().filter(|n| n.is_schedulable() && feasible::in_pool(job, n)) {
+    for node in view.nodes().filter(|n| feasible::in_pool(job, n)) {
+        if let Some(away) = node.away() {
+            if feasible::in_datacenters(job, node) {
+                *census.away.entry(away).or_default() += 1;
+            }
+            continue;
+        }
         census.in_pool += 1;
         if feasible::in_datacenters(job, node) {
-            *census.by_datacenter.entry(node.datacenter.clone()).or_default() += 1;
+            match census.by_datacenter.get_mut(&node.datacenter) {
+                Some(count) => *count += 1,
+                None => drop(census.by_datacenter.insert(node.datacenter.clone(), 1)),
+            }
             nodes.push(Arc::clone(node));
         }
     }
-    rng.shuffle(&mut nodes);
+    if !nodes.is_sorted_by(|a, b| a.id < b.id) {
+        nodes.sort_by(|a, b| a.id.cmp(&b.id));
+    }
     (nodes, census)
 }
 
@@ -140,7 +155,6 @@ struct Placer<'a> {
     job: &'a Arc<Job>,
     eval: &'a Evaluation,
     now: UnixNanos,
-    nodes: &'a [Arc<Node>],
     census: &'a Census,
     prepared: BTreeMap<usize, Prepared<'a>>,
 }
@@ -158,7 +172,7 @@ impl<'a> Placer<'a> {
         let prepared = self
             .prepared
             .entry(place.group)
-            .or_insert_with(|| Prepared::new(ctx, self.nodes, self.census, group));
+            .or_insert_with(|| Prepared::new(ctx, self.census, place.group, job, group));
         let is_system = job.kind.is_system();
         // What failed once fails again: nothing was freed in between.
         if !place.replaces
@@ -167,6 +181,7 @@ impl<'a> Placer<'a> {
             && let Some(metric) = outcome.failed.get_mut(&group.name)
         {
             metric.coalesced_failures += 1;
+            metric::ask(metric, group);
             *outcome.queued.entry(group.name.clone()).or_default() += 1;
             return;
         }
@@ -181,7 +196,8 @@ impl<'a> Placer<'a> {
                 } else if is_system {
                     changes.of(&group.name).place += 1;
                 }
-                self.add(ctx, place, selected);
+                changes.of(&group.name).preemptions += selected.preempted.len() as u64;
+                self.add(ctx, place, selected, outcome);
             }
             Err(failure) => {
                 if let Some(old) = replaced {
@@ -207,8 +223,14 @@ impl<'a> Placer<'a> {
         }
     }
 
-    fn add<V: View>(&self, ctx: &mut Context<'a, V>, place: Place, selected: Selected) {
-        let Selected { node, resources, mut claims, mut host_claims, metric } = selected;
+    fn add<V: View>(
+        &self,
+        ctx: &mut Context<'a, V>,
+        place: Place,
+        selected: Selected,
+        outcome: &mut Outcome,
+    ) {
+        let Selected { node, resources, mut claims, mut host_claims, metric, preempted } = selected;
         let job = self.job;
         let id = ctx.rng.uuid().into();
         crate::csi::assign(&mut claims, &id);
@@ -217,8 +239,13 @@ impl<'a> Placer<'a> {
             claim.create_time = self.now;
             claim.modify_time = self.now;
         }
+        for victim in &preempted {
+            ctx.evict(victim);
+            outcome.preempted.push((Arc::clone(victim), AllocId::clone(&id)));
+        }
         let alloc = Allocation {
             id,
+            preempted_allocations: preempted.iter().map(|victim| victim.id.clone()).collect(),
             namespace: job.namespace.clone(),
             eval_id: self.eval.id.clone(),
             name: place.name,
@@ -265,8 +292,11 @@ fn record(
         }
     }
     match outcome.failed.get_mut(name) {
-        Some(metric) if is_system => place::merge(metric, &failed),
-        Some(metric) => metric.coalesced_failures += 1,
+        Some(metric) if is_system => metric::merge(metric, &failed),
+        Some(metric) => {
+            metric.coalesced_failures += 1;
+            metric::ask(metric, prepared.group);
+        }
         None => {
             outcome.failed.insert(name.clone(), failed);
         }
@@ -336,8 +366,19 @@ fn decide<V: View>(
             alloc_id: stop.alloc.id.clone(),
             description: stop.description.to_owned(),
             client_status: stop.lost.then_some(ClientStatus::Lost),
-            followup_eval_id: EvalId::default(),
+            ..StopAlloc::default()
         });
+    }
+    for (victim, by) in outcome.preempted {
+        plan.stops.entry(victim.node_id.clone()).or_default().push(StopAlloc {
+            alloc_id: victim.id.clone(),
+            description: format!("Preempted by alloc ID {by}"),
+            preempted_by: by,
+            ..StopAlloc::default()
+        });
+        if let Some(annotations) = &mut plan.annotations {
+            annotations.preempted_allocs.push(victim.stub());
+        }
     }
 
     let mut done = Evaluation {

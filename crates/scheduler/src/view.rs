@@ -1,5 +1,6 @@
 //! What the scheduler reads.
 
+use crate::rules::Rules;
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::Evaluation;
@@ -41,6 +42,11 @@ pub trait View {
     fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>>;
     /// The evaluations of a job.
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
+    /// The rules for jobs of a node pool.
+    fn rules(&self, pool: &str) -> Rules {
+        let _ = pool;
+        Rules::default()
+    }
 }
 
 impl View for Root {
@@ -130,5 +136,8 @@ impl<T: View> View for Arc<T> {
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         T::evals_by_job(self, key)
+    }
+    fn rules(&self, pool: &str) -> Rules {
+        T::rules(self, pool)
     }
 }

@@ -41,6 +41,8 @@ pub struct RegisterOptions {
     pub preserve_counts: bool,
     /// Keep the resources of tasks that are there already.
     pub preserve_resources: bool,
+    /// Go against policies that may be gone against.
+    pub policy_override: bool,
     /// The text it was made from.
     pub submission: Option<Submission>,
 }
@@ -110,6 +112,8 @@ pub struct PlanRequest {
     pub preserve_counts: bool,
     /// Keep the resources of tasks that are there already.
     pub preserve_resources: bool,
+    /// Go against policies that may be gone against.
+    pub policy_override: bool,
 }
 
 /// What a dry run tells (`http-api` section 5.6).
@@ -207,7 +211,7 @@ pub struct JobVersions {
 
 /// Routes of jobs.
 #[derive(Clone, Copy, Debug)]
-pub struct Jobs<'a>(&'a Client);
+pub struct Jobs<'a>(pub(crate) &'a Client);
 
 impl Client {
     /// Routes of jobs.
@@ -228,6 +232,17 @@ struct RegisterBody<'a, J: ?Sized> {
     preserve_counts: bool,
     preserve_resources: bool,
     eval_priority: i64,
+}
+
+/// The body of a dry run.
+pub(crate) fn plan_body<J: Serialize + ?Sized>(job: &J, request: PlanRequest) -> impl Serialize {
+    PlanBody {
+        job,
+        diff: request.diff,
+        policy_override: request.policy_override,
+        preserve_counts: request.preserve_counts,
+        preserve_resources: request.preserve_resources,
+    }
 }
 
 #[derive(Serialize)]
@@ -269,7 +284,7 @@ impl Jobs<'_> {
             submission: options.submission.as_ref(),
             enforce_index: options.check_index.is_some(),
             job_modify_index: options.check_index.unwrap_or(0),
-            policy_override: false,
+            policy_override: options.policy_override,
             preserve_counts: options.preserve_counts,
             preserve_resources: options.preserve_resources,
             eval_priority: options.eval_priority,
@@ -305,14 +320,7 @@ impl Jobs<'_> {
         request: PlanRequest,
         query: &QueryOptions,
     ) -> Result<Response<PlanResponse>, Error> {
-        let body = PlanBody {
-            job,
-            diff: request.diff,
-            policy_override: false,
-            preserve_counts: request.preserve_counts,
-            preserve_resources: request.preserve_resources,
-        };
-        self.0.put(&path("/v1/job/{}/plan", &[id]), query, &body).await
+        self.0.put(&path("/v1/job/{}/plan", &[id]), query, &plan_body(job, request)).await
     }
 
     /// A job.

@@ -33,7 +33,7 @@ pub use acl::{RulesError, parse as parse_rules};
 pub use admin::{Admin, Introduction};
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
-pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated};
+pub use endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest};
 pub use error::{Kind, ServerError};
 pub use heartbeat::HeartbeatConfig;
 pub use server::{Handle, ServerConfig, Service};

@@ -6,7 +6,9 @@ use crate::admission::Verdict;
 use crate::broker::{Broker, BrokerDepth};
 use crate::core::{Core, Machine};
 use crate::drain::Drainer;
-use crate::endpoint::{DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes};
+use crate::endpoint::{
+    DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes, ScaleRequest,
+};
 use crate::error::ServerError;
 use crate::gc;
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
@@ -22,6 +24,7 @@ use caravan_state::Store;
 use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
+use caravan_types::scaling::VersionTag;
 use caravan_types::wire::Done;
 use caravan_types::{AllocId, EvalId, JobKey, NodeId};
 use caravan_volumes::lease::Lease;
@@ -369,6 +372,52 @@ impl Handle {
     /// If there is no such job.
     pub async fn evaluate_job(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
         self.jobs.evaluate(key).await
+    }
+
+    /// Has a job looked at again, its failed allocations placed anew at once.
+    ///
+    /// # Errors
+    /// If there is no such job.
+    pub async fn force_reschedule(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
+        self.jobs.force_reschedule(key).await
+    }
+
+    /// Stops a job's allocations without their shutdown delays, once they are stopped.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn skip_shutdown_delay(&self, key: &JobKey) -> Result<(), ServerError> {
+        self.jobs.without_delay(key).await
+    }
+
+    /// Changes the count of a group, or keeps an event about it.
+    ///
+    /// # Errors
+    /// If there is no such job or group, or the count is out of bounds.
+    pub async fn scale_job(&self, key: JobKey, request: ScaleRequest) -> Result<JobRegistered, ServerError> {
+        self.jobs.scale(key, request).await
+    }
+
+    /// Names a version of a job; without a version the newest. Answers the tag and the index.
+    ///
+    /// # Errors
+    /// If there is no such version, or another one has the name.
+    pub async fn tag_version(
+        &self,
+        key: JobKey,
+        name: &str,
+        version: Option<u64>,
+        description: &str,
+    ) -> Result<(VersionTag, u64), ServerError> {
+        self.jobs.tag(key, name, version, description).await
+    }
+
+    /// Takes a version's name away. Answers the index.
+    ///
+    /// # Errors
+    /// If no version has the name.
+    pub async fn untag_version(&self, key: JobKey, name: &str) -> Result<u64, ServerError> {
+        self.jobs.untag(key, name).await
     }
 
     /// Has an allocation stopped and replaced. Answers the evaluation and its index.

@@ -61,6 +61,10 @@ pub enum Changed {
     Admin(AdminRow),
     /// Removed by an operator.
     AdminRemoved(AdminRow),
+    /// The scaling policies of a job differ.
+    ScalingPolicies(JobKey),
+    /// Something of a job was scaled, or what was is forgotten.
+    ScalingEvents(JobKey),
 }
 
 impl Changed {
@@ -80,6 +84,8 @@ impl Changed {
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
             Self::Admin(row) | Self::AdminRemoved(row) => row.table(),
+            Self::ScalingPolicies(_) => Table::ScalingPolicies,
+            Self::ScalingEvents(_) => Table::ScalingEvents,
         }
     }
 }

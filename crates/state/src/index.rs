@@ -17,6 +17,9 @@ use std::collections::BTreeSet;
 pub(crate) struct Indexes {
     pub(crate) nodes_by_plugin: OrdSet<(PluginId, NodeId)>,
     pub(crate) jobs_by_plugin: OrdSet<(PluginId, JobKey)>,
+    pub(crate) evals_by_age: OrdSet<(u64, EvalId)>,
+    pub(crate) allocs_by_age: OrdSet<(u64, AllocId)>,
+    pub(crate) deployments_by_age: OrdSet<(u64, DeploymentId)>,
     pub(crate) evals_by_job: OrdSet<(JobKey, EvalId)>,
     pub(crate) allocs_by_job: OrdSet<(JobKey, AllocId)>,
     pub(crate) allocs_by_node: OrdSet<(NodeId, AllocId)>,
@@ -62,15 +65,18 @@ impl Indexes {
         }
     }
     pub(crate) fn eval(&mut self, eval: &Evaluation, present: bool) {
+        set(&mut self.evals_by_age, (eval.create_index, eval.id.clone()), present);
         set(&mut self.evals_by_job, (eval.job_key(), eval.id.clone()), present);
     }
     pub(crate) fn alloc(&mut self, alloc: &Allocation, present: bool) {
+        set(&mut self.allocs_by_age, (alloc.create_index, alloc.id.clone()), present);
         set(&mut self.allocs_by_job, (alloc.job_key(), alloc.id.clone()), present);
         set(&mut self.allocs_by_node, (alloc.node_id.clone(), alloc.id.clone()), present);
         set(&mut self.allocs_by_eval, (alloc.eval_id.clone(), alloc.id.clone()), present);
     }
     pub(crate) fn deployment(&mut self, row: &Deployment, present: bool) {
         let job = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };
+        set(&mut self.deployments_by_age, (row.create_index, row.id.clone()), present);
         set(&mut self.deployments_by_job, (job, row.id.clone()), present);
     }
     pub(crate) fn volume(&mut self, volume: &Volume, present: bool) {

@@ -24,7 +24,7 @@ mod watch;
 
 pub use changes::{ChangeSet, Changed};
 pub use check::{check, check_volumes};
-pub use root::{Root, Snapshot, Table};
+pub use root::{Root, ScalingEvents, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};
 pub use tenancy::AdminRow;

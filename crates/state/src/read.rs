@@ -1,6 +1,6 @@
 //! Reading: lookups, lists in key order, and lists by secondary index.
 
-use crate::root::Root;
+use crate::root::{Root, ScalingEvents};
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::deployment::Deployment;
@@ -35,6 +35,25 @@ where
         .range((of.clone(), K::default())..)
         .take_while(move |(key, _)| *key == of)
         .filter_map(|(_, primary)| rows.get(primary))
+}
+
+/// Rows by their create index and id, from a place on: the oldest first, or the newest.
+fn aged<'a, K, V>(
+    index: &'a OrdSet<(u64, K)>,
+    rows: &'a OrdMap<K, Arc<V>>,
+    from: Option<(u64, K)>,
+    newest_first: bool,
+) -> Box<dyn Iterator<Item = &'a Arc<V>> + 'a>
+where
+    K: Ord + Clone,
+{
+    let row = |(_, id): &(u64, K)| rows.get(id);
+    match (from, newest_first) {
+        (None, false) => Box::new(index.iter().filter_map(row)),
+        (None, true) => Box::new(index.iter().rev().filter_map(row)),
+        (Some(from), false) => Box::new(index.range(from..).filter_map(row)),
+        (Some(from), true) => Box::new(index.range(..=from).rev().filter_map(row)),
+    }
 }
 
 /// Rows whose id begins with a text.
@@ -118,6 +137,10 @@ impl Root {
     ) -> impl DoubleEndedIterator<Item = &'a Arc<Job>> + use<'a> {
         self.versions.range((key.clone(), 0)..=(key.clone(), u64::MAX)).map(|(_, row)| row).rev()
     }
+    /// What was scaled of a job, by group, the newest first.
+    pub fn scaling_events(&self, key: &JobKey) -> Option<&Arc<ScalingEvents>> {
+        self.scaling_events.get(key)
+    }
     /// The text with which a version was submitted.
     pub fn submission(&self, key: &JobKey, version: u64) -> Option<&Arc<JobSource>> {
         self.submissions.get(&(key.clone(), version))
@@ -138,6 +161,14 @@ impl Root {
     ) -> impl Iterator<Item = &'a Arc<Evaluation>> + use<'a> {
         prefixed(&self.evals, prefix)
     }
+    /// Evaluations by age, from a create index and id on.
+    pub fn evals_by_age(
+        &self,
+        from: Option<(u64, EvalId)>,
+        newest_first: bool,
+    ) -> Box<dyn Iterator<Item = &Arc<Evaluation>> + '_> {
+        aged(&self.secondary.evals_by_age, &self.evals, from, newest_first)
+    }
     /// Evaluations of a job.
     pub fn evals_by_job<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a Arc<Evaluation>> + use<'a> {
         indexed(&self.secondary.evals_by_job, &self.evals, key)
@@ -157,6 +188,14 @@ impl Root {
         prefix: &str,
     ) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         prefixed(&self.allocs, prefix)
+    }
+    /// Allocations by age, from a create index and id on.
+    pub fn allocs_by_age(
+        &self,
+        from: Option<(u64, AllocId)>,
+        newest_first: bool,
+    ) -> Box<dyn Iterator<Item = &Arc<Allocation>> + '_> {
+        aged(&self.secondary.allocs_by_age, &self.allocs, from, newest_first)
     }
     /// Allocations of a job, those of an earlier job of the same id too.
     pub fn allocs_by_job<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
@@ -185,6 +224,14 @@ impl Root {
         prefix: &str,
     ) -> impl Iterator<Item = &'a Arc<Deployment>> + use<'a> {
         prefixed(&self.deployments, prefix)
+    }
+    /// Deployments by age, from a create index and id on.
+    pub fn deployments_by_age(
+        &self,
+        from: Option<(u64, DeploymentId)>,
+        newest_first: bool,
+    ) -> Box<dyn Iterator<Item = &Arc<Deployment>> + '_> {
+        aged(&self.secondary.deployments_by_age, &self.deployments, from, newest_first)
     }
     /// Deployments of a job.
     pub fn deployments_by_job<'a>(

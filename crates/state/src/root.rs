@@ -10,11 +10,16 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
+use caravan_types::scaling::ScalingEvent;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use imbl::OrdMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// What was scaled of a job, by group, the newest first.
+pub type ScalingEvents = BTreeMap<String, Vec<ScalingEvent>>;
 
 /// A root that a reader holds as long as it likes.
 pub type Snapshot = Arc<Root>;
@@ -50,6 +55,10 @@ pub enum Table {
     HostClaims,
     /// Variables.
     Variables,
+    /// Scaling policies of jobs; only its index is kept.
+    ScalingPolicies,
+    /// What was scaled.
+    ScalingEvents,
     /// Namespaces.
     Namespaces,
     /// Node pools.
@@ -74,7 +83,7 @@ pub enum Table {
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -89,6 +98,8 @@ impl Table {
         Self::HostVolumes,
         Self::HostClaims,
         Self::Variables,
+        Self::ScalingPolicies,
+        Self::ScalingEvents,
         Self::Namespaces,
         Self::NodePools,
         Self::AclPolicies,
@@ -118,6 +129,8 @@ impl Table {
             Self::HostVolumes => "host_volumes",
             Self::HostClaims => "host_claims",
             Self::Variables => "variables",
+            Self::ScalingPolicies => "scaling_policies",
+            Self::ScalingEvents => "scaling_events",
             Self::Namespaces => "namespaces",
             Self::NodePools => "node_pools",
             Self::AclPolicies => "acl_policies",
@@ -149,6 +162,7 @@ pub struct Root {
     pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
+    pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
     pub(crate) tenancy: Tenancy,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],

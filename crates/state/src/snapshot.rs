@@ -6,7 +6,7 @@
 //! rebuilt. The job that an allocation runs is written once for all that share it.
 
 use crate::index::Indexes;
-use crate::root::{Root, Table};
+use crate::root::{Root, ScalingEvents, Table};
 use crate::tenancy::Settings;
 use caravan_types::JobKey;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Token};
@@ -143,6 +143,10 @@ fn written(root: &Root) -> Writer {
     out.table(Table::HostVolumes.as_str(), root.host_volumes.values());
     out.table(Table::HostClaims.as_str(), root.host_claims.values());
     out.table(Table::Variables.as_str(), root.variables.values());
+    out.table(
+        Table::ScalingEvents.as_str(),
+        root.scaling_events.iter().map(|(key, row)| Keyed { key: key.clone(), version: 0, row: &**row }),
+    );
     tenancy_out(&mut out, root);
     out
 }
@@ -333,6 +337,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.host_claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<caravan_types::variable::Variable> = from.later_table(Table::Variables.as_str())?;
     root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
+    let rows: Vec<Keyed<ScalingEvents>> = from.later_table(Table::ScalingEvents.as_str())?;
+    root.scaling_events = rows.into_iter().map(|k| (k.key, Arc::new(k.row))).collect();
     tenancy_in(&mut from, &mut root)?;
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)

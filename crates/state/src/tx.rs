@@ -13,6 +13,7 @@ use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::scaling;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
@@ -140,7 +141,7 @@ impl Tx {
     }
 
     /// Drops the oldest versions beyond those kept; the newest one and tagged ones always stay.
-    fn trim_versions(&mut self, key: &JobKey) {
+    pub(crate) fn trim_versions(&mut self, key: &JobKey) {
         let surplus: Vec<u64> = self
             .root
             .job_versions(key)
@@ -151,6 +152,18 @@ impl Tx {
         for version in surplus {
             self.remove_version(key, version);
         }
+    }
+
+    /// Writes a version that is kept, whose specification stays what it was.
+    pub(crate) fn put_version(&mut self, mut job: Job) {
+        job.modify_index = self.index;
+        let (key, job) = (job.key(), Arc::new(job));
+        if self.root.jobs.get(&key).is_some_and(|newest| newest.version == job.version) {
+            self.root.jobs.insert(key.clone(), job.clone());
+        }
+        self.root.versions.insert((key.clone(), job.version), job);
+        self.touch(Table::JobVersions);
+        self.changed(Changed::Job(key));
     }
 
     fn remove_version(&mut self, key: &JobKey, version: u64) {
@@ -176,6 +189,12 @@ impl Tx {
         let versions: Vec<u64> = self.root.job_versions(key).map(|job| job.version).collect();
         for version in versions {
             self.remove_version(key, version);
+        }
+        if !scaling::policies(&old).is_empty() {
+            self.changed(Changed::ScalingPolicies(key.clone()));
+        }
+        if self.root.scaling_events.remove(key).is_some() {
+            self.changed(Changed::ScalingEvents(key.clone()));
         }
         let deployments: Vec<DeploymentId> =
             self.root.deployments_by_job(key).map(|row| row.id.clone()).collect();

@@ -73,7 +73,11 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
         Changed::Node(id) | Changed::NodeRemoved(id) => {
             topics.insert(Topic::Node(id.clone()));
         }
-        Changed::Job(key) | Changed::JobRemoved(key) | Changed::JobSummary(key) => {
+        Changed::Job(key)
+        | Changed::JobRemoved(key)
+        | Changed::JobSummary(key)
+        | Changed::ScalingPolicies(key)
+        | Changed::ScalingEvents(key) => {
             topics.insert(Topic::Job(key.clone()));
         }
         Changed::Eval(id) | Changed::EvalRemoved(id) => {

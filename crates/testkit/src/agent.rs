@@ -1,7 +1,7 @@
 //! An agent as a process of its own, on ports and directories of its own.
 
 use crate::cli::{Output, program};
-use crate::http::{Reply, request_over};
+use crate::http::{Call, Reply, request_over, send};
 use crate::net::Host;
 use crate::space::Space;
 use crate::wait::eventually;
@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -58,6 +59,8 @@ impl Default for AgentOptions {
 pub struct Agent {
     options: AgentOptions,
     child: Option<Child>,
+    /// Bytes of the log when the process was started.
+    log_before: u64,
     dir: tempfile::TempDir,
     http_port: u16,
     rpc_port: u16,
@@ -93,7 +96,7 @@ impl Agent {
             Some(_) => (4646, 4647),
             None => (free_port()?, free_port()?),
         };
-        let mut agent = Self { options, child: None, dir, http_port, rpc_port };
+        let mut agent = Self { options, child: None, log_before: 0, dir, http_port, rpc_port };
         agent.spawn()?;
         Ok(agent)
     }
@@ -119,6 +122,7 @@ impl Agent {
         let kind = if self.options.extra.starts_with('{') { "json" } else { "hcl" };
         fs::write(more.join(format!("extra.{kind}")), &self.options.extra)?;
         let log = File::options().create(true).append(true).open(self.log_path())?;
+        self.log_before = log.metadata()?.len();
         let mut command = Command::new(program());
         command.arg("agent");
         if self.options.dev {
@@ -321,10 +325,18 @@ impl Agent {
         self.stop_by(Signal::SIGINT)
     }
 
-    /// Sends a signal and waits for the end.
+    /// Whether the process has written to its log. From then on it listens to signals.
     ///
     /// # Errors
-    /// If it does not come.
+    /// If there is no log.
+    pub fn has_spoken(&self) -> Result<bool> {
+        Ok(fs::metadata(self.log_path())?.len() > self.log_before)
+    }
+
+    /// Sends a signal and waits for the end. Before the process has said anything, it may end by the signal itself.
+    ///
+    /// # Errors
+    /// If it does not end, or not in order.
     pub fn stop_by(&mut self, signal: Signal) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         kill(Pid::from_raw(i32::try_from(child.id())?), signal)?;
@@ -335,7 +347,11 @@ impl Agent {
             child.wait()?;
         }
         let status = ended?;
-        if status.success() { Ok(()) } else { bail!("the agent ended with {status}\n{}", self.log_tail()) }
+        let too_early = status.signal() == Some(signal as i32) && !self.has_spoken()?;
+        if status.success() || too_early {
+            return Ok(());
+        }
+        bail!("the agent ended with {status}\n{}", self.log_tail())
     }
 
     /// Runs a verb against this agent.
@@ -372,6 +388,14 @@ impl Agent {
     /// If nobody answers.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         request_over(self.connect()?, &self.address(), method, path, body)
+    }
+
+    /// Any request with headers and a body of its own.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub fn send(&self, call: &Call) -> Result<Reply> {
+        send(self.connect()?, &self.address(), call)
     }
 
     /// Allocations of a job, newest first.

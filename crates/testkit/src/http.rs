@@ -1,9 +1,9 @@
 //! The few lines of HTTP that tests need, independent of the code under test.
 
 use anyhow::{Context, Result, anyhow, bail};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An answer.
 #[derive(Clone, Debug)]
@@ -46,27 +46,58 @@ pub fn request(address: &str, method: &str, path: &str, body: Option<&serde_json
     request_over(stream, address, method, path, body)
 }
 
+/// A request with headers and a body of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    /// Method.
+    pub method: String,
+    /// Path and query, escaped.
+    pub path: String,
+    /// Headers beside host, length and the end of the connection.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// How long to read an answer that does not end; what came until then is the answer.
+    pub patience: Option<Duration>,
+}
+
 /// Makes one request on a connection that is there.
 ///
 /// # Errors
 /// If nobody answers on it, or not in HTTP.
 pub fn request_over(
-    mut stream: TcpStream,
+    stream: TcpStream,
     address: &str,
     method: &str,
     path: &str,
     body: Option<&serde_json::Value>,
 ) -> Result<Reply> {
+    let body = body.map(ToString::to_string).unwrap_or_default().into_bytes();
+    send(stream, address, &Call { method: method.to_owned(), path: path.to_owned(), body, ..Call::default() })
+}
+
+/// Makes one request on a connection that is there.
+///
+/// # Errors
+/// If nobody answers on it, or not in HTTP.
+pub fn send(mut stream: TcpStream, address: &str, call: &Call) -> Result<Reply> {
+    let deadline = call.patience.map(|patience| Instant::now() + patience);
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
-    let body = body.map(ToString::to_string).unwrap_or_default();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )?;
+    let mut head = format!(
+        "{} {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n",
+        call.method,
+        call.path,
+        call.body.len()
+    );
+    for (name, value) in &call.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    // Whoever refuses a body may have answered before all of it was sent.
+    let sent = stream.write_all(&call.body);
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
-    reader.read_line(&mut line)?;
+    reader.read_line(&mut line).or_else(|error| if sent.is_err() { Ok(0) } else { Err(error) })?;
     let status = line
         .split_whitespace()
         .nth(1)
@@ -85,23 +116,55 @@ pub fn request_over(
         }
     }
     let find = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
-    let body = if find("transfer-encoding") == Some("chunked") {
-        chunks(&mut reader)?
+    let mut body = Vec::new();
+    let bodiless = call.method == "HEAD" || matches!(status, 204 | 304);
+    let read = if bodiless {
+        Ok(())
+    } else if find("transfer-encoding") == Some("chunked") {
+        chunks(&mut reader, &mut body, deadline)
     } else if let Some(length) = find("content-length").and_then(|v| v.parse().ok()) {
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
-        body
+        body.resize(length, 0);
+        reader.read_exact(&mut body).map_err(Into::into)
     } else {
-        let mut body = Vec::new();
-        reader.read_to_end(&mut body)?;
-        body
+        rest(&mut reader, &mut body, deadline)
     };
-    Ok(Reply { status, headers, body })
+    match read {
+        Err(error) if deadline.is_none_or(|deadline| Instant::now() < deadline) => Err(error),
+        _ => Ok(Reply { status, headers, body }),
+    }
 }
 
-fn chunks(reader: &mut impl BufRead) -> Result<Vec<u8>> {
-    let mut body = Vec::new();
-    loop {
+/// Waits for the next bytes until the deadline; whether there are any.
+fn wait(reader: &mut BufReader<TcpStream>, deadline: Option<Instant>) -> Result<bool> {
+    if let Some(deadline) = deadline {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        reader.get_ref().set_read_timeout(Some(left))?;
+    }
+    match reader.fill_buf() {
+        Ok(bytes) => Ok(!bytes.is_empty()),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) && deadline.is_some() =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn rest(reader: &mut BufReader<TcpStream>, body: &mut Vec<u8>, deadline: Option<Instant>) -> Result<()> {
+    while wait(reader, deadline)? {
+        let bytes = reader.buffer().len();
+        body.extend_from_slice(reader.buffer());
+        reader.consume(bytes);
+    }
+    Ok(())
+}
+
+fn chunks(reader: &mut BufReader<TcpStream>, body: &mut Vec<u8>, deadline: Option<Instant>) -> Result<()> {
+    while wait(reader, deadline)? {
         let mut line = String::new();
         reader.read_line(&mut line)?;
         let length =
@@ -111,7 +174,8 @@ fn chunks(reader: &mut impl BufRead) -> Result<Vec<u8>> {
         reader.read_exact(&mut body[start..])?;
         reader.read_line(&mut String::new())?;
         if length == 0 {
-            return Ok(body);
+            break;
         }
     }
+    Ok(())
 }

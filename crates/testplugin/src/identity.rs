@@ -1,7 +1,7 @@
 //! The Identity service.
 
 use crate::Plugin;
-use crate::options::Services;
+use crate::endpoint::Services;
 use caravan_proto::csi::{self, identity_server::Identity, plugin_capability as kind};
 use tonic::{Request, Response, Status};
 

@@ -7,18 +7,20 @@
 //! add further habits and faults.
 
 mod controller;
+mod endpoint;
 mod identity;
 mod mounts;
 mod node;
 mod options;
 mod state;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use caravan_proto::csi::{
     controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer,
 };
 use clap::Parser;
-use options::{Options, Services};
+use endpoint::{Services, socket};
+use options::Options;
 use state::Store;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -114,14 +116,6 @@ async fn serve(plugin: Plugin, socket: PathBuf) -> Result<()> {
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await?;
     Ok(())
-}
-
-/// The path in an endpoint such as `unix:///csi/csi.sock`.
-fn socket(endpoint: &str) -> Result<PathBuf> {
-    match endpoint.strip_prefix("unix://") {
-        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
-        _ => bail!("invalid endpoint {endpoint:?}: it must be unix:// and an absolute path"),
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,8 @@
 //! The command line.
 
-use clap::{Parser, ValueEnum};
+use crate::endpoint::Services;
+use clap::Parser;
 use std::path::PathBuf;
-
-/// The services that a process has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Services {
-    /// Both, in one process.
-    All,
-    /// The controller only.
-    Controller,
-    /// The node only.
-    Node,
-}
 
 /// Everything that the plugin is told.
 #[derive(Clone, Debug, Parser)]

@@ -12,6 +12,7 @@ use crate::id::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, Volume
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
+use crate::scaling::{Scale, VersionTag};
 use crate::time::UnixNanos;
 use crate::variable::{LockUse, Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
@@ -107,6 +108,24 @@ pub enum Change {
         purge: bool,
         /// The evaluation that stops its allocations.
         eval: Option<Evaluation>,
+    },
+    /// A group's count is changed, or an event of it kept.
+    JobScale {
+        /// What.
+        scale: Box<Scale>,
+        /// The evaluation that follows from a new count.
+        eval: Option<Evaluation>,
+    },
+    /// A version of a job is given a name, or loses it.
+    JobTag {
+        /// Job.
+        key: JobKey,
+        /// The version that gets the name; without a tag: the one that has it.
+        version: Option<u64>,
+        /// Its name.
+        name: String,
+        /// The tag; none takes it away.
+        tag: Option<VersionTag>,
     },
     /// Evaluations are made or changed.
     Evals {
@@ -226,6 +245,8 @@ impl Change {
             Self::NodeDelete { .. } => "NodeDelete",
             Self::JobRegister { .. } => "JobRegister",
             Self::JobDeregister { .. } => "JobDeregister",
+            Self::JobScale { .. } => "JobScale",
+            Self::JobTag { .. } => "JobTag",
             Self::Evals { .. } => "Evals",
             Self::Collect { .. } => "Collect",
             Self::Plan(_) => "Plan",

@@ -9,6 +9,7 @@ pub mod acl;
 pub mod admin;
 pub mod alloc;
 pub mod api;
+mod class;
 pub mod command;
 pub mod deployment;
 pub mod duration;
@@ -23,12 +24,14 @@ pub mod node_pool;
 pub mod operator;
 pub mod plan;
 pub mod plugin;
+pub mod scaling;
 pub mod sealed;
 pub mod ser;
 pub mod time;
 pub mod variable;
 pub mod volume;
 pub mod wire;
+pub mod words;
 
 pub use id::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,

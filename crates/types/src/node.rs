@@ -146,6 +146,15 @@ impl Node {
             && self.scheduling_eligibility == Eligibility::Eligible
             && self.drain_strategy.is_none()
     }
+    /// Why the scheduler may not place here, in a word; none if it may.
+    pub fn away(&self) -> Option<&'static str> {
+        match self.status {
+            NodeStatus::Ready if self.drain_strategy.is_some() => Some("draining"),
+            NodeStatus::Ready if self.scheduling_eligibility == Eligibility::Ineligible => Some("ineligible"),
+            NodeStatus::Ready => None,
+            status => Some(status.as_str()),
+        }
+    }
     /// Most events kept.
     pub const MAX_EVENTS: usize = 10;
 

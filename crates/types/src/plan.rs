@@ -54,6 +54,9 @@ pub struct StopAlloc {
     pub client_status: Option<crate::alloc::ClientStatus>,
     /// Evaluation that will look again.
     pub followup_eval_id: EvalId,
+    /// The allocation that it makes room for.
+    #[serde(default)]
+    pub preempted_by: AllocId,
 }
 
 /// Counts of changes by group, for `job plan`.

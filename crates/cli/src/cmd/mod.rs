@@ -3,12 +3,14 @@
 pub(crate) mod acl;
 pub(crate) mod alloc;
 pub(crate) mod eval;
+pub(crate) mod fmt;
 pub(crate) mod job;
 pub(crate) mod misc;
 pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod plugin;
+pub(crate) mod scaling;
 pub(crate) mod server;
 pub(crate) mod status;
 pub(crate) mod system;

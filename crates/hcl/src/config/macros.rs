@@ -48,7 +48,14 @@ pub(super) const fn named(name: &'static str, block: BlockType) -> BlockType {
 
 /// One block with a table.
 pub(super) const fn block(schema: &'static Schema) -> BlockType {
-    BlockType { name: "", key: "", labels: &[], repeat: Repeat::One, content: Content::Schema(schema) }
+    BlockType {
+        name: "",
+        key: "",
+        labels: &[],
+        repeat: Repeat::One,
+        content: Content::Schema(schema),
+        doc: "",
+    }
 }
 
 /// Blocks with a label and a table.
@@ -59,17 +66,25 @@ pub(super) const fn by_label(schema: &'static Schema) -> BlockType {
         labels: &["name"],
         repeat: Repeat::ByLabel,
         content: Content::Schema(schema),
+        doc: "",
     }
 }
 
 /// Names with strings.
 pub(super) const fn strings() -> BlockType {
-    BlockType { name: "", key: "", labels: &[], repeat: Repeat::One, content: Content::StringsOrAttribute }
+    BlockType {
+        name: "",
+        key: "",
+        labels: &[],
+        repeat: Repeat::One,
+        content: Content::StringsOrAttribute,
+        doc: "",
+    }
 }
 
 /// Anything, kept as it is.
 pub(super) const fn raw() -> BlockType {
-    BlockType { name: "", key: "", labels: &[], repeat: Repeat::One, content: Content::Free }
+    BlockType { name: "", key: "", labels: &[], repeat: Repeat::One, content: Content::Free, doc: "" }
 }
 
 /// Anything, more than once.

@@ -9,12 +9,15 @@ mod encoding;
 mod files;
 mod format;
 mod numeric;
+mod rsa;
 mod strings;
 mod yaml;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use super::{Evaluated, Evaluator, Scope, fail};
+use super::{Evaluated, Evaluator, Scope, fail, weight};
 use crate::ast::{Expr, Name};
 use crate::diag::nearest;
 use crate::source::Span;
@@ -37,6 +40,12 @@ enum P {
     Num,
     /// A list, set or tuple.
     Seq,
+    /// A list, or what can be made one: all elements get one type.
+    List,
+    /// A set, or what can be made one.
+    Set,
+    /// A list of strings.
+    Strs,
     /// A map or an object.
     Map,
     /// Anything but null.
@@ -54,6 +63,14 @@ struct Function {
     /// Any number more of these.
     rest: Option<(&'static str, P)>,
     run: fn(&Files, Vec<Value>) -> Result<Value>,
+    /// What it takes beyond going through its arguments, in steps.
+    work: fn(&[Value]) -> u64,
+}
+
+/// The function of a name.
+fn by_name(name: &str) -> Option<&'static Function> {
+    static INDEX: OnceLock<HashMap<&'static str, &'static Function>> = OnceLock::new();
+    INDEX.get_or_init(|| tables().into_iter().flatten().map(|f| (f.name, f)).collect()).get(name).copied()
 }
 
 const fn f(
@@ -61,7 +78,7 @@ const fn f(
     parameters: &'static [(&'static str, P)],
     run: fn(&Files, Vec<Value>) -> Result<Value>,
 ) -> Function {
-    Function { name, parameters, rest: None, run }
+    Function { name, parameters, rest: None, run, work: |_| 0 }
 }
 
 const fn v(
@@ -70,13 +87,13 @@ const fn v(
     rest: (&'static str, P),
     run: fn(&Files, Vec<Value>) -> Result<Value>,
 ) -> Function {
-    Function { name, parameters, rest: Some(rest), run }
+    Function { name, parameters, rest: Some(rest), run, work: |_| 0 }
 }
 
 /// Functions whose arguments are not evaluated first.
 const SPECIAL: [&str; 3] = ["can", "convert", "try"];
 
-fn tables() -> [&'static [Function]; 9] {
+fn tables() -> [&'static [Function]; 10] {
     [
         collections::TABLE,
         strings::TABLE,
@@ -84,6 +101,7 @@ fn tables() -> [&'static [Function]; 9] {
         numeric::TABLE,
         encoding::TABLE,
         digest::TABLE,
+        rsa::TABLE,
         datetime::TABLE,
         cidr::TABLE,
         files::TABLE,
@@ -95,18 +113,21 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SPECIAL.into_iter().chain(tables().into_iter().flatten().map(|f| f.name))
 }
 
-pub(super) fn call(
-    evaluator: &Evaluator,
-    name: &Name,
-    arguments: &[Expr],
-    expand: bool,
-    open: Span,
-    scope: &Scope,
-) -> Evaluated<Value> {
+/// A call as it is written.
+pub(super) struct Call<'e> {
+    pub name: &'e Name,
+    pub arguments: &'e [Expr],
+    pub expand: bool,
+    pub open: Span,
+    pub whole: &'e Expr,
+}
+
+pub(super) fn call(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Evaluated<Value> {
+    let Call { name, arguments, expand, open, whole } = *call;
     if SPECIAL.contains(&name.text.as_str()) {
         return special(evaluator, name, arguments, open, scope);
     }
-    let Some(function) = tables().into_iter().flatten().find(|f| f.name == name.text) else {
+    let Some(function) = by_name(&name.text) else {
         let mut error = fail(
             "E0220",
             name.span,
@@ -126,7 +147,7 @@ pub(super) fn call(
             _ if expand && i + 1 == arguments.len() => {
                 return Err(fail(
                     "E0221",
-                    argument.start(),
+                    argument.span,
                     "Invalid expanding argument value",
                     "The expanding argument (indicated by ...) must be of a tuple, list, or set type.",
                 ));
@@ -137,11 +158,16 @@ pub(super) fn call(
     let fixed = function.parameters.len();
     if values.len() < fixed {
         let missing = function.parameters.get(values.len()).map_or("", |p| p.0);
+        let close = Span { start: whole.span.end.saturating_sub(1), ..whole.span };
+        let least = if function.rest.is_some() { "at least " } else { "" };
         return Err(fail(
             "E0222",
-            open,
+            close,
             "Not enough function arguments",
-            format!("Function {:?} expects {} argument(s). Missing value for {missing:?}.", name.text, fixed),
+            format!(
+                "Function {:?} expects {least}{fixed} argument(s). Missing value for {missing:?}.",
+                name.text
+            ),
         ));
     }
     if values.len() > fixed && function.rest.is_none() {
@@ -166,6 +192,8 @@ pub(super) fn call(
             )
         })?);
     }
+    let work = ready.iter().fold(0, |sum, value| sum + weight(value));
+    evaluator.charge(work + (function.work)(&ready), whole)?;
     (function.run)(&evaluator.files, ready).map_err(|e| {
         fail(
             "E0224",
@@ -187,6 +215,9 @@ fn argument(value: Value, wanted: P) -> Result<Value> {
             Value::Seq(..) => Ok(value),
             other => Err(format!("list required, but have {}", other.type_name())),
         },
+        P::List => convert(value, &Type::List(Box::new(Type::Any))),
+        P::Set => convert(value, &Type::Set(Box::new(Type::Any))),
+        P::Strs => convert(value, &Type::List(Box::new(Type::Str))),
         P::Map => match value {
             Value::Map(..) => Ok(value),
             other => Err(format!("map required, but have {}", other.type_name())),
@@ -266,7 +297,7 @@ fn items(value: Value) -> Vec<Value> {
 
 fn num(value: &Value) -> crate::value::Number {
     match value {
-        Value::Num(n) => *n,
+        Value::Num(n) => n.clone(),
         _ => crate::value::Number::ZERO,
     }
 }

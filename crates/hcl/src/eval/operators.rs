@@ -7,55 +7,72 @@ use crate::value::{MapKind, Number, SeqKind, Type, Value, convert};
 
 const SUMMARY: &str = "Invalid operand";
 
+/// Which operand it is, for messages.
+#[derive(Clone, Copy)]
+enum Side {
+    Only,
+    Left,
+    Right,
+}
+
 pub(super) fn unary(operator: Unary, value: Value, at: &Expr) -> Evaluated<Value> {
     match operator {
-        Unary::Minus => Ok(Value::Num(number(value, at)?.negate())),
-        Unary::Not => Ok(Value::Bool(!truth(value, at)?)),
+        Unary::Minus => Ok(Value::Num(number(value, at, Side::Only)?.negate())),
+        Unary::Not => Ok(Value::Bool(!truth(value, at, Side::Only)?)),
     }
 }
 
-fn number(value: Value, at: &Expr) -> Evaluated<Number> {
+fn number(value: Value, at: &Expr, side: Side) -> Evaluated<Number> {
     match convert(value, &Type::Num) {
         Ok(Value::Num(n)) => Ok(n),
-        Ok(_) => Err(null(at)),
-        Err(e) => Err(fail("E0210", at.start(), SUMMARY, format!("Unsuitable value for operand: {e}."))),
+        Ok(_) => Err(unsuitable(at, side, "argument must not be null")),
+        Err(e) => Err(unsuitable(at, side, &e)),
     }
 }
 
-fn truth(value: Value, at: &Expr) -> Evaluated<bool> {
+fn truth(value: Value, at: &Expr, side: Side) -> Evaluated<bool> {
     match convert(value, &Type::Bool) {
         Ok(Value::Bool(b)) => Ok(b),
-        Ok(_) => Err(null(at)),
-        Err(e) => Err(fail("E0210", at.start(), SUMMARY, format!("Unsuitable value for operand: {e}."))),
+        Ok(_) => Err(unsuitable(at, side, "argument must not be null")),
+        Err(e) => Err(unsuitable(at, side, &e)),
     }
 }
 
-fn null(at: &Expr) -> Box<Diagnostic> {
-    fail("E0210", at.start(), SUMMARY, "Unsuitable value for operand: argument must not be null.")
+fn unsuitable(at: &Expr, side: Side, why: &str) -> Box<Diagnostic> {
+    let which = match side {
+        Side::Only => "unary operand",
+        Side::Left => "left operand",
+        Side::Right => "right operand",
+    };
+    fail("E0210", at.span, SUMMARY, format!("Unsuitable value for {which}: {why}."))
 }
 
 pub(super) fn binary(
     evaluator: &Evaluator,
     operator: Binary,
-    left: &Expr,
-    right: &Expr,
+    (left, right): (&Expr, &Expr),
+    whole: &Expr,
     scope: &Scope,
 ) -> Evaluated<Value> {
     let (a, b) = (evaluator.eval(left, scope)?, evaluator.eval(right, scope)?);
     match operator {
         Binary::Equal => return Ok(Value::Bool(equal(&a, &b))),
         Binary::NotEqual => return Ok(Value::Bool(!equal(&a, &b))),
-        Binary::Or => return Ok(Value::Bool(truth(a, left)? | truth(b, right)?)),
-        Binary::And => return Ok(Value::Bool(truth(a, left)? & truth(b, right)?)),
+        Binary::Or => return Ok(Value::Bool(truth(a, left, Side::Left)? | truth(b, right, Side::Right)?)),
+        Binary::And => return Ok(Value::Bool(truth(a, left, Side::Left)? & truth(b, right, Side::Right)?)),
         _ => {}
     }
-    let (a, b) = (number(a, left)?, number(b, right)?);
-    let by_zero = || {
+    let (a, b) = (number(a, left, Side::Left)?, number(b, right, Side::Right)?);
+    let no_result = || {
+        if b.is_zero() && matches!(operator, Binary::Divide | Binary::Remainder) {
+            let detail = "The result is no number; the divisor must not be zero.";
+            return fail("E0211", whole.start(), "Division by zero", detail);
+        }
         fail(
             "E0211",
-            left.start(),
-            "Division by zero",
-            "The result is no number; the divisor must not be zero.",
+            whole.start(),
+            "Number out of range",
+            "The result is too large or too small for a number.",
         )
     };
     Ok(match operator {
@@ -63,11 +80,11 @@ pub(super) fn binary(
         Binary::LessEqual => Value::Bool(a <= b),
         Binary::Greater => Value::Bool(a > b),
         Binary::GreaterEqual => Value::Bool(a >= b),
-        Binary::Add => Value::Num(a.plus(b)),
-        Binary::Subtract => Value::Num(a.minus(b)),
-        Binary::Multiply => Value::Num(a.times(b)),
-        Binary::Divide => Value::Num(a.over(b).ok_or_else(by_zero)?),
-        Binary::Remainder => Value::Num(a.remainder(b).ok_or_else(by_zero)?),
+        Binary::Add => Value::Num(a.plus(&b).ok_or_else(no_result)?),
+        Binary::Subtract => Value::Num(a.minus(&b).ok_or_else(no_result)?),
+        Binary::Multiply => Value::Num(a.times(&b).ok_or_else(no_result)?),
+        Binary::Divide => Value::Num(a.over(&b).ok_or_else(no_result)?),
+        Binary::Remainder => Value::Num(a.remainder(&b).ok_or_else(no_result)?),
         Binary::Equal | Binary::NotEqual | Binary::Or | Binary::And => Value::Null,
     })
 }

@@ -1,17 +1,23 @@
 //! Putting the parts of a template together.
 
 use super::{Evaluated, Evaluator, MAX_STRING, Scope, elements, fail};
-use crate::ast::Part;
-use crate::source::Span;
+use crate::ast::{Expr, Part};
 use crate::value::{Type, Value, convert};
 
-pub(super) fn render(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span) -> Evaluated<Value> {
+pub(super) fn render(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: &Expr) -> Evaluated<Value> {
     let mut out = String::new();
     append(evaluator, parts, scope, at, &mut out)?;
+    evaluator.charge(out.len() as u64 / 64, at)?;
     Ok(Value::str(out))
 }
 
-fn append(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span, out: &mut String) -> Evaluated<()> {
+fn append(
+    evaluator: &Evaluator,
+    parts: &[Part],
+    scope: &Scope,
+    at: &Expr,
+    out: &mut String,
+) -> Evaluated<()> {
     for part in parts {
         match part {
             Part::Text(text, _) => out.push_str(text),
@@ -20,7 +26,7 @@ fn append(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span, out: &
                 Ok(_) => {
                     return Err(fail(
                         "E0212",
-                        expr.start(),
+                        expr.span,
                         "Invalid template interpolation value",
                         "The expression result is null. Cannot include a null value in a string template.",
                     ));
@@ -28,7 +34,7 @@ fn append(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span, out: &
                 Err(e) => {
                     return Err(fail(
                         "E0212",
-                        expr.start(),
+                        expr.span,
                         "Invalid template interpolation value",
                         format!("Cannot include the given value in a string template: {e}."),
                     ));
@@ -42,12 +48,14 @@ fn append(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span, out: &
                 let items = elements(evaluator.eval(collection, scope)?).ok_or_else(|| {
                     fail(
                         "E0207",
-                        collection.start(),
+                        collection.span,
                         "Iteration over non-iterable value",
                         "A value of this type cannot be used as the collection in a 'for' directive.",
                     )
                 })?;
                 for (k, v) in items {
+                    // An empty body makes no steps of its own.
+                    evaluator.charge(1, at)?;
                     let mut inner = scope.clone();
                     if let Some(name) = key {
                         inner = inner.with(&name.text, k);
@@ -59,7 +67,7 @@ fn append(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: Span, out: &
         if out.len() > MAX_STRING {
             return Err(fail(
                 "E0209",
-                at,
+                at.start(),
                 "String too long",
                 format!("This template makes a string of more than {MAX_STRING} bytes."),
             ));

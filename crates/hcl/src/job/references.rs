@@ -9,6 +9,7 @@ pub(super) fn each_traversal<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr, &
         ExprKind::Traversal(t) => see(expr, t),
         ExprKind::Template(parts) => in_parts(parts, see),
         ExprKind::Wrapped(e)
+        | ExprKind::Embedded(e)
         | ExprKind::Paren(e)
         | ExprKind::Relative(e, _)
         | ExprKind::Splat(e, _)

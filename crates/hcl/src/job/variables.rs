@@ -5,7 +5,7 @@ mod declare;
 
 use std::collections::BTreeMap;
 
-use self::declare::{Variable, declarations};
+use self::declare::{Origin, Variable, declarations};
 use super::ParseOptions;
 use super::references::{each_traversal, first_name};
 use crate::ast::Body;
@@ -49,16 +49,20 @@ pub(super) fn load(
     for (key, text) in &options.env {
         let name = key.strip_prefix("CARAVAN_VAR_").or_else(|| key.strip_prefix("NOMAD_VAR_"));
         if let Some(variable) = name.and_then(|n| declared.get_mut(n)) {
-            from_text(variable, text, key, sources, items);
+            from_text(variable, text, (Origin::Environment, key), sources, items);
         }
     }
+    for file in &options.auto_files {
+        from_file(file, &mut declared, Unknown::Ignored, sources, items);
+    }
+    let unknown_names = if options.strict { Unknown::Refused } else { Unknown::Warned };
     for file in &options.var_files {
-        from_file(file, &mut declared, options.strict, sources, items);
+        from_file(file, &mut declared, unknown_names, sources, items);
     }
     for input in &options.variables {
         if let Some(variable) = declared.get_mut(&input.name) {
             let origin = format!("<value for var.{} from arguments>", input.name);
-            from_text(variable, &input.value, &origin, sources, items);
+            from_text(variable, &input.value, (Origin::Argument, &origin), sources, items);
         } else {
             let mut found = unknown(
                 &input.name,
@@ -105,7 +109,13 @@ fn unknown(name: &str, strict: bool, summary: &str, how: &str, span: Option<Span
 }
 
 /// Primitives and variables without any type are the text itself; collections are expressions.
-fn from_text(variable: &mut Variable, text: &str, origin: &str, sources: &mut Sources, items: &mut Items) {
+fn from_text(
+    variable: &mut Variable,
+    text: &str,
+    (how, origin): (Origin, &str),
+    sources: &mut Sources,
+    items: &mut Items,
+) {
     let literal = matches!(variable.kind, None | Some(Type::Any))
         || variable.kind.as_ref().is_some_and(Type::is_primitive);
     let id = sources.add(Source::new(origin, text));
@@ -117,7 +127,7 @@ fn from_text(variable: &mut Variable, text: &str, origin: &str, sources: &mut So
             .and_then(|e| Evaluator::literals().eval(&e, &Scope::default()).map_err(|e| vec![*e]))
     };
     match value {
-        Ok(value) => assign(variable, value, span, items),
+        Ok(value) => assign(variable, value, (how, span), items),
         Err(errors) => {
             variable.failed = true;
             items.extend(errors);
@@ -125,13 +135,24 @@ fn from_text(variable: &mut Variable, text: &str, origin: &str, sources: &mut So
     }
 }
 
-fn assign(variable: &mut Variable, value: Value, span: Span, items: &mut Items) {
+fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), items: &mut Items) {
     let converted = match &variable.kind {
         Some(t) => convert(value, t),
         None => Ok(value),
     };
     match converted {
-        Ok(value) => variable.value = Some(value),
+        Ok(Value::Null) if !variable.nullable => {
+            variable.failed = true;
+            let detail = format!("The variable {:?} is declared with nullable = false.", variable.name);
+            items.push(
+                Diagnostic::error("E0306", span, "Invalid value for variable", detail)
+                    .label(variable.span, "declared here"),
+            );
+        }
+        Ok(value) => {
+            variable.value = Some(value);
+            variable.origin = Some((how, span));
+        }
         Err(e) => {
             variable.failed = true;
             items.push(
@@ -147,10 +168,19 @@ fn assign(variable: &mut Variable, value: Value, span: Span, items: &mut Items) 
     }
 }
 
+/// What becomes of a value for a variable that is not declared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    Refused,
+    Warned,
+    /// Files that are loaded by themselves may be meant for several jobs.
+    Ignored,
+}
+
 fn from_file(
     file: &Source,
     declared: &mut BTreeMap<String, Variable>,
-    strict: bool,
+    unknown_names: Unknown,
     sources: &mut Sources,
     items: &mut Items,
 ) {
@@ -181,9 +211,12 @@ fn from_file(
     let literals = Evaluator::literals();
     for attribute in &body.attributes {
         let Some(variable) = declared.get_mut(&attribute.name.text) else {
+            if unknown_names == Unknown::Ignored {
+                continue;
+            }
             let mut found = unknown(
                 &attribute.name.text,
-                strict,
+                unknown_names == Unknown::Refused,
                 "Undefined variable",
                 "was set",
                 Some(attribute.name.span),
@@ -194,7 +227,7 @@ fn from_file(
             continue;
         };
         match literals.eval(&attribute.value, &Scope::default()) {
-            Ok(value) => assign(variable, value, attribute.value.span, items),
+            Ok(value) => assign(variable, value, (Origin::File, attribute.value.span), items),
             Err(error) => {
                 variable.failed = true;
                 items.push(*error);
@@ -227,23 +260,21 @@ fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
         }
         let mut evaluator = Evaluator::new(Files::Off);
         evaluator.set_root("var", Value::object([(variable.name.clone(), value.clone())].into()));
-        let message = evaluator.eval(&rule.message, &Scope::default());
         match evaluator.truth(&rule.condition, &Scope::default(), "Invalid variable validation result") {
             Ok(true) => {}
             Ok(false) => {
-                let message = match message.map(|m| convert(m, &Type::Str)) {
-                    Ok(Ok(Value::Str(s))) => s.to_string(),
-                    _ => "The value is not valid.".to_owned(),
-                };
-                items.push(Diagnostic::error(
+                let (how, at) = variable.origin.unwrap_or((Origin::Default, variable.span));
+                let error = Diagnostic::error(
                     "E0308",
-                    rule.span,
-                    format!("Invalid value for variable {:?}", variable.name),
+                    at,
+                    format!("Invalid value for {} variable", how.name()),
                     format!(
-                        "{message}\n\nThis was checked by the validation rule at {}.",
+                        "{}\n\nThis was checked by the validation rule at {}.",
+                        rule.message,
                         sources.show(rule.span)
                     ),
-                ));
+                );
+                items.push(error.label(rule.span, format!("the rule of variable {:?}", variable.name)));
             }
             Err(error) => items.push(*error),
         }

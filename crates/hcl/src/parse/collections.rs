@@ -30,10 +30,8 @@ impl Parser<'_> {
             if self.eat("]") {
                 break;
             }
-            if self.pos >= self.limit {
-                return Err(self.unterminated(start, "tuple constructor expression", "bracket"));
-            }
-            items.push(self.expression()?);
+            let open = self.span(start, start + 1);
+            items.push(self.argument(open)?);
             self.blanks();
             if self.eat(",") || self.at("]") {
                 continue;
@@ -74,11 +72,17 @@ impl Parser<'_> {
             if self.eat("}") {
                 break;
             }
+            let at_end = self.pos >= self.limit;
+            let key = self.object_key();
+            if key.is_err() && at_end {
+                let open = self.span(start, start + 1);
+                self.label_last(open, "what begins here is not closed");
+            }
+            let key = key?;
+            self.blanks();
             if self.pos >= self.limit {
                 return Err(self.unterminated(start, "object constructor expression", "brace"));
             }
-            let key = self.object_key()?;
-            self.blanks();
             let separated = self.at(":") || (self.at("=") && !self.at("=="));
             if !separated {
                 let span = self.next_span();
@@ -90,7 +94,7 @@ impl Parser<'_> {
                 ));
             }
             self.pos += 1;
-            self.blank_lines();
+            self.blanks();
             let value = self.expression()?;
             items.push((key, value));
             self.blanks();
@@ -164,6 +168,7 @@ impl Parser<'_> {
         if self.eat(",") {
             key = Some(std::mem::replace(&mut value, self.for_name()?));
         }
+        self.blanks();
         let span = self.next_span();
         self.word("in", span)?;
         self.blanks();
@@ -196,14 +201,16 @@ impl Parser<'_> {
             self.blanks();
         }
         let close = if object { "}" } else { "]" };
-        if object != key_expr.is_some() {
-            let span = self.next_span();
-            let detail = if object {
-                "Key expression is required when building an object."
-            } else {
-                "Key expression is not valid when building a tuple."
-            };
-            return Err(self.error("E0118", span, "Invalid 'for' expression", detail));
+        match &key_expr {
+            None if object => {
+                let detail = "A key (\"key => value\") is required when building an object.";
+                return Err(self.error("E0118", value_expr.span, "Invalid 'for' expression", detail));
+            }
+            Some(key) if !object => {
+                let detail = "A key is not valid when building a list.";
+                return Err(self.error("E0118", key.span, "Invalid 'for' expression", detail));
+            }
+            _ => {}
         }
         let mut condition = None;
         if self.at("if") && !self.rest()[2..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {

@@ -1,8 +1,9 @@
 //! Expressions of the native notation.
 
 use super::MAX_LINKS;
-use super::native::{Failed, Parsed, Parser};
+use super::native::{Failed, Parsed, Parser, number_width};
 use crate::ast::{Binary, Expr, ExprKind, Name, Step, Traversal, Unary};
+use crate::source::Span;
 use crate::value::{Number, Value};
 
 const OPERATORS: [(&str, Binary, u8); 13] = [
@@ -241,13 +242,16 @@ impl Parser<'_> {
         let key = self.expression()?;
         self.blanks();
         if !self.eat("]") {
-            let span = self.span(open, open + 1);
-            return Err(self.error(
+            let span = self.next_span();
+            let failed = self.error(
                 "E0112",
                 span,
                 "Missing close bracket on index",
                 "The index operator must end with a closing bracket (\"]\").",
-            ));
+            );
+            let opening = self.span(open, open + 1);
+            self.label_last(opening, "the index begins here");
+            return Err(failed);
         }
         self.newlines.pop();
         Ok(key)
@@ -297,11 +301,7 @@ impl Parser<'_> {
             Some('{') => self.object(),
             Some(c) if c.is_ascii_digit() => self.number(),
             Some(c) if c.is_alphabetic() || c == '_' => self.named(),
-            Some('\'') => {
-                let span = self.next_span();
-                Err(self.single_quote(span))
-            }
-            Some('\n' | '\r') | None => {
+            Some('\n' | '\r') => {
                 let span = self.next_span();
                 Err(self.error(
                     "E0110",
@@ -310,7 +310,19 @@ impl Parser<'_> {
                     "Expected the start of an expression, but found the end of the line.",
                 ))
             }
+            None => {
+                let span = self.next_span();
+                Err(self.error(
+                    "E0110",
+                    span,
+                    "Invalid expression",
+                    "Expected the start of an expression, but the text ends here.",
+                ))
+            }
             Some(_) => {
+                if let Some(failed) = self.strange() {
+                    return Err(failed);
+                }
                 let span = self.next_span();
                 Err(self.error(
                     "E0110",
@@ -324,21 +336,7 @@ impl Parser<'_> {
 
     fn number(&mut self) -> Parsed<Expr> {
         let start = self.pos;
-        let bytes = self.rest().as_bytes();
-        let digits =
-            |from: usize| bytes[from.min(bytes.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
-        let mut length = digits(0);
-        if bytes.get(length) == Some(&b'.') && digits(length + 1) > 0 {
-            length += 1 + digits(length + 1);
-        }
-        if matches!(bytes.get(length), Some(b'e' | b'E')) {
-            let sign = usize::from(matches!(bytes.get(length + 1), Some(b'+' | b'-')));
-            let exponent = digits(length + 1 + sign);
-            if exponent > 0 {
-                length += 1 + sign + exponent;
-            }
-        }
-        self.pos += length;
+        self.pos += number_width(self.rest().as_bytes());
         let span = self.span(start, self.pos);
         match self.text[start..self.pos].parse::<Number>() {
             Ok(number) => Ok(Expr { kind: ExprKind::Literal(Value::Num(number)), span }),
@@ -394,25 +392,24 @@ impl Parser<'_> {
             if self.eat(")") {
                 break;
             }
-            if self.pos >= self.limit {
-                return Err(self.error("E0113", open, "Unterminated function call", "There is no closing parenthesis for this function call before the end of the file. This may be caused by incorrect parenthesis nesting elsewhere in this file."));
-            }
-            arguments.push(self.expression()?);
+            arguments.push(self.argument(open)?);
             self.blanks();
+            let dots = self.next_span();
             if self.eat("...") {
                 expand = true;
-                self.eat(",");
                 self.blanks();
                 if !self.eat(")") {
-                    let span = self.next_span();
-                    return Err(self.error("E0113", span, "Missing closing parenthesis", "An expanded function argument (with ...) must be immediately followed by closing parentheses."));
+                    return Err(self.error("E0113", dots, "Missing closing parenthesis", "An expanded function argument (with ...) must be immediately followed by closing parentheses."));
                 }
                 break;
             }
             if self.eat(",") {
                 continue;
             }
-            if !self.at(")") && self.pos < self.limit {
+            if self.pos >= self.limit {
+                return Err(self.error("E0113", open, "Unterminated function call", "There is no closing parenthesis for this function call before the end of the file. This may be caused by incorrect parenthesis nesting elsewhere in this file."));
+            }
+            if !self.at(")") {
                 let span = self.next_span();
                 return Err(self.error(
                     "E0113",
@@ -425,6 +422,17 @@ impl Parser<'_> {
         self.newlines.pop();
         let span = self.span(start, self.pos);
         Ok(Expr { kind: ExprKind::Call { name, arguments, expand, open }, span })
+    }
+
+    /// One argument of a call, an element of a list or the like; where the text ends instead, the error also
+    /// tells what is open.
+    pub(super) fn argument(&mut self, open: Span) -> Parsed<Expr> {
+        let at_end = self.pos >= self.limit;
+        let out = self.expression();
+        if out.is_err() && at_end {
+            self.label_last(open, "what begins here is not closed");
+        }
+        out
     }
 
     /// What a reference for run time becomes: its source text in `${}`, with the blanks that stood there when

@@ -100,8 +100,35 @@ impl Reader<'_> {
     }
 
     fn fail(&self, summary: &str, detail: &str) -> Box<Diagnostic> {
-        let width = self.peek().map_or(0, char::len_utf8);
-        Box::new(Diagnostic::error("E0130", self.span(self.pos, self.pos + width), summary, detail))
+        Box::new(Diagnostic::error("E0130", self.next_span(), summary, detail))
+    }
+
+    /// The place of the next token, empty at the end.
+    fn next_span(&self) -> Span {
+        self.span(self.pos, self.pos + token_width(&self.text[self.pos..]))
+    }
+
+    /// An error within an object or array. As in the reference it is shown at the token behind what seems to be
+    /// the end of it; where it really is, is a label.
+    fn fail_behind(&mut self, summary: &str, detail: &str, open: char, close: char) -> Box<Diagnostic> {
+        let here = self.next_span();
+        let mut level = 1;
+        while let Some(c) = self.peek() {
+            self.pos = self.next_span().end;
+            if c == open {
+                level += 1;
+            } else if c == close {
+                level -= 1;
+                if level <= 1 {
+                    break;
+                }
+            }
+            self.blanks();
+        }
+        self.blanks();
+        let mut error = self.fail(summary, detail);
+        *error = error.label(here, "before this");
+        error
     }
 
     fn value(&mut self) -> Read<Json> {
@@ -115,26 +142,32 @@ impl Reader<'_> {
                 let length = self.text[start..]
                     .find(|c: char| !(c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E')))
                     .unwrap_or(self.text.len() - start);
-                let number = self.text[start..start + length].parse();
-                let Ok(number) = number else {
-                    return Err(
-                        self.fail("Invalid JSON number", "There is a syntax error in the given JSON number.")
-                    );
+                let number = &self.text[start..start + length];
+                let Some(number) = Some(number).filter(|n| is_number(n)).and_then(|n| n.parse().ok()) else {
+                    return Err(self.fail("Invalid JSON number", "This is no number as JSON has it."));
                 };
                 self.pos += length;
                 JsonKind::Scalar(Value::Num(number))
             }
             Some(_) => {
-                let words =
-                    [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)];
-                let found = words.into_iter().find(|(w, _)| self.text[start..].starts_with(w));
-                let Some((word, value)) = found else {
-                    return Err(self.fail(
-                        "Invalid JSON value",
-                        "A JSON object, array, string, number, true, false or null is expected here.",
-                    ));
+                let span = self.next_span();
+                let value = match &self.text[start..span.end] {
+                    "true" => Value::Bool(true),
+                    "false" => Value::Bool(false),
+                    "null" => Value::Null,
+                    word if word.starts_with(|c: char| c.is_alphabetic()) => {
+                        let detail =
+                            format!("{word:?} is not a valid JSON keyword; strings stand in double quotes.");
+                        return Err(self.fail("Invalid JSON keyword", &detail));
+                    }
+                    _ => {
+                        return Err(self.fail(
+                            "Invalid start of value",
+                            "A JSON object, array, string, number, true, false or null is expected here.",
+                        ));
+                    }
                 };
-                self.pos += word.len();
+                self.pos = span.end;
                 JsonKind::Scalar(value)
             }
             None => return Err(self.fail("Missing value", "The JSON text ends where a value is expected.")),
@@ -164,9 +197,13 @@ impl Reader<'_> {
                 }
                 Some('"') => {}
                 _ => {
+                    // A bad value is reported as such, a good one as no name.
+                    let from = self.pos;
+                    self.value()?;
+                    self.pos = from;
                     return Err(self.fail(
-                        "Invalid object attribute name",
-                        "A JSON object attribute name must be a quoted string.",
+                        "Invalid object property name",
+                        "A name in a JSON object must be a string in double quotes.",
                     ));
                 }
             }
@@ -175,17 +212,40 @@ impl Reader<'_> {
             let name = Name { text, span: self.span(from, self.pos) };
             self.blanks();
             if self.peek() != Some(':') {
-                return Err(self.fail(
-                    "Missing attribute value",
-                    "A JSON attribute must have a value, introduced by a colon.",
-                ));
+                let detail = match self.peek() {
+                    Some('=') => "JSON has a colon between a name and its value, no equals sign.",
+                    _ => "A colon and a value must follow a name in a JSON object.",
+                };
+                let summary = match self.peek() {
+                    Some('}' | ',') => "Missing object value",
+                    _ => "Missing property value colon",
+                };
+                return Err(self.fail(summary, detail));
             }
             self.pos += 1;
             members.push((name, self.value()?));
             self.blanks();
             match self.peek() {
-                Some(',') => self.pos += 1,
+                Some(',') => {
+                    let comma = self.next_span();
+                    self.pos += 1;
+                    self.blanks();
+                    if self.peek() == Some('}') {
+                        return Err(Box::new(Diagnostic::error(
+                            "E0130",
+                            comma,
+                            "Trailing comma in object",
+                            "JSON has no comma behind the last member of an object.",
+                        )));
+                    }
+                }
                 Some('}') => {}
+                Some(']') => {
+                    self.pos += 1;
+                    self.blanks();
+                    return Err(self
+                        .fail("Mismatched braces", "A JSON object ends with a brace, not with a bracket."));
+                }
                 None => {
                     return Err(Box::new(Diagnostic::error(
                         "E0130",
@@ -195,9 +255,11 @@ impl Reader<'_> {
                     )));
                 }
                 Some(_) => {
-                    return Err(self.fail(
+                    return Err(self.fail_behind(
                         "Missing attribute separator comma",
                         "A comma must appear between each property definition in an object.",
+                        '{',
+                        '}',
                     ));
                 }
             }
@@ -219,7 +281,19 @@ impl Reader<'_> {
             items.push(self.value()?);
             self.blanks();
             match self.peek() {
-                Some(',') => self.pos += 1,
+                Some(',') => {
+                    let comma = self.next_span();
+                    self.pos += 1;
+                    self.blanks();
+                    if self.peek() == Some(']') {
+                        return Err(Box::new(Diagnostic::error(
+                            "E0130",
+                            comma,
+                            "Trailing comma in array",
+                            "JSON has no comma behind the last element of an array.",
+                        )));
+                    }
+                }
                 Some(']') => {}
                 None => {
                     return Err(Box::new(Diagnostic::error(
@@ -229,11 +303,16 @@ impl Reader<'_> {
                         "No closing bracket was found for this JSON array.",
                     )));
                 }
-                Some(_) => {
-                    return Err(self.fail(
-                        "Missing array element separator",
-                        "A comma must appear between each value in an array.",
-                    ));
+                Some(found) => {
+                    let (summary, detail) = match found {
+                        ':' => ("Invalid array value", "A JSON array has no names: there must be no colon."),
+                        '}' => ("Mismatched brackets", "A JSON array ends with a bracket, not with a brace."),
+                        _ => (
+                            "Missing attribute separator comma",
+                            "A comma must appear between each value in an array.",
+                        ),
+                    };
+                    return Err(self.fail_behind(summary, detail, '[', ']'));
                 }
             }
         }
@@ -262,6 +341,36 @@ impl Reader<'_> {
     }
 }
 
+/// Whether JSON allows this as a number.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let whole = digits.bytes().take_while(u8::is_ascii_digit).count();
+    let fraction = digits[whole..].strip_prefix('.');
+    whole > 0
+        && (whole == 1 || !digits.starts_with('0'))
+        && fraction.is_none_or(|f| f.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// How many bytes the first token of a JSON text has.
+fn token_width(rest: &str) -> usize {
+    let Some(first) = rest.chars().next() else { return 0 };
+    let run = |more: fn(char) -> bool| rest.find(|c| !more(c)).unwrap_or(rest.len());
+    match first {
+        '"' => {
+            let bytes = rest.as_bytes();
+            let mut end = 1;
+            while end < bytes.len() && !matches!(bytes[end], b'"' | b'\n') {
+                end += if bytes[end] == b'\\' { 2 } else { 1 };
+            }
+            let end = (end + 1).min(rest.len());
+            (end..=rest.len()).find(|i| rest.is_char_boundary(*i)).unwrap_or(rest.len())
+        }
+        '-' | '0'..='9' => run(|c| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E')),
+        c if c.is_alphabetic() => run(char::is_alphanumeric),
+        c => c.len_utf8(),
+    }
+}
+
 /// Whether strings in the text are templates, or stand for themselves (variable files).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strings {
@@ -278,7 +387,9 @@ pub enum Strings {
 pub fn expression(json: &Json, strings: Strings) -> Result<Expr, Vec<Diagnostic>> {
     let kind = match &json.kind {
         JsonKind::Scalar(value) => ExprKind::Literal(value.clone()),
-        JsonKind::Text(text) if strings == Strings::Templates => return parse_template_text(text, json.span),
+        JsonKind::Text(text) if strings == Strings::Templates => {
+            ExprKind::Embedded(Box::new(parse_template_text(text, json.span)?))
+        }
         JsonKind::Text(text) => ExprKind::Literal(Value::str(text)),
         JsonKind::Array(items) => {
             ExprKind::Tuple(items.iter().map(|j| expression(j, strings)).collect::<Result<_, _>>()?)

@@ -27,8 +27,8 @@ pub(super) struct Parser<'t> {
     /// The parser looks no further than this byte.
     pub limit: usize,
     source: SourceId,
-    /// Texts that are not in a file (JSON strings after unescaping) report this place for everything.
-    fixed: Option<Span>,
+    /// Texts that stand in a string of another text (JSON strings after unescaping): the place of that string.
+    within: Option<Span>,
     pub depth: usize,
     /// Operators and computed steps of the argument that is being read.
     pub links: usize,
@@ -74,7 +74,7 @@ pub fn parse_expression(text: &str, source: SourceId) -> Result<Expr, Vec<Diagno
     }
 }
 
-/// Parses a text as a template, as strings of HCL-JSON are; every part gets the place `place`.
+/// Parses a text as a template, as strings of HCL-JSON are; `place` is the string with its quotes.
 ///
 /// # Errors
 /// Syntax errors in its interpolations.
@@ -87,13 +87,13 @@ pub fn parse_template_text(text: &str, place: Span) -> Result<Expr, Vec<Diagnost
 }
 
 impl<'t> Parser<'t> {
-    fn new(text: &'t str, source: SourceId, fixed: Option<Span>) -> Self {
+    fn new(text: &'t str, source: SourceId, within: Option<Span>) -> Self {
         Self {
             text,
             pos: 0,
             limit: text.len(),
             source,
-            fixed,
+            within,
             depth: 0,
             links: 0,
             newlines: vec![false],
@@ -102,7 +102,15 @@ impl<'t> Parser<'t> {
     }
 
     pub(super) fn span(&self, start: usize, end: usize) -> Span {
-        self.fixed.unwrap_or(Span { source: self.source, start, end })
+        match self.within {
+            // As if nothing had been escaped, but never beyond the string.
+            Some(outer) => {
+                let last = outer.end.saturating_sub(1).max(outer.start);
+                let place = |at: usize| (outer.start + 1 + at).min(last);
+                Span { source: self.source, start: place(start), end: place(end) }
+            }
+            None => Span { source: self.source, start, end },
+        }
     }
 
     pub(super) fn error(
@@ -138,10 +146,14 @@ impl<'t> Parser<'t> {
         found
     }
 
-    /// The place of the next character, empty at the end.
+    /// The place of the next token, empty at the end.
     pub(super) fn next_span(&self) -> Span {
-        let width = self.peek().map_or(0, char::len_utf8);
-        self.span(self.pos, self.pos + width)
+        self.span(self.pos, self.pos + token_width(self.rest()))
+    }
+
+    /// The place where the text ends.
+    pub(super) fn end_span(&self) -> Span {
+        self.span(self.limit, self.limit)
     }
 
     /// Skips blanks and comments, and line ends where they mean nothing.
@@ -289,26 +301,24 @@ impl<'t> Parser<'t> {
             }
             Some('"' | '{') => self.block(name, body),
             Some(c) if c.is_alphabetic() || c == '_' => self.block(name, body),
-            Some(c) => {
-                let span = self.next_span();
-                let detail = if c == ':' {
-                    "An equals sign (\"=\") is expected after an argument name, not a colon.".to_owned()
-                } else {
-                    "An argument or block definition is required here. To set an argument, use the equals sign \"=\" to introduce the argument value.".to_owned()
+            next => {
+                if let Some(failed) = self.strange() {
+                    return Err(failed);
+                }
+                let detail = match next {
+                    Some(':') => "An equals sign (\"=\") is expected after an argument name, not a colon.",
+                    _ => "An argument (\"name = value\") or a block (\"name { ... }\") is required here.",
                 };
-                Err(self.error("E0103", if matches!(c, '\n' | '\r') { name.span } else { span }, "Argument or block definition required", detail))
+                Err(self.error("E0103", name.span, "Argument or block definition required", detail))
             }
-            None => Err(self.error(
-                "E0103",
-                name.span,
-                "Invalid block definition",
-                "The file ends after this name; an argument (\"name = value\") or a block (\"name { ... }\") is required.",
-            )),
         }
     }
 
     fn not_an_item(&mut self) -> Failed {
         let span = self.next_span();
+        if let Some(failed) = self.strange() {
+            return failed;
+        }
         match self.peek() {
             Some('"') => {
                 self.error("E0104", span, "Invalid argument name", "Argument names must not be quoted.")
@@ -319,7 +329,6 @@ impl<'t> Parser<'t> {
                 "Argument or block definition required",
                 "An argument or block definition is required here; this closing brace has no opening one.",
             ),
-            Some('\'') => self.single_quote(span),
             _ => self.error(
                 "E0103",
                 span,
@@ -329,13 +338,40 @@ impl<'t> Parser<'t> {
         }
     }
 
-    pub(super) fn single_quote(&mut self, span: Span) -> Failed {
-        self.error(
-            "E0105",
-            span,
-            "Invalid character",
-            "Single quotes are not valid. Use double quotes (\") to enclose strings.",
-        )
+    /// The error for a character that the language has no use for, if the next one is such.
+    pub(super) fn strange(&mut self) -> Option<Failed> {
+        let (summary, detail) = match self.peek()? {
+            '\'' => (
+                "Invalid character",
+                "Single quotes are not valid. Use double quotes (\") to enclose strings.",
+            ),
+            '“' | '”' | '‘' | '’' => {
+                ("Invalid character", "Curly quotes are not valid here. Use straight quotes (\").")
+            }
+            '`' => (
+                "Invalid character",
+                "Backticks are not valid. Use a heredoc (\"<<EOT\") for text of several lines.",
+            ),
+            ';' => (
+                "Invalid character",
+                "Semicolons are not valid. Separate arguments and blocks with line ends, and elements with commas.",
+            ),
+            '&' if !self.at("&&") => {
+                ("Unsupported operator", "There are no operators on bits. Did you mean \"&&\"?")
+            }
+            '|' if !self.at("||") => {
+                ("Unsupported operator", "There are no operators on bits. Did you mean \"||\"?")
+            }
+            '^' | '~' => ("Unsupported operator", "There are no operators on bits."),
+            '*' if self.at("**") => ("Unsupported operator", "There is no operator for powers; use pow()."),
+            '$' | '@' | '\\' => ("Invalid character", "This character is not used within the language."),
+            c if c.is_control() && !matches!(c, '\n' | '\r' | '\t') => {
+                ("Invalid character", "This character is not used within the language.")
+            }
+            _ => return None,
+        };
+        let span = if self.at("**") { self.span(self.pos, self.pos + 2) } else { self.next_span() };
+        Some(self.error("E0105", span, summary, detail))
     }
 
     fn block(&mut self, kind: Name, body: &mut Body) -> Parsed<()> {
@@ -345,11 +381,23 @@ impl<'t> Parser<'t> {
             match self.peek() {
                 Some('{') => break,
                 Some('"') => labels.push(self.quoted_name()?),
-                _ => match self.identifier() {
+                next => match self.identifier() {
                     Some(name) => labels.push(name),
                     None => {
+                        if let Some(failed) = self.strange() {
+                            return Err(failed);
+                        }
+                        let detail = match next {
+                            Some('=') => {
+                                "A block has no equals sign: write name { ... }, or name = value for an argument."
+                            }
+                            Some('\n' | '\r') => {
+                                "The opening brace of a block must stand on the same line as its type and labels."
+                            }
+                            _ => "A label in quotes or an opening brace (\"{\") is expected here.",
+                        };
                         let span = self.next_span();
-                        return Err(self.error("E0103", span, "Invalid block definition", "Either a quoted string block label or an opening brace (\"{\") is expected here."));
+                        return Err(self.error("E0103", span, "Invalid block definition", detail));
                     }
                 },
             }
@@ -358,14 +406,77 @@ impl<'t> Parser<'t> {
         self.pos += 1;
         self.deeper()?;
         self.newlines.push(false);
-        let inner = self.body(Some(open));
+        self.blanks();
+        let inner = match self.peek() {
+            None | Some('\n' | '\r' | '}') => Ok(self.body(Some(open))),
+            Some(_) => self.one_line_body(open),
+        };
         self.newlines.pop();
         if self.newlines.is_empty() {
             self.newlines.push(false);
         }
         self.depth -= 1;
-        body.blocks.push(Block { kind, labels, body: inner });
+        body.blocks.push(Block { kind, labels, body: inner? });
         self.end_of_item("block definition")
+    }
+
+    /// `{ name = value }` on one line: at most one argument, and no block.
+    fn one_line_body(&mut self, open: usize) -> Parsed<Body> {
+        const SUMMARY: &str = "Invalid single-argument block definition";
+        let Some(name) = self.identifier() else { return Err(self.not_an_item()) };
+        self.blanks();
+        match self.peek() {
+            Some('=') if !self.at("==") => {}
+            Some(c) if c == '"' || c == '{' || c == '_' || c.is_alphabetic() => {
+                let span = name.span.to(self.next_span());
+                let detail = format!(
+                    "A block on one line can hold only one argument, and no block. Use \"=\" to give the argument {:?} a value, or put the nested block on a line of its own.",
+                    name.text
+                );
+                return Err(self.error("E0103", span, "Argument definition required", detail));
+            }
+            _ => {
+                return Err(self.error(
+                    "E0103",
+                    name.span,
+                    "Argument or block definition required",
+                    "An argument (\"name = value\") is required here.",
+                ));
+            }
+        }
+        self.pos += 1;
+        self.blanks();
+        self.links = 0;
+        let value = self.expression()?;
+        self.blanks();
+        if self.eat("}") {
+            let attributes = vec![Attribute { name, value }];
+            return Ok(Body { attributes, span: self.span(open, self.pos), ..Body::default() });
+        }
+        if let Some(failed) = self.strange() {
+            return Err(failed);
+        }
+        let detail = match self.peek() {
+            Some(',') => {
+                "A block on one line can hold only one argument. Write several on a line each, without commas."
+            }
+            Some('\n' | '\r') => {
+                "A block that begins with an argument on the line of its opening brace must end on that line too."
+            }
+            _ => "A block on one line must end with a closing brace after its argument.",
+        };
+        let span = self.next_span();
+        let failed = self.error("E0106", span, SUMMARY, detail);
+        let opening = self.span(open, open + 1);
+        self.label_last(opening, "the block begins here");
+        Err(failed)
+    }
+
+    /// Adds a related place to the error that was recorded last.
+    pub(super) fn label_last(&mut self, span: Span, text: &str) {
+        if let Some(last) = self.errors.pop() {
+            self.errors.push(last.label(span, text));
+        }
     }
 
     /// After an item: the end of the line, the end of the block, or the end of the file.
@@ -374,12 +485,19 @@ impl<'t> Parser<'t> {
         match self.peek() {
             None | Some('\n' | '}') => Ok(()),
             Some('\r') => Ok(()),
-            Some('\'') => {
+            Some(next) => {
+                if let Some(failed) = self.strange() {
+                    return Err(failed);
+                }
                 let span = self.next_span();
-                Err(self.single_quote(span))
-            }
-            Some(_) => {
-                let span = self.next_span();
+                if next == ',' && what.starts_with("argument") {
+                    return Err(self.error(
+                        "E0106",
+                        span,
+                        "Unexpected comma after argument",
+                        "Arguments are separated by line ends, not by commas.",
+                    ));
+                }
                 Err(self.error(
                     "E0106",
                     span,
@@ -398,6 +516,37 @@ impl<'t> Parser<'t> {
         let text = self.plain_string()?;
         Ok(Name { text, span: self.span(start, self.pos) })
     }
+}
+
+/// How many bytes the first token of a text has.
+fn token_width(rest: &str) -> usize {
+    let Some(first) = rest.chars().next() else { return 0 };
+    if first.is_alphabetic() || first == '_' {
+        return rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-')).unwrap_or(rest.len());
+    }
+    if first.is_ascii_digit() {
+        return number_width(rest.as_bytes());
+    }
+    let longer = ["...", "\r\n", "==", "!=", ">=", "<=", "&&", "||", "=>", "::"];
+    longer.iter().find(|t| rest.starts_with(**t)).map_or(first.len_utf8(), |t| t.len())
+}
+
+/// How many bytes the number has that the text begins with.
+pub(super) fn number_width(bytes: &[u8]) -> usize {
+    let digits =
+        |from: usize| bytes[from.min(bytes.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let mut length = digits(0);
+    if bytes.get(length) == Some(&b'.') && digits(length + 1) > 0 {
+        length += 1 + digits(length + 1);
+    }
+    if matches!(bytes.get(length), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(length + 1), Some(b'+' | b'-')));
+        let exponent = digits(length + 1 + sign);
+        if exponent > 0 {
+            length += 1 + sign + exponent;
+        }
+    }
+    length
 }
 
 /// The error for an argument that was set before. `first` is in the same text.

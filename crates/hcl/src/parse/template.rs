@@ -49,13 +49,15 @@ impl Parser<'_> {
         let tokens = self.tokens(Mode::Quoted)?;
         let end = self.next_span();
         if !self.eat("\"") {
-            let span = self.span(start, start + 1);
-            return Err(self.error(
+            let failed = self.error(
                 "E0120",
-                span,
+                end,
                 "Unterminated template string",
                 "No closing marker was found for the string.",
-            ));
+            );
+            let opening = self.span(start, start + 1);
+            self.label_last(opening, "the string begins here");
+            return Err(failed);
         }
         self.depth -= 1;
         let span = self.span(start, self.pos);
@@ -114,13 +116,16 @@ impl Parser<'_> {
                 break (line, end);
             }
             if end >= self.limit {
-                let span = self.span(start, from);
-                return Err(self.error(
+                let span = self.end_span();
+                let failed = self.error(
                     "E0121",
                     span,
-                    "Unterminated heredoc",
+                    "Unterminated template string",
                     format!("There is no line with only {:?} that ends this text.", marker.text),
-                ));
+                );
+                let opening = self.span(start, marker.span.end.max(start));
+                self.label_last(opening, "the text begins here");
+                return Err(failed);
             }
             line = end + 1;
         };
@@ -261,13 +266,7 @@ impl Parser<'_> {
         self.blanks();
         let trim = self.at("~}") && self.eat("~");
         if !self.eat("}") {
-            let span = if self.pos >= self.limit { self.span(start, start + 2) } else { self.next_span() };
-            return Err(self.error(
-                "E0123",
-                span,
-                &format!("Extra characters after {what} expression"),
-                format!("Expected a closing brace to end the {what} expression, but found extra characters."),
-            ));
+            return Err(self.not_closed(start, what));
         }
         self.newlines.pop();
         Ok(trim)
@@ -304,13 +303,53 @@ impl Parser<'_> {
             }
             Some("endfor") => Kind::EndFor,
             _ => {
+                let summary = if keyword.is_some() {
+                    "Invalid template control keyword"
+                } else {
+                    "Invalid template directive"
+                };
                 let span = keyword.map_or_else(|| self.next_span(), |k| k.span);
-                return Err(self.error("E0124", span, "Invalid template directive", "A template directive keyword (\"if\", \"for\", \"else\", \"endif\", \"endfor\") is expected at the beginning of a %{ sequence."));
+                return Err(self.error("E0124", span, summary, "A template directive keyword (\"if\", \"for\", \"else\", \"endif\", \"endfor\") is expected at the beginning of a %{ sequence."));
             }
         };
         let trim_after = self.close(start, "template directive")?;
         self.depth -= 1;
         Ok(Token { kind, span: self.span(start, self.pos), trim_before, trim_after })
+    }
+
+    /// The error for a sequence that begins at `start` and has no closing brace here.
+    fn not_closed(&mut self, start: usize, what: &str) -> Failed {
+        let opening = self.span(start, start + 2);
+        let unclosed = format!("There is no closing brace for this {what}.");
+        if self.pos >= self.limit {
+            return self.error("E0123", opening, &format!("Unclosed template {what} sequence"), unclosed);
+        }
+        if !self.at("\"") {
+            let span = self.next_span();
+            let failed = self.error(
+                "E0123",
+                span,
+                &format!("Extra characters after {what} expression"),
+                format!("Expected a closing brace to end the {what}. If \"${{\" is meant for another program, write \"$${{\"."),
+            );
+            self.label_last(opening, "it begins here");
+            return failed;
+        }
+        // To the language a string within the sequence begins here. What follows tells where that goes wrong.
+        let line = self.rest().find('\n').map_or(self.rest(), |end| &self.rest()[..end]);
+        if line.matches('"').count() % 2 == 0 {
+            return self.error("E0123", opening, &format!("Unclosed template {what} sequence"), unclosed);
+        }
+        self.pos += line.strip_suffix('\r').unwrap_or(line).len();
+        let span = self.next_span();
+        let failed = self.error(
+            "E0123",
+            span,
+            "Invalid multi-line string",
+            format!("The string is not closed on its line, because the {what} in it has no closing brace."),
+        );
+        self.label_last(opening, "there is no \"}\" for this");
+        failed
     }
 
     /// Pairs directives with their ends.

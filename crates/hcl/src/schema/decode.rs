@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{Attribute, BlockType, Content, Header, Kind, Repeat, Schema, free};
+use super::typed::{string_map, typed};
+use super::{BlockType, Content, Header, Repeat, Schema, free};
 use crate::ast::{self, Block, Body, Expr};
 use crate::diag::{Diagnostic, nearest};
-use crate::duration::parse_duration;
-use crate::eval::{Evaluator, Scope, elements};
+use crate::eval::{Evaluator, Scope};
 use crate::parse::MAX_DEPTH;
 use crate::parse::json::{Strings, body as json_body};
 use crate::value::{Type, Value, convert};
@@ -26,6 +26,8 @@ pub struct Decoder<'e> {
     pub evaluator: &'e Evaluator,
     /// What was found so far.
     pub errors: Vec<Diagnostic>,
+    /// What works but does not do what it seems to.
+    pub warnings: Vec<Diagnostic>,
     /// Whether strings of JSON texts are templates.
     strings: Strings,
     depth: usize,
@@ -35,7 +37,7 @@ impl<'e> Decoder<'e> {
     /// A decoder that evaluates with `evaluator`.
     #[must_use]
     pub fn new(evaluator: &'e Evaluator) -> Self {
-        Self { evaluator, errors: Vec::new(), strings: Strings::Templates, depth: 0 }
+        Self { evaluator, errors: Vec::new(), warnings: Vec::new(), strings: Strings::Templates, depth: 0 }
     }
 
     /// A decoder for notations without expressions.
@@ -128,6 +130,16 @@ impl<'e> Decoder<'e> {
     ) {
         let name = attribute.name.text.as_str();
         if let Some(spec) = schema.attributes.iter().find(|a| a.name == name) {
+            if let Some(instead) = spec.deprecated
+                && self.warnings.len() < MAX_ERRORS
+            {
+                self.warnings.push(Diagnostic::warning(
+                    "E0408",
+                    attribute.name.span,
+                    "Deprecated argument",
+                    format!("The argument {name:?} is only kept for older files: {instead}."),
+                ));
+            }
             if let Some(value) = self.eval(&attribute.value, scope) {
                 match typed(spec, value) {
                     Ok(Some(json)) => {
@@ -170,7 +182,7 @@ impl<'e> Decoder<'e> {
         self.report(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", detail));
     }
 
-    fn block(
+    pub(super) fn block(
         &mut self,
         block: &Block,
         schema: &'static Schema,
@@ -281,7 +293,7 @@ impl<'e> Decoder<'e> {
         if let Some(missing) = spec.labels.get(block.labels.len()) {
             let error = Diagnostic::error(
                 "E0403",
-                block.body.span.at_start(),
+                block.brace(),
                 format!("Missing {missing} for {name}"),
                 format!("All {name} blocks must have {wanted} labels ({}).", spec.labels.join(", ")),
             );
@@ -337,206 +349,8 @@ impl<'e> Decoder<'e> {
         }
         out
     }
-
-    /// `dynamic "kind" { for_each iterator labels content {} }`.
-    fn dynamic(
-        &mut self,
-        block: &Block,
-        schema: &'static Schema,
-        out: &mut Object,
-        seen: &mut Seen,
-        scope: &Scope,
-    ) {
-        let [kind] = block.labels.as_slice() else {
-            self.report(Diagnostic::error(
-                "E0407",
-                block.header(),
-                "Missing name for dynamic block",
-                "A dynamic block has one label: the type of the blocks that it makes.",
-            ));
-            return;
-        };
-        let labels_of = |name: &str| (name == "content").then_some(0);
-        let body = self.native(&block.body, &labels_of);
-        let find = |name: &str| body.attributes.iter().find(|a| a.name.text == name);
-        for attribute in &body.attributes {
-            if !matches!(attribute.name.text.as_str(), "for_each" | "iterator" | "labels") {
-                self.report(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", format!("An argument named {:?} is not expected here; a dynamic block has \"for_each\", \"iterator\" and \"labels\".", attribute.name.text)));
-            }
-        }
-        let Some(content) = body.blocks.iter().find(|b| b.kind.text == "content") else {
-            self.report(Diagnostic::error("E0407", body.span.at_start(), "Missing dynamic content block", "A dynamic block must have a nested block of type \"content\" to describe the body of each generated block."));
-            return;
-        };
-        let Some(for_each) = find("for_each") else {
-            self.report(Diagnostic::error(
-                "E0404",
-                body.span.at_start(),
-                "Missing required argument",
-                "The argument \"for_each\" is required, but no definition was found.",
-            ));
-            return;
-        };
-        let iterator = match find("iterator").map(|a| &a.value.kind) {
-            Some(ast::ExprKind::Traversal(t)) if t.steps.is_empty() => t.root.text.clone(),
-            Some(ast::ExprKind::Literal(Value::Str(s))) => s.to_string(),
-            Some(_) => {
-                let span = find("iterator").map(|a| a.value.span);
-                self.report(Diagnostic::error("E0407", span, "Invalid expression", "A single static variable reference is required: only attribute access and indexing with constant keys."));
-                return;
-            }
-            None => kind.text.clone(),
-        };
-        let Some(collection) = self.eval(&for_each.value, scope) else { return };
-        if collection == Value::Null {
-            self.report(Diagnostic::error(
-                "E0407",
-                for_each.value.start(),
-                "Invalid dynamic for_each value",
-                "Cannot use a null value in for_each.",
-            ));
-            return;
-        }
-        let type_name = collection.type_name();
-        let Some(items) = elements(collection) else {
-            self.report(Diagnostic::error(
-                "E0407",
-                for_each.value.start(),
-                "Invalid dynamic for_each value",
-                format!("Cannot use a {type_name} value in for_each. An iterable collection is required."),
-            ));
-            return;
-        };
-        for (key, value) in items {
-            let pair = [("key".to_owned(), key), ("value".to_owned(), value)].into();
-            let inner = scope.with(&iterator, Value::object(pair));
-            let mut labels = Vec::new();
-            if let Some(expr) = find("labels").map(|a| &a.value) {
-                let Some(value) = self.eval(expr, &inner) else { continue };
-                match convert(value, &Type::List(Box::new(Type::Str))) {
-                    Ok(Value::Seq(.., items)) => labels.extend(items.into_iter().map(|v| match v {
-                        Value::Str(s) => ast::Name { text: s.to_string(), span: expr.start() },
-                        _ => ast::Name { text: String::new(), span: expr.start() },
-                    })),
-                    other => {
-                        let why = other.err().unwrap_or_else(|| "null".to_owned());
-                        self.report(Diagnostic::error(
-                            "E0407",
-                            expr.start(),
-                            "Invalid dynamic block label",
-                            format!("Labels must be a list of strings: {why}."),
-                        ));
-                        continue;
-                    }
-                }
-            }
-            let made = Block { kind: kind.clone(), labels, body: content.body.clone() };
-            let before = self.errors.len();
-            self.block(&made, schema, out, seen, &inner);
-            if self.errors.len() >= before + 5 {
-                // The same mistake in every turn of the loop helps nobody.
-                return;
-            }
-        }
-    }
 }
 
 /// Blocks of which one is allowed, with the place of the first.
 #[derive(Debug, Default)]
-struct Seen(Vec<(&'static str, crate::source::Span)>);
-
-/// The value as the argument's kind wants it; `None` for null, which means unset.
-fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, String> {
-    let unsuitable = |e: String| format!("Unsuitable value: {e}");
-    if value == Value::Null {
-        return match spec.kind {
-            Kind::Duration => Err(unsuitable("null value is not allowed".to_owned())),
-            _ => Ok(None),
-        };
-    }
-    let number = |v: Value| match convert(v, &Type::Num).map_err(unsuitable)? {
-        Value::Num(n) => Ok(n),
-        _ => Err(unsuitable("a number is required".to_owned())),
-    };
-    let json = match spec.kind {
-        Kind::Str => convert(value, &Type::Str).map_err(unsuitable)?.to_json(),
-        Kind::Bool => convert(value, &Type::Bool).map_err(unsuitable)?.to_json(),
-        Kind::Int => number(value)?.to_i64().map(Json::from).ok_or_else(|| {
-            unsuitable(format!("value must be a whole number, between {} and {}", i64::MIN, i64::MAX))
-        })?,
-        Kind::Byte => {
-            number(value)?.to_i64().and_then(|n| u8::try_from(n).ok()).map(Json::from).ok_or_else(|| {
-                unsuitable("value must be a whole number, between 0 and 255 inclusive".to_owned())
-            })?
-        }
-        Kind::SmallInt => {
-            let n = number(value)?.truncate().to_i64();
-            let n = n.ok_or_else(|| unsuitable("value must be a whole number".to_owned()))?;
-            let [low, ..] = n.to_le_bytes();
-            Json::from(i8::from_le_bytes([low]))
-        }
-        Kind::Unsigned => unsigned(number(value)?).ok_or_else(|| {
-            unsuitable(format!("value must be a whole number, between 0 and {} inclusive", u64::MAX))
-        })?,
-        Kind::Duration => match value {
-            Value::Str(s) => {
-                Json::from(parse_duration(&s).map_err(|e| format!("Unsuitable duration value: {e}"))?)
-            }
-            Value::Num(n) => Json::from(n.to_i64().ok_or_else(|| {
-                unsuitable("a duration without a unit must be a whole number of nanoseconds".to_owned())
-            })?),
-            other => {
-                return Err(unsuitable(format!(
-                    "expected a duration such as \"30s\" but found {}",
-                    other.type_name()
-                )));
-            }
-        },
-        Kind::Strings => {
-            let list = convert(value, &Type::List(Box::new(Type::Str))).map_err(unsuitable)?;
-            if let Value::Seq(.., items) = &list
-                && items.contains(&Value::Null)
-            {
-                return Err(unsuitable("null value is not allowed in a list of strings".to_owned()));
-            }
-            list.to_json()
-        }
-        Kind::UnsignedList => match convert(value, &Type::List(Box::new(Type::Num))).map_err(unsuitable)? {
-            Value::Seq(.., items) => items
-                .into_iter()
-                .map(|v| match v {
-                    Value::Num(n) => unsigned(n),
-                    _ => None,
-                })
-                .collect::<Option<Vec<_>>>()
-                .map(Json::Array)
-                .ok_or_else(|| unsuitable("values must be whole numbers, not negative".to_owned()))?,
-            other => other.to_json(),
-        },
-        Kind::StringMap => match string_map(value)? {
-            Some(map) => Json::Object(map),
-            None => return Ok(None),
-        },
-    };
-    Ok(Some(json))
-}
-
-fn unsigned(n: crate::value::Number) -> Option<Json> {
-    n.to_i128().and_then(|n| u64::try_from(n).ok()).map(Json::from)
-}
-
-fn string_map(value: Value) -> Result<Option<Object>, String> {
-    match value {
-        Value::Null => Ok(None),
-        Value::Map(.., map) => map
-            .into_iter()
-            .map(|(k, v)| match convert(v, &Type::Str) {
-                Ok(Value::Null) => Err("Unsuitable value: null value is not allowed".to_owned()),
-                Ok(v) => Ok((k, v.to_json())),
-                Err(e) => Err(format!("Unsuitable value: {e}")),
-            })
-            .collect::<Result<_, _>>()
-            .map(Some),
-        other => Err(format!("Unsuitable value: map of string required, but have {}", other.type_name())),
-    }
-}
+pub(super) struct Seen(Vec<(&'static str, crate::source::Span)>);

@@ -1,337 +1,380 @@
-//! Decimal numbers: a whole mantissa of up to 38 digits and a power of ten. Every 64-bit integer and
-//! every sum, difference and product of such that fits 38 digits is exact; what does not fit is rounded.
+//! Numbers as the reference computes with them: binary floating point with a mantissa of up to 512 bits. Every
+//! whole number of 64 bits is exact, and so is what they add up and multiply to.
+
+mod text;
 
 use std::cmp::Ordering;
-use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
 
-/// Powers of ten beyond this are refused by the parser, so that printing a number stays cheap.
-const EXPONENT_LIMIT: i32 = 4000;
+use num_bigint::{BigInt, BigUint, Sign};
 
-/// A decimal number, `mantissa * 10^exponent`, without trailing zeros in the mantissa.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// Bits of the mantissa of numbers that were written down.
+const WRITTEN: u32 = 512;
+/// Bits of the mantissa of numbers that were counted.
+const COUNTED: u32 = 64;
+/// Bits of the mantissa of numbers that a floating point unit made.
+const FLOAT: u32 = 53;
+/// Numbers with more binary digits before or behind the point are out of range, so that
+/// computing with one and printing it stays cheap.
+const RANGE: i64 = 4_000;
+
+/// A number.
+///
+/// Two numbers are equal when they have the same value, however many digits they were computed to.
+#[derive(Debug, Clone)]
 pub struct Number {
-    mantissa: i128,
-    exponent: i32,
+    repr: Repr,
+    /// Bits of the mantissa that results computed with this number have at least.
+    precision: u32,
 }
 
-/// The text is no number, or its power of ten is out of range.
+/// Whole numbers of 64 bits are always `Small`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Repr {
+    Small(i64),
+    Big(Arc<Big>),
+}
+
+/// `mantissa * 2^exponent`, the mantissa odd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Big {
+    mantissa: BigInt,
+    exponent: i64,
+}
+
+/// The text is no number, or it is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a number")]
 pub struct NotANumber;
 
 impl Number {
     /// Zero.
-    pub const ZERO: Self = Self { mantissa: 0, exponent: 0 };
+    pub const ZERO: Self = Self { repr: Repr::Small(0), precision: COUNTED };
     /// One.
-    pub const ONE: Self = Self { mantissa: 1, exponent: 0 };
+    pub const ONE: Self = Self { repr: Repr::Small(1), precision: COUNTED };
 
-    fn new(mut mantissa: i128, mut exponent: i32) -> Self {
-        if mantissa == 0 {
-            return Self::ZERO;
+    /// `mantissa * 2^exponent`, and a little more if `more`, rounded to `precision` bits, half to even; `None`
+    /// when it is out of range.
+    fn rounded(mantissa: BigInt, exponent: i64, more: bool, precision: u32) -> Option<Self> {
+        let (sign, mut magnitude) = mantissa.into_parts();
+        let mut exponent = exponent;
+        let bits = magnitude.bits();
+        if bits > u64::from(precision) {
+            let drop = bits - u64::from(precision);
+            let half = magnitude.bit(drop - 1);
+            let beyond = more || magnitude.trailing_zeros().is_some_and(|zeros| zeros < drop - 1);
+            magnitude >>= drop;
+            exponent += i64::try_from(drop).ok()?;
+            if half && (beyond || magnitude.bit(0)) {
+                magnitude += 1_u32;
+            }
         }
-        while mantissa % 10 == 0 {
-            mantissa /= 10;
-            exponent += 1;
+        let Some(zeros) = magnitude.trailing_zeros() else {
+            return Some(Self { precision, ..Self::ZERO });
+        };
+        magnitude >>= zeros;
+        exponent += i64::try_from(zeros).ok()?;
+        let top = i64::try_from(magnitude.bits()).ok()? + exponent;
+        if top > RANGE || exponent < -RANGE {
+            return None;
         }
-        Self { mantissa, exponent }
+        let mantissa = BigInt::from_biguint(sign, magnitude);
+        if (0..=64).contains(&exponent)
+            && top <= 64
+            && let Ok(small) = i64::try_from(&mantissa << exponent)
+        {
+            return Some(Self { repr: Repr::Small(small), precision });
+        }
+        Some(Self { repr: Repr::Big(Arc::new(Big { mantissa, exponent })), precision })
+    }
+
+    fn parts(&self) -> (BigInt, i64) {
+        match &self.repr {
+            Repr::Small(n) => (BigInt::from(*n), 0),
+            Repr::Big(big) => (big.mantissa.clone(), big.exponent),
+        }
     }
 
     /// Whether it is zero.
     #[must_use]
-    pub fn is_zero(self) -> bool {
-        self.mantissa == 0
+    pub fn is_zero(&self) -> bool {
+        self.repr == Repr::Small(0)
     }
 
     /// Whether it is below zero.
     #[must_use]
-    pub fn is_negative(self) -> bool {
-        self.mantissa < 0
+    pub fn is_negative(&self) -> bool {
+        match &self.repr {
+            Repr::Small(n) => *n < 0,
+            Repr::Big(big) => big.mantissa.sign() == Sign::Minus,
+        }
     }
 
     /// Whether it has no fraction.
     #[must_use]
-    pub fn is_whole(self) -> bool {
-        self.exponent >= 0
+    pub fn is_whole(&self) -> bool {
+        match &self.repr {
+            Repr::Small(_) => true,
+            Repr::Big(big) => big.exponent >= 0,
+        }
+    }
+
+    /// The whole number that it is.
+    fn to_whole(&self) -> Option<BigInt> {
+        let (mantissa, exponent) = self.parts();
+        (exponent >= 0).then(|| mantissa << exponent)
     }
 
     /// As a whole number of 128 bits, if it is one.
     #[must_use]
-    pub fn to_i128(self) -> Option<i128> {
-        let power = 10_i128.checked_pow(u32::try_from(self.exponent).ok()?)?;
-        self.mantissa.checked_mul(power)
+    pub fn to_i128(&self) -> Option<i128> {
+        match &self.repr {
+            Repr::Small(n) => Some(i128::from(*n)),
+            Repr::Big(_) => i128::try_from(self.to_whole()?).ok(),
+        }
     }
 
     /// As a whole number of 64 bits, if it is one.
     #[must_use]
-    pub fn to_i64(self) -> Option<i64> {
-        i64::try_from(self.to_i128()?).ok()
+    pub fn to_i64(&self) -> Option<i64> {
+        match &self.repr {
+            Repr::Small(n) => Some(*n),
+            Repr::Big(_) => None,
+        }
     }
 
     /// The nearest floating point number.
     #[must_use]
-    pub fn to_f64(self) -> f64 {
-        format!("{}e{}", self.mantissa, self.exponent).parse().unwrap_or(f64::NAN)
+    pub fn to_f64(&self) -> f64 {
+        let (mantissa, exponent) = self.parts();
+        let bits = i64::try_from(mantissa.bits()).unwrap_or(RANGE);
+        // Below the smallest normal number there are fewer bits.
+        let room = (bits + exponent + 1074).clamp(0, 53);
+        let Ok(room) = u32::try_from(room) else { return 0.0 };
+        if room == 0 {
+            // At most half of the smallest number; exactly half goes to zero, which is even.
+            let tiny = bits + exponent == -1074 && bits > 1;
+            return if tiny {
+                f64::from_bits(1).copysign(if self.is_negative() { -1.0 } else { 1.0 })
+            } else {
+                0.0
+            };
+        }
+        let Some(cut) = Self::rounded(mantissa, exponent, false, room) else {
+            return if exponent > 0 { f64::INFINITY } else { 0.0 };
+        };
+        let (mantissa, exponent) = cut.parts();
+        let (sign, magnitude) = mantissa.into_parts();
+        let whole = u64::try_from(magnitude).unwrap_or(u64::MAX);
+        #[expect(clippy::cast_precision_loss, reason = "it was cut to 53 bits, or is a whole number")]
+        let mut out = whole as f64;
+        let mut left = exponent;
+        // In steps, because the power alone may be out of range.
+        while left != 0 {
+            let step = i32::try_from(left.clamp(-1000, 1000)).unwrap_or_default();
+            out *= 2_f64.powi(step);
+            left -= i64::from(step);
+        }
+        if sign == Sign::Minus { -out } else { out }
     }
 
-    /// From a floating point number, by its shortest decimal form; `None` for infinities and NaN.
+    /// From a floating point number; `None` for infinities and NaN.
     #[must_use]
     pub fn from_f64(f: f64) -> Option<Self> {
-        if f.is_finite() { format!("{f:e}").parse().ok() } else { None }
+        if !f.is_finite() {
+            return None;
+        }
+        let bits = f.to_bits();
+        let (fraction, biased) = (bits & ((1 << 52) - 1), (bits >> 52) & 0x7ff);
+        let (mantissa, exponent) = if biased == 0 {
+            (fraction, -1074)
+        } else {
+            (fraction | 1 << 52, i64::try_from(biased).ok()? - 1075)
+        };
+        let mantissa = if f.is_sign_negative() { -BigInt::from(mantissa) } else { BigInt::from(mantissa) };
+        Self::rounded(mantissa, exponent, false, FLOAT)
+    }
+
+    /// From a whole number of any size; `None` when it is out of range.
+    pub(crate) fn from_whole(n: BigInt) -> Option<Self> {
+        let bits = u32::try_from(n.bits()).ok()?;
+        Self::rounded(n, 0, false, bits.max(COUNTED))
     }
 
     /// As JSON: an integer where it fits 64 bits.
     #[must_use]
-    pub fn to_json(self) -> serde_json::Value {
+    pub fn to_json(&self) -> serde_json::Value {
         match self.to_i64() {
             Some(n) => serde_json::Value::from(n),
             None => serde_json::Value::from(self.to_f64()),
         }
     }
 
-    /// Both with the same exponent; the smaller one loses digits when there is no room.
-    fn align(a: Self, b: Self) -> (i128, i128, i32) {
-        let (mut high, mut low) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
-        while high.exponent > low.exponent {
-            if let Some(m) = high.mantissa.checked_mul(10).filter(|m| m.unsigned_abs() < u128::MAX / 8) {
-                high.mantissa = m;
-                high.exponent -= 1;
-            } else {
-                let gap = high.exponent - low.exponent;
-                low.mantissa = shift_down(low.mantissa, gap);
-                low.exponent = high.exponent;
-            }
-        }
-        if a.exponent >= b.exponent {
-            (high.mantissa, low.mantissa, high.exponent)
-        } else {
-            (low.mantissa, high.mantissa, high.exponent)
-        }
-    }
-
-    /// The sum.
+    /// The sum; `None` when it is out of range.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        let (a, b, exponent) = Self::align(self, other);
-        match a.checked_add(b) {
-            Some(m) => Self::new(m, exponent),
-            None => Self::new(shift_down(a, 1) + shift_down(b, 1), exponent + 1),
+    pub fn plus(&self, other: &Self) -> Option<Self> {
+        let precision = self.precision.max(other.precision);
+        if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr)
+            && let Some(sum) = a.checked_add(*b)
+        {
+            return Some(Self { repr: Repr::Small(sum), precision });
         }
+        let ((a, x), (b, y)) = (self.parts(), other.parts());
+        let low = x.min(y);
+        Self::rounded((a << (x - low)) + (b << (y - low)), low, false, precision)
     }
 
     /// The negative.
     #[must_use]
-    pub fn negate(self) -> Self {
-        Self { mantissa: -self.mantissa, ..self }
+    pub fn negate(&self) -> Self {
+        let (mantissa, exponent) = self.parts();
+        // The same number of bits is in the same range.
+        Self::rounded(-mantissa, exponent, false, self.precision.max(COUNTED)).unwrap_or(Self::ZERO)
     }
 
-    /// The difference.
+    /// The difference; `None` when it is out of range.
     #[must_use]
-    pub fn minus(self, other: Self) -> Self {
-        self.plus(other.negate())
+    pub fn minus(&self, other: &Self) -> Option<Self> {
+        self.plus(&other.negate())
     }
 
-    /// The product.
+    /// The product; `None` when it is out of range. It is exact up to 512 bits, however few the factors have.
     #[must_use]
-    pub fn times(self, other: Self) -> Self {
-        let (mut a, mut b) = (self.mantissa, other.mantissa);
-        let mut exponent = self.exponent.saturating_add(other.exponent);
-        loop {
-            if let Some(m) = a.checked_mul(b) {
-                return Self::new(m, exponent);
-            }
-            if a.unsigned_abs() > b.unsigned_abs() {
-                a = shift_down(a, 1);
-            } else {
-                b = shift_down(b, 1);
-            }
-            exponent += 1;
+    pub fn times(&self, other: &Self) -> Option<Self> {
+        let precision = self.precision.max(other.precision);
+        if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr)
+            && let Some(product) = a.checked_mul(*b)
+        {
+            return Some(Self { repr: Repr::Small(product), precision });
         }
+        let ((a, x), (b, y)) = (self.parts(), other.parts());
+        let out = Self::rounded(a * b, x + y, false, WRITTEN.max(precision))?;
+        let needed = u32::try_from(out.parts().0.bits()).unwrap_or(WRITTEN);
+        Some(Self { precision: precision.max(needed), ..out })
     }
 
-    /// The quotient to 36 digits; `None` when dividing by zero.
+    /// The quotient; `None` when dividing by zero, or when it is out of range.
     #[must_use]
-    pub fn over(self, other: Self) -> Option<Self> {
+    pub fn over(&self, other: &Self) -> Option<Self> {
         if other.is_zero() {
             return None;
         }
-        let negative = self.is_negative() != other.is_negative();
-        let mut divisor = other.mantissa.unsigned_abs();
-        let mut exponent = self.exponent - other.exponent;
-        // Keep ten times a remainder within 128 bits.
-        while divisor > u128::MAX / 100 {
-            divisor /= 10;
-            exponent -= 1;
-        }
-        let dividend = self.mantissa.unsigned_abs();
-        let (mut quotient, mut rest) = (dividend / divisor, dividend % divisor);
-        while rest != 0 && quotient < 10_u128.pow(36) {
-            rest *= 10;
-            quotient = quotient * 10 + rest / divisor;
-            rest %= divisor;
-            exponent -= 1;
-        }
-        if rest * 2 >= divisor && rest != 0 {
-            quotient += 1;
-        }
-        let quotient = i128::try_from(quotient).unwrap_or(i128::MAX);
-        Some(Self::new(if negative { -quotient } else { quotient }, exponent))
+        let precision = self.precision.max(other.precision);
+        let ((a, x), (b, y)) = (self.parts(), other.parts());
+        // Enough bits for the result and one to round it by.
+        let shift =
+            (i64::from(precision) + 2 + i64::try_from(b.bits()).ok()? - i64::try_from(a.bits()).ok()?).max(0);
+        let (sign, a) = (a << shift).into_parts();
+        let (other_sign, b) = b.into_parts();
+        let (quotient, rest) = (&a / &b, &a % &b);
+        let quotient = BigInt::from_biguint(sign * other_sign, quotient);
+        Self::rounded(quotient, x - y - shift, rest != BigUint::ZERO, precision)
     }
 
-    /// What is left of a division, with the sign of the first; `None` when dividing by zero.
+    /// What is left of a division, with the sign of the first; `None` when dividing by zero, or when the quotient
+    /// is out of range.
     #[must_use]
-    pub fn remainder(self, other: Self) -> Option<Self> {
+    pub fn remainder(&self, other: &Self) -> Option<Self> {
         if other.is_zero() {
             return None;
         }
-        let (a, b, exponent) = Self::align(self, other);
-        if b == 0 {
-            return Some(Self::ZERO);
+        if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr) {
+            let repr = Repr::Small(a.checked_rem(*b).unwrap_or_default());
+            return Some(Self { repr, precision: self.precision });
         }
-        Some(Self::new(a % b, exponent))
+        // By way of the rounded quotient, as the reference does.
+        let (times, exponent) = self.over(other)?.truncate().parts();
+        let (b, y) = other.parts();
+        let product = Self::rounded(times * b, exponent + y, false, self.precision)?;
+        let ((a, x), (p, z)) = (self.parts(), product.parts());
+        let low = x.min(z);
+        Self::rounded((a << (x - low)) - (p << (z - low)), low, false, self.precision)
     }
 
     /// Without its fraction.
     #[must_use]
-    pub fn truncate(self) -> Self {
-        if self.is_whole() { self } else { Self::new(cut_down(self.mantissa, -self.exponent), 0) }
+    pub fn truncate(&self) -> Self {
+        match &self.repr {
+            Repr::Big(big) if big.exponent < 0 => {
+                let (sign, magnitude) = big.mantissa.clone().into_parts();
+                let whole = BigInt::from_biguint(sign, magnitude >> big.exponent.unsigned_abs());
+                Self::rounded(whole, 0, false, self.precision.max(COUNTED)).unwrap_or(Self::ZERO)
+            }
+            _ => self.clone(),
+        }
     }
 
     /// The whole number at or below.
     #[must_use]
-    pub fn floor(self) -> Self {
+    pub fn floor(&self) -> Self {
         let cut = self.truncate();
-        if cut > self { cut.minus(Self::ONE) } else { cut }
+        if cut > *self { cut.minus(&Self::ONE).unwrap_or(cut) } else { cut }
     }
 
     /// The whole number at or above.
     #[must_use]
-    pub fn ceil(self) -> Self {
+    pub fn ceil(&self) -> Self {
         let cut = self.truncate();
-        if cut < self { cut.plus(Self::ONE) } else { cut }
+        if cut < *self { cut.plus(&Self::ONE).unwrap_or(cut) } else { cut }
     }
 
     /// Without its sign.
     #[must_use]
-    pub fn abs(self) -> Self {
-        Self { mantissa: self.mantissa.abs(), ..self }
+    pub fn abs(&self) -> Self {
+        if self.is_negative() { self.negate() } else { self.clone() }
+    }
+
+    /// A whole power; `None` when it is out of range.
+    #[must_use]
+    pub fn power(&self, times: u32) -> Option<Self> {
+        let (mantissa, exponent) = self.parts();
+        if i64::try_from(mantissa.bits()).ok()?.checked_mul(i64::from(times))? > RANGE {
+            return None;
+        }
+        Self::rounded(mantissa.pow(times), exponent.checked_mul(i64::from(times))?, false, FLOAT)
     }
 }
 
-/// Divides by a power of ten, cutting.
-fn cut_down(mantissa: i128, digits: i32) -> i128 {
-    u32::try_from(digits).ok().and_then(|d| 10_i128.checked_pow(d)).map_or(0, |p| mantissa / p)
+impl PartialEq for Number {
+    fn eq(&self, other: &Self) -> bool {
+        self.repr == other.repr
+    }
 }
 
-/// Divides by a power of ten, rounding half away from zero.
-fn shift_down(mantissa: i128, digits: i32) -> i128 {
-    let Some(power) = u32::try_from(digits).ok().and_then(|d| 10_i128.checked_pow(d)) else { return 0 };
-    let (whole, rest) = (mantissa / power, mantissa % power);
-    if rest.abs() >= power / 2 && rest != 0 { whole + mantissa.signum() } else { whole }
-}
+impl Eq for Number {}
 
 impl From<i64> for Number {
     fn from(n: i64) -> Self {
-        Self::new(i128::from(n), 0)
+        Self { repr: Repr::Small(n), precision: COUNTED }
     }
 }
 
 impl From<i128> for Number {
     fn from(n: i128) -> Self {
-        Self::new(n, 0)
+        Self::from_whole(BigInt::from(n)).expect("128 bits are in range")
     }
 }
 
 impl From<usize> for Number {
     fn from(n: usize) -> Self {
-        Self::new(i128::try_from(n).unwrap_or(i128::MAX), 0)
+        Self::from(n as i128)
     }
 }
 
 impl Ord for Number {
     fn cmp(&self, other: &Self) -> Ordering {
-        let signs = self.mantissa.signum().cmp(&other.mantissa.signum());
-        if signs.is_ne() || self.mantissa == 0 {
-            return signs;
+        if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr) {
+            return a.cmp(b);
         }
-        // Compare the places of the leading digits first: aligning may lose digits.
-        let lead = |n: &Self| i64::from(n.mantissa.unsigned_abs().ilog10()) + i64::from(n.exponent);
-        let by_lead = lead(self).cmp(&lead(other));
-        if by_lead.is_ne() {
-            return if self.is_negative() { by_lead.reverse() } else { by_lead };
-        }
-        let (a, b, _) = Self::align(*self, *other);
-        a.cmp(&b)
+        let ((a, x), (b, y)) = (self.parts(), other.parts());
+        let low = x.min(y);
+        (a << (x - low)).cmp(&(b << (y - low)))
     }
 }
 
 impl PartialOrd for Number {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-impl FromStr for Number {
-    type Err = NotANumber;
-
-    fn from_str(text: &str) -> Result<Self, NotANumber> {
-        let (negative, digits) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
-        let (digits, exponent) = match digits.find(['e', 'E']) {
-            Some(i) => (&digits[..i], digits[i + 1..].parse::<i32>().map_err(|_| NotANumber)?),
-            None => (digits, 0),
-        };
-        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        if whole.is_empty() && fraction.is_empty()
-            || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit())
-        {
-            return Err(NotANumber);
-        }
-        let mut mantissa: i128 = 0;
-        let mut exponent = i64::from(exponent) - i64::try_from(fraction.len()).map_err(|_| NotANumber)?;
-        let mut full = false;
-        for digit in whole.bytes().chain(fraction.bytes()).map(|b| i128::from(b - b'0')) {
-            if full {
-                exponent += 1;
-                continue;
-            }
-            match mantissa.checked_mul(10).and_then(|m| m.checked_add(digit)) {
-                Some(m) => mantissa = m,
-                None => {
-                    full = true;
-                    exponent += 1;
-                    if digit >= 5 {
-                        mantissa = mantissa.saturating_add(1);
-                    }
-                }
-            }
-        }
-        if mantissa == 0 {
-            return Ok(Self::ZERO);
-        }
-        let exponent =
-            i32::try_from(exponent).ok().filter(|e| e.abs() <= EXPONENT_LIMIT).ok_or(NotANumber)?;
-        Ok(Self::new(if negative { -mantissa } else { mantissa }, exponent))
-    }
-}
-
-/// Plain digits, never with an exponent.
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.mantissa < 0 { "-" } else { "" };
-        let digits = self.mantissa.unsigned_abs().to_string();
-        if let Ok(zeros) = usize::try_from(self.exponent) {
-            return write!(f, "{sign}{digits}{}", "0".repeat(zeros));
-        }
-        let places = usize::try_from(self.exponent.unsigned_abs()).unwrap_or(usize::MAX);
-        if digits.len() > places {
-            let (whole, fraction) = digits.split_at(digits.len() - places);
-            write!(f, "{sign}{whole}.{fraction}")
-        } else {
-            write!(f, "{sign}0.{}{digits}", "0".repeat(places - digits.len()))
-        }
     }
 }
 
@@ -347,29 +390,52 @@ mod tests {
 
     #[test]
     fn arithmetic() {
-        assert_eq!(n("0.1").plus(n("0.2")).to_string(), "0.3");
-        assert_eq!(n("9223372036854775807").plus(Number::ONE).to_string(), "9223372036854775808");
-        assert_eq!(n("-9").remainder(n("4")).unwrap().to_string(), "-1");
-        assert_eq!(n("9.5").remainder(n("4")).unwrap().to_string(), "1.5");
-        assert_eq!(n("-1").over(n("8")).unwrap().to_string(), "-0.125");
-        assert_eq!(n("2").over(n("3")).unwrap().to_f64(), 2.0 / 3.0);
-        assert_eq!(n("1").over(Number::ZERO), None);
+        assert_eq!(n("9223372036854775807").plus(&Number::ONE).unwrap().to_string(), "9223372036854775808");
+        assert_eq!(n("-9").remainder(&n("4")).unwrap().to_string(), "-1");
+        assert_eq!(n("9.5").remainder(&n("4")).unwrap().to_string(), "1.5");
+        assert_eq!(n("-1").over(&n("8")).unwrap().to_string(), "-0.125");
+        assert_eq!(n("2").over(&n("3")).unwrap().to_f64(), 2.0 / 3.0);
+        assert_eq!(n("1").over(&Number::ZERO), None);
         assert_eq!(n("-0.5").floor().to_string(), "-1");
         assert_eq!(n("-0.5").ceil().to_string(), "0");
-        assert_eq!(n("1e2").to_string(), "100");
+        assert_eq!(n("7.5").times(&n("2")).unwrap().to_i64(), Some(15));
         assert_eq!(n("5e-324").to_f64(), 5e-324);
         assert!(n("1e100") > n("1e99"));
         assert!(n("-1e100") < n("1"));
+        assert_eq!(n("1.50"), n("1.5"));
+        assert_eq!(Number::from(3_i64).power(3).unwrap().to_i64(), Some(27));
+    }
+
+    /// 512 bits are about 154 decimal digits.
+    #[test]
+    fn fractions_have_the_digits_of_512_bits() {
+        let third = n("1").over(&n("3")).unwrap().to_string();
+        assert!(third.starts_with("0.33333333333333333333333333333333"), "{third}");
+        assert!((153..=158).contains(&third.len()), "{third}");
+        // Numbers that were counted have fewer.
+        let third = Number::ONE.over(&Number::from(3_i64)).unwrap().to_string();
+        assert!((20..=23).contains(&third.len()), "{third}");
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused_and_never_computed() {
         assert!("1e999999999".parse::<Number>().is_err());
-        assert!("".parse::<Number>().is_err());
+        let mut big = n("1e900");
+        for _ in 0..3 {
+            match big.times(&big) {
+                Some(next) => big = next,
+                None => return,
+            }
+        }
+        panic!("it grew without bounds");
     }
 
     proptest! {
         #[test]
         fn whole_numbers_are_exact(a: i64, b: i64) {
             let (x, y) = (Number::from(a), Number::from(b));
-            prop_assert_eq!(x.plus(y).to_i128(), Some(i128::from(a) + i128::from(b)));
-            prop_assert_eq!(x.times(y).to_i128(), Some(i128::from(a) * i128::from(b)));
+            prop_assert_eq!(x.plus(&y).unwrap().to_i128(), Some(i128::from(a) + i128::from(b)));
+            prop_assert_eq!(x.times(&y).unwrap().to_i128(), Some(i128::from(a) * i128::from(b)));
             prop_assert_eq!(x.cmp(&y), a.cmp(&b));
             prop_assert_eq!(x.to_string(), a.to_string());
             prop_assert_eq!(x.to_i64(), Some(a));
@@ -379,8 +445,24 @@ mod tests {
         fn floats_survive(f: f64) {
             if let Some(x) = Number::from_f64(f) {
                 prop_assert_eq!(x.to_f64(), f);
-                prop_assert_eq!(x.to_string().parse::<Number>(), Ok(x));
+                prop_assert_eq!(x.to_string().parse::<Number>().unwrap().to_f64(), f);
+                prop_assert_eq!(x.to_string().parse::<f64>(), Ok(f));
             }
+        }
+
+        /// What is printed reads back to the very same number.
+        #[test]
+        fn printed_numbers_read_back(a in "-?[0-9]{1,40}(\\.[0-9]{1,40})?", b in 1_i64..) {
+            let x = n(&a).over(&n(&b.to_string())).unwrap();
+            prop_assert_eq!(n(&x.to_string()), x);
+        }
+
+        #[test]
+        fn division_and_remainder_fit(a: i64, b: i64) {
+            prop_assume!(b != 0);
+            let (x, y) = (n(&a.to_string()), n(&b.to_string()));
+            let rest = i128::from(a) % i128::from(b);
+            prop_assert_eq!(x.remainder(&y).unwrap().to_i128(), Some(rest));
         }
     }
 }

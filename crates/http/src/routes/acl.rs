@@ -6,7 +6,7 @@ use crate::access;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token as At, page};
+use crate::page::{Token as At, object, page};
 use crate::reply::{Meta, Reply};
 use crate::typed::{self, coded, refused};
 use caravan_server::Admin;
@@ -126,10 +126,16 @@ async fn tokens(call: &Call) -> Result<Reply, ApiError> {
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::AclTokens)], |root| {
         let seen = |row: &&Arc<Token>| row.accessor_id.starts_with(prefix) && (!global || row.global);
         let rows: Vec<_> = root.acl_tokens().filter(seen).collect();
-        let (rows, next) = page(&call.query, rows, |row| match prefix {
-            "" => At::Created(row.create_index, row.accessor_id.as_str()),
-            _ => At::Id(row.accessor_id.as_str()),
-        })?;
+        // Nobody finds a secret by filtering.
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |row| match prefix {
+                "" => At::Created(row.create_index, row.accessor_id.as_str()),
+                _ => At::Id(row.accessor_id.as_str()),
+            },
+            |row| object(&row.stub()),
+        )?;
         let rows: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
         Ok((root.table_index(Table::AclTokens), (rows, next)))
     })

@@ -4,7 +4,8 @@ use super::{check_prefix, check_uuid};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::filter::whole_allocation;
+use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
 use caravan_server::{Kind, NsCap};
 use caravan_state::{Table, Topic};
@@ -35,23 +36,41 @@ pub(crate) fn stubs<'a>(
     rows.into_iter().map(stub).collect()
 }
 
+/// An allocation as filter expressions see it; with its job only if they look at it.
+fn asked_about(alloc: &Allocation, with_job: bool) -> Value {
+    match with_job {
+        true => whole_allocation(object(alloc)),
+        false => whole_allocation(object(&Allocation { job: None, ..alloc.clone() })),
+    }
+}
+
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.query.list_namespace();
     let prefix = call.query.text("prefix");
     check_prefix("alloc", prefix)?;
+    let pager = Pager::new(&call.query)?;
+    let with_job = pager.mentions("Job");
     let resources = call.query.flag("resources")?.unwrap_or(false);
     let task_states = call.query.flag("task_states")?.unwrap_or(true);
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Allocs)], |root| {
-        let rows = root
-            .allocs_with_prefix(prefix)
-            .filter(|alloc| namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns))
-            .filter(|alloc| call.may(&alloc.namespace, NsCap::ReadJob))
-            .collect();
-        let (rows, next) = page(&call.query, rows, |alloc| match prefix {
-            "" => Token::Created(alloc.create_index, alloc.id.as_str()),
-            _ => Token::Id(alloc.id.as_str()),
-        })?;
+        let here = |alloc: &&Arc<Allocation>| {
+            namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns)
+                && call.may(&alloc.namespace, NsCap::ReadJob)
+        };
+        let seen = |alloc: &&Arc<Allocation>| asked_about(alloc, with_job);
+        let (rows, next) = match prefix {
+            "" => pager.take(
+                root.allocs_by_age(pager.start_by_age(), pager.reverse).filter(here),
+                |alloc| Token::Created(alloc.create_index, alloc.id.as_str()),
+                seen,
+            )?,
+            prefix => pager.cut(
+                root.allocs_with_prefix(prefix).filter(here).collect(),
+                |alloc| Token::Id(alloc.id.as_str()),
+                seen,
+            )?,
+        };
         Ok((root.table_index(Table::Allocs), (stubs(rows, task_states, resources), next)))
     })
     .await?;

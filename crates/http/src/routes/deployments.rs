@@ -4,26 +4,38 @@ use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
+use caravan_server::NsCap;
 use caravan_state::{Table, Topic};
+use caravan_types::deployment::Deployment;
 use caravan_types::{DeploymentId, JobKey};
 use http::Method;
+use std::sync::Arc;
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.query.list_namespace();
     let prefix = call.query.text("prefix");
     check_prefix("deployment", prefix)?;
+    let pager = Pager::new(&call.query)?;
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Deployments)], |root| {
-        let rows = root
-            .deployments_with_prefix(prefix)
-            .filter(|row| namespace.as_ref().is_none_or(|ns| row.namespace == *ns))
-            .collect();
-        let (rows, next) = page(&call.query, rows, |row| match prefix {
-            "" => Token::Created(row.create_index, row.id.as_str()),
-            _ => Token::Id(row.id.as_str()),
-        })?;
+        let here = |row: &&Arc<Deployment>| {
+            namespace.as_ref().is_none_or(|ns| row.namespace == *ns)
+                && call.may(&row.namespace, NsCap::ReadJob)
+        };
+        let (rows, next) = match prefix {
+            "" => pager.take(
+                root.deployments_by_age(pager.start_by_age(), pager.reverse).filter(here),
+                |row| Token::Created(row.create_index, row.id.as_str()),
+                |row| object(row),
+            )?,
+            prefix => pager.cut(
+                root.deployments_with_prefix(prefix).filter(here).collect(),
+                |row| Token::Id(row.id.as_str()),
+                |row| object(row),
+            )?,
+        };
         let rows: Vec<_> = rows.into_iter().cloned().collect();
         Ok((root.table_index(Table::Deployments), (rows, next)))
     })

@@ -4,8 +4,10 @@ use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::filter::whole_evaluation;
+use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
+use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::EvalId;
 use caravan_types::eval::{EvalStub, Evaluation};
@@ -14,30 +16,48 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The rows that the list's parameters leave.
-fn selected<'a>(call: &Call, root: &'a Root) -> Vec<&'a Arc<Evaluation>> {
+/// Whether the list's parameters leave an evaluation in.
+fn is_selected(call: &Call, eval: &Evaluation) -> bool {
     let namespace = call.query.list_namespace();
     let (status, job) = (call.query.text("status"), call.query.text("job"));
-    root.evals_with_prefix(call.query.text("prefix"))
-        .filter(|eval| namespace.as_ref().is_none_or(|ns| eval.namespace == *ns))
-        .filter(|eval| status.is_empty() || eval.status.as_str() == status)
-        .filter(|eval| job.is_empty() || eval.job_id == *job)
-        .collect()
+    namespace.as_ref().is_none_or(|ns| eval.namespace == *ns)
+        && (status.is_empty() || eval.status.as_str() == status)
+        && (job.is_empty() || eval.job_id == *job)
+        && call.may(&eval.namespace, NsCap::ReadJob)
+}
+
+/// The page of the list that is asked for.
+fn selected<'a>(
+    call: &Call,
+    pager: &Pager<'_>,
+    root: &'a Root,
+) -> Result<(Vec<&'a Arc<Evaluation>>, String), ApiError> {
+    let here = |eval: &&Arc<Evaluation>| is_selected(call, eval);
+    let seen = |eval: &&'a Arc<Evaluation>| whole_evaluation(object(eval));
+    match call.query.text("prefix") {
+        "" => pager.take(
+            root.evals_by_age(pager.start_by_age(), pager.reverse).filter(here),
+            |eval| Token::Created(eval.create_index, eval.id.as_str()),
+            seen,
+        ),
+        prefix => pager.cut(
+            root.evals_with_prefix(prefix).filter(here).collect(),
+            |eval| Token::Id(eval.id.as_str()),
+            seen,
+        ),
+    }
 }
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let prefix = call.query.text("prefix");
-    check_prefix("eval", prefix)?;
+    check_prefix("eval", call.query.text("prefix"))?;
     let filtered = !call.query.text("filter").is_empty();
     if filtered && !(call.query.text("status").is_empty() && call.query.text("job").is_empty()) {
         return Err(ApiError::bad_request("Filter expression cannot be used with other filter parameters"));
     }
+    let pager = Pager::new(&call.query)?;
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Evals)], |root| {
-        let (rows, next) = page(&call.query, selected(call, root), |eval| match prefix {
-            "" => Token::Created(eval.create_index, eval.id.as_str()),
-            _ => Token::Id(eval.id.as_str()),
-        })?;
+        let (rows, next) = selected(call, &pager, root)?;
         let rows: Vec<_> = rows.into_iter().cloned().collect();
         Ok((root.table_index(Table::Evals), (rows, next)))
     })
@@ -49,11 +69,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 pub(crate) async fn count(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     check_prefix("eval", call.query.text("prefix"))?;
-    if !call.query.text("filter").is_empty() {
-        return Err(ApiError::bad_request("filter expressions are not supported yet"));
-    }
+    let pager = Pager::new(&call.query)?.unpaged();
     let (meta, count) = blocking::read(call, &[Topic::Table(Table::Evals)], |root| {
-        Ok((root.table_index(Table::Evals), selected(call, root).len()))
+        Ok((root.table_index(Table::Evals), selected(call, &pager, root)?.0.len()))
     })
     .await?;
     Ok(Reply::value(meta.merge_into(json!({"Count": count}))).meta(meta))

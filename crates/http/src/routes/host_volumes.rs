@@ -1,19 +1,18 @@
 //! Host volumes and the holds of groups on them (`storage` section 8.2).
 
 use crate::blocking;
-use crate::body::{bodies, required};
+use crate::body::{bodies, required, spelled};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Token, object, page};
 use crate::query::go_bool;
 use crate::reply::{Meta, Reply};
-use caravan_server::ServerError;
+use caravan_server::{NsCap, ServerError};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::HostVolumeId;
-use caravan_types::api::decode::known;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeSpec};
 use http::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 bodies! {
@@ -45,27 +44,11 @@ const KEYS: &[&str] = &[
     "HostPath",
 ];
 
-/// The value with its keys in their declared spelling and without unset fields.
-fn spelled(value: &Value) -> Value {
-    match value {
-        Value::Array(items) => items.iter().map(spelled).collect(),
-        Value::Object(map) => {
-            let mut out = Map::new();
-            for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
-                let key = known(KEYS, key).unwrap_or(key);
-                let value = if key == "Parameters" { value.clone() } else { spelled(value) };
-                out.insert(key.to_owned(), value);
-            }
-            Value::Object(out)
-        }
-        other => other.clone(),
-    }
-}
-
 fn read(body: &[u8]) -> Result<HostVolumeSpec, ApiError> {
     let body: HostVolumeBody = required(body)?;
     let volume = body.volume.ok_or_else(|| ApiError::internal("missing volume definition"))?;
-    serde_json::from_value(spelled(&volume)).map_err(|error| ApiError::bad_request(format!("json: {error}")))
+    serde_json::from_value(spelled(&volume, KEYS, &["Parameters"]))
+        .map_err(|error| ApiError::bad_request(format!("json: {error}")))
 }
 
 /// `/v1/volume/host/...`
@@ -145,13 +128,17 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         let rows = root
             .host_volumes()
             .filter(|row| namespace.as_ref().is_none_or(|ns| row.namespace == *ns))
+            .filter(|row| call.may(&row.namespace, NsCap::HostVolumeRead))
             .filter(|row| row.id.as_str().starts_with(prefix) || row.name.starts_with(prefix))
             .filter(|row| row.node_id.as_str().starts_with(node))
             .filter(|row| matches!(pool, "" | "all") || row.node_pool == pool)
             .collect();
-        let (rows, next) = page(&call.query, rows, |row: &&Arc<HostVolume>| {
-            Token::Key(row.namespace.as_str(), row.id.as_str())
-        })?;
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |row: &&Arc<HostVolume>| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            |row| object(row),
+        )?;
         let stubs: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
         Ok((root.table_index(Table::HostVolumes), (stubs, next)))
     })
@@ -170,14 +157,18 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
         let rows = root
             .host_claims()
             .filter(|claim| namespace.as_ref().is_none_or(|ns| claim.namespace == *ns))
+            .filter(|claim| call.may(&claim.namespace, NsCap::HostVolumeRead))
             .filter(|claim| claim.id.starts_with(prefix))
             .filter(|claim| is("job_id", claim.job_id.as_str()))
             .filter(|claim| is("task_group", &claim.task_group_name))
             .filter(|claim| is("volume_name", &claim.volume_name))
             .collect();
-        let (rows, next) = page(&call.query, rows, |claim: &&Arc<HostVolumeClaim>| {
-            Token::Key(claim.namespace.as_str(), &claim.id)
-        })?;
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |claim: &&Arc<HostVolumeClaim>| Token::Key(claim.namespace.as_str(), &claim.id),
+            |claim| object(claim),
+        )?;
         let claims: Vec<HostVolumeClaim> = rows.into_iter().map(|claim| (**claim).clone()).collect();
         Ok((root.table_index(Table::HostClaims), (claims, next)))
     })

@@ -1,43 +1,63 @@
 //! One job and what belongs to it. Ids may contain slashes, so the last segments decide.
 
 use super::jobs::{self, registered, registration};
-use super::{allocs, plan};
+use super::{actions, allocs, plan, scaling, tags};
 use crate::blocking;
+use crate::body::{bodies, optional};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::jobdiff;
 use crate::reply::{Meta, Reply};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::JobKey;
+use caravan_types::job::Job;
+use caravan_types::scaling::VersionTag;
 use http::Method;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Routes of the reference that are not built (`docs/gaps.md`): they must not be taken for job ids.
-const NOT_BUILT: &[&str] = &[
-    "/periodic/force",
-    "/dispatch",
-    "/dispatch/payload",
-    "/revert",
-    "/stable",
-    "/scale",
-    "/services",
-    "/actions",
-    "/action",
-];
+const NOT_BUILT: &[&str] =
+    &["/periodic/force", "/dispatch", "/dispatch/payload", "/revert", "/stable", "/services", "/action"];
+
+bodies! {
+    /// How a job is looked at again.
+    EvaluateBody("JobEvaluateRequest") {
+        job_id: String = "JobID";
+        options: EvalOptions = "EvalOptions";
+    }
+
+    /// What is done with it.
+    EvalOptions("EvalOptions") {
+        force_reschedule: bool = "ForceReschedule";
+    }
+}
 
 pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
     if NOT_BUILT.iter().any(|suffix| path.ends_with(suffix)) {
         return Err(ApiError::unknown_path());
     }
     let tagged: Vec<&str> = path.split('/').collect();
-    if matches!(tagged.as_slice(), [_, "versions", _, "tag"]) {
-        return Err(ApiError::unknown_path());
+    if let [id, "versions", name, "tag"] = tagged.as_slice() {
+        return tags::route(call, id, name).await;
     }
     let key = |id: &str| jobs::key(call.query.namespace(), id);
     if let Some(id) = path.strip_suffix("/evaluate") {
         call.put()?;
-        let done = call.server()?.evaluate_job(key(id)).await.map_err(|e| ApiError::of_change(&e))?;
+        let body: EvaluateBody = optional(&call.body)?;
+        if !body.job_id.is_empty() && body.job_id != id {
+            return Err(ApiError::bad_request("Job ID does not match"));
+        }
+        let server = call.server()?;
+        let done = match body.options.force_reschedule {
+            true => server.force_reschedule(key(id)).await,
+            false => server.evaluate_job(key(id)).await,
+        };
+        let done = done.map_err(|e| ApiError::of_change(&e))?;
         return Ok(registered(&done));
+    }
+    if let Some(id) = path.strip_suffix("/scale") {
+        return scaling::route(call, id).await;
     }
     if let Some(id) = path.strip_suffix("/plan") {
         return plan::route(call, id);
@@ -50,6 +70,7 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         "/summary",
         "/versions",
         "/submission",
+        "/actions",
     ];
     for suffix in read {
         if let Some(id) = path.strip_suffix(suffix) {
@@ -73,6 +94,7 @@ async fn read_part(call: &Call, suffix: &str, key: JobKey) -> Result<Reply, ApiE
         "/deployment" => deployment(call, key).await,
         "/summary" => summary(call, key).await,
         "/versions" => versions(call, key).await,
+        "/actions" => actions::list(call, key).await,
         _ => submission(call, &key),
     }
 }
@@ -95,7 +117,7 @@ async fn get(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
 async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     let flag = |name: &str| call.query.flag(name);
     flag("global")?;
-    flag("no_shutdown_delay")?;
+    let no_delay = flag("no_shutdown_delay")?.unwrap_or(false);
     let purge = flag("purge")?.unwrap_or(false);
     let priority = match call.query.text("eval_priority") {
         "" => None,
@@ -113,6 +135,9 @@ async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
         },
     };
     let server = call.server()?;
+    if no_delay {
+        server.skip_shutdown_delay(&key).await.map_err(|e| ApiError::of_change(&e))?;
+    }
     let done = server.deregister_job(key, purge, priority).await.map_err(|e| ApiError::of_change(&e))?;
     let mut value = registration(&done);
     value["VolumeEvalID"] = json!("");
@@ -194,11 +219,36 @@ async fn versions(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
         Ok((newest, versions))
     })
     .await?;
-    let pairs = versions.windows(2);
-    let diffs: Option<Vec<Value>> =
-        diffs.then(|| pairs.map(|pair| jobdiff::job(Some(&pair[1]), &pair[0], None)).collect());
+    let base = base_version(call, &key, &versions)?;
+    let diffs: Option<Vec<Value>> = diffs.then(|| match base {
+        Some(base) => versions.iter().map(|job| jobdiff::job(Some(&base), job, None)).collect(),
+        None => {
+            let pairs = versions.windows(2);
+            pairs.map(|pair| jobdiff::job(Some(&pair[1]), &pair[0], None)).collect()
+        }
+    });
     let body = json!({"Versions": versions, "Diffs": diffs});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}
+
+/// The version that all are compared with, if one is named.
+fn base_version(call: &Call, key: &JobKey, versions: &[Arc<Job>]) -> Result<Option<Arc<Job>>, ApiError> {
+    let (tag, version) = (call.query.text("diff_tag"), call.query.text("diff_version"));
+    let found = match (tag, version) {
+        ("", "") => return Ok(None),
+        ("", text) => {
+            let version: u64 = text
+                .parse()
+                .map_err(|_| ApiError::bad_request(format!("Invalid diff_version \"{text}\"")))?;
+            versions.iter().find(|job| job.version == version)
+        }
+        (tag, _) => versions.iter().find(|job| VersionTag::of(job).is_some_and(|own| own.name == tag)),
+    };
+    let missing = || match tag {
+        "" => format!("job \"{}\" version {version} not found", key.id),
+        tag => format!("tag \"{tag}\" not found on job \"{}\"", key.id),
+    };
+    found.cloned().map(Some).ok_or_else(|| ApiError::internal(missing()))
 }
 
 fn submission(call: &Call, key: &JobKey) -> Result<Reply, ApiError> {

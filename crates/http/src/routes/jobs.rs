@@ -5,7 +5,7 @@ use crate::blocking;
 use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Pager, Token, object};
 use crate::reply::Reply;
 use caravan_hcl::job::ParseOptions;
 use caravan_server::{JobRegistered, JobSubmission, NsCap, joined};
@@ -25,6 +25,7 @@ bodies! {
         enforce_index: bool = "EnforceIndex";
         job_modify_index: u64 = "JobModifyIndex";
         preserve_counts: bool = "PreserveCounts";
+        preserve_resources: bool = "PreserveResources";
         eval_priority: i64 = "EvalPriority";
         region: String = "Region";
         namespace: String = "Namespace";
@@ -66,11 +67,12 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     let prefix = call.query.text("prefix");
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
     let tables = [Table::Jobs, Table::JobSummaries];
+    let pager = Pager::new(&call.query)?;
     let (mut meta, (stubs, next)) = blocking::read(call, &tables.map(Topic::Table), |root| {
         let rows = root.jobs_with_prefix(namespace.as_ref(), prefix);
         let rows = rows.filter(|job| call.may(&job.namespace, NsCap::ListJobs)).collect();
         let (rows, next) =
-            page(&call.query, rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()))?;
+            pager.cut(rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()), |job| object(job))?;
         let stubs: Vec<JobListStub> = rows.into_iter().map(|job| stub(root, job, with_meta)).collect();
         Ok((root.tables_index(&tables), (stubs, next)))
     })
@@ -123,6 +125,7 @@ pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, Api
         job: convert::accepted(job)?,
         enforce_index: body.enforce_index.then_some(body.job_modify_index),
         preserve_counts: body.preserve_counts,
+        preserve_resources: body.preserve_resources,
         eval_priority: (body.eval_priority != 0).then_some(body.eval_priority),
         source,
     };

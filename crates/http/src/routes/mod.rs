@@ -1,6 +1,7 @@
 //! The routes, a module for each kind of object.
 
 pub(crate) mod acl;
+pub(crate) mod actions;
 pub(crate) mod agent;
 pub(crate) mod agent_admin;
 pub(crate) mod allocs;
@@ -8,6 +9,7 @@ pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod deployments;
 pub(crate) mod evals;
+pub(crate) mod fuzzy;
 pub(crate) mod host_volumes;
 pub(crate) mod job;
 pub(crate) mod jobs;
@@ -18,9 +20,12 @@ pub(crate) mod nodes;
 pub(crate) mod operator;
 pub(crate) mod plan;
 pub(crate) mod plugins;
+pub(crate) mod scaling;
 pub(crate) mod search;
 pub(crate) mod snapshots;
+pub(crate) mod statuses;
 pub(crate) mod system;
+pub(crate) mod tags;
 pub(crate) mod vars;
 pub(crate) mod volume;
 pub(crate) mod volume_metrics;
@@ -35,15 +40,26 @@ fn check_uuid(what: &str, id: &str) -> Result<(), ApiError> {
     if id.len() == 36 {
         return Ok(());
     }
-    Err(ApiError::internal(format!("{what} lookup failed: index error: UUID must be 36 characters")))
+    Err(ApiError::internal(match what {
+        "deployment" if id.is_empty() => "missing deployment ID".to_owned(),
+        "eval" => {
+            "failed to lookup eval: eval lookup failed: index error: UUID must be 36 characters".to_owned()
+        }
+        _ => format!("{what} lookup failed: index error: UUID must be 36 characters"),
+    }))
 }
 
 /// Prefixes of them are hexadecimal.
 fn check_prefix(what: &str, prefix: &str) -> Result<(), ApiError> {
+    let lookup = if what == "deployment" { String::new() } else { format!("{what} lookup failed: ") };
+    if prefix.chars().filter(|c| *c != '-').count() % 2 != 0 {
+        let text = format!("{lookup}index error: Input (without hyphens) must be even length");
+        return Err(ApiError::internal(text));
+    }
     match prefix.chars().find(|c| !c.is_ascii_hexdigit() && *c != '-') {
         None => Ok(()),
         Some(c) => Err(ApiError::internal(format!(
-            "{what} lookup failed: index error: Invalid UUID: encoding/hex: invalid byte: U+{:04X} '{c}'",
+            "{lookup}index error: Invalid UUID: encoding/hex: invalid byte: U+{:04X} '{c}'",
             u32::from(c)
         ))),
     }

@@ -4,14 +4,17 @@ use super::{allocs, check_prefix, check_uuid, node_changes, node_pools};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
+use caravan_server::NsCap;
 use caravan_state::{Table, Topic};
 use caravan_types::NodeId;
+use caravan_types::alloc::Allocation;
 use caravan_types::node::Node;
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -21,7 +24,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let os = call.query.flag("os")?.unwrap_or(false);
     let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::Nodes)], |root| {
         let rows = root.nodes_with_prefix(prefix).collect();
-        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()))?;
+        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), |node| object(node))?;
         let stub = |node: &Node| {
             let mut stub = node.stub();
             if os {
@@ -82,7 +85,8 @@ async fn get(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
 async fn allocations(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
     check_uuid("node", id.as_str())?;
     let (meta, rows) = blocking::read(call, &[Topic::AllocsOfNode(id.clone())], |root| {
-        let mut rows: Vec<_> = root.allocs_by_node(&id).cloned().collect();
+        let seen = |alloc: &&Arc<Allocation>| call.may(&alloc.namespace, NsCap::ReadJob);
+        let mut rows: Vec<_> = root.allocs_by_node(&id).filter(seen).cloned().collect();
         rows.sort_by_key(|alloc| alloc.create_index);
         Ok((root.table_index(Table::Allocs), rows))
     })

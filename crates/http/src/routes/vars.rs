@@ -5,7 +5,7 @@ use crate::body::{self, VariableGiven};
 use crate::call::Call;
 use crate::encode::encode;
 use crate::error::ApiError;
-use crate::page::{Token, page};
+use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply, TEXT};
 use caravan_server::{Kind, ServerError, VarCap, VariableWritten};
 use caravan_state::{Table, Topic};
@@ -26,9 +26,13 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             call.caller.variable(row.key.namespace.as_str(), &row.key.path, VarCap::List)
         };
         let rows = rows.filter(seen).collect();
-        let (rows, next) = page(&call.query, rows, |row: &&Arc<Variable>| {
-            Token::Key(row.key.namespace.as_str(), row.key.path.as_str())
-        })?;
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |row: &&Arc<Variable>| Token::Key(row.key.namespace.as_str(), row.key.path.as_str()),
+            // What is stored has its metadata in a part of its own.
+            |row| json!({"VariableMetadata": object(&row.metadata())}),
+        )?;
         let rows: Vec<_> = rows.into_iter().map(|row| row.metadata()).collect();
         Ok((root.table_index(Table::Variables), (rows, next)))
     })

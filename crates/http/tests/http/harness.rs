@@ -86,6 +86,18 @@ impl Web {
         let uri = format!("http://{}{path}", self.address);
         self.client.request(Request::get(uri).body(Full::default()).unwrap()).await.unwrap()
     }
+    /// A request with headers.
+    pub(crate) async fn send_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Got {
+        let uri = format!("http://{}{path}", self.address);
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.client.request(request.body(Full::default()).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Got { status: parts.status, headers: parts.headers, body }
+    }
     pub(crate) async fn get(&self, path: &str) -> Got {
         self.send(Method::GET, path, Vec::new()).await
     }

@@ -6,7 +6,8 @@ use std::path::Path;
 
 /// The recorded exchanges of a topic.
 pub(crate) fn exchanges(topic: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(format!("{topic}.json"));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/http").join(format!("{topic}.json"));
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 

@@ -276,10 +276,15 @@ async fn lists_come_in_pages() {
     assert_eq!(back.json()[0]["ID"], "toobig");
     assert_eq!(api.web.get("/v1/jobs?prefix=cr").await.json().as_array().unwrap().len(), 1);
     assert_eq!(api.web.get("/v1/jobs?namespace=other").await.text(), "[]");
-    let filtered = api.web.get("/v1/jobs?filter=ID%20is%20empty").await;
+    let filtered = api.web.get("/v1/jobs?filter=ID%20matches%20%22%5Ecr%22").await;
+    assert_eq!(filtered.json().as_array().unwrap().len(), 1);
+    let wrong = api.web.get("/v1/jobs?filter=Nope%20==%201").await;
     assert_eq!(
-        (filtered.status.as_u16(), filtered.text().as_str()),
-        (400, "filter expressions are not supported yet")
+        (wrong.status.as_u16(), wrong.text().as_str()),
+        (
+            400,
+            "failed to read result page: error finding value in datum: /Nope at part 0: couldn't find key: struct field with name \"Nope\""
+        )
     );
     let evals = api.web.get("/v1/evaluations?per_page=1").await;
     let (index, id) = evals.header("x-nomad-nexttoken").unwrap().split_once('.').unwrap();

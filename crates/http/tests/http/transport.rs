@@ -30,7 +30,7 @@ async fn paths_and_methods_are_told_apart() {
     assert_eq!((root.status.as_u16(), root.header("location")), (307, Some("/ui/?a=b")));
     assert_eq!(api.web.get("/ui/").await.status, 200);
     let unclean = api.web.get("/v1//jobs?prefix=a").await;
-    assert_eq!((unclean.status.as_u16(), unclean.header("location")), (301, Some("/v1/jobs?prefix=a")));
+    assert_eq!((unclean.status.as_u16(), unclean.header("location")), (307, Some("/v1/jobs?prefix=a")));
     assert_eq!(api.web.send(Method::HEAD, "/v1/jobs", Vec::new()).await.status, 405);
 }
 
@@ -78,4 +78,69 @@ async fn a_body_that_is_too_large_is_refused() {
     let api = Api::start().await;
     let got = api.web.send(Method::PUT, "/v1/jobs", vec![b' '; caravan_http::MAX_BODY + 1]).await;
     assert_eq!((got.status.as_u16(), got.text().as_str()), (413, "the request body is larger than 16 MiB"));
+}
+
+#[tokio::test]
+async fn answers_are_packed_on_request() {
+    use std::io::Read;
+    let api = Api::start().await;
+    let plain = api.web.get("/v1/jobs").await;
+    assert_eq!(plain.header("content-encoding"), None);
+    for path in ["/v1/jobs", "/v1/agent/self", "/v1/job/nope"] {
+        let got = api.web.send_with(Method::GET, path, &[("accept-encoding", "gzip")]).await;
+        assert_eq!(got.header("content-encoding"), Some("gzip"), "{path}");
+        assert_eq!(got.header("vary"), Some("Accept-Encoding"));
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&got.body[..]).read_to_string(&mut text).unwrap();
+        assert_eq!(text, api.web.get(path).await.text(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_see_what_they_may() {
+    let api = Api::start().await;
+    let origin = ("origin", "https://ui.example.org");
+    let asked = [origin, ("access-control-request-method", "PUT")];
+    let allowed = api.web.send_with(Method::OPTIONS, "/v1/var/app/config", &asked).await;
+    assert_eq!((allowed.status.as_u16(), allowed.header("access-control-allow-methods")), (204, Some("PUT")));
+    assert_eq!(allowed.header("access-control-allow-origin"), Some("*"));
+    let asked = [origin, ("access-control-request-method", "PATCH")];
+    let refused = api.web.send_with(Method::OPTIONS, "/v1/var/app/config", &asked).await;
+    assert_eq!(refused.header("access-control-allow-methods"), None);
+    let shared = api.web.send_with(Method::GET, "/v1/vars", &[origin]).await;
+    assert_eq!(shared.header("access-control-allow-origin"), Some("*"));
+    let own = api.web.send_with(Method::GET, "/v1/jobs", &[origin]).await;
+    assert_eq!(own.header("access-control-allow-origin"), None);
+    assert_eq!(api.web.send(Method::OPTIONS, "/v1/jobs", Vec::new()).await.status, 405);
+}
+
+#[tokio::test]
+async fn an_operators_headers_are_on_every_answer() {
+    let api = Api::start().await;
+    let pairs = [("X-Frame-Options".to_owned(), "DENY".to_owned())];
+    let headers = caravan_http::Transport::read_headers(pairs.iter().map(|(k, v)| (k, v))).unwrap();
+    let state = caravan_http::HttpState {
+        server: Some(api.server.clone()),
+        info: api.info.clone(),
+        transport: std::sync::Arc::new(caravan_http::Transport { headers, ..Default::default() }),
+        ..Default::default()
+    };
+    let web = crate::harness::serve(state, tokio_util::sync::CancellationToken::new()).await;
+    for path in ["/v1/jobs", "/v1/nothing-here", "/", "/v1/job/nope"] {
+        assert_eq!(web.get(path).await.header("x-frame-options"), Some("DENY"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_kept_answer_never_outlives_its_state() {
+    let api = Api::start().await;
+    assert_eq!(api.web.get("/v1/jobs").await.text(), "[]");
+    for n in 0..20 {
+        let job = json!({"ID": format!("j{n}"), "Type": "batch", "Datacenters": ["dc1"], "TaskGroups": [
+            {"Name": "g", "Tasks": [{"Name": "t", "Driver": "mock_driver"}]}]});
+        assert_eq!(api.web.put("/v1/jobs", &json!({"Job": job})).await.status, 200);
+        for _ in 0..2 {
+            assert_eq!(api.web.get("/v1/jobs").await.json().as_array().unwrap().len(), n + 1);
+        }
+    }
 }

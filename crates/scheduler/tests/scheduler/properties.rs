@@ -126,7 +126,6 @@ proptest! {
         let mut world = World::default();
         for (n, id) in NODES.iter().enumerate() {
             let mut made = node(id);
-            made.computed_class = format!("v1:{}", n % 2);
             if n % 2 == 0 {
                 made.meta.insert("disk".into(), "ssd".into());
             }

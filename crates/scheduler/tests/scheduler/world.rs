@@ -1,6 +1,6 @@
 //! A cluster in memory: answers the scheduler's questions and applies its decisions.
 
-use caravan_scheduler::{Params, View, schedule};
+use caravan_scheduler::{Params, Rules, View, schedule};
 use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
@@ -27,6 +27,7 @@ pub struct World {
     pub evals: BTreeMap<EvalId, Arc<Evaluation>>,
     pub host_volumes: BTreeMap<HostVolumeId, Arc<HostVolume>>,
     pub host_claims: BTreeMap<String, Arc<HostVolumeClaim>>,
+    pub rules: Rules,
 }
 
 impl View for World {
@@ -72,6 +73,9 @@ impl View for World {
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         self.evals.values().filter(move |e| e.job_key() == *key)
     }
+    fn rules(&self, _pool: &str) -> Rules {
+        self.rules
+    }
 }
 
 /// A node with 4000 MHz, 4000 MB, the driver raw_exec and the address 10.0.0.1.
@@ -82,7 +86,6 @@ pub fn node(id: &str) -> Node {
         datacenter: "dc1".into(),
         node_pool: "default".into(),
         node_class: "small".into(),
-        computed_class: "v1:1".into(),
         status: NodeStatus::Ready,
         ..Node::default()
     };
@@ -161,8 +164,9 @@ impl World {
         world
     }
 
-    pub fn set_node(&mut self, node: Node) {
+    pub fn set_node(&mut self, mut node: Node) {
         self.index += 1;
+        node.computed_class = node.class();
         self.nodes.insert(node.id.clone(), Arc::new(node));
     }
 
@@ -266,7 +270,9 @@ impl World {
         }
         for stop in plan.stops.values().flatten() {
             self.change_alloc(&stop.alloc_id, |alloc| {
-                alloc.desired_status = DesiredStatus::Stop;
+                alloc.desired_status =
+                    if stop.preempted_by.is_empty() { DesiredStatus::Stop } else { DesiredStatus::Evict };
+                alloc.preempted_by_allocation.clone_from(&stop.preempted_by);
                 alloc.desired_description.clone_from(&stop.description);
                 if let Some(status) = stop.client_status {
                     let value = status.as_str().to_owned();

@@ -2,20 +2,32 @@
 //!
 //! Rules: `jobspec` section 6, `storage` sections 1.1, 4.1 and 4.2. Pure.
 
+mod blocks;
 mod group;
 mod homes;
+#[cfg(test)]
+mod messages;
+mod network;
+mod policies;
+mod service;
+mod targets;
 mod task;
 mod unheeded;
 mod volume;
+mod warnings;
 
 pub(crate) use homes::{homes, localised};
 pub(crate) use volume::against;
 
-use caravan_types::job::{Constraint, Job, JobType};
-use std::collections::HashSet;
+use self::targets::{Place, affinities, constraints, spreads};
+use caravan_types::api;
+use caravan_types::job::{Job, JobType};
+use std::collections::HashMap;
 
 /// Highest priority of a job.
 const MAX_PRIORITY: i64 = 100;
+/// Longest description for the web page, in characters.
+const MAX_DESCRIPTION: usize = 1000;
 /// Most allocations of one job.
 const MAX_COUNT: u64 = 50_000;
 
@@ -51,16 +63,19 @@ pub fn check(job: &Job) -> Verdict {
         errors.push("Job must be in a namespace".into());
     }
     if job.priority < 1 || job.priority > MAX_PRIORITY {
-        errors.push(format!("Job priority must be between [1, {MAX_PRIORITY}]"));
+        errors.push(format!("job priority must be between [1, {MAX_PRIORITY}]"));
     }
     if job.datacenters.is_empty() {
         errors.push("Missing job datacenters".into());
     } else if job.datacenters.iter().any(String::is_empty) {
         errors.push("Job datacenter must be non-empty string".into());
     }
-    constraints(&job.constraints, true, errors);
-    if job.kind == JobType::System && (!job.affinities.is_empty() || !job.spreads.is_empty()) {
-        errors.push("System jobs may not have affinities or spreads".into());
+    constraints(&job.constraints, Place::Group, errors);
+    by_type(job, errors);
+    if let Some(ui) = job.ui.as_ref().and_then(|ui| api::from_value::<api::JobUi>(&ui.0).ok())
+        && ui.description.chars().count() > MAX_DESCRIPTION
+    {
+        errors.push(format!("UI description must be under {MAX_DESCRIPTION} characters"));
     }
     for (block, present) in
         [("periodic", job.periodic.is_some()), ("parameterized", job.parameterized_job.is_some())]
@@ -79,13 +94,13 @@ pub fn check(job: &Job) -> Verdict {
     if total > MAX_COUNT {
         errors.push(format!("total count was greater than configured job_max_count: {total} > {MAX_COUNT}"));
     }
-    let mut names = HashSet::new();
+    let mut names: HashMap<&str, usize> = HashMap::new();
     for (index, group) in job.task_groups.iter().enumerate() {
         if group.name.is_empty() {
             errors.push(format!("Job task group {} missing name", index + 1));
-        } else if !names.insert(&group.name) {
+        } else if let Some(first) = names.insert(&group.name, index + 1) {
             errors.push(format!(
-                "Job task group {} redefines '{}' from an earlier group",
+                "Job task group {} redefines '{}' from group {first}",
                 index + 1,
                 group.name
             ));
@@ -97,7 +112,42 @@ pub fn check(job: &Job) -> Verdict {
         verdict.warnings.extend(warnings);
     }
     volume::between_groups(job, &mut verdict.errors);
+    verdict.warnings.extend(warnings::of_job(job));
     verdict
+}
+
+/// What a type of job may not have (`jobspec` section 5).
+fn by_type(job: &Job, errors: &mut Vec<String>) {
+    if job.kind == JobType::System {
+        let groups = &job.task_groups;
+        let tasks = || groups.iter().flat_map(|group| &group.tasks);
+        let affine = !job.affinities.is_empty()
+            || groups.iter().any(|group| !group.affinities.is_empty())
+            || tasks().any(|task| !task.affinities.is_empty());
+        if affine {
+            errors.push("System jobs may not have an affinity block".into());
+        }
+        if !job.spreads.is_empty() || groups.iter().any(|group| !group.spreads.is_empty()) {
+            errors.push("System jobs may not have a spread block".into());
+        }
+        for group in groups.iter().filter(|group| group.count > 1) {
+            errors.push(format!(
+                "Job task group {} has count {}. Count cannot exceed 1 with system scheduler",
+                group.name, group.count
+            ));
+        }
+    } else {
+        affinities(&job.affinities, errors);
+        spreads(&job.spreads, errors);
+    }
+    if !job.kind.is_batch() {
+        if job.periodic.is_some() {
+            errors.push("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+        }
+        if job.parameterized_job.is_some() {
+            errors.push("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+        }
+    }
 }
 
 /// Several errors as one text, in the shape that clients of the reference know.
@@ -119,43 +169,10 @@ pub fn joined_warnings(warnings: &[String]) -> String {
     }
 }
 
-fn constraints(list: &[Constraint], distinct_allowed: bool, errors: &mut Vec<String>) {
-    for (index, constraint) in list.iter().enumerate() {
-        let mut complain =
-            |text: String| errors.push(format!("Constraint {} validation failed: {text}", index + 1));
-        let operand = constraint.operand.as_str();
-        match operand {
-            "" => complain("Missing constraint operand".into()),
-            "=" | "==" | "is" | "!=" | "not" | "<" | "<=" | ">" | ">=" | "regexp" | "version" | "semver"
-            | "set_contains" | "set_contains_all" | "set_contains_any" | "is_set" | "is_not_set" => {}
-            "distinct_hosts" | "distinct_property" if distinct_allowed => {}
-            "distinct_hosts" | "distinct_property" => {
-                complain(format!("{operand} is not allowed on tasks"));
-            }
-            other => complain(format!("Unknown constraint type \"{other}\"")),
-        }
-        let needs_right =
-            !matches!(operand, "" | "is_set" | "is_not_set" | "distinct_hosts" | "distinct_property");
-        if needs_right && constraint.r_target.is_empty() {
-            complain(format!("Operator \"{operand}\" requires an RTarget"));
-        }
-        if constraint.l_target.is_empty() && operand != "distinct_hosts" {
-            complain("No LTarget provided but is required by constraint".into());
-        }
-        if operand == "regexp" && caravan_lang_regex(&constraint.r_target).is_err() {
-            complain(format!("Regular expression failed to compile: \"{}\"", constraint.r_target));
-        }
-        if operand == "distinct_property"
-            && !constraint.r_target.is_empty()
-            && constraint.r_target.parse::<u64>().map_or(true, |n| n == 0)
-        {
-            complain(format!("Distinct property has invalid count: \"{}\"", constraint.r_target));
-        }
-    }
-}
-
-fn caravan_lang_regex(pattern: &str) -> Result<(), regex::Error> {
-    regex::Regex::new(pattern).map(drop)
+/// A word that is none of those that are known, with the one that may be meant.
+fn one_of(what: &str, word: &str, known: &[&str]) -> String {
+    let near = caravan_types::words::suggestion(word, known.iter().copied());
+    format!("{what} \"{word}\" (known: {}).{near}", known.join(", "))
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! Rules for tasks.
 
-use super::{constraints, group, unheeded, volume};
-use caravan_types::job::{CsiPluginConfig, Job, Task, TaskGroup};
+use super::targets::{Place, affinities, constraints};
+use super::{blocks, joined, one_of, policies, unheeded, volume};
+use caravan_types::Nanos;
+use caravan_types::job::{
+    Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Task, TaskGroup,
+};
 
 pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, Vec<String>) {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
@@ -24,7 +28,17 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
         errors.push("ShutdownDelay must be a positive value".into());
     }
     if let Some(policy) = &task.restart_policy {
-        group::restart(policy, &mut errors);
+        policies::restart(policy, &mut errors);
+    }
+    if let Some(update) = &group.update
+        && job.kind == JobType::Service
+        && update.progress_deadline > Nanos::ZERO
+        && task.kill_timeout > update.progress_deadline
+    {
+        errors.push(format!(
+            "KillTimeout ({}) longer than the group's ProgressDeadline ({})",
+            task.kill_timeout, update.progress_deadline
+        ));
     }
     resources(task, &mut errors);
     let logs = i64::from(task.log_config.max_files) * i64::from(task.log_config.max_file_size_mb);
@@ -42,7 +56,10 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
             ));
         }
     }
-    constraints(&task.constraints, false, &mut errors);
+    constraints(&task.constraints, Place::Task, &mut errors);
+    if job.kind != JobType::System {
+        affinities(&task.affinities, &mut errors);
+    }
     if let Some(lifecycle) = &task.lifecycle {
         match lifecycle.hook.as_str() {
             "prestart" | "poststart" => {}
@@ -50,10 +67,11 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
                 errors.push("poststop tasks cannot be sidecars".into());
             }
             "poststop" => {}
-            other => errors.push(format!("invalid hook: \"{other}\" (use prestart, poststart or poststop)")),
+            other => errors.push(one_of("invalid hook:", other, &["prestart", "poststart", "poststop"])),
         }
     }
     volume::mounts(group, task, &mut errors);
+    blocks::check(task, &mut errors);
     if let Some(plugin) = &task.csi_plugin_config {
         csi_plugin(plugin, &mut errors);
     }
@@ -84,6 +102,20 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
 
 fn resources(task: &Task, errors: &mut Vec<String>) {
     let resources = &task.resources;
+    if resources.cores > 0 && resources.cpu > 0 {
+        errors.push("Task can only ask for 'cpu' or 'cores' resource, not both.".into());
+    }
+    if resources.cores < 0 {
+        errors.push(format!("minimum number of cores is 0; got {}", resources.cores));
+    }
+    if resources.memory_max_mb < -1 {
+        errors
+            .push(format!("minimum MemoryMaxMB value is -1, for no limit; got {}", resources.memory_max_mb));
+    }
+    if resources.secrets_mb < 0 {
+        errors.push(format!("minimum secrets value is 0; got {}", resources.secrets_mb));
+    }
+    devices(&resources.devices, errors);
     if resources.cores > 0 {
         errors.push("cores are not supported yet: use cpu".into());
     } else if resources.cpu < 1 {
@@ -111,6 +143,47 @@ fn resources(task: &Task, errors: &mut Vec<String>) {
     }
     if !resources.networks.is_empty() {
         errors.push("networks of a task are not supported: use a network block in the group".into());
+    }
+}
+
+fn devices(list: &[RequestedDevice], errors: &mut Vec<String>) {
+    for (index, device) in list.iter().enumerate() {
+        let mut found = Vec::new();
+        let parts: Vec<&str> = device.name.split('/').collect();
+        if parts.len() > 3 || parts.iter().any(|part| part.is_empty()) {
+            found.push(format!(
+                "invalid device name \"{}\": it is type, vendor/type or vendor/type/name",
+                device.name
+            ));
+        }
+        if device.count == 0 {
+            found.push("invalid device count: it must be at least 1".into());
+        }
+        let text = |carried: &Carried, key: &str| carried.0[key].as_str().unwrap_or_default().to_owned();
+        let own: Vec<Constraint> = device
+            .constraints
+            .iter()
+            .map(|c| Constraint {
+                l_target: text(c, "LTarget"),
+                r_target: text(c, "RTarget"),
+                operand: text(c, "Operand"),
+            })
+            .collect();
+        constraints(&own, Place::Device, &mut found);
+        let own: Vec<Affinity> = device
+            .affinities
+            .iter()
+            .map(|a| Affinity {
+                l_target: text(a, "LTarget"),
+                r_target: text(a, "RTarget"),
+                operand: text(a, "Operand"),
+                weight: a.0["Weight"].as_i64().unwrap_or(50),
+            })
+            .collect();
+        affinities(&own, &mut found);
+        if !found.is_empty() {
+            errors.push(format!("device {} failed validation: {}", index + 1, joined(&found)));
+        }
     }
 }
 

@@ -210,7 +210,9 @@ pub(super) fn mounts(group: &TaskGroup, task: &Task, errors: &mut Vec<String>) {
             continue;
         }
         let Some(request) = group.volumes.get(&mount.volume) else {
-            errors.push(format!("Volume Mount ({index}) references undefined volume {}", mount.volume));
+            let near =
+                caravan_types::words::suggestion(&mount.volume, group.volumes.keys().map(String::as_str));
+            errors.push(format!("Volume Mount ({index}) references undefined volume {}{near}", mount.volume));
             continue;
         };
         if mount.destination.is_empty() {

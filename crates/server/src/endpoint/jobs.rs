@@ -22,6 +22,8 @@ pub struct JobSubmission {
     pub enforce_index: Option<u64>,
     /// Keep the counts of groups that exist already.
     pub preserve_counts: bool,
+    /// Keep the resources of tasks that exist already.
+    pub preserve_resources: bool,
     /// Priority of the evaluation, where it is not the job's.
     pub eval_priority: Option<i64>,
     /// The submitted text.
@@ -82,9 +84,28 @@ fn admitted(root: &Root, job: &Job) -> Result<admission::Verdict, ServerError> {
     }
 }
 
+/// Gives tasks that run already the resources that they run with.
+fn keep_resources(job: &mut Job, current: &Job) {
+    for group in &mut job.task_groups {
+        let Some(before) = current.group(&group.name) else { continue };
+        for task in &mut group.tasks {
+            if let Some(before) = before.task(&task.name) {
+                task.resources.clone_from(&before.resources);
+            }
+        }
+    }
+}
+
 impl Jobs {
     pub(crate) async fn register(&self, submission: JobSubmission) -> Result<JobRegistered, ServerError> {
-        let JobSubmission { mut job, enforce_index, preserve_counts, eval_priority, source } = submission;
+        let JobSubmission {
+            mut job,
+            enforce_index,
+            preserve_counts,
+            preserve_resources,
+            eval_priority,
+            source,
+        } = submission;
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
         let key = job.key();
@@ -103,6 +124,9 @@ impl Jobs {
                     }
                 }
             }
+        }
+        if let Some(current) = current.as_deref().filter(|_| preserve_resources) {
+            keep_resources(&mut job, current);
         }
         let verdict = admitted(&root, &job)?;
         job.stop = false;
@@ -145,6 +169,7 @@ impl Jobs {
         if job.region != self.region {
             return Err(ServerError::refused("No path to region"));
         }
+        caravan_types::scaling::complete(job, new_id);
         Ok(())
     }
 

@@ -64,6 +64,7 @@ impl Nodes {
             ));
         }
         node.status = before.as_deref().map_or(NodeStatus::Ready, |before| on_contact(&root, before));
+        node.computed_class = node.class();
         if let Some(before) = &before
             && unchanged(before, &node)
         {

@@ -47,7 +47,11 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
                     }
                     placements.push(alloc.clone());
                 }
-                Err(reason) => accepted.refused.push((alloc.id.clone(), reason)),
+                Err(reason) => {
+                    // Nobody makes room for what does not come.
+                    on_node.extend(victims_of(root, plan, &alloc.id).cloned());
+                    accepted.refused.push((alloc.id.clone(), reason));
+                }
             }
         }
     }
@@ -59,9 +63,16 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
     let placed: BTreeSet<&AllocId> = placements.iter().map(|a: &Allocation| &a.id).collect();
     accepted.host_claims =
         plan.host_claims.iter().filter(|claim| placed.contains(&claim.alloc_id)).cloned().collect();
+    accepted.stops.retain(|stop| stop.preempted_by.is_empty() || placed.contains(&stop.preempted_by));
     accepted.placements = placements;
     accepted.claims = given;
     accepted
+}
+
+/// What a plan evicts for an allocation.
+fn victims_of<'a>(root: &'a Root, plan: &'a Plan, id: &'a AllocId) -> impl Iterator<Item = &'a Allocation> {
+    let stops = plan.stops.values().flatten().filter(move |stop| stop.preempted_by == *id);
+    stops.filter_map(|stop| root.alloc(&stop.alloc_id)).map(|alloc| &**alloc)
 }
 
 fn live_allocs(

@@ -6,11 +6,15 @@ mod host;
 
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
+use crate::node_evals::evaluation;
+use caravan_state::Root;
 use caravan_types::command::{Change, PlanCommit, Refusal};
-use caravan_types::eval::Evaluation;
+use caravan_types::eval::{Evaluation, Trigger};
 use caravan_types::host_volume::HostVolumeClaim;
-use caravan_types::plan::Plan;
+use caravan_types::plan::{Plan, StopAlloc};
+use caravan_types::{JobKey, UnixNanos};
 pub(crate) use check::check;
+use std::collections::BTreeSet;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -86,6 +90,8 @@ impl PlannerService {
         if accepted.placements.is_empty() && accepted.stops.is_empty() && !whole {
             return Ok(Submitted::Partly { index: root.index() });
         }
+        let mut evals = if whole { evals } else { Vec::new() };
+        evals.extend(evals_of_preempted(&root, &accepted.stops, self.core.now()));
         let commit = PlanCommit {
             eval_id: plan.eval_id,
             job: plan.job,
@@ -93,7 +99,7 @@ impl PlannerService {
             stops: accepted.stops,
             claims: accepted.claims,
             host_claims: accepted.host_claims.into_iter().map(with_id).collect(),
-            evals: if whole { evals } else { Vec::new() },
+            evals,
         };
         let outcome = self.core.propose(Change::Plan(Box::new(commit))).await?;
         match outcome.refused {
@@ -106,6 +112,15 @@ impl PlannerService {
             Some(refusal) => Err(refusal.into()),
         }
     }
+}
+
+/// The jobs of evicted allocations look for another place.
+fn evals_of_preempted(root: &Root, stops: &[StopAlloc], now: UnixNanos) -> Vec<Evaluation> {
+    let evicted = stops.iter().filter(|stop| !stop.preempted_by.is_empty());
+    let jobs: BTreeSet<JobKey> =
+        evicted.filter_map(|stop| root.alloc(&stop.alloc_id)).map(|alloc| alloc.job_key()).collect();
+    let jobs = jobs.iter().filter_map(|key| root.job(key));
+    jobs.map(|job| evaluation(job, Trigger::Preemption, now)).collect()
 }
 
 /// New holds get their ids here and not when the command is applied, so that all servers know them by the

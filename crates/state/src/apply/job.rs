@@ -1,11 +1,13 @@
 //! Commands about jobs.
 
 use super::Done;
+use crate::changes::Changed;
 use crate::tx::Tx;
 use caravan_types::JobKey;
 use caravan_types::command::{JobSource, Refusal};
 use caravan_types::eval::Evaluation;
 use caravan_types::job::{Job, JobStatus};
+use caravan_types::scaling;
 
 impl Tx {
     pub(super) fn job_register(
@@ -22,9 +24,14 @@ impl Tx {
         if let Some(expected) = expect.filter(|expected| *expected != actual) {
             return Err(Refusal::JobModifyIndex { expected, actual });
         }
+        let mut submitted = submitted.clone();
+        let rescaled = scaling::succeed(&mut submitted, old.as_deref(), self.index);
+        if rescaled {
+            self.changed(Changed::ScalingPolicies(key.clone()));
+        }
         let version = match &old {
             // The same specification again: only the evaluation is new.
-            Some(old) if old.same_spec(submitted) => {
+            Some(old) if old.same_spec(&submitted) => {
                 if let Some(source) = source.filter(|_| self.root.submission(&key, old.version).is_none()) {
                     self.put_submission(key.clone(), old.version, source.clone());
                 }
@@ -41,7 +48,7 @@ impl Tx {
             status_description: String::new(),
             create_index: old.as_ref().map_or(self.index, |job| job.create_index),
             job_modify_index: self.index,
-            ..submitted.clone()
+            ..submitted
         };
         self.put_job(job);
         self.registered.insert(key.clone());
@@ -72,6 +79,9 @@ impl Tx {
         if purge {
             self.remove_job(key);
         } else if !old.stop {
+            if !scaling::policies(&old).is_empty() {
+                self.changed(Changed::ScalingPolicies(key.clone()));
+            }
             self.put_job(Job {
                 stop: true,
                 stable: false,

@@ -6,6 +6,7 @@ mod host_volume;
 mod job;
 mod node;
 mod plan;
+mod scaling;
 mod variable;
 mod volume;
 
@@ -76,6 +77,10 @@ impl Tx {
                 self.job_register(job, *expect_modify_index, eval.as_ref(), source.as_ref())?;
             }
             Change::JobDeregister { key, purge, eval } => self.job_deregister(key, *purge, eval.as_ref())?,
+            Change::JobScale { scale, eval } => self.job_scale(scale, eval.as_ref())?,
+            Change::JobTag { key, version, name, tag } => {
+                self.job_tag(key, *version, name, tag.as_ref())?;
+            }
             Change::Evals { evals } => self.evals(evals),
             Change::Collect { evals, allocs } => self.collect(evals, allocs),
             Change::Plan(commit) => self.plan(commit)?,

@@ -91,6 +91,10 @@ impl Tx {
         let Some(old) = self.root.alloc(&stop.alloc_id).cloned() else { return };
         let mut alloc = (*old).clone();
         alloc.desired_status = DesiredStatus::Stop;
+        if !stop.preempted_by.is_empty() {
+            alloc.desired_status = DesiredStatus::Evict;
+            alloc.preempted_by_allocation = stop.preempted_by.clone();
+        }
         alloc.desired_description = stop.description.clone();
         if !stop.followup_eval_id.is_empty() {
             alloc.followup_eval_id = stop.followup_eval_id.clone();

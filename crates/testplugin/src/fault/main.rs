@@ -5,6 +5,8 @@
 //! and published. With it comes the writer: a task that stamps a volume all the time.
 
 mod controller;
+#[path = "../endpoint.rs"]
+mod endpoint;
 mod faults;
 mod identity;
 mod log;
@@ -14,9 +16,10 @@ mod options;
 mod san;
 mod writer;
 
+use crate::endpoint::{Services, socket};
 use crate::faults::{Fault, Faults, When};
 use crate::log::{About, Log};
-use crate::options::{Command, Serve, Services};
+use crate::options::{Command, Serve};
 use crate::san::San;
 use anyhow::{Context, Result, bail};
 use caravan_proto::csi::{
@@ -24,7 +27,6 @@ use caravan_proto::csi::{
 };
 use clap::Parser;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -177,12 +179,4 @@ async fn serve(options: Serve) -> Result<()> {
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await?;
     Ok(())
-}
-
-/// The path in an endpoint such as `unix:///csi/csi.sock`.
-fn socket(endpoint: &str) -> Result<PathBuf> {
-    match endpoint.strip_prefix("unix://") {
-        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
-        _ => bail!("invalid endpoint {endpoint:?}: it must be unix:// and an absolute path"),
-    }
 }

@@ -1,6 +1,7 @@
 //! The command line.
 
-use clap::{Args, Parser, ValueEnum};
+use crate::endpoint::Services;
+use clap::{Args, Parser};
 use std::path::PathBuf;
 
 /// What the program is to be.
@@ -11,17 +12,6 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Stamp a file for ever.
     Write(Write),
-}
-
-/// The services that a process has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Services {
-    /// Both, in one process.
-    All,
-    /// The controller only.
-    Controller,
-    /// The node only.
-    Node,
 }
 
 /// Everything that the plugin is told.

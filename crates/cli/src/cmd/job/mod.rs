@@ -1,11 +1,21 @@
 //! `job …`
 
+pub(crate) mod allocs;
 pub(crate) mod diff;
+pub(crate) mod eval;
+pub(crate) mod history;
+pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod plan;
+pub(crate) mod restart;
 pub(crate) mod run;
+pub(crate) mod scale;
+pub(crate) mod scaling_events;
+pub(crate) mod schema;
+pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod tag;
 pub(crate) mod validate;
 
 use crate::jobfile::JobInput;
@@ -26,6 +36,27 @@ pub(crate) enum JobVerb {
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// List the allocations of a job
+    Allocs(allocs::AllocsArgs),
+    /// Make an evaluation of a job
+    Eval(eval::EvalArgs),
+    /// Show the versions of a job
+    History(history::HistoryArgs),
+    /// Write an example of a job file
+    Init(init::InitArgs),
+    /// Restart the allocations of a job, some at a time
+    Restart(restart::RestartArgs),
+    /// Show how a job was scaled
+    ScalingEvents(scaling_events::ScalingEventsArgs),
+    /// Print a JSON Schema of jobs, for editors
+    Schema(schema::SchemaArgs),
+    /// Start jobs that were stopped
+    Start(start::StartArgs),
+    /// Change the count of a group
+    Scale(scale::ScaleArgs),
+    /// Name versions of a job: apply, unset
+    #[command(subcommand)]
+    Tag(tag::TagVerb),
 }
 
 /// Flags of every verb that reads a job file.
@@ -51,6 +82,29 @@ pub(crate) struct FileArgs {
     /// File with values of variables; may be repeated
     #[arg(long = "var-file", value_name = "FILE")]
     var_files: Vec<String>,
+}
+
+/// Namespaces that a job is given by flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct NamespaceArgs {
+    /// Consul namespace of the job
+    #[arg(long, value_name = "NAMESPACE")]
+    consul_namespace: Option<String>,
+    /// Vault namespace of the job
+    #[arg(long, value_name = "NAMESPACE")]
+    vault_namespace: Option<String>,
+}
+
+impl NamespaceArgs {
+    /// Puts them into the job.
+    pub(crate) fn apply(&self, job: &mut caravan_types::api::Job) {
+        if self.consul_namespace.is_some() {
+            job.consul_namespace.clone_from(&self.consul_namespace);
+        }
+        if self.vault_namespace.is_some() {
+            job.vault_namespace.clone_from(&self.vault_namespace);
+        }
+    }
 }
 
 impl FileArgs {

@@ -1,8 +1,9 @@
 //! `job plan`
 
-use super::{FileArgs, diff};
+use super::{FileArgs, NamespaceArgs, diff};
 use crate::cmd::one;
 use crate::ctx::Ctx;
+use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::jobfile;
 use crate::metrics;
@@ -13,6 +14,8 @@ use caravan_sdk::{PlanRequest, PlanResponse};
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     file: FileArgs,
+    #[command(flatten)]
+    namespaces: NamespaceArgs,
     /// Show the difference to the job as it is
     #[arg(
         long,
@@ -24,6 +27,15 @@ pub(crate) struct PlanArgs {
         action = clap::ArgAction::Set
     )]
     diff: bool,
+    /// Show the whole answer as JSON
+    #[arg(long)]
+    json_output: bool,
+    /// Show the answer through a template, as of Go's text/template
+    #[arg(short = 't', value_name = "TEMPLATE")]
+    template: Option<String>,
+    /// Go against policies that may be gone against
+    #[arg(long)]
+    policy_override: bool,
     /// Keep the counts of groups that run already
     #[arg(long)]
     preserve_counts: bool,
@@ -44,7 +56,8 @@ pub(crate) const FAILED: u8 = 255;
 /// Runs it: 0 when nothing would start or stop, 1 when something would.
 pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let file = jobfile::load(ctx, path, &args.file.input())?;
+    let mut file = jobfile::load(ctx, path, &args.file.input())?;
+    args.namespaces.apply(&mut file.job);
     for warning in &file.warnings {
         ctx.out.note(warning);
     }
@@ -53,9 +66,15 @@ pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
         diff: args.diff,
         preserve_counts: args.preserve_counts,
         preserve_resources: args.preserve_resources,
+        policy_override: args.policy_override,
     };
-    let plan =
-        ctx.client.jobs().plan(&id, &file.job, request, &ctx.query()).await.doing("Error during plan")?.value;
+    let jobs = ctx.client.jobs();
+    let answer = jobs.plan_raw(&id, &file.job, request, &ctx.query()).await.doing("Error during plan")?.value;
+    let plan: PlanResponse = serde_json::from_value(answer.clone())?;
+    let data = DataArgs { json: args.json_output, template: args.template.clone() };
+    if let Some(shown) = data.show(ctx, &answer) {
+        return shown.map(|_| status(&plan));
+    }
     ctx.out.line(&render(&plan, &args.file.typed(), path, args.verbose));
     Ok(status(&plan))
 }

@@ -1,6 +1,6 @@
 //! `job run`
 
-use super::FileArgs;
+use super::{FileArgs, NamespaceArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) struct RunArgs {
     #[command(flatten)]
     file: FileArgs,
+    #[command(flatten)]
+    namespaces: NamespaceArgs,
     /// Register only if the job's modify index is this; 0: only a new job
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
@@ -31,6 +33,9 @@ pub(crate) struct RunArgs {
     /// Print the job as JSON instead of registering it
     #[arg(long)]
     output: bool,
+    /// Go against policies that may be gone against
+    #[arg(long)]
+    policy_override: bool,
     /// Keep the counts of groups that run already
     #[arg(long)]
     preserve_counts: bool,
@@ -48,7 +53,8 @@ pub(crate) struct RunArgs {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let file = jobfile::load(ctx, path, &args.file.input())?;
+    let mut file = jobfile::load(ctx, path, &args.file.input())?;
+    args.namespaces.apply(&mut file.job);
     if args.output {
         ctx.out.line(&json(&serde_json::json!({ "Job": file.job }))?);
         return Ok(0);
@@ -61,6 +67,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         eval_priority: args.eval_priority,
         preserve_counts: args.preserve_counts,
         preserve_resources: args.preserve_resources,
+        policy_override: args.policy_override,
         submission: file.submission.clone(),
     };
     let answer = match ctx.client.jobs().register(&file.job, &options, &ctx.query()).await {

@@ -4,8 +4,9 @@ use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
 use crate::cmd::eval;
 use crate::ctx::Ctx;
+use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
-use crate::format::{Clock, id, json};
+use crate::format::{Clock, id};
 use crate::metrics;
 use crate::monitor::deployment;
 use crate::resolve;
@@ -27,9 +28,8 @@ pub(crate) struct StatusArgs {
     /// Show evaluations
     #[arg(long)]
     evals: bool,
-    /// Show JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
     /// Show the job only
     #[arg(long)]
     short: bool,
@@ -79,9 +79,8 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     };
     let stub = resolve::job(ctx, given).await?;
     let detail = detail(ctx, &stub, args.all_allocs).await?;
-    if args.json {
-        ctx.out.line(&json(&[detail.json()])?);
-        return Ok(0);
+    if let Some(shown) = args.data.show(ctx, &[detail.json()]) {
+        return shown;
     }
     ctx.out.line(&detail.render(&ctx.clock(), args));
     Ok(0)
@@ -89,13 +88,14 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
 
 async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let jobs = ctx.client.jobs().list(&ctx.query()).await.doing("Error querying jobs")?.value;
-    if args.json {
+    if args.data.wanted() {
         let mut details = Vec::new();
         for stub in &jobs {
             details.push(detail(ctx, stub, args.all_allocs).await?);
         }
-        ctx.out.line(&json(&details.iter().map(Detail::json).collect::<Vec<_>>())?);
-    } else if jobs.is_empty() {
+        return args.data.always(ctx, &details.iter().map(Detail::json).collect::<Vec<_>>());
+    }
+    if jobs.is_empty() {
         ctx.out.line("No running jobs");
     } else {
         ctx.out.line(&list(&ctx.clock(), &jobs, ctx.all_namespaces()));

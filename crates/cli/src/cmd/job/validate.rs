@@ -1,6 +1,6 @@
 //! `job validate`
 
-use super::FileArgs;
+use super::{FileArgs, NamespaceArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -11,6 +11,8 @@ use crate::jobfile;
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     file: FileArgs,
+    #[command(flatten)]
+    namespaces: NamespaceArgs,
     /// Job file, - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
@@ -19,7 +21,8 @@ pub(crate) struct ValidateArgs {
 /// Runs it. Without an agent only the file itself is checked.
 pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let file = jobfile::load(ctx, path, &args.file.input())?;
+    let mut file = jobfile::load(ctx, path, &args.file.input())?;
+    args.namespaces.apply(&mut file.job);
     for warning in &file.warnings {
         ctx.out.note(warning);
     }

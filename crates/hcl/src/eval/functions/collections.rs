@@ -6,13 +6,14 @@ use super::{Function, P, Result, f, items, num, string_items, text, v, whole};
 use crate::eval::operators::equal;
 use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, unify};
 
-const LIST: &[(&str, P)] = &[("list", P::Seq)];
+const LIST: &[(&str, P)] = &[("list", P::List)];
+const STRINGS: &[(&str, P)] = &[("list", P::Strs)];
 
 pub(super) const TABLE: &[Function] = &[
-    f("chunklist", &[("list", P::Seq), ("size", P::Num)], |_, a| chunklist(a)),
+    f("chunklist", &[("list", P::List), ("size", P::Num)], |_, a| chunklist(a)),
     v("coalesce", &[], ("vals", P::Any), |_, a| coalesce(a)),
     v("coalescelist", &[], ("vals", P::Seq), |_, a| coalescelist(a)),
-    f("compact", LIST, |_, mut a| {
+    f("compact", STRINGS, |_, mut a| {
         let kept = items(a.remove(0)).into_iter().filter(|v| *v != Value::Null).collect();
         Ok(Value::strings(string_items(Value::tuple(kept))?.into_iter().filter(|s| !s.is_empty())))
     }),
@@ -31,7 +32,7 @@ pub(super) const TABLE: &[Function] = &[
         listed(out)
     }),
     f("element", &[("list", P::Seq), ("index", P::Num)], |_, a| element(a)),
-    f("flatten", LIST, |_, mut a| {
+    f("flatten", &[("list", P::Seq)], |_, mut a| {
         let mut out = Vec::new();
         flatten(a.remove(0), &mut out);
         Ok(Value::tuple(out))
@@ -56,13 +57,13 @@ pub(super) const TABLE: &[Function] = &[
     }),
     v("merge", &[], ("maps", P::Any), |_, a| merge(a)),
     v("range", &[], ("params", P::Num), |_, a| range(&a)),
-    v("setintersection", &[("first_set", P::Seq)], ("other_sets", P::Seq), |_, a| {
+    v("setintersection", &[("first_set", P::Set)], ("other_sets", P::Set), |_, a| {
         set_of(a, |all, x| all.iter().all(|s| s.iter().any(|y| equal(x, y))))
     }),
-    v("setunion", &[("first_set", P::Seq)], ("other_sets", P::Seq), |_, a| set_of(a, |_, _| true)),
+    v("setunion", &[("first_set", P::Set)], ("other_sets", P::Set), |_, a| set_of(a, |_, _| true)),
     v("setproduct", &[], ("sets", P::Seq), |_, a| setproduct(a)),
     f("slice", &[("list", P::Seq), ("start_index", P::Num), ("end_index", P::Num)], |_, a| slice(a)),
-    f("sort", LIST, |_, mut a| {
+    f("sort", STRINGS, |_, mut a| {
         let mut all = string_items(a.remove(0))?;
         all.sort();
         Ok(Value::strings(all))
@@ -181,9 +182,9 @@ fn merge(a: Vec<Value>) -> Result<Value> {
 fn range(a: &[Value]) -> Result<Value> {
     let n: Vec<Number> = a.iter().map(num).collect();
     let (start, end, step) = match n.as_slice() {
-        [end] => (Number::ZERO, *end, Number::ONE),
-        [start, end] => (*start, *end, Number::ONE),
-        [start, end, step] => (*start, *end, *step),
+        [end] => (Number::ZERO, end.clone(), Number::ONE),
+        [start, end] => (start.clone(), end.clone(), Number::ONE),
+        [start, end, step] => (start.clone(), end.clone(), step.clone()),
         _ => return Err("must have one, two, or three arguments".to_owned()),
     };
     let step = if a.len() < 3 && end < start { Number::ONE.negate() } else { step };
@@ -199,18 +200,28 @@ fn range(a: &[Value]) -> Result<Value> {
         if out.len() >= 1024 {
             return Err("more than 1024 values were generated; either decrease the difference between start and end or use a smaller step".to_owned());
         }
-        out.push(Value::Num(at));
-        at = at.plus(step);
+        out.push(Value::Num(at.clone()));
+        at = at.plus(&step).ok_or("the numbers are out of range")?;
     }
     Ok(Value::list(Type::Num, out))
 }
 
 fn set_of(a: Vec<Value>, keep: fn(&[Vec<Value>], &Value) -> bool) -> Result<Value> {
-    let all: Vec<Vec<Value>> = a.into_iter().map(items).collect();
-    let kept: Vec<Value> = all.iter().flatten().filter(|x| keep(&all, x)).cloned().collect();
-    let types: Vec<Type> = kept.iter().map(Type::of).collect();
+    // Elements of all sets get the type that they have in common before they are compared.
+    let types: Vec<Type> = a
+        .iter()
+        .filter_map(|set| match set {
+            Value::Seq(_, t, items) if !items.is_empty() => Some(t.clone()),
+            _ => None,
+        })
+        .collect();
     let t = unify(&types).ok_or_else(|| "given sets must all have compatible element types".to_owned())?;
-    Ok(Value::set(t.clone(), kept.into_iter().map(|v| convert(v, &t)).collect::<Result<_>>()?))
+    let all: Vec<Vec<Value>> = a
+        .into_iter()
+        .map(|set| items(set).into_iter().map(|v| convert(v, &t)).collect::<Result<Vec<_>>>())
+        .collect::<Result<_>>()?;
+    let kept: Vec<Value> = all.iter().flatten().filter(|x| keep(&all, x)).cloned().collect();
+    Ok(Value::set(t, kept))
 }
 
 fn setproduct(a: Vec<Value>) -> Result<Value> {

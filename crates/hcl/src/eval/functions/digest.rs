@@ -9,14 +9,18 @@ const STR: &[(&str, P)] = &[("str", P::Str)];
 
 #[expect(clippy::disallowed_methods, reason = "the language's own source of fresh ids")]
 pub(super) const TABLE: &[Function] = &[
-    v("bcrypt", &[("str", P::Str)], ("cost", P::Num), |_, a| {
-        let cost = match a.as_slice() {
-            [_] => 10,
-            [_, cost] => whole(cost)?,
-            _ => return Err("bcrypt() takes no more than two arguments".to_owned()),
-        };
-        bcrypt::hash(&text(&a[0]), cost).map(Value::str)
-    }),
+    Function {
+        // Each step of the cost doubles the work.
+        work: |a| 4 << a.get(1).and_then(|cost| whole(cost).ok()).map_or(10, |cost| cost.clamp(4, 40)),
+        ..v("bcrypt", &[("str", P::Str)], ("cost", P::Num), |_, a| {
+            let cost = match a.as_slice() {
+                [_] => 10,
+                [_, cost] => whole(cost)?,
+                _ => return Err("bcrypt() takes no more than two arguments".to_owned()),
+            };
+            bcrypt::hash(&text(&a[0]), cost).map(Value::str)
+        })
+    },
     f("md5", STR, |_, a| Ok(Value::str(hex(&md5(text(&a[0]).as_bytes()))))),
     f("sha1", STR, |_, a| Ok(Value::str(hex(&sha1(text(&a[0]).as_bytes()))))),
     f("sha256", STR, |_, a| Ok(Value::str(hex(&Sha256::digest(text(&a[0])))))),

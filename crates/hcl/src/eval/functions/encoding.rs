@@ -16,7 +16,7 @@ const ANY: &[(&str, P)] = &[("val", P::Any)];
 pub(super) const TABLE: &[Function] = &[
     f("base64encode", STR, |_, a| bounded(STANDARD.encode(text(&a[0])))),
     f("base64decode", STR, |_, a| {
-        let bytes = STANDARD.decode(text(&a[0])).map_err(|_| "failed to decode base64 data".to_owned())?;
+        let bytes = base64_text(&text(&a[0])).ok_or("failed to decode base64 data")?;
         String::from_utf8(bytes)
             .map(Value::str)
             .map_err(|_| "the result of decoding the provided string is not valid UTF-8".to_owned())
@@ -42,6 +42,14 @@ pub(super) const TABLE: &[Function] = &[
         bounded(out)
     }),
 ];
+
+/// The bytes of a text in base64; line ends in it do not count.
+pub(super) fn base64_text(s: &str) -> Option<Vec<u8>> {
+    if s.contains(['\n', '\r']) {
+        return STANDARD.decode(s.replace(['\n', '\r'], "")).ok();
+    }
+    STANDARD.decode(s).ok()
+}
 
 /// JSON with exact numbers and sorted keys; `<`, `>` and `&` are escaped.
 pub(super) fn to_json_text(value: &Value) -> String {
@@ -92,6 +100,8 @@ pub(super) fn write_string(s: &str, out: &mut String) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }

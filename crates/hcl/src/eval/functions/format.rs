@@ -173,22 +173,11 @@ fn one(kind: char, verb: &Verb, value: &Value) -> Result<String> {
         'o' => whole().map(|n| based(n, format!("{:o}", n.unsigned_abs()))),
         'x' => whole().map(|n| based(n, format!("{:x}", n.unsigned_abs()))),
         'X' => whole().map(|n| based(n, format!("{:X}", n.unsigned_abs()))),
-        'f' | 'F' => Ok(signed(format!("{:.*}", verb.precision.unwrap_or(6), number()?.to_f64()))),
-        'e' | 'E' => {
-            let s = exponent(&format!("{:.*e}", verb.precision.unwrap_or(6), number()?.to_f64()));
-            Ok(signed(if kind == 'E' { s.to_uppercase() } else { s }))
-        }
-        'g' | 'G' => Ok(signed(number()?.to_string())),
+        'f' | 'F' => Ok(signed(number()?.fixed(verb.precision.unwrap_or(6)))),
+        'e' => Ok(signed(number()?.scientific(verb.precision.unwrap_or(6)))),
+        'E' => Ok(signed(number()?.scientific(verb.precision.unwrap_or(6)).to_uppercase())),
+        'g' => Ok(signed(number()?.general(verb.precision))),
+        'G' => Ok(signed(number()?.general(verb.precision).to_uppercase())),
         other => Err(format!("unsupported format verb \"%{other}\"")),
     }
-}
-
-/// `1e4` as `1e+04`.
-fn exponent(s: &str) -> String {
-    let (digits, power) = s.split_once('e').unwrap_or((s, "0"));
-    let (sign, power) = match power.strip_prefix('-') {
-        Some(p) => ('-', p),
-        None => ('+', power),
-    };
-    format!("{digits}e{sign}{power:0>2}")
 }

@@ -1,5 +1,7 @@
 //! Numbers.
 
+use num_bigint::BigInt;
+
 use super::{Function, P, Result, f, num, text, v, whole};
 use crate::value::{Number, Value};
 
@@ -30,9 +32,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
     f("pow", &[("num", P::Num), ("power", P::Num)], |_, a| {
         let (base, power) = (num(&a[0]), num(&a[1]));
-        // Small whole powers are exact, the rest as the reference computes them.
-        if let Some(power) = power.to_i64().filter(|p| (0..=64).contains(p)) {
-            return Ok(Value::Num((0..power).fold(Number::ONE, |acc, _| acc.times(base))));
+        if let Some(out) = power.to_i64().and_then(|p| u32::try_from(p).ok()).and_then(|p| base.power(p)) {
+            return float(out.to_f64());
         }
         float(base.to_f64().powf(power.to_f64()))
     }),
@@ -57,7 +58,10 @@ fn parse(s: &str, base: u32) -> Option<Number> {
     if digits.is_empty() {
         return None;
     }
-    let mut value: i128 = 0;
+    if digits.len() > 1000 {
+        return None;
+    }
+    let mut value = BigInt::ZERO;
     for c in digits.chars() {
         let digit = match c {
             '0'..='9' => u32::from(c) - u32::from('0'),
@@ -70,7 +74,7 @@ fn parse(s: &str, base: u32) -> Option<Number> {
         if digit >= base {
             return None;
         }
-        value = value.checked_mul(i128::from(base))?.checked_add(i128::from(digit))?;
+        value = value * base + digit;
     }
-    Some(Number::from(if negative { -value } else { value }))
+    Number::from_whole(if negative { -value } else { value })
 }

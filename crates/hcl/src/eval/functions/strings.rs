@@ -1,6 +1,7 @@
 //! Strings.
 
 use regex::Regex;
+use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{Function, P, Result, f, string_items, text, v, whole};
 use crate::eval::MAX_STRING;
@@ -15,7 +16,7 @@ pub(super) const TABLE: &[Function] = &[
             usize::try_from(whole(&a[0])?).ok().filter(|n| *n <= 1000).ok_or("invalid number of spaces")?;
         bounded(text(&a[1]).replace('\n', &format!("\n{}", " ".repeat(spaces))))
     }),
-    v("join", &[("separator", P::Str)], ("lists", P::Seq), |_, a| {
+    v("join", &[("separator", P::Str)], ("lists", P::Strs), |_, a| {
         let separator = text(&a[0]);
         if a.len() < 2 {
             return Err("at least one list is required".to_owned());
@@ -82,30 +83,10 @@ pub(super) fn bounded(s: String) -> Result<Value> {
     }
 }
 
-/// User-perceived characters: a character with the combining marks and joiners that follow it.
+/// User-perceived characters (Unicode, annex 29).
 fn clusters(s: &str) -> Vec<&str> {
-    let joins = |c: char| {
-        matches!(u32::from(c), 0x300..=0x36f | 0x483..=0x489 | 0x591..=0x5bd | 0x610..=0x61a | 0x64b..=0x65f
-            | 0x1ab0..=0x1aff | 0x1dc0..=0x1dff | 0x200d | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfe20..=0xfe2f
-            | 0x1f3fb..=0x1f3ff)
-    };
-    let mut out = Vec::new();
-    let mut start = 0;
-    let mut previous = '\0';
-    for (i, c) in s.char_indices() {
-        let together = joins(c) || previous == '\u{200d}' || (previous == '\r' && c == '\n');
-        if i > start && !together {
-            out.push(&s[start..i]);
-            start = i;
-        }
-        previous = c;
-    }
-    if start < s.len() {
-        out.push(&s[start..]);
-    }
-    out
+    s.graphemes(true).collect()
 }
-
 fn each_char(s: &str, map: impl Fn(char) -> char) -> String {
     s.chars().map(map).collect()
 }
@@ -118,11 +99,16 @@ fn single(mut mapped: impl Iterator<Item = char>, c: char) -> char {
     }
 }
 
+/// Whether a word may begin after this character: of those beyond ASCII only blanks are between words.
+fn separates(c: char) -> bool {
+    if c.is_ascii() { !(c.is_ascii_alphanumeric() || c == '_') } else { c.is_whitespace() }
+}
+
 fn title(s: &str) -> String {
     let mut previous = ' ';
     s.chars()
         .map(|c| {
-            let starts = !(previous.is_alphanumeric() || previous == '_');
+            let starts = separates(previous);
             previous = c;
             if starts { single(c.to_uppercase(), c) } else { c }
         })

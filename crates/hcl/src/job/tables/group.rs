@@ -9,37 +9,52 @@ use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, labelled, ma
 pub(super) static GROUP: Schema = Schema {
     name: "group",
     attributes: &[
-        attr("count", "Count", Kind::Int),
-        attr("max_client_disconnect", "MaxClientDisconnect", Kind::Duration),
-        attr("max_run_duration", "MaxRunDuration", Kind::Duration),
-        attr("prevent_reschedule_on_lost", "PreventRescheduleOnLost", Kind::Bool),
-        attr("shutdown_delay", "ShutdownDelay", Kind::Duration),
-        attr("stop_after_client_disconnect", "StopAfterClientDisconnect", Kind::Duration),
+        attr("count", "Count", Kind::Int)
+            .doc("How many allocations run; system jobs: 0 or 1.")
+            .default("1, or `min` of `scaling`"),
+        attr("max_client_disconnect", "MaxClientDisconnect", Kind::Duration)
+            .doc("How long a lost client may be away.")
+            .deprecated("use `disconnect { lost_after }`"),
+        attr("max_run_duration", "MaxRunDuration", Kind::Duration)
+            .doc("Batch allocations are stopped after this time."),
+        attr("prevent_reschedule_on_lost", "PreventRescheduleOnLost", Kind::Bool)
+            .doc("Do not replace allocations of lost clients.")
+            .deprecated("use `disconnect { replace }`"),
+        attr("shutdown_delay", "ShutdownDelay", Kind::Duration)
+            .doc("Pause between taking services out of the catalog and stopping tasks."),
+        attr("stop_after_client_disconnect", "StopAfterClientDisconnect", Kind::Duration)
+            .doc("Stop allocations when the client lost its servers for this long.")
+            .deprecated("use `disconnect { stop_on_client_after }`"),
     ],
     blocks: &[
-        many("affinity", "Affinities", &AFFINITY),
-        many("constraint", "Constraints", &CONSTRAINT),
-        one("consul", "Consul", Content::Schema(&CONSUL)),
-        one("disconnect", "Disconnect", Content::Schema(&DISCONNECT)),
-        one("ephemeral_disk", "EphemeralDisk", Content::Schema(&EPHEMERAL_DISK)),
-        one("meta", "Meta", Content::StringsOrAttribute),
-        one("migrate", "Migrate", Content::Schema(&MIGRATE)),
-        many("network", "Networks", &NETWORK),
-        one("reschedule", "ReschedulePolicy", Content::Schema(&RESCHEDULE)),
-        one("restart", "RestartPolicy", Content::Schema(&RESTART)),
-        one("scaling", "Scaling", Content::Schema(&SCALING)),
-        labelled("secret", "~Secrets", &SECRET),
-        many("service", "Services", &SERVICE),
-        many("spread", "Spreads", &SPREAD),
-        labelled("task", "Tasks", &TASK),
-        one("update", "Update", Content::Schema(&UPDATE)),
-        one("vault", "~Vault", Content::Schema(&VAULT)),
+        many("affinity", "Affinities", &AFFINITY).doc("Prefers nodes."),
+        many("constraint", "Constraints", &CONSTRAINT).doc("Restricts nodes."),
+        one("consul", "Consul", Content::Schema(&CONSUL)).doc("Access to Consul."),
+        one("disconnect", "Disconnect", Content::Schema(&DISCONNECT))
+            .doc("What happens when a client is away."),
+        one("ephemeral_disk", "EphemeralDisk", Content::Schema(&EPHEMERAL_DISK))
+            .doc("Disk space of the allocation."),
+        one("meta", "Meta", Content::StringsOrAttribute).doc("Meta data: names with strings."),
+        one("migrate", "Migrate", Content::Schema(&MIGRATE)).doc("How a drain moves allocations."),
+        many("network", "Networks", &NETWORK).doc("Network and ports."),
+        one("reschedule", "ReschedulePolicy", Content::Schema(&RESCHEDULE))
+            .doc("What happens to failed allocations."),
+        one("restart", "RestartPolicy", Content::Schema(&RESTART))
+            .doc("How failed tasks are restarted on their node."),
+        one("scaling", "Scaling", Content::Schema(&SCALING)).doc("Limits for an autoscaler."),
+        labelled("secret", "~Secrets", &SECRET).doc("Secrets fetched before the task starts."),
+        many("service", "Services", &SERVICE).doc("A service in a catalog."),
+        many("spread", "Spreads", &SPREAD).doc("Spreads allocations over values of an attribute."),
+        labelled("task", "Tasks", &TASK).doc("A program that a driver runs."),
+        one("update", "Update", Content::Schema(&UPDATE)).doc("How new versions replace old ones."),
+        one("vault", "~Vault", Content::Schema(&VAULT)).doc("Access to Vault."),
         BlockType {
             name: "volume",
             key: "Volumes",
             labels: &["name"],
             repeat: Repeat::ByLabel,
             content: Content::Schema(&VOLUME),
+            doc: "A volume that tasks of the group may mount.",
         },
     ],
     finish: Some(finish::group),
@@ -48,10 +63,17 @@ pub(super) static GROUP: Schema = Schema {
 static DISCONNECT: Schema = Schema {
     name: "disconnect",
     attributes: &[
-        attr("lost_after", "LostAfter", Kind::Duration),
-        attr("reconcile", "Reconcile", Kind::Str),
-        attr("replace", "Replace", Kind::Bool),
-        attr("stop_on_client_after", "StopOnClientAfter", Kind::Duration),
+        attr("lost_after", "LostAfter", Kind::Duration)
+            .doc("Allocations of a client that is away for this long are lost."),
+        attr("reconcile", "Reconcile", Kind::Str)
+            .doc("Which allocation stays when the client is back.")
+            .default("best_score")
+            .values(&["best_score", "keep_original", "keep_replacement", "longest_running"]),
+        attr("replace", "Replace", Kind::Bool)
+            .doc("Run replacements while the client is away.")
+            .default("true"),
+        attr("stop_on_client_after", "StopOnClientAfter", Kind::Duration)
+            .doc("The client itself stops its allocations when it lost its servers for this long."),
     ],
     blocks: &[],
     finish: None,
@@ -60,9 +82,13 @@ static DISCONNECT: Schema = Schema {
 static EPHEMERAL_DISK: Schema = Schema {
     name: "ephemeral_disk",
     attributes: &[
-        attr("migrate", "Migrate", Kind::Bool),
-        attr("size", "SizeMB", Kind::Int),
-        attr("sticky", "Sticky", Kind::Bool),
+        attr("migrate", "Migrate", Kind::Bool)
+            .doc("Copy the data to the next node; implies `sticky`.")
+            .default("false"),
+        attr("size", "SizeMB", Kind::Int).doc("Size in MB.").default("300"),
+        attr("sticky", "Sticky", Kind::Bool)
+            .doc("Try to place the next version on the same node, and keep the data.")
+            .default("false"),
     ],
     blocks: &[],
     finish: None,
@@ -71,25 +97,46 @@ static EPHEMERAL_DISK: Schema = Schema {
 static VOLUME: Schema = Schema {
     name: "volume",
     attributes: &[
-        attr("access_mode", "AccessMode", Kind::Str),
-        attr("attachment_mode", "AttachmentMode", Kind::Str),
-        attr("broken_mount", "BrokenMount", Kind::Str),
-        attr("group", "Group", Kind::Str),
-        attr("mode", "Mode", Kind::Str),
-        attr("per_alloc", "PerAlloc", Kind::Bool),
-        attr("read_only", "ReadOnly", Kind::Bool),
-        attr("source", "Source", Kind::Str),
-        attr("sticky", "Sticky", Kind::Bool),
-        attr("type", "Type", Kind::Str),
-        attr("user", "User", Kind::Str),
+        attr("access_mode", "AccessMode", Kind::Str).doc("Who may use the volume and how.").values(&[
+            "single-node-reader-only",
+            "single-node-writer",
+            "multi-node-reader-only",
+            "multi-node-single-writer",
+            "multi-node-multi-writer",
+            "single-node-single-writer",
+            "single-node-multi-writer",
+        ]),
+        attr("attachment_mode", "AttachmentMode", Kind::Str)
+            .doc("As a file system or as a device.")
+            .values(&["file-system", "block-device"]),
+        attr("broken_mount", "BrokenMount", Kind::Str)
+            .doc("What happens to tasks whose mount is gone.")
+            .default("fail")
+            .values(&["fail", "remount"]),
+        attr("group", "Group", Kind::Str).doc("Group owner that the mounted volume is given."),
+        attr("mode", "Mode", Kind::Str).doc("Permissions of the mounted volume, such as `0770`."),
+        attr("per_alloc", "PerAlloc", Kind::Bool)
+            .doc("The source is the volume `source[index]`, one for each allocation.")
+            .default("false"),
+        attr("read_only", "ReadOnly", Kind::Bool).doc("Mount for reading only.").default("false"),
+        attr("source", "Source", Kind::Str).doc("Id of the volume."),
+        attr("sticky", "Sticky", Kind::Bool)
+            .doc("Allocations keep the volume that they had.")
+            .default("false"),
+        attr("type", "Type", Kind::Str).doc("Kind of volume.").default("host").values(&["host", "csi"]),
+        attr("user", "User", Kind::Str).doc("User owner that the mounted volume is given."),
     ],
-    blocks: &[one("mount_options", "MountOptions", Content::Schema(&MOUNT_OPTIONS))],
+    blocks: &[one("mount_options", "MountOptions", Content::Schema(&MOUNT_OPTIONS))
+        .doc("How the volume is mounted.")],
     finish: None,
 };
 
 static MOUNT_OPTIONS: Schema = Schema {
     name: "mount_options",
-    attributes: &[attr("fs_type", "FSType", Kind::Str), attr("mount_flags", "MountFlags", Kind::Strings)],
+    attributes: &[
+        attr("fs_type", "FSType", Kind::Str).doc("File system type."),
+        attr("mount_flags", "MountFlags", Kind::Strings).doc("Flags for the mount; may be secret."),
+    ],
     blocks: &[],
     finish: None,
 };
@@ -97,46 +144,53 @@ static MOUNT_OPTIONS: Schema = Schema {
 static SCALING: Schema = Schema {
     name: "scaling",
     attributes: &[
-        attr("enabled", "Enabled", Kind::Bool),
-        required("max", "Max", Kind::Int),
-        attr("min", "Min", Kind::Int),
-        attr("type", "Type", Kind::Str),
+        attr("enabled", "Enabled", Kind::Bool).doc("Whether an autoscaler acts on it.").default("true"),
+        required("max", "Max", Kind::Int).doc("Highest count."),
+        attr("min", "Min", Kind::Int).doc("Lowest count.").default("count"),
+        attr("type", "Type", Kind::Str).doc("Kind of policy.").default("horizontal").values(&["horizontal"]),
     ],
-    blocks: &[one("policy", "Policy", Content::Free)],
+    blocks: &[one("policy", "Policy", Content::Free).doc("Passed on to the autoscaler.")],
     finish: Some(finish::group_scaling),
 };
 
 pub(super) static TASK_SCALING: Schema = Schema {
     name: "scaling",
     attributes: &[
-        attr("enabled", "Enabled", Kind::Bool),
-        required("max", "Max", Kind::Int),
-        attr("min", "Min", Kind::Int),
-        attr("type", "Type", Kind::Str),
+        attr("enabled", "Enabled", Kind::Bool).doc("Whether an autoscaler acts on it.").default("true"),
+        required("max", "Max", Kind::Int).doc("Highest value."),
+        attr("min", "Min", Kind::Int).doc("Lowest value."),
+        attr("type", "Type", Kind::Str)
+            .doc("Kind of policy.")
+            .default("by label")
+            .values(&["vertical_cpu", "vertical_mem"]),
     ],
-    blocks: &[one("policy", "Policy", Content::Free)],
+    blocks: &[one("policy", "Policy", Content::Free).doc("Passed on to the autoscaler.")],
     finish: Some(finish::task_scaling),
 };
 
 pub(super) static NETWORK: Schema = Schema {
     name: "network",
     attributes: &[
-        attr("cidr", "CIDR", Kind::Str),
-        attr("device", "Device", Kind::Str),
-        attr("hostname", "Hostname", Kind::Str),
-        attr("ip", "IP", Kind::Str),
-        attr("mbits", "MBits", Kind::Int),
-        attr("mode", "Mode", Kind::Str),
+        attr("cidr", "CIDR", Kind::Str).doc("Kept for older jobs; ports of this network are chosen."),
+        attr("device", "Device", Kind::Str).doc("Kept for older jobs; name of the interface."),
+        attr("hostname", "Hostname", Kind::Str).doc("Host name inside the network namespace."),
+        attr("ip", "IP", Kind::Str).doc("Kept for older jobs; address of the interface."),
+        attr("mbits", "MBits", Kind::Int).doc("Bandwidth.").deprecated("it has no effect"),
+        attr("mode", "Mode", Kind::Str)
+            .doc("Kind of network.")
+            .default("host")
+            .values(&["host", "bridge", "none", "cni/NAME"]),
     ],
     blocks: &[
-        one("cni", "CNI", Content::Schema(&CNI)),
-        one("dns", "DNS", Content::Schema(&DNS)),
+        one("cni", "CNI", Content::Schema(&CNI)).doc("Arguments for CNI plugins."),
+        one("dns", "DNS", Content::Schema(&DNS)).doc("Name resolution of the allocation."),
         BlockType {
             name: "port",
             key: "~Ports",
             labels: &["label"],
             repeat: Repeat::Many,
             content: Content::Schema(&PORT),
+            doc: "A port.",
         },
         BlockType {
             name: "reserved_ports",
@@ -144,6 +198,7 @@ pub(super) static NETWORK: Schema = Schema {
             labels: &["label"],
             repeat: Repeat::Many,
             content: Content::Schema(&PORT),
+            doc: "Ports as the API has them; use `port`.",
         },
     ],
     finish: Some(finish::network),
@@ -152,16 +207,16 @@ pub(super) static NETWORK: Schema = Schema {
 static CNI: Schema = Schema {
     name: "cni",
     attributes: &[],
-    blocks: &[one("args", "Args", Content::StringsOrAttribute)],
+    blocks: &[one("args", "Args", Content::StringsOrAttribute).doc("Names with values.")],
     finish: None,
 };
 
 static DNS: Schema = Schema {
     name: "dns",
     attributes: &[
-        attr("options", "Options", Kind::Strings),
-        attr("searches", "Searches", Kind::Strings),
-        attr("servers", "Servers", Kind::Strings),
+        attr("options", "Options", Kind::Strings).doc("Options of the resolver."),
+        attr("searches", "Searches", Kind::Strings).doc("Search domains."),
+        attr("servers", "Servers", Kind::Strings).doc("Addresses of name servers."),
     ],
     blocks: &[],
     finish: None,
@@ -170,10 +225,16 @@ static DNS: Schema = Schema {
 static PORT: Schema = Schema {
     name: "port",
     attributes: &[
-        attr("host_network", "HostNetwork", Kind::Str),
-        attr("ignore_collision", "IgnoreCollision", Kind::Bool),
-        attr("static", "Value", Kind::Int),
-        attr("to", "To", Kind::Int),
+        attr("host_network", "HostNetwork", Kind::Str)
+            .doc("Which of the networks of the host is used.")
+            .default("default"),
+        attr("ignore_collision", "IgnoreCollision", Kind::Bool)
+            .doc("Several allocations may share this port; host mode only.")
+            .default("false"),
+        attr("static", "Value", Kind::Int).doc("Port of the host; without it one is chosen."),
+        attr("to", "To", Kind::Int)
+            .doc("Port inside the network namespace; -1 is the port of the host.")
+            .default("0"),
     ],
     blocks: &[],
     finish: Some(finish::port),

@@ -5,11 +5,15 @@ use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, many, one};
 
 pub(super) static CONNECT: Schema = Schema {
     name: "connect",
-    attributes: &[attr("native", "Native", Kind::Bool)],
+    attributes: &[attr("native", "Native", Kind::Bool)
+        .doc("The service speaks to the mesh itself.")
+        .default("false")],
     blocks: &[
-        one("gateway", "Gateway", Content::Schema(&GATEWAY)),
-        one("sidecar_service", "SidecarService", Content::Schema(&SIDECAR_SERVICE)),
-        one("sidecar_task", "SidecarTask", Content::Schema(&SIDECAR_TASK)),
+        one("gateway", "Gateway", Content::Schema(&GATEWAY)).doc("A gateway of the mesh."),
+        one("sidecar_service", "SidecarService", Content::Schema(&SIDECAR_SERVICE))
+            .doc("A sidecar registered for the service."),
+        one("sidecar_task", "SidecarTask", Content::Schema(&SIDECAR_TASK))
+            .doc("Changes to the sidecar's task."),
     ],
     finish: None,
 };
@@ -17,13 +21,15 @@ pub(super) static CONNECT: Schema = Schema {
 static SIDECAR_SERVICE: Schema = Schema {
     name: "sidecar_service",
     attributes: &[
-        attr("disable_default_tcp_check", "DisableDefaultTCPCheck", Kind::Bool),
-        attr("port", "Port", Kind::Str),
-        attr("tags", "Tags", Kind::Strings),
+        attr("disable_default_tcp_check", "DisableDefaultTCPCheck", Kind::Bool)
+            .doc("Register no TCP check of the sidecar.")
+            .default("false"),
+        attr("port", "Port", Kind::Str).doc("Label of the port of the sidecar."),
+        attr("tags", "Tags", Kind::Strings).doc("Tags of the sidecar."),
     ],
     blocks: &[
-        one("meta", "Meta", Content::StringsOrAttribute),
-        one("proxy", "Proxy", Content::Schema(&PROXY)),
+        one("meta", "Meta", Content::StringsOrAttribute).doc("Meta data: names with strings."),
+        one("proxy", "Proxy", Content::Schema(&PROXY)).doc("Settings of the proxy."),
     ],
     finish: None,
 };
@@ -31,28 +37,36 @@ static SIDECAR_SERVICE: Schema = Schema {
 static PROXY: Schema = Schema {
     name: "proxy",
     attributes: &[
-        attr("local_service_address", "LocalServiceAddress", Kind::Str),
-        attr("local_service_port", "LocalServicePort", Kind::Int),
+        attr("local_service_address", "LocalServiceAddress", Kind::Str)
+            .doc("Address of the service behind the sidecar.")
+            .default("127.0.0.1"),
+        attr("local_service_port", "LocalServicePort", Kind::Int)
+            .doc("Port of the service behind the sidecar."),
     ],
     blocks: &[
-        one("config", "Config", Content::Free),
-        one("expose", "Expose", Content::Schema(&EXPOSE)),
-        one("transparent_proxy", "TransparentProxy", Content::Schema(&TRANSPARENT_PROXY)),
-        many("upstreams", "Upstreams", &UPSTREAM),
+        one("config", "Config", Content::Free).doc("Settings for the driver, plugin or proxy."),
+        one("expose", "Expose", Content::Schema(&EXPOSE)).doc("Paths reachable from outside the mesh."),
+        one("transparent_proxy", "TransparentProxy", Content::Schema(&TRANSPARENT_PROXY))
+            .doc("Sends all traffic through the sidecar."),
+        many("upstreams", "Upstreams", &UPSTREAM).doc("A service that this one talks to."),
     ],
     finish: None,
 };
 
-static EXPOSE: Schema =
-    Schema { name: "expose", attributes: &[], blocks: &[many("path", "Paths", &EXPOSE_PATH)], finish: None };
+static EXPOSE: Schema = Schema {
+    name: "expose",
+    attributes: &[],
+    blocks: &[many("path", "Paths", &EXPOSE_PATH).doc("One path.")],
+    finish: None,
+};
 
 static EXPOSE_PATH: Schema = Schema {
     name: "path",
     attributes: &[
-        attr("listener_port", "ListenerPort", Kind::Str),
-        attr("local_path_port", "LocalPathPort", Kind::Int),
-        attr("path", "Path", Kind::Str),
-        attr("protocol", "Protocol", Kind::Str),
+        attr("listener_port", "ListenerPort", Kind::Str).doc("Label of the port that is opened."),
+        attr("local_path_port", "LocalPathPort", Kind::Int).doc("Port of the service."),
+        attr("path", "Path", Kind::Str).doc("Path that is exposed."),
+        attr("protocol", "Protocol", Kind::Str).doc("Protocol.").values(&["http", "http2"]),
     ],
     blocks: &[],
     finish: None,
@@ -61,13 +75,18 @@ static EXPOSE_PATH: Schema = Schema {
 static TRANSPARENT_PROXY: Schema = Schema {
     name: "transparent_proxy",
     attributes: &[
-        attr("exclude_inbound_ports", "ExcludeInboundPorts", Kind::Strings),
-        attr("exclude_outbound_cidrs", "ExcludeOutboundCIDRs", Kind::Strings),
-        attr("exclude_outbound_ports", "ExcludeOutboundPorts", Kind::UnsignedList),
-        attr("exclude_uids", "ExcludeUIDs", Kind::Strings),
-        attr("no_dns", "NoDNS", Kind::Bool),
-        attr("outbound_port", "OutboundPort", Kind::Unsigned),
-        attr("uid", "UID", Kind::Str),
+        attr("exclude_inbound_ports", "ExcludeInboundPorts", Kind::Strings)
+            .doc("Ports of the host that go around the proxy."),
+        attr("exclude_outbound_cidrs", "ExcludeOutboundCIDRs", Kind::Strings)
+            .doc("Networks that are reached without the proxy."),
+        attr("exclude_outbound_ports", "ExcludeOutboundPorts", Kind::UnsignedList)
+            .doc("Ports that are reached without the proxy."),
+        attr("exclude_uids", "ExcludeUIDs", Kind::Strings).doc("Users whose traffic goes around the proxy."),
+        attr("no_dns", "NoDNS", Kind::Bool).doc("Leave DNS alone.").default("false"),
+        attr("outbound_port", "OutboundPort", Kind::Unsigned)
+            .doc("Port of the proxy for outgoing traffic.")
+            .default("15001"),
+        attr("uid", "UID", Kind::Str).doc("User that the proxy runs as.").default("101"),
     ],
     blocks: &[],
     finish: None,
@@ -76,27 +95,35 @@ static TRANSPARENT_PROXY: Schema = Schema {
 static UPSTREAM: Schema = Schema {
     name: "upstreams",
     attributes: &[
-        attr("datacenter", "Datacenter", Kind::Str),
-        attr("destination_name", "DestinationName", Kind::Str),
-        attr("destination_namespace", "DestinationNamespace", Kind::Str),
-        attr("destination_partition", "DestinationPartition", Kind::Str),
-        attr("destination_peer", "DestinationPeer", Kind::Str),
-        attr("destination_type", "DestinationType", Kind::Str),
-        attr("local_bind_address", "LocalBindAddress", Kind::Str),
-        attr("local_bind_port", "LocalBindPort", Kind::Int),
-        attr("local_bind_socket_mode", "LocalBindSocketMode", Kind::Str),
-        attr("local_bind_socket_path", "LocalBindSocketPath", Kind::Str),
+        attr("datacenter", "Datacenter", Kind::Str).doc("Datacenter of the upstream."),
+        attr("destination_name", "DestinationName", Kind::Str).doc("Name of the service."),
+        attr("destination_namespace", "DestinationNamespace", Kind::Str).doc("Its namespace in Consul."),
+        attr("destination_partition", "DestinationPartition", Kind::Str).doc("Its admin partition."),
+        attr("destination_peer", "DestinationPeer", Kind::Str).doc("Its cluster peer."),
+        attr("destination_type", "DestinationType", Kind::Str)
+            .doc("What the name is.")
+            .default("service")
+            .values(&["service", "prepared_query"]),
+        attr("local_bind_address", "LocalBindAddress", Kind::Str)
+            .doc("Address that the sidecar listens on.")
+            .default("127.0.0.1"),
+        attr("local_bind_port", "LocalBindPort", Kind::Int).doc("Port that the sidecar listens on."),
+        attr("local_bind_socket_mode", "LocalBindSocketMode", Kind::Str).doc("Permissions of that socket."),
+        attr("local_bind_socket_path", "LocalBindSocketPath", Kind::Str)
+            .doc("Unix socket that the sidecar listens on."),
     ],
     blocks: &[
-        one("config", "Config", Content::Free),
-        one("mesh_gateway", "MeshGateway", Content::Schema(&MESH_GATEWAY)),
+        one("config", "Config", Content::Free).doc("Settings for the driver, plugin or proxy."),
+        one("mesh_gateway", "MeshGateway", Content::Schema(&MESH_GATEWAY)).doc("Use of mesh gateways."),
     ],
     finish: None,
 };
 
 static MESH_GATEWAY: Schema = Schema {
     name: "mesh_gateway",
-    attributes: &[attr("mode", "Mode", Kind::Str)],
+    attributes: &[attr("mode", "Mode", Kind::Str)
+        .doc("Which gateways are used.")
+        .values(&["none", "local", "remote"])],
     blocks: &[],
     finish: None,
 };
@@ -104,21 +131,25 @@ static MESH_GATEWAY: Schema = Schema {
 static SIDECAR_TASK: Schema = Schema {
     name: "sidecar_task",
     attributes: &[
-        attr("driver", "Driver", Kind::Str),
-        attr("kill_signal", "KillSignal", Kind::Str),
-        attr("kill_timeout", "KillTimeout", Kind::Duration),
-        attr("name", "Name", Kind::Str),
-        attr("shutdown_delay", "ShutdownDelay", Kind::Duration),
-        attr("user", "User", Kind::Str),
+        attr("driver", "Driver", Kind::Str).doc("Driver of the sidecar.").default("docker"),
+        attr("kill_signal", "KillSignal", Kind::Str).doc("Signal that asks it to stop."),
+        attr("kill_timeout", "KillTimeout", Kind::Duration)
+            .doc("Time between that signal and the end by force.")
+            .default("5s"),
+        attr("name", "Name", Kind::Str).doc("Name of the task.").default("`connect-proxy-<service>`"),
+        attr("shutdown_delay", "ShutdownDelay", Kind::Duration)
+            .doc("Pause before it is stopped.")
+            .default("5s"),
+        attr("user", "User", Kind::Str).doc("User that it runs as."),
     ],
     blocks: &[
-        one("config", "Config", Content::Free),
-        one("env", "Env", Content::StringsOrAttribute),
-        many("identity", "Identities", &IDENTITY),
-        one("logs", "LogConfig", Content::Schema(&LOGS)),
-        one("meta", "Meta", Content::StringsOrAttribute),
-        one("resources", "Resources", Content::Schema(&RESOURCES)),
-        many("volume_mount", "VolumeMounts", &VOLUME_MOUNT),
+        one("config", "Config", Content::Free).doc("Settings for the driver, plugin or proxy."),
+        one("env", "Env", Content::StringsOrAttribute).doc("Environment variables."),
+        many("identity", "Identities", &IDENTITY).doc("An identity token of the workload."),
+        one("logs", "LogConfig", Content::Schema(&LOGS)).doc("How logs are kept."),
+        one("meta", "Meta", Content::StringsOrAttribute).doc("Meta data: names with strings."),
+        one("resources", "Resources", Content::Schema(&RESOURCES)).doc("What the task needs."),
+        many("volume_mount", "VolumeMounts", &VOLUME_MOUNT).doc("Mounts a volume of the group."),
     ],
     finish: None,
 };
@@ -127,10 +158,10 @@ static GATEWAY: Schema = Schema {
     name: "gateway",
     attributes: &[],
     blocks: &[
-        one("ingress", "Ingress", Content::Schema(&INGRESS)),
-        one("mesh", "Mesh", Content::Schema(&MESH)),
-        one("proxy", "Proxy", Content::Schema(&GATEWAY_PROXY)),
-        one("terminating", "Terminating", Content::Schema(&TERMINATING)),
+        one("ingress", "Ingress", Content::Schema(&INGRESS)).doc("A gateway into the mesh."),
+        one("mesh", "Mesh", Content::Schema(&MESH)).doc("A gateway between meshes."),
+        one("proxy", "Proxy", Content::Schema(&GATEWAY_PROXY)).doc("Settings of the proxy."),
+        one("terminating", "Terminating", Content::Schema(&TERMINATING)).doc("A gateway out of the mesh."),
     ],
     finish: None,
 };
@@ -140,19 +171,28 @@ static MESH: Schema = Schema { name: "mesh", attributes: &[], blocks: &[], finis
 static GATEWAY_PROXY: Schema = Schema {
     name: "proxy",
     attributes: &[
-        attr("connect_timeout", "ConnectTimeout", Kind::Duration),
-        attr("envoy_dns_discovery_type", "EnvoyDNSDiscoveryType", Kind::Str),
-        attr("envoy_gateway_bind_tagged_addresses", "EnvoyGatewayBindTaggedAddresses", Kind::Bool),
-        attr("envoy_gateway_no_default_bind", "EnvoyGatewayNoDefaultBind", Kind::Bool),
+        attr("connect_timeout", "ConnectTimeout", Kind::Duration)
+            .doc("Time to connect to upstreams.")
+            .default("5s"),
+        attr("envoy_dns_discovery_type", "EnvoyDNSDiscoveryType", Kind::Str)
+            .doc("How names are resolved.")
+            .values(&["STRICT_DNS", "LOGICAL_DNS"]),
+        attr("envoy_gateway_bind_tagged_addresses", "EnvoyGatewayBindTaggedAddresses", Kind::Bool)
+            .doc("Listen on the tagged addresses.")
+            .default("false"),
+        attr("envoy_gateway_no_default_bind", "EnvoyGatewayNoDefaultBind", Kind::Bool)
+            .doc("Do not listen on the default address.")
+            .default("false"),
     ],
     blocks: &[
-        one("config", "Config", Content::Free),
+        one("config", "Config", Content::Free).doc("Settings for the driver, plugin or proxy."),
         BlockType {
             name: "envoy_gateway_bind_addresses",
             key: "EnvoyGatewayBindAddresses",
             labels: &["name"],
             repeat: Repeat::ByLabel,
             content: Content::Schema(&BIND_ADDRESS),
+            doc: "An address to listen on.",
         },
     ],
     finish: None,
@@ -160,7 +200,10 @@ static GATEWAY_PROXY: Schema = Schema {
 
 static BIND_ADDRESS: Schema = Schema {
     name: "envoy_gateway_bind_addresses",
-    attributes: &[attr("address", "Address", Kind::Str), attr("port", "Port", Kind::Int)],
+    attributes: &[
+        attr("address", "Address", Kind::Str).doc("Address to listen on."),
+        attr("port", "Port", Kind::Int).doc("Port to listen on."),
+    ],
     blocks: &[],
     finish: None,
 };
@@ -168,27 +211,34 @@ static BIND_ADDRESS: Schema = Schema {
 static INGRESS: Schema = Schema {
     name: "ingress",
     attributes: &[],
-    blocks: &[many("listener", "Listeners", &LISTENER), one("tls", "TLS", Content::Schema(&TLS))],
+    blocks: &[
+        many("listener", "Listeners", &LISTENER).doc("An open port."),
+        one("tls", "TLS", Content::Schema(&TLS)).doc("TLS."),
+    ],
     finish: None,
 };
 
 static TLS: Schema = Schema {
     name: "tls",
     attributes: &[
-        attr("cipher_suites", "CipherSuites", Kind::Strings),
-        attr("enabled", "Enabled", Kind::Bool),
-        attr("tls_max_version", "TLSMaxVersion", Kind::Str),
-        attr("tls_min_version", "TLSMinVersion", Kind::Str),
+        attr("cipher_suites", "CipherSuites", Kind::Strings).doc("Cipher suites."),
+        attr("enabled", "Enabled", Kind::Bool).doc("Whether TLS is on.").default("false"),
+        attr("tls_max_version", "TLSMaxVersion", Kind::Str)
+            .doc("Newest version.")
+            .values(&["TLS_AUTO", "TLSv1_0", "TLSv1_1", "TLSv1_2", "TLSv1_3"]),
+        attr("tls_min_version", "TLSMinVersion", Kind::Str)
+            .doc("Oldest version.")
+            .values(&["TLS_AUTO", "TLSv1_0", "TLSv1_1", "TLSv1_2", "TLSv1_3"]),
     ],
-    blocks: &[one("sds", "SDS", Content::Schema(&SDS))],
+    blocks: &[one("sds", "SDS", Content::Schema(&SDS)).doc("Certificates from a service.")],
     finish: None,
 };
 
 static SDS: Schema = Schema {
     name: "sds",
     attributes: &[
-        attr("cert_resource", "CertResource", Kind::Str),
-        attr("cluster_name", "ClusterName", Kind::Str),
+        attr("cert_resource", "CertResource", Kind::Str).doc("Name of the certificate."),
+        attr("cluster_name", "ClusterName", Kind::Str).doc("Cluster that serves certificates."),
     ],
     blocks: &[],
     finish: None,
@@ -196,50 +246,59 @@ static SDS: Schema = Schema {
 
 static LISTENER: Schema = Schema {
     name: "listener",
-    attributes: &[attr("port", "Port", Kind::Int), attr("protocol", "Protocol", Kind::Str)],
-    blocks: &[many("service", "Services", &INGRESS_SERVICE)],
+    attributes: &[
+        attr("port", "Port", Kind::Int).doc("Port that is opened."),
+        attr("protocol", "Protocol", Kind::Str)
+            .doc("Protocol.")
+            .default("tcp")
+            .values(&["tcp", "http", "http2", "grpc"]),
+    ],
+    blocks: &[many("service", "Services", &INGRESS_SERVICE).doc("A service in a catalog.")],
     finish: None,
 };
 
 static INGRESS_SERVICE: Schema = Schema {
     name: "service",
     attributes: &[
-        attr("hosts", "Hosts", Kind::Strings),
-        attr("max_concurrent_requests", "MaxConcurrentRequests", Kind::Unsigned),
-        attr("max_connections", "MaxConnections", Kind::Unsigned),
-        attr("max_pending_requests", "MaxPendingRequests", Kind::Unsigned),
-        attr("name", "Name", Kind::Str),
+        attr("hosts", "Hosts", Kind::Strings).doc("Host names that lead to the service."),
+        attr("max_concurrent_requests", "MaxConcurrentRequests", Kind::Unsigned).doc("Requests at once."),
+        attr("max_connections", "MaxConnections", Kind::Unsigned).doc("Connections at once."),
+        attr("max_pending_requests", "MaxPendingRequests", Kind::Unsigned).doc("Requests that may wait."),
+        attr("name", "Name", Kind::Str).doc("Name of the service; `*` is all."),
     ],
     blocks: &[
-        one("request_headers", "RequestHeaders", Content::Schema(&HEADERS)),
-        one("response_headers", "ResponseHeaders", Content::Schema(&HEADERS)),
-        one("tls", "TLS", Content::Schema(&TLS)),
+        one("request_headers", "RequestHeaders", Content::Schema(&HEADERS)).doc("Changes to requests."),
+        one("response_headers", "ResponseHeaders", Content::Schema(&HEADERS)).doc("Changes to responses."),
+        one("tls", "TLS", Content::Schema(&TLS)).doc("TLS."),
     ],
     finish: None,
 };
 
 static HEADERS: Schema = Schema {
     name: "headers",
-    attributes: &[attr("remove", "Remove", Kind::Strings)],
-    blocks: &[one("add", "Add", Content::StringsOrAttribute), one("set", "Set", Content::StringsOrAttribute)],
+    attributes: &[attr("remove", "Remove", Kind::Strings).doc("Headers that are removed.")],
+    blocks: &[
+        one("add", "Add", Content::StringsOrAttribute).doc("Headers that are added."),
+        one("set", "Set", Content::StringsOrAttribute).doc("Headers that are set."),
+    ],
     finish: None,
 };
 
 static TERMINATING: Schema = Schema {
     name: "terminating",
     attributes: &[],
-    blocks: &[many("service", "Services", &LINKED_SERVICE)],
+    blocks: &[many("service", "Services", &LINKED_SERVICE).doc("A service in a catalog.")],
     finish: None,
 };
 
 static LINKED_SERVICE: Schema = Schema {
     name: "service",
     attributes: &[
-        attr("ca_file", "CAFile", Kind::Str),
-        attr("cert_file", "CertFile", Kind::Str),
-        attr("key_file", "KeyFile", Kind::Str),
-        attr("name", "Name", Kind::Str),
-        attr("sni", "SNI", Kind::Str),
+        attr("ca_file", "CAFile", Kind::Str).doc("Certificate authority."),
+        attr("cert_file", "CertFile", Kind::Str).doc("Certificate."),
+        attr("key_file", "KeyFile", Kind::Str).doc("Private key."),
+        attr("name", "Name", Kind::Str).doc("Name of the service."),
+        attr("sni", "SNI", Kind::Str).doc("Name sent in TLS."),
     ],
     blocks: &[],
     finish: None,

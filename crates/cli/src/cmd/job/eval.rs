@@ -1,0 +1,41 @@
+//! `job eval`
+
+use crate::cmd::one;
+use crate::ctx::Ctx;
+use crate::error::{Doing as _, Outcome};
+use crate::format::id;
+use crate::{monitor, resolve};
+
+/// Flags of `job eval`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct EvalArgs {
+    /// Do not wait for the evaluation
+    #[arg(long)]
+    detach: bool,
+    /// Place again what failed, even where its policy would wait
+    #[arg(long)]
+    force_reschedule: bool,
+    /// Show whole ids
+    #[arg(long)]
+    verbose: bool,
+    /// Job
+    #[arg(value_name = "JOB", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Runs it.
+pub(crate) async fn run(ctx: &Ctx, args: &EvalArgs) -> Outcome {
+    let given = one(&args.args, "This command takes one argument: <job>")?;
+    let job = resolve::job(ctx, given).await?;
+    let query = ctx.query().namespace(job.namespace.as_str());
+    let jobs = ctx.client.jobs();
+    let made =
+        jobs.evaluate(job.id.as_str(), args.force_reschedule, &query).await.doing("Error evaluating job")?;
+    let eval_id = made.value.eval_id;
+    if args.detach {
+        // With the blank behind it, as scripts know it.
+        ctx.out.line(&format!("Created eval ID: \"{}\" ", id(eval_id.as_str(), args.verbose)));
+        return Ok(0);
+    }
+    monitor::run(ctx, &eval_id, monitor::Options { verbose: args.verbose, start: None }).await
+}

@@ -1,0 +1,203 @@
+//! Two documents in meaning: the same keys, the same kinds of values, null where null was, empty where
+//! empty was. Values may differ. While comparing, ids are learned.
+
+use super::ids::{Ids, is_uuid};
+use serde_json::{Map, Value};
+
+/// Objects whose keys belong to the machine or the moment.
+const FREE: [&str; 14] = [
+    "Attributes",
+    "Drivers",
+    "Details",
+    "Disk",
+    "Environment",
+    "Labels",
+    "Links",
+    "Scores",
+    "ChrootEnv",
+    "ClassEligibility",
+    "ConstraintFiltered",
+    "ClassFiltered",
+    "DimensionExhausted",
+    "ClassExhausted",
+];
+
+/// What the recording left out.
+fn is_left_out(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text == "(as elsewhere)" || text == "(left out)",
+        Value::Object(map) => map.contains_key("(left out)"),
+        _ => false,
+    }
+}
+
+/// The differences, each as a path and a few words.
+pub fn differences(ids: &mut Ids, recorded: &Value, ours: &Value) -> Vec<String> {
+    let mut walk = Walk { ids, found: Vec::new() };
+    walk.values("", "", recorded, ours);
+    walk.found
+}
+
+struct Walk<'a> {
+    ids: &'a mut Ids,
+    found: Vec<String>,
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(items) if items.is_empty() => "[]",
+        Value::Array(_) => "list",
+        Value::Object(map) if map.is_empty() => "{}",
+        Value::Object(_) => "object",
+    }
+}
+
+impl Walk<'_> {
+    fn tell(&mut self, path: &str, words: String) {
+        self.found.push(format!("{}: {words}", if path.is_empty() { "/" } else { path }));
+    }
+
+    fn values(&mut self, path: &str, key: &str, recorded: &Value, ours: &Value) {
+        if is_left_out(recorded) {
+            return;
+        }
+        match (recorded, ours) {
+            (Value::Object(theirs), Value::Object(own)) if FREE.contains(&key) => {
+                for (name, value) in theirs {
+                    if let Some(own) = own.get(name) {
+                        self.values(&format!("{path}/{name}"), name, value, own);
+                    }
+                }
+            }
+            (Value::Object(_), Value::Null) | (Value::Null, Value::Object(_)) if FREE.contains(&key) => {}
+            (Value::Object(theirs), Value::Object(own)) if !theirs.is_empty() || !own.is_empty() => {
+                self.objects(path, theirs, own);
+            }
+            (Value::Array(theirs), Value::Array(own)) if !theirs.is_empty() && !own.is_empty() => {
+                self.lists(path, key, theirs, own);
+            }
+            (Value::String(theirs), Value::String(own)) => self.ids.learn(theirs, own),
+            (theirs, own) if kind(theirs) == kind(own) => {
+                if let (true, Some(theirs), Some(own)) =
+                    (key.ends_with("Index"), theirs.as_u64(), own.as_u64())
+                {
+                    self.ids.learn_index(theirs, own);
+                }
+            }
+            (theirs, own) => self.tell(path, format!("{} instead of {}", kind(own), kind(theirs))),
+        }
+    }
+
+    fn objects(&mut self, path: &str, recorded: &Map<String, Value>, ours: &Map<String, Value>) {
+        // Keys that are ids themselves cannot be the same.
+        if !recorded.is_empty() && recorded.keys().chain(ours.keys()).all(|key| is_id(key)) {
+            match ours.values().next() {
+                Some(own) => recorded.values().take(1).for_each(|value| self.values(path, "", value, own)),
+                None => self.tell(path, "{} instead of object".to_owned()),
+            }
+            return;
+        }
+        let own_key = |key: &str, ids: &Ids| ids.text(key);
+        for (key, value) in recorded {
+            let path = format!("{path}/{key}");
+            match ours.get(key).or_else(|| ours.get(&own_key(key, self.ids))) {
+                Some(own) => self.values(&path, key, value, own),
+                None => self.tell(&path, "missing".to_owned()),
+            }
+        }
+        for (key, value) in ours {
+            let known = recorded.contains_key(key) || recorded.keys().any(|k| own_key(k, self.ids) == *key);
+            if !known && !key.starts_with("Caravan") {
+                self.tell(&format!("{path}/{key}"), format!("{} where nothing was", kind(value)));
+            }
+        }
+    }
+
+    fn lists(&mut self, path: &str, key: &str, recorded: &[Value], ours: &[Value]) {
+        let mut free: Vec<&Value> = ours.iter().collect();
+        for (at, value) in recorded.iter().enumerate() {
+            let pool = if free.is_empty() { ours.iter().collect() } else { free.clone() };
+            let best =
+                pool.iter().enumerate().max_by_key(|(n, own)| (self.likeness(value, own), usize::MAX - n));
+            let Some((n, own)) = best.map(|(n, own)| (n, *own)) else { continue };
+            if n < free.len() {
+                free.remove(n);
+            }
+            // What stands only for the like of it teaches nothing about this one.
+            let before = self.ids.clone();
+            let known = self.likeness(value, own) >= SAME;
+            self.values(&format!("{path}/{at}"), key, value, own);
+            if !known && recorded.len() > ours.len() {
+                *self.ids = before;
+            }
+        }
+    }
+
+    /// How much an element looks like another.
+    fn likeness(&self, recorded: &Value, ours: &Value) -> usize {
+        match (recorded, ours) {
+            (Value::Object(theirs), Value::Object(own)) => {
+                theirs.iter().map(|(key, value)| self.same(key, value, own.get(key))).sum()
+            }
+            (theirs, own) => usize::from(theirs == own),
+        }
+    }
+
+    fn same(&self, key: &str, recorded: &Value, ours: Option<&Value>) -> usize {
+        let Some(ours) = ours else { return 0 };
+        match (recorded, ours) {
+            (Value::String(theirs), Value::String(own)) if is_uuid(theirs) => {
+                if self.ids.known(theirs) != Some(own) {
+                    0
+                } else if key == "ID" {
+                    SAME
+                } else {
+                    2
+                }
+            }
+            (Value::String(theirs), Value::String(own)) if self.ids.text(theirs) == *own => match key {
+                "ID" | "Name" | "Label" | "Topic" | "Type" => 8,
+                _ => 2,
+            },
+            (Value::Number(theirs), Value::Number(own)) if theirs == own => 1,
+            (Value::Null, Value::Null) => 1,
+            (Value::Bool(theirs), Value::Bool(own)) if theirs == own => 1,
+            _ if kind(recorded) == kind(ours) && (ours.is_object() || ours.is_array()) => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// The likeness of what is known to be the same.
+const SAME: usize = 1000;
+
+fn is_id(key: &str) -> bool {
+    is_uuid(key) || (key.len() >= 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+#[test]
+fn kinds_and_keys_are_compared_and_ids_learned() {
+    use serde_json::json;
+    let (theirs, own) = ("11111111-2222-3333-4444-555555555555", "21111111-2222-3333-4444-555555555555");
+    let mut ids = Ids::default();
+    let told = differences(
+        &mut ids,
+        &json!([{"ID": theirs, "Job": "a", "L": null, "E": [], "N": 1, "X": 1}, {"ID": "b"}]),
+        &json!([{"ID": "b", "Y": 1}, {"ID": own, "Job": "a", "L": [], "E": [], "N": 1.5}]),
+    );
+    assert_eq!(
+        told,
+        [
+            "/0/L: [] instead of null",
+            "/0/N: float instead of integer",
+            "/0/X: missing",
+            "/1/Y: integer where nothing was"
+        ]
+    );
+    assert_eq!(ids.text(theirs), own);
+}

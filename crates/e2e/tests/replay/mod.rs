@@ -1,0 +1,99 @@
+//! The recorded exchanges of `fixtures/http`, made again: each topic's requests in their order to an agent
+//! of ours, and the answers compared in meaning: status, headers, keys, kinds of values, null and empty,
+//! texts of errors. Each test prints a table; what is known to differ stands in `fixtures/http/gaps.txt`,
+//! exactly: a gap that is none any more fails the test.
+//!
+//! With `CARAVAN_REPLAY=record` in the environment the topics that run write their gaps into that file
+//! instead.
+
+mod compare;
+mod exchange;
+mod gaps;
+mod ids;
+mod session;
+mod topics;
+mod websocket;
+
+use anyhow::{Context, Result, bail};
+use exchange::Exchange;
+use session::Session;
+
+/// How many differences of one exchange are shown.
+const SHOWN: usize = 6;
+
+fn replay(topic: &'static str) -> Result<()> {
+    let record = std::env::var("CARAVAN_REPLAY").is_ok_and(|value| value == "record");
+    let known = gaps::load(topic)?;
+    let mut session = match (Session::start(topic.starts_with("acl_")), known.get(&gaps::WHOLE)) {
+        (Ok(_), Some(reason)) if !record => bail!("the gap of the whole topic is none any more: {reason}"),
+        (Ok(session), _) => session,
+        (Err(error), None) if !record => return Err(error),
+        (Err(_), _) => {
+            println!("{topic:<18} gap  the whole topic");
+            let reason =
+                known.get(&gaps::WHOLE).map_or("an agent like the recorded one does not start", |r| r);
+            return if record { gaps::store(topic, &[format!("{topic} *: {reason}")]) } else { Ok(()) };
+        }
+    };
+    for &(earlier, upto) in topics::before(topic) {
+        let gaps = gaps::load(earlier)?;
+        for exchange in exchange::load(earlier)?.iter().take(upto) {
+            // What is wrong with it is told by its own topic.
+            let _ = topics::prepare(&mut session, exchange);
+            let patient = !gaps.contains_key(&exchange.at) && !gaps.contains_key(&gaps::WHOLE);
+            session.play(exchange, patient).with_context(|| exchange.name())?;
+        }
+    }
+    let mut lines = Vec::new();
+    let mut wrong = Vec::new();
+    for exchange in &exchange::load(topic)? {
+        let gap = known.get(&exchange.at);
+        let found = outcome(&mut session, exchange, gap.is_none());
+        let name = exchange.name();
+        println!("{} {} {}", if found.is_empty() { "pass" } else { "gap " }, name, exchange.note);
+        if let Some(first) = found.first() {
+            let reason: String = first.replace('\n', " ").chars().take(160).collect();
+            lines.push(format!("{name}: {reason}"));
+        }
+        match (found.as_slice(), gap) {
+            ([], Some(reason)) => wrong.push(format!("{name}: a gap no more: {reason}")),
+            ([_, ..], None) => {
+                let shown: Vec<&str> = found.iter().take(SHOWN).map(String::as_str).collect();
+                wrong.push(format!("{name}: {}", shown.join("\n    ")));
+            }
+            _ => {}
+        }
+    }
+    if record {
+        return gaps::store(topic, &lines);
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!("{} exchanges differ from what fixtures/http/gaps.txt says:\n{}", wrong.len(), wrong.join("\n"))
+}
+
+/// The differences; what breaks on the way is one.
+fn outcome(session: &mut Session, exchange: &Exchange, patient: bool) -> Vec<String> {
+    if let Err(error) = topics::prepare(session, exchange) {
+        let text = format!("{error:#}");
+        return vec![text.lines().next().unwrap_or_default().to_owned()];
+    }
+    session.play(exchange, patient).unwrap_or_else(|error| vec![format!("{error:#}")])
+}
+
+macro_rules! topics {
+    ($($topic:ident)*) => {$(
+        #[test]
+        fn $topic() -> Result<()> {
+            replay(stringify!($topic))
+        }
+    )*};
+}
+
+topics! {
+    agent namespaces jobs plan deployments versions dispatch_periodic allocations exec client_fs client
+    evaluations scaling services search variables queries node_pools nodes operator system
+    volumes_csi_no_plugin volumes_csi volumes_host events errors
+    acl_bootstrap acl_policies acl_tokens acl_roles acl_auth acl_denied
+}

@@ -1,0 +1,420 @@
+//! One agent and what is said to it.
+
+use super::compare::differences;
+use super::exchange::{Body, Exchange};
+use super::ids::{Ids, is_uuid, masked};
+use super::topics;
+use super::websocket;
+use anyhow::{Context, Result, bail};
+use caravan_testkit::{Agent, AgentOptions, Call, Reply, eventually};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Headers that are there or not; the rest is the business of transport.
+const HEADERS: [&str; 16] = [
+    "content-type",
+    "content-encoding",
+    "location",
+    "x-nomad-index",
+    "x-nomad-lastcontact",
+    "x-nomad-knownleader",
+    "x-nomad-nexttoken",
+    "vary",
+    "cache-control",
+    "content-security-policy",
+    "x-content-type-options",
+    "x-xss-protection",
+    "access-control-allow-origin",
+    "access-control-allow-methods",
+    "digest",
+    "upgrade",
+];
+
+/// Keys whose values tell how far things are.
+const PROGRESS: [&str; 12] = [
+    "Status",
+    "ClientStatus",
+    "DesiredStatus",
+    "State",
+    "HealthyAllocs",
+    "UnhealthyAllocs",
+    "PlacedAllocs",
+    "Promoted",
+    "Complete",
+    "Running",
+    "Dead",
+    "Pending",
+];
+
+/// How long a read may take to come to look as it was recorded.
+const SETTLING: Duration = Duration::from_secs(10);
+/// The same for values that may differ in the end.
+const PROGRESSING: Duration = Duration::from_secs(3);
+
+pub struct Session {
+    pub agent: Agent,
+    pub ids: Ids,
+    _dir: tempfile::TempDir,
+}
+
+impl Session {
+    /// An agent like the one that was recorded.
+    pub fn start(acl: bool) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let volume = dir.path().join("hostvol");
+        fs::create_dir(&volume)?;
+        let acl = if acl { "acl {\n  enabled = true\n}\n" } else { "" };
+        let extra = format!(
+            "datacenter = \"dc1\"\nplugin \"mock_driver\" {{\n}}\n{acl}client {{\n  node_class = \"fixture\"\n  \
+             meta {{\n    owner = \"fixtures\"\n    rack = \"r1\"\n  }}\n  \
+             host_volume \"scratch\" {{\n    path = \"{}\"\n  }}\n}}\n",
+            volume.display()
+        );
+        let options = AgentOptions { extra, ..AgentOptions::default() };
+        let mut ids = Ids::default();
+        let agent = if acl.is_empty() {
+            let agent = Agent::with(options)?;
+            ids.set(topics::NODE, &agent.node_id()?);
+            agent
+        } else {
+            // Without a token only its health can be asked for.
+            let agent = Agent::launch(options)?;
+            eventually("the agent to be healthy", || agent.get("/v1/agent/health").map(drop))
+                .with_context(|| agent.log_tail())?;
+            agent
+        };
+        Ok(Self { agent, ids, _dir: dir })
+    }
+
+    /// Makes a request as it was recorded, with our ids, and tells how the answer differs. Reads are
+    /// repeated for a while, because what they show may still be on its way.
+    pub fn play(&mut self, exchange: &Exchange, patient: bool) -> Result<Vec<String>> {
+        let begun = Instant::now();
+        let settles =
+            patient && exchange.is_get() && !matches!(exchange.answer, Body::Lines(_) | Body::Frames(_));
+        let mut pause = Duration::from_millis(50);
+        loop {
+            let (differences, behind) = self.once(exchange)?;
+            let over = match (differences.is_empty(), behind) {
+                (true, false) => true,
+                (true, true) => !topics::is_progress(exchange) || begun.elapsed() > PROGRESSING,
+                (false, _) => begun.elapsed() > SETTLING,
+            };
+            if !settles || over {
+                return Ok(differences);
+            }
+            sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// The differences, and whether things are not as far as they were.
+    fn once(&mut self, exchange: &Exchange) -> Result<(Vec<String>, bool)> {
+        let call = self.call(exchange)?;
+        let mut found = self.strangers(&call);
+        if let Body::Frames(frames) = &exchange.answer {
+            found.extend(self.talk(exchange, &call, frames)?);
+            return Ok((found, false));
+        }
+        let reply = self.agent.send(&call)?;
+        if reply.status != exchange.status {
+            let text: String = reply.text().chars().take(200).collect();
+            found.push(format!("status {} instead of {}: {text}", reply.status, exchange.status));
+            return Ok((found, false));
+        }
+        if exchange.has_headers {
+            found.extend(headers(exchange, &reply.headers));
+        }
+        let index = |value: Option<&str>| value.and_then(|value| value.parse::<u64>().ok());
+        let theirs = exchange.answer_headers.iter().find(|(name, _)| name == "x-nomad-index");
+        if let (Some(theirs), Some(ours)) =
+            (index(theirs.map(|(_, value)| value.as_str())), index(reply.header("x-nomad-index")))
+        {
+            self.ids.learn_index(theirs, ours);
+        }
+        let mut behind = false;
+        match &exchange.answer {
+            Body::Json(recorded) => match serde_json::from_slice::<Value>(&reply.body) {
+                Ok(ours) => {
+                    let recorded = topics::left_out(recorded);
+                    let ours = topics::left_out(&ours);
+                    found.extend(differences(&mut self.ids, &recorded, &ours));
+                    behind = progress(&recorded) != progress(&ours);
+                }
+                Err(_) => found.push(format!("not JSON: {}", reply.text())),
+            },
+            Body::Text(recorded) if exchange.trimmed => {
+                if reply.body.is_empty() && !recorded.is_empty() {
+                    found.push("empty".to_owned());
+                }
+            }
+            Body::Text(recorded) => found.extend(self.texts(recorded, &reply.text())),
+            Body::Lines(lines) => found.extend(self.lines(lines, &reply)),
+            Body::Untold | Body::Frames(_) => {}
+        }
+        Ok((found, behind))
+    }
+
+    fn call(&self, exchange: &Exchange) -> Result<Call> {
+        let mut path = self.ids.text(&exchange.path);
+        let mut query = self.ids.text(&exchange.raw_query);
+        for (name, value) in &exchange.query {
+            let separator = if query.is_empty() { "" } else { "&" };
+            let value = escaped(&self.ids.parameter(name, value));
+            query.push_str(&format!("{separator}{}={value}", escaped(name)));
+        }
+        if !query.is_empty() {
+            path.push_str(&format!("?{query}"));
+        }
+        let body = match &exchange.request {
+            Body::Json(body) => topics::adapted(&self.agent, &self.ids.body(body)).to_string().into_bytes(),
+            Body::Text(text) => self.ids.text(text).into_bytes(),
+            _ => Vec::new(),
+        };
+        let headers = exchange.headers.iter().map(|(name, value)| (name.clone(), self.ids.text(value)));
+        let patience = match &exchange.answer {
+            Body::Lines(lines) if lines.is_empty() => Duration::from_secs(1),
+            Body::Lines(_) => Duration::from_secs(4),
+            _ => Duration::from_secs(60),
+        };
+        Ok(Call {
+            method: exchange.method.clone(),
+            path,
+            headers: headers.collect(),
+            body,
+            patience: Some(patience),
+        })
+    }
+
+    /// Ids of the recording that nothing told ours for.
+    fn strangers(&self, call: &Call) -> Vec<String> {
+        let text = format!("{} {}", call.path, String::from_utf8_lossy(&call.body));
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        words
+            .filter(|word| is_uuid(word) && topics::is_recorded(word) && self.ids.known(word).is_none())
+            .filter(|word| !self.ids.is_ours(word))
+            .map(|word| format!("nothing answered before told of {word}"))
+            .collect()
+    }
+
+    /// JSON in a text is compared as JSON.
+    fn texts(&mut self, recorded: &str, ours: &str) -> Vec<String> {
+        let parsed = |text: &str| {
+            let frames: Result<Vec<Value>, _> =
+                serde_json::Deserializer::from_str(text).into_iter().collect();
+            frames.ok().filter(|frames| frames.iter().any(Value::is_object))
+        };
+        if let (Some(recorded), Some(ours)) = (parsed(recorded), parsed(ours)) {
+            return differences(&mut self.ids, &Value::Array(recorded), &Value::Array(ours));
+        }
+        let (theirs, own) = (masked(recorded), masked(ours));
+        if theirs == own { Vec::new() } else { vec![format!("{own:?} instead of {theirs:?}")] }
+    }
+
+    /// A stream: each kind of event that was recorded came, in its shape.
+    fn lines(&mut self, recorded: &[Value], reply: &Reply) -> Vec<String> {
+        let ours = reply.text();
+        let text = |lines: &[Value]| {
+            lines
+                .iter()
+                .map(|line| line.as_str().map_or_else(|| line.to_string(), str::to_owned))
+                .collect::<String>()
+        };
+        if recorded.iter().all(Value::is_string) {
+            let whole = text(recorded);
+            return match whole.starts_with('{') {
+                true => {
+                    let first = |text: &str| serde_json::Deserializer::from_str(text).into_iter().next();
+                    match (first(&whole), first(&ours)) {
+                        (Some(Ok(theirs)), Some(Ok(own))) => differences(&mut self.ids, &theirs, &own),
+                        _ => vec![format!("not frames: {ours}")],
+                    }
+                }
+                false if ours.is_empty() && !recorded.is_empty() => vec!["nothing came".to_owned()],
+                false => Vec::new(),
+            };
+        }
+        let own: Vec<Value> = ours.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        if recorded.first() == Some(&json!({})) && own.first() != Some(&json!({})) {
+            return vec![format!("the stream does not begin with {{}}: {:?}", own.first())];
+        }
+        let events = |lines: &[Value]| {
+            let mut kinds: BTreeMap<String, Value> = BTreeMap::new();
+            for event in lines.iter().filter_map(|line| line["Events"].as_array()).flatten() {
+                kinds.entry(format!("{} {}", event["Topic"], event["Type"])).or_insert_with(|| event.clone());
+            }
+            kinds
+        };
+        let (theirs, own) = (events(recorded), events(&own));
+        let mut found = Vec::new();
+        for (kind, event) in &theirs {
+            match own.get(kind) {
+                Some(own) => found.extend(
+                    differences(&mut self.ids, &topics::left_out(event), &topics::left_out(own))
+                        .into_iter()
+                        .map(|difference| format!("{kind} {difference}")),
+                ),
+                None => found.push(format!("no event {kind}")),
+            }
+        }
+        found
+    }
+
+    fn talk(&mut self, exchange: &Exchange, call: &Call, frames: &[Value]) -> Result<Vec<String>> {
+        let messages: Vec<Value> =
+            frames.iter().filter(|f| f["from"] == "client").map(|f| f["message"].clone()).collect();
+        let said = websocket::talk(&self.agent.address(), &call.path, &call.headers, &messages)?;
+        if said.status != exchange.status {
+            return Ok(vec![format!("status {} instead of {}: {}", said.status, exchange.status, said.body)]);
+        }
+        let mut found = headers(exchange, &said.headers);
+        let (theirs, own) = (outcome(frames), outcome(&said.frames));
+        if theirs != own {
+            found.push(format!("{own} instead of {theirs}"));
+        }
+        Ok(found)
+    }
+
+    /// Reads JSON.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        self.agent.get(path)
+    }
+
+    /// Sends what was not recorded.
+    pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
+        let reply = self.agent.request(method, path, body)?;
+        if reply.status >= 300 {
+            bail!("{method} {path}: status {}: {}", reply.status, reply.text());
+        }
+        Ok(reply)
+    }
+
+    /// Learns an id that no recorded answer tells: where it stands in an answer of ours.
+    pub fn learn(
+        &mut self,
+        recorded: &str,
+        path: &str,
+        pick: impl Fn(&Value) -> Option<String>,
+    ) -> Result<()> {
+        let ours = caravan_testkit::eventually_within(SETTLING, &format!("the id in {path}"), || {
+            let answer = self.agent.get(path)?;
+            pick(&answer).with_context(|| format!("{answer}"))
+        })?;
+        self.ids.set(recorded, &ours);
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Learns the id of the first element of a list that only a token shows.
+    pub fn learn_with(&mut self, token: &str, recorded: &str, path: &str) -> Result<()> {
+        let headers = vec![("X-Nomad-Token".to_owned(), token.to_owned())];
+        let call = Call { method: "GET".to_owned(), path: path.to_owned(), headers, ..Call::default() };
+        let id = eventually("the first element of a list", || {
+            let list = self.agent.send(&call)?.json()?;
+            list[0]["ID"].as_str().map(str::to_owned).context("the list is empty")
+        })?;
+        self.ids.set(recorded, &id);
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    /// Ends the jobs of an agent that lets nobody in without a token, so that nothing outlives it.
+    fn drop(&mut self) {
+        let Some(token) = self.ids.known(topics::ROOT).map(str::to_owned) else { return };
+        let call = |method: &str, path: String| {
+            let headers = vec![("X-Nomad-Token".to_owned(), token.clone())];
+            let call = Call { method: method.to_owned(), path, headers, ..Call::default() };
+            self.agent.send(&call).and_then(|reply| reply.json())
+        };
+        // Best effort: the test has said what it had to say.
+        let Ok(jobs) = call("GET", "/v1/jobs?namespace=*".to_owned()) else { return };
+        for id in jobs.as_array().into_iter().flatten().filter_map(|job| job["ID"].as_str()) {
+            let _ = call("DELETE", format!("/v1/job/{id}"));
+            let _ = eventually("the job's allocations to end", || {
+                let allocs = call("GET", format!("/v1/job/{id}/allocations"))?;
+                let live = |a: &Value| matches!(a["ClientStatus"].as_str(), Some("running" | "pending"));
+                if allocs.as_array().is_some_and(|all| all.iter().any(live)) {
+                    bail!("{allocs}")
+                } else {
+                    Ok(())
+                }
+            });
+        }
+    }
+}
+
+/// What a conversation came to: each stream's bytes, the end, the reason.
+fn outcome(frames: &[Value]) -> Value {
+    let mut streams: BTreeMap<&str, String> = BTreeMap::new();
+    let (mut end, mut closed) = (Value::Null, Value::Null);
+    for frame in frames.iter().filter(|frame| frame["from"] == "server") {
+        let message = &frame["message"];
+        for stream in ["stdout", "stderr"] {
+            if let Some(data) = message[stream]["data"].as_str() {
+                streams.entry(stream).or_default().push_str(data);
+            }
+        }
+        if message["exited"] == true {
+            end = message["result"].clone();
+        }
+        if let Some(reason) = frame["reason"].as_str() {
+            closed = json!([frame["close_code"], masked(reason)]);
+        }
+    }
+    // A terminal echoes and prompts in chunks of its own.
+    let text = |parts: &String| if parts.contains('=') { "…".to_owned() } else { parts.clone() };
+    let streams: BTreeMap<&str, String> = streams.iter().map(|(name, parts)| (*name, text(parts))).collect();
+    json!({"streams": streams, "end": end, "closed": closed})
+}
+
+fn headers(exchange: &Exchange, ours: &[(String, String)]) -> Vec<String> {
+    let find = |list: &[(String, String)], name: &str| {
+        list.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
+    };
+    let mut found = Vec::new();
+    for name in HEADERS {
+        match (find(&exchange.answer_headers, name), find(ours, name)) {
+            (Some(theirs), Some(own)) if name == "content-type" && theirs != own => {
+                found.push(format!("content type {own} instead of {theirs}"));
+            }
+            (Some(_), None) => found.push(format!("header {name} is missing")),
+            (None, Some(own)) => found.push(format!("header {name}: {own} where there was none")),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The values that tell how far things are, in order.
+fn progress(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    collect(value, &mut found);
+    found.sort();
+    found
+}
+
+fn collect(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                if PROGRESS.contains(&key.as_str()) && !value.is_object() {
+                    found.push(format!("{key}={value}"));
+                } else {
+                    collect(value, found);
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+        _ => {}
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}

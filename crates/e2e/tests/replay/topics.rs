@@ -1,0 +1,257 @@
+//! What belongs to single topics: which come before them, what happened between the recorded exchanges
+//! and was not recorded, and what is done differently here.
+
+use super::exchange::Exchange;
+use super::session::Session;
+use anyhow::{Context, Result, bail};
+use caravan_testkit::{Agent, eventually_within};
+use serde_json::{Value, json};
+use std::thread;
+use std::time::Duration;
+
+/// The node of the recordings, and of those with access control the bootstrap token.
+pub const NODE: &str = "01699b02-73ad-eed7-f6f4-9aa9612a238d";
+pub const ROOT: &str = "24be8c5c-ba87-44a8-85a9-48e9b29696b1";
+const ACL_NODE: &str = "087673b3-8ace-6e14-f9d2-75bc0b91526f";
+const ACL_ALLOC: &str = "1fc24f93-31a1-285e-95ce-a336ee90bccb";
+/// Allocations of the job `logger`: the first, and the one that took its place.
+const TALKER: &str = "d632206d-1b30-2495-9a4c-5c3e973b84d0";
+const NEXT_TALKER: &str = "a9f545d2-a351-c7cd-9853-28df1f3ce83d";
+
+/// Parts of jobs that are not built: they are left out of what is sent, and of what is compared.
+const LEFT_OUT: [&str; 1] = ["Templates"];
+
+/// The topics that a topic builds on, each up to one of its exchanges.
+pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
+    const ALL: usize = usize::MAX;
+    match topic {
+        "jobs" | "variables" => &[("namespaces", ALL)],
+        "plan" | "deployments" | "dispatch_periodic" | "services" | "volumes_host" | "queries" => {
+            &[("namespaces", 2), ("jobs", ALL)]
+        }
+        "versions" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
+        "allocations" | "scaling" | "search" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
+        "exec" | "client" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 11)],
+        "client_fs" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 1)],
+        "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14), ("allocations", 9)],
+        "errors" | "system" | "node_pools" => &[("namespaces", 2), ("jobs", ALL)],
+        "operator" => &[("namespaces", 2), ("agent", 20), ("jobs", ALL)],
+        "acl_policies" => &[("acl_bootstrap", 18)],
+        "acl_tokens" => &[("acl_bootstrap", 18), ("acl_policies", ALL)],
+        "acl_roles" => &[("acl_bootstrap", 18), ("acl_policies", ALL), ("acl_tokens", ALL)],
+        "acl_auth" => {
+            &[("acl_bootstrap", 18), ("acl_policies", ALL), ("acl_tokens", ALL), ("acl_roles", ALL)]
+        }
+        "acl_denied" => {
+            &[("acl_bootstrap", 18), ("acl_policies", ALL), ("acl_tokens", ALL), ("acl_roles", ALL)]
+        }
+        _ => &[],
+    }
+}
+
+/// Whether an id is of the recordings and not one that is made up to be unknown.
+pub fn is_recorded(id: &str) -> bool {
+    !id.starts_with("11111111-2222")
+}
+
+/// Whether the exchange was recorded to show how far something is.
+pub fn is_progress(exchange: &Exchange) -> bool {
+    let parts: Vec<&str> = exchange.path.split('/').skip(2).collect();
+    matches!(
+        parts.as_slice(),
+        ["deployment" | "allocation" | "node" | "evaluation", _] | ["job", _, "summary" | "allocations"]
+    )
+}
+
+/// A document without the parts that are not built.
+pub fn left_out(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(left_out).collect(),
+        Value::Object(map) => map
+            .iter()
+            .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), left_out(value)))
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+/// A request's body for this machine: the plugin of the recordings is the bundled one here, and long
+/// values were abbreviated.
+pub fn adapted(agent: &Agent, body: &Value) -> Value {
+    match body {
+        Value::String(text) if text == "(70000 times x)" => json!("x".repeat(70_000)),
+        Value::String(text) => json!(text.replace("/opt/nomad", &agent.dir().to_string_lossy())),
+        Value::Array(items) => items.iter().map(|item| adapted(agent, item)).collect(),
+        Value::Object(map) => {
+            let mut out: serde_json::Map<String, Value> = map
+                .iter()
+                .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
+                .map(|(key, value)| (key.clone(), adapted(agent, value)))
+                .collect();
+            let command = out.get("command").and_then(Value::as_str).unwrap_or_default();
+            if command.ends_with("/hostpathplugin") {
+                let state = agent.dir().join("volumes");
+                out.insert("command".into(), json!("caravan"));
+                let args = json!(["plugin", "hostpath", format!("--state-dir={}", state.display())]);
+                out.insert("args".into(), args);
+            }
+            out.remove("StagePublishBaseDir");
+            Value::Object(out)
+        }
+        other => other.clone(),
+    }
+}
+
+/// The first element of a list that `is` true of, its id.
+fn id_where(list: &Value, is: impl Fn(&Value) -> bool) -> Option<String> {
+    list.as_array()?.iter().find(|item| is(item))?["ID"].as_str().map(str::to_owned)
+}
+
+fn alloc_of(session: &mut Session, recorded: &str, job: &str, status: &str) -> Result<()> {
+    session.learn(recorded, &format!("/v1/job/{job}/allocations"), |list| {
+        id_where(list, |alloc| alloc["ClientStatus"] == status)
+    })
+}
+
+fn newest_deployment(session: &mut Session, recorded: &str, version: u64) -> Result<()> {
+    session
+        .learn(recorded, "/v1/job/web/deployments", |list| id_where(list, |row| row["JobVersion"] == version))
+}
+
+/// A small batch job, as those of which only the traces were recorded.
+fn small(id: &str, priority: i64) -> Value {
+    json!({ "Job": {
+        "ID": id, "Name": id, "Type": "batch", "Datacenters": ["dc1"], "Priority": priority,
+        "TaskGroups": [{ "Name": "work", "Tasks": [{
+            "Name": "work", "Driver": "mock_driver", "Config": { "run_for": "100ms" },
+            "Resources": { "CPU": 20, "MemoryMB": 16 }, "LogConfig": { "MaxFiles": 1, "MaxFileSizeMB": 1 },
+        }], "EphemeralDisk": { "SizeMB": 10 } }],
+    }})
+}
+
+/// What happened before an exchange without being recorded.
+pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
+    match (exchange.topic, exchange.at) {
+        ("jobs", 9 | 17) => {
+            settled(session, "web", "running")?;
+            settled(session, "crunch", "complete")
+        }
+        ("jobs", 19) => soon("the blocked evaluation", || {
+            let evals = session.get("/v1/job/toobig/evaluations")?;
+            let blocked = evals.as_array().is_some_and(|all| all.iter().any(|e| e["Status"] == "blocked"));
+            if blocked { Ok(()) } else { bail!("{evals}") }
+        }),
+        ("jobs", 24) => deployed(session, 0),
+        ("deployments", 2) => newest_deployment(session, "4c8d0602-0233-c263-18ba-70464766e89e", 1),
+        ("deployments", 5) => healthy(session, "4c8d0602-0233-c263-18ba-70464766e89e", 1),
+        ("deployments", 8) => deployed(session, 1),
+        ("deployments", 11) => {
+            newest_deployment(session, "fdd435bb-0341-1455-31dd-45e798fb0d68", 2)?;
+            session.learn("9ba1699f-d118-88db-cfdc-3ec529fc664f", "/v1/job/web/allocations", |list| {
+                id_where(list, |alloc| alloc["JobVersion"] == 2)
+            })?;
+            healthy(session, "fdd435bb-0341-1455-31dd-45e798fb0d68", 1)
+        }
+        ("deployments", 17) => newest_deployment(session, "9fecb745-f2df-def5-a19c-bdbd7d97836e", 3),
+        ("allocations", 0) => {
+            alloc_of(session, TALKER, "logger", "running")?;
+            alloc_of(session, "e5173734-d3f4-3b41-bc8a-f324d50f0600", "crash", "failed")?;
+            alloc_of(session, "e3ef9f52-53b0-6bf4-2f6a-eb10c0ec4aa6", "stages", "complete")?;
+            alloc_of(session, "143de2de-8825-4ab6-f967-b683ddb7f2c6", "crunch", "complete")?;
+            let web = session.get("/v1/job/web/allocations")?;
+            if let Some(ours) = id_where(&web, |alloc| alloc["ClientStatus"] == "running") {
+                session.ids.set("30a5ccf9-8180-01ea-396e-184945e02e67", &ours);
+            }
+            Ok(())
+        }
+        ("client_fs", 0) => {
+            // Nobody stopped the first one here.
+            let ours = session.ids.known(TALKER).context("the allocation of logger is not known")?.to_owned();
+            session.ids.set(NEXT_TALKER, &ours);
+            let data = session.agent.data_dir().join(format!("alloc/{ours}/talker/local/data"));
+            std::fs::create_dir_all(&data)?;
+            std::fs::write(data.join("words.txt"), "alpha\nbeta\ngamma\n")?;
+            soon("eight lines of output", || {
+                let lines = session.agent.logs(&ours, "talker", "stdout")?.lines().count();
+                if lines >= 8 { Ok(()) } else { bail!("{lines} lines") }
+            })
+        }
+        ("queries", 0) => {
+            for n in 0..6 {
+                session.send("PUT", "/v1/jobs", Some(&small(&format!("page-{n}"), 40 + n)))?;
+            }
+            (0..6).try_for_each(|n| settled(session, &format!("page-{n}"), "complete"))
+        }
+        ("queries", 26) => {
+            session.get("/v1/job/web/summary")?;
+            Ok(())
+        }
+        ("queries", 28) => {
+            let address = session.agent.address();
+            let job = session.get("/v1/job/page-0")?;
+            session.ids.learn_index(239, job["ModifyIndex"].as_u64().unwrap_or(1));
+            thread::spawn(move || {
+                // The query that waits is on its way by then; if not, it answers at once all the same.
+                thread::sleep(Duration::from_secs(1));
+                caravan_testkit::request(&address, "PUT", "/v1/jobs", Some(&small("page-0", 55)))
+            });
+            Ok(())
+        }
+        ("nodes", 15) => soon("the drain to end", || {
+            let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
+            if node["DrainStrategy"].is_null() { Ok(()) } else { bail!("{}", node["DrainStrategy"]) }
+        }),
+        ("volumes_csi", 3) => session.agent.wait_plugin("hostpath").map(drop),
+        ("volumes_csi", 26) => settled(session, "csi-user", "running"),
+        ("volumes_csi", 37) => session.agent.wait_no_claims("data"),
+        ("volumes_csi", 47) => soon("the plugin to be gone", || {
+            let plugins = session.get("/v1/plugins?type=csi")?;
+            if plugins == json!([]) { Ok(()) } else { bail!("{plugins}") }
+        }),
+        ("volumes_host", 20) => settled(session, "uses-volume", "running"),
+        ("events", 3) => {
+            session.send("PUT", "/v1/jobs", Some(&small("for-events", 50)))?;
+            settled(session, "for-events", "complete")
+        }
+        ("acl_denied", 1) => {
+            let token = session.ids.text(ROOT);
+            session.learn_with(&token, ACL_ALLOC, "/v1/job/web/allocations")?;
+            session.learn_with(&token, ACL_NODE, "/v1/nodes")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits until a job has an allocation of this status.
+fn settled(session: &Session, job: &str, status: &str) -> Result<()> {
+    soon(&format!("an allocation of {job} to be {status}"), || {
+        let allocs = session.get(&format!("/v1/job/{job}/allocations"))?;
+        let there = allocs.as_array().is_some_and(|all| all.iter().any(|a| a["ClientStatus"] == status));
+        if there { Ok(()) } else { bail!("{allocs}") }
+    })
+}
+
+/// Waits until a deployment has so many healthy allocations.
+fn healthy(session: &Session, deployment: &str, count: u64) -> Result<()> {
+    let id = session.ids.text(deployment);
+    soon("the deployment to be healthy", || {
+        let row = session.get(&format!("/v1/deployment/{id}"))?;
+        let healthy = row["TaskGroups"]["web"]["HealthyAllocs"].as_u64();
+        if healthy >= Some(count) { Ok(()) } else { bail!("{row}") }
+    })
+}
+
+/// Waits until the deployment of a version of `web` succeeded.
+fn deployed(session: &Session, version: u64) -> Result<()> {
+    soon("the deployment to succeed", || {
+        let rows = session.get("/v1/job/web/deployments")?;
+        let done = |row: &Value| row["JobVersion"] == version && row["Status"] == "successful";
+        if rows.as_array().is_some_and(|all| all.iter().any(done)) { Ok(()) } else { bail!("{rows}") }
+    })
+}
+
+/// Not as patient as other tests: what is not built does not come.
+fn soon(what: &str, look: impl FnMut() -> Result<()>) -> Result<()> {
+    eventually_within(Duration::from_secs(15), what, look)
+}

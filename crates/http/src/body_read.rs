@@ -1,0 +1,160 @@
+//! Reading request bodies: neither too large nor too slow, and not too many at a time.
+
+use crate::error::ApiError;
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http_body_util::BodyExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Longest request body in bytes.
+pub const MAX_BODY: usize = 16 * 1024 * 1024;
+
+/// The same for whole states.
+const MAX_SNAPSHOT: usize = 1024 * 1024 * 1024;
+
+/// Bytes that all bodies together may have while they come in; small ones do not count.
+const BUDGET: usize = 256 * 1024 * 1024;
+const SMALL: usize = 64 * 1024;
+
+/// How long the next part of a body may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much of a body that is refused is still read, and how long: whoever is cut off while it sends
+/// may never read why.
+const DISCARDED: usize = 64 * 1024 * 1024;
+const DISCARDING: Duration = Duration::from_secs(10);
+
+/// What the bodies that come in have by now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bodies(Arc<AtomicUsize>);
+
+/// A share of the budget, given back when dropped.
+struct Share<'b> {
+    of: &'b AtomicUsize,
+    taken: usize,
+}
+
+impl Share<'_> {
+    fn grow(&mut self, to: usize) -> bool {
+        let more = to.saturating_sub(self.taken);
+        let before = self.of.fetch_add(more, Ordering::Relaxed);
+        self.taken += more;
+        before + more <= BUDGET
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.taken, Ordering::Relaxed);
+    }
+}
+
+fn too_large(most: usize) -> ApiError {
+    let text = format!("the request body is larger than {} MiB", most / 1024 / 1024);
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+}
+
+async fn discard(mut body: Body) {
+    let reading = async {
+        let mut length = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            length += frame.data_ref().map_or(0, Bytes::len);
+            if length > DISCARDED {
+                break;
+            }
+        }
+    };
+    // What is left then is cut off.
+    let _ = tokio::time::timeout(DISCARDING, reading).await;
+}
+
+impl Bodies {
+    /// Reads a body whole.
+    pub(crate) async fn read(&self, path: &str, mut body: Body) -> Result<Bytes, ApiError> {
+        match self.read_part(path, &mut body).await {
+            Err(error) if error.status == StatusCode::PAYLOAD_TOO_LARGE => {
+                discard(body).await;
+                Err(error)
+            }
+            other => other,
+        }
+    }
+
+    async fn read_part(&self, path: &str, body: &mut Body) -> Result<Bytes, ApiError> {
+        let most = if path == "/v1/operator/snapshot" { MAX_SNAPSHOT } else { MAX_BODY };
+        let announced = axum::body::HttpBody::size_hint(&*body).lower();
+        if usize::try_from(announced).map_or(true, |bytes| bytes > most) {
+            return Err(too_large(most));
+        }
+        let mut share = Share { of: &self.0, taken: 0 };
+        let mut first = Bytes::new();
+        let mut whole = BytesMut::new();
+        loop {
+            let frame = tokio::time::timeout(PATIENCE, body.frame()).await.map_err(|_| {
+                ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request body did not come in time")
+            })?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|error| {
+                ApiError::bad_request(format!("the request body could not be read: {error}"))
+            })?;
+            // Trailers mean nothing here.
+            let Ok(data) = frame.into_data() else { continue };
+            let length = first.len() + whole.len() + data.len();
+            if length > most {
+                return Err(too_large(most));
+            }
+            if length > SMALL && !share.grow(length) {
+                let text = "the agent is busy with other large requests: try again later";
+                return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text));
+            }
+            // Most bodies come in one part and need not be copied.
+            if first.is_empty() && whole.is_empty() {
+                first = data;
+            } else {
+                if whole.is_empty() {
+                    whole.extend_from_slice(&std::mem::take(&mut first));
+                }
+                whole.extend_from_slice(&data);
+            }
+        }
+        Ok(if whole.is_empty() { first } else { whole.freeze() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+
+    fn parts(parts: Vec<Vec<u8>>) -> Body {
+        Body::from_stream(stream::iter(parts.into_iter().map(Ok::<_, std::io::Error>)))
+    }
+
+    #[tokio::test]
+    async fn bodies_are_put_together_and_limited() {
+        let bodies = Bodies::default();
+        let read = bodies.read("/v1/jobs", parts(vec![b"ab".to_vec(), b"c".to_vec(), b"d".to_vec()])).await;
+        assert_eq!(read.unwrap(), "abcd");
+        assert!(bodies.read("/v1/jobs", Body::empty()).await.unwrap().is_empty());
+        let large = vec![vec![0; MAX_BODY / 2 + 1]; 2];
+        let refused = bodies.read("/v1/jobs", parts(large.clone())).await.unwrap_err();
+        assert_eq!(
+            (refused.status.as_u16(), refused.message.as_str()),
+            (413, "the request body is larger than 16 MiB")
+        );
+        assert_eq!(bodies.read("/v1/operator/snapshot", parts(large)).await.unwrap().len(), MAX_BODY + 2);
+        assert_eq!(bodies.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn all_bodies_together_have_a_limit() {
+        let bodies = Bodies(Arc::new(AtomicUsize::new(BUDGET)));
+        assert_eq!(bodies.read("/v1/jobs", parts(vec![vec![0; 100]])).await.unwrap().len(), 100);
+        let refused = bodies.read("/v1/jobs", parts(vec![vec![0; SMALL + 1]])).await.unwrap_err();
+        assert_eq!(refused.status, 503);
+        assert_eq!(bodies.0.load(Ordering::Relaxed), BUDGET);
+    }
+}

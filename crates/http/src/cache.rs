@@ -1,0 +1,112 @@
+//! Answers that are asked for again before anything changed: dashboards and scripts that poll the same
+//! lists. An answer is good for as long as the whole state is the very one that it was made from, and for the same
+//! token only, so that it can never tell more or other than a fresh one.
+
+use crate::compress::Coding;
+use bytes::Bytes;
+use caravan_state::Root;
+use http::{HeaderMap, StatusCode};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Most bytes that are kept, and the largest answer among them.
+const BUDGET: usize = 32 * 1024 * 1024;
+const LARGEST: usize = 8 * 1024 * 1024;
+
+/// How long an answer is good at most: tokens run out with time, not with a change.
+const MOST_AGE: Duration = Duration::from_secs(1);
+
+/// What makes answers differ although the state is the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// Path and query as they came.
+    pub(crate) uri: String,
+    pub(crate) coding: Option<Coding>,
+    /// Whatever says who asks.
+    pub(crate) credentials: Vec<Bytes>,
+    /// Answers tell whether there is a leader.
+    pub(crate) is_leader: bool,
+}
+
+/// An answer as it goes over the wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// The kept answers.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    of: Weak<Root>,
+    answers: HashMap<Key, (Instant, Ready)>,
+    bytes: usize,
+}
+
+impl Answers {
+    /// A thread that panicked while it held the lock left whole entries only.
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer that was made from this state, if there is one.
+    pub(crate) fn get(&self, root: &Arc<Root>, key: &Key, now: Instant) -> Option<Ready> {
+        let kept = self.lock();
+        if !std::ptr::eq(kept.of.as_ptr(), Arc::as_ptr(root)) {
+            return None;
+        }
+        let (made, ready) = kept.answers.get(key)?;
+        (now.saturating_duration_since(*made) < MOST_AGE).then(|| ready.clone())
+    }
+
+    /// Keeps an answer. `root` is the newest state from before the answer was made; what was made from an
+    /// older one goes.
+    pub(crate) fn put(&self, root: &Arc<Root>, key: Key, now: Instant, ready: Ready) {
+        if ready.body.len() > LARGEST {
+            return;
+        }
+        let mut kept = self.lock();
+        // The weak pointer keeps the address from being used again.
+        if !std::ptr::eq(kept.of.as_ptr(), Arc::as_ptr(root)) || kept.bytes + ready.body.len() > BUDGET {
+            *kept = Kept { of: Arc::downgrade(root), ..Kept::default() };
+        }
+        kept.bytes += ready.body.len();
+        if let Some(old) = kept.answers.insert(key, (now, ready)) {
+            kept.bytes -= old.1.body.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(uri: &str) -> Key {
+        Key { uri: uri.to_owned(), coding: None, credentials: Vec::new(), is_leader: true }
+    }
+
+    fn ready(body: &'static str) -> Ready {
+        Ready { status: StatusCode::OK, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) }
+    }
+
+    #[test]
+    fn an_answer_is_good_for_its_state_and_its_asker_only() {
+        let (cache, now) = (Answers::default(), Instant::now());
+        let (one, two) = (Arc::new(Root::default()), Arc::new(Root::default()));
+        assert!(cache.get(&one, &key("/a"), now).is_none());
+        cache.put(&one, key("/a"), now, ready("x"));
+        assert_eq!(cache.get(&one, &key("/a"), now).unwrap().body, "x");
+        assert!(cache.get(&two, &key("/a"), now).is_none());
+        assert!(cache.get(&one, &key("/a"), now + MOST_AGE).is_none());
+        let other = Key { credentials: vec![Bytes::from_static(b"token")], ..key("/a") };
+        assert!(cache.get(&one, &other, now).is_none());
+        cache.put(&two, key("/b"), now, ready("y"));
+        assert!(cache.get(&one, &key("/a"), now).is_none());
+        assert_eq!(cache.get(&two, &key("/b"), now).unwrap().body, "y");
+    }
+}

@@ -1,0 +1,182 @@
+//! The difference of two versions of a job, in the shape of `http-api` section 5.6.
+//!
+//! It is made from the JSON of both: scalars become fields, objects become objects, pairs of a map become
+//! fields `Meta[owner]` of what holds them. Unchanged fields are left out of jobs, groups and tasks; a changed object
+//! within them shows all its fields.
+
+mod annotate;
+mod lists;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use self::walk::{Level, Parts};
+use caravan_types::job::Job;
+use caravan_types::plan::DesiredUpdates;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) type Object = Map<String, Value>;
+
+/// Counts by group that a plan comes with.
+pub(crate) type Updates = BTreeMap<String, DesiredUpdates>;
+
+/// What happened to a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    None,
+    Added,
+    Deleted,
+    Edited,
+}
+
+impl Kind {
+    fn of(before: bool, after: bool, changed: bool) -> Self {
+        match (before, after) {
+            (false, true) => Self::Added,
+            (true, false) => Self::Deleted,
+            _ if changed => Self::Edited,
+            _ => Self::None,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Added => "Added",
+            Self::Deleted => "Deleted",
+            Self::Edited => "Edited",
+        }
+    }
+}
+
+/// A scalar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FieldDiff {
+    kind: Kind,
+    name: String,
+    old: String,
+    new: String,
+    annotation: Option<&'static str>,
+}
+
+impl FieldDiff {
+    /// What is absent prints as nothing, so that an absent and an empty value are the same.
+    fn new(name: &str, old: &str, new: &str) -> Self {
+        let kind = Kind::of(!old.is_empty(), !new.is_empty(), old != new);
+        Self { kind, name: name.to_owned(), old: old.to_owned(), new: new.to_owned(), annotation: None }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "Type": self.kind.as_str(),
+            "Name": self.name,
+            "Old": self.old,
+            "New": self.new,
+            "Annotations": self.annotation.map(|text| [text]),
+        })
+    }
+}
+
+/// An object within a job, a group, a task or another object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ObjectDiff {
+    kind: Kind,
+    name: String,
+    fields: Vec<FieldDiff>,
+    objects: Vec<ObjectDiff>,
+}
+
+impl ObjectDiff {
+    fn json(&self) -> Value {
+        json!({
+            "Type": self.kind.as_str(),
+            "Name": self.name,
+            "Fields": list(self.fields.iter().map(FieldDiff::json)),
+            "Objects": list(self.objects.iter().map(Self::json)),
+        })
+    }
+}
+
+/// A list, or nothing when it is empty.
+fn list(items: impl Iterator<Item = Value>) -> Value {
+    let items: Vec<Value> = items.collect();
+    if items.is_empty() { Value::Null } else { Value::Array(items) }
+}
+
+/// From `old` (none: there was no such job) to `new`. With the counts of a plan, groups and tasks tell what happens
+/// to their allocations.
+pub(crate) fn job(old: Option<&Job>, new: &Job, updates: Option<&Updates>) -> Value {
+    let map = |job: &Job| match serde_json::to_value(job) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    objects(old.map(map).as_ref(), &map(new), updates)
+}
+
+fn objects(old: Option<&Object>, new: &Object, updates: Option<&Updates>) -> Value {
+    let groups: Vec<(Kind, Value)> = named(old, Some(new), "TaskGroups", |o, n| group(o, n, updates));
+    let parts = Parts::of(old, Some(new), Level::Job);
+    let changed = parts.changed() || groups.iter().any(|(kind, _)| *kind != Kind::None);
+    json!({
+        "Type": Kind::of(old.is_some(), true, changed).as_str(),
+        "ID": new.get("ID"),
+        "Fields": list(parts.fields.iter().map(FieldDiff::json)),
+        "Objects": list(parts.objects.iter().map(ObjectDiff::json)),
+        "TaskGroups": list(groups.into_iter().map(|(_, value)| value)),
+    })
+}
+
+fn group(old: Option<&Object>, new: Option<&Object>, updates: Option<&Updates>) -> (Kind, Value) {
+    let whole = Kind::of(old.is_some(), new.is_some(), true);
+    let annotated = updates.is_some();
+    let tasks: Vec<(Kind, Value)> = named(old, new, "Tasks", |o, n| task(o, n, annotated.then_some(whole)));
+    let mut parts = Parts::of(old, new, Level::Group);
+    if annotated {
+        annotate::counts(&mut parts.fields);
+    }
+    let changed = parts.changed() || tasks.iter().any(|(kind, _)| *kind != Kind::None);
+    let kind = Kind::of(old.is_some(), new.is_some(), changed);
+    let name = new.or(old).and_then(|group| group.get("Name")).cloned().unwrap_or_default();
+    let counts = updates.and_then(|all| all.get(name.as_str()?)).map(annotate::updates);
+    let value = json!({
+        "Type": kind.as_str(),
+        "Name": name,
+        "Fields": list(parts.fields.iter().map(FieldDiff::json)),
+        "Objects": list(parts.objects.iter().map(ObjectDiff::json)),
+        "Tasks": list(tasks.into_iter().map(|(_, value)| value)),
+        "Updates": counts,
+    });
+    (kind, value)
+}
+
+/// `group`: what happens to the group, when the task is to say what happens to its allocations.
+fn task(old: Option<&Object>, new: Option<&Object>, group: Option<Kind>) -> (Kind, Value) {
+    let parts = Parts::of(old, new, Level::Task);
+    let kind = Kind::of(old.is_some(), new.is_some(), parts.changed());
+    let annotation = group.and_then(|group| annotate::task(kind, group, &parts));
+    let value = json!({
+        "Type": kind.as_str(),
+        "Name": new.or(old).and_then(|task| task.get("Name")),
+        "Fields": list(parts.fields.iter().map(FieldDiff::json)),
+        "Objects": list(parts.objects.iter().map(ObjectDiff::json)),
+        "Annotations": annotation.map(|text| [text]),
+    });
+    (kind, value)
+}
+
+/// Elements of two lists, paired by name and in the order of their names.
+fn named<T>(
+    old: Option<&Object>,
+    new: Option<&Object>,
+    key: &str,
+    diff: impl Fn(Option<&Object>, Option<&Object>) -> T,
+) -> Vec<T> {
+    fn elements<'o>(map: Option<&'o Object>, key: &str) -> BTreeMap<&'o str, &'o Object> {
+        let items = map.and_then(|map| map.get(key)).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(Value::as_object).filter_map(|o| Some((o.get("Name")?.as_str()?, o))).collect()
+    }
+    let (old, new) = (elements(old, key), elements(new, key));
+    let names: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
+    names.into_iter().map(|name| diff(old.get(name).copied(), new.get(name).copied())).collect()
+}

@@ -1,0 +1,37 @@
+//! The actions of a job: commands that its tasks offer to be run in them (`http-api` section 3.1).
+
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use caravan_state::Topic;
+use caravan_types::JobKey;
+use caravan_types::job::{Carried, Job};
+use serde_json::{Value, json};
+
+pub(crate) async fn list(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let (meta, actions) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
+        let job = root.job(&key);
+        let job = job.ok_or_else(|| ApiError::internal(format!("Unknown job \"{}\"", key.id)))?;
+        Ok((job.modify_index, of_job(job)))
+    })
+    .await?;
+    Ok(Reply::value(Value::Array(actions)).meta(meta))
+}
+
+fn of_job(job: &Job) -> Vec<Value> {
+    let tasks = job.task_groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
+    tasks
+        .flat_map(|(group, task)| {
+            task.actions.iter().map(move |Carried(action)| {
+                json!({
+                    "Name": action["Name"],
+                    "Command": action["Command"],
+                    "Args": action["Args"],
+                    "TaskName": task.name,
+                    "TaskGroupName": group.name,
+                })
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,169 @@
+//! Counts of groups and the policies that bound them (`http-api` sections 3.1, 3.7 and 5.1).
+
+use super::jobs;
+use crate::blocking;
+use crate::body::{bodies, required};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::{Meta, Reply};
+use caravan_server::{NsCap, ScaleRequest};
+use caravan_state::{Root, Table, Topic};
+use caravan_types::JobKey;
+use caravan_types::alloc::ClientStatus;
+use caravan_types::job::Job;
+use caravan_types::scaling;
+use http::Method;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+bodies! {
+    /// A count to set, or an event to keep.
+    ScaleBody("ScalingRequest") {
+        count: Option<i64> = "Count";
+        target: BTreeMap<String, String> = "Target";
+        message: String = "Message";
+        error: bool = "Error";
+        meta: Option<Map<String, Value>> = "Meta";
+        job_modify_index: u64 = "JobModifyIndex";
+    }
+}
+
+pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    let key = jobs::key(call.query.namespace(), id);
+    if call.is_get() {
+        return status(call, key).await;
+    }
+    call.put()?;
+    let body: ScaleBody = required(&call.body)?;
+    let request = ScaleRequest {
+        group: body.target.get("Group").cloned().unwrap_or_default(),
+        count: body.count,
+        message: body.message,
+        error: body.error,
+        meta: body.meta.map_or(Value::Null, Value::Object),
+        job_modify_index: body.job_modify_index,
+    };
+    let done = call.server()?.scale_job(key, request).await.map_err(|e| ApiError::coded(&e))?;
+    let mut value = jobs::registration(&done);
+    value["KnownLeader"] = json!(true);
+    Ok(Reply::value(value).index(done.index))
+}
+
+/// Wanted and found counts of each group, and what was scaled.
+async fn status(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+    let topics = [Topic::Job(key.clone()), Topic::AllocsOfJob(key.clone())];
+    let (meta, value) = blocking::read(call, &topics, |root| match root.job(&key) {
+        Some(job) => Ok(counted(root, job)),
+        None => {
+            let index = root.table_index(Table::Jobs);
+            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            Err(ApiError::not_found("job not found").with_meta(meta))
+        }
+    })
+    .await?;
+    Ok(Reply::value(value).meta(meta))
+}
+
+fn counted(root: &Root, job: &Job) -> (u64, Value) {
+    let key = job.key();
+    let events = root.scaling_events(&key);
+    let mut index = job.modify_index;
+    let mut groups = Map::new();
+    for group in &job.task_groups {
+        let (mut placed, mut running, mut healthy, mut unhealthy) = (0, 0, 0, 0);
+        let own = |create: Option<u64>| create.is_none_or(|create| create == job.create_index);
+        let allocs = root.allocs_by_job(&key).filter(|alloc| alloc.task_group == group.name);
+        for alloc in allocs.filter(|alloc| own(alloc.job.as_ref().map(|job| job.create_index))) {
+            index = index.max(alloc.modify_index);
+            if alloc.terminal() {
+                continue;
+            }
+            placed += 1;
+            running += i32::from(alloc.client_status == ClientStatus::Running);
+            match alloc.deployment_status.as_ref().and_then(|status| status.healthy) {
+                Some(true) => healthy += 1,
+                Some(false) => unhealthy += 1,
+                None => {}
+            }
+        }
+        let of_group = events.and_then(|all| all.get(&group.name));
+        index = of_group.into_iter().flatten().map(|event| event.create_index).fold(index, u64::max);
+        groups.insert(
+            group.name.clone(),
+            json!({
+                "Desired": group.count,
+                "Placed": placed,
+                "Running": running,
+                "Healthy": healthy,
+                "Unhealthy": unhealthy,
+                "Events": of_group,
+            }),
+        );
+    }
+    let value = json!({
+        "JobID": job.id,
+        "Namespace": job.namespace,
+        "JobCreateIndex": job.create_index,
+        "JobModifyIndex": job.job_modify_index,
+        "JobStopped": job.stop,
+        "TaskGroups": groups,
+    });
+    (index, value)
+}
+
+/// `/v1/scaling/...`.
+pub(crate) async fn policies(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    match rest {
+        ["policies"] => list(call).await,
+        ["policy", id] => policy(call, id).await,
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let namespace = call.query.list_namespace();
+    let (of_job, kind) = (call.query.text("job"), call.query.text("type"));
+    let prefix = call.query.text("prefix");
+    let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::ScalingPolicies)], |root| {
+        let jobs = root.jobs_with_prefix(namespace.as_ref(), of_job);
+        let jobs = jobs.filter(|job| (of_job.is_empty() || job.id == *of_job) && seen(call, job));
+        let stubs: Vec<Value> = jobs
+            .flat_map(|job| scaling::policies(job))
+            .filter(|policy| policy["ID"].as_str().is_some_and(|id| id.starts_with(prefix)))
+            // The kind may be told by its beginning: `vertical` is both of its kinds.
+            .filter(|policy| policy["Type"].as_str().is_some_and(|own| own.starts_with(kind)))
+            .map(|policy| stub(&policy))
+            .collect();
+        Ok((root.table_index(Table::ScalingPolicies), stubs))
+    })
+    .await?;
+    Ok(Reply::value(Value::Array(stubs)).meta(meta))
+}
+
+/// Whether the caller may see the policies of a job.
+fn seen(call: &Call, job: &Job) -> bool {
+    let caps = [NsCap::ReadJob, NsCap::ReadScalingPolicy, NsCap::ListScalingPolicies];
+    call.caller.acl.namespace_any(job.namespace.as_str(), &caps)
+}
+
+fn stub(policy: &Value) -> Value {
+    let keys = ["ID", "Enabled", "Type", "Target", "CreateIndex", "ModifyIndex"];
+    keys.into_iter().map(|key| (key.to_owned(), policy[key].clone())).collect()
+}
+
+async fn policy(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    let (meta, policy) = blocking::read(call, &[Topic::Table(Table::ScalingPolicies)], |root| {
+        let mut all = root.jobs().filter(|job| seen(call, job)).flat_map(|job| scaling::policies(job));
+        match all.find(|policy| policy["ID"] == id) {
+            Some(policy) => Ok((policy["ModifyIndex"].as_u64().unwrap_or(1), policy)),
+            None => {
+                let index = root.table_index(Table::ScalingPolicies);
+                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                Err(ApiError::not_found("policy not found").with_meta(meta))
+            }
+        }
+    })
+    .await?;
+    Ok(Reply::value(policy).meta(meta))
+}

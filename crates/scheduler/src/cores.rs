@@ -1,0 +1,91 @@
+//! Whole cores of a node: which are free, and which go together.
+
+use caravan_types::job::TaskGroup;
+use caravan_types::node::Node;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How much a group cares for its cores being of one NUMA node (`jobspec` section 4.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numa {
+    /// Not more than that it is nice.
+    Prefer,
+    /// It is a must.
+    Require,
+}
+
+impl Numa {
+    pub fn of(group: &TaskGroup) -> Self {
+        let numa = group.tasks.iter().filter_map(|task| task.resources.numa.as_ref());
+        let mut wishes = numa.filter_map(|numa| numa.0.get("Affinity").and_then(Value::as_str));
+        if wishes.any(|wish| wish == "require") { Self::Require } else { Self::Prefer }
+    }
+}
+
+/// The NUMA node of each core, as far as the node tells.
+fn places(node: &Node) -> BTreeMap<u16, u64> {
+    let topology = node.node_resources.processors.topology.as_ref();
+    let cores = topology.and_then(|t| t.0.get("Cores")).and_then(Value::as_array);
+    let number = |core: &Value, key: &str| core.get(key).and_then(Value::as_u64);
+    let place = |core: &Value| Some((u16::try_from(number(core, "ID")?).ok()?, number(core, "NodeID")?));
+    cores.into_iter().flatten().filter_map(place).collect()
+}
+
+/// Picks free cores of a node, of one NUMA node where that is possible: of the one that is left with the
+/// fewest. The error is the exhausted dimension.
+pub(crate) fn pick(
+    node: &Node,
+    used: &BTreeSet<u16>,
+    wanted: usize,
+    numa: Numa,
+) -> Result<Vec<u16>, &'static str> {
+    if wanted == 0 {
+        return Ok(Vec::new());
+    }
+    let kept = &node.reserved_resources.cpu.reserved_cpu_cores;
+    let reservable = node.node_resources.cpu.reservable_cpu_cores.iter().copied();
+    let free: Vec<u16> = reservable.filter(|core| !used.contains(core) && !kept.contains(core)).collect();
+    if free.len() < wanted {
+        return Err("cores");
+    }
+    let places = places(node);
+    let mut by_place: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
+    for core in &free {
+        by_place.entry(places.get(core).copied().unwrap_or(0)).or_default().push(*core);
+    }
+    let together = by_place.into_values().filter(|cores| cores.len() >= wanted).min_by_key(Vec::len);
+    match (together, numa) {
+        (Some(mut cores), _) => {
+            cores.truncate(wanted);
+            Ok(cores)
+        }
+        (None, Numa::Prefer) => Ok(free.into_iter().take(wanted).collect()),
+        (None, Numa::Require) => Err("numa-cores"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::job::Carried;
+    use serde_json::json;
+
+    fn node() -> Node {
+        let mut node = Node::default();
+        node.node_resources.cpu.reservable_cpu_cores = (0..6).collect();
+        let core = |id: u16| json!({"ID": id, "NodeID": id / 3});
+        let cores: Vec<Value> = (0..6).map(core).collect();
+        node.node_resources.processors.topology = Some(Carried(json!({ "Cores": cores })));
+        node
+    }
+
+    #[test]
+    fn cores_of_one_numa_node_go_together() {
+        let used = BTreeSet::from([0, 5]);
+        assert_eq!(pick(&node(), &BTreeSet::from([0]), 2, Numa::Prefer), Ok(vec![1, 2]));
+        assert_eq!(pick(&node(), &BTreeSet::from([0]), 3, Numa::Prefer), Ok(vec![3, 4, 5]));
+        assert_eq!(pick(&node(), &used, 3, Numa::Prefer), Ok(vec![1, 2, 3]));
+        assert_eq!(pick(&node(), &used, 3, Numa::Require), Err("numa-cores"));
+        assert_eq!(pick(&node(), &used, 5, Numa::Prefer), Err("cores"));
+    }
+}

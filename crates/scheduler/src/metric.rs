@@ -1,0 +1,100 @@
+//! Counts of the nodes that were looked at, by what was in their way (`http-api` section 5.2, `AllocMetric`).
+
+use caravan_types::eval::AllocMetric;
+use caravan_types::job::TaskGroup;
+use caravan_types::node::Node;
+use std::collections::BTreeMap;
+
+fn add(counts: &mut BTreeMap<String, u32>, key: &str) {
+    match counts.get_mut(key) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(key.to_owned(), 1);
+        }
+    }
+}
+
+fn subtract(counts: &mut BTreeMap<String, u32>, key: &str) {
+    if let Some(count) = counts.get_mut(key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// Counts a node that is out of the question.
+pub(crate) fn filter(metric: &mut AllocMetric, node: &Node, reason: &str) {
+    metric.nodes_filtered += 1;
+    if !node.node_class.is_empty() {
+        add(&mut metric.class_filtered, &node.node_class);
+    }
+    add(&mut metric.constraint_filtered, reason);
+}
+
+/// Takes back [`filter`].
+pub(crate) fn unfilter(metric: &mut AllocMetric, node: &Node, reason: &str) {
+    metric.nodes_filtered = metric.nodes_filtered.saturating_sub(1);
+    subtract(&mut metric.class_filtered, &node.node_class);
+    subtract(&mut metric.constraint_filtered, reason);
+}
+
+/// Counts a node that has not enough of something left.
+pub(crate) fn exhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) {
+    metric.nodes_exhausted += 1;
+    if !node.node_class.is_empty() {
+        add(&mut metric.class_exhausted, &node.node_class);
+    }
+    add(&mut metric.dimension_exhausted, dimension);
+}
+
+/// Takes back [`exhaust`].
+pub(crate) fn unexhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) {
+    metric.nodes_exhausted = metric.nodes_exhausted.saturating_sub(1);
+    subtract(&mut metric.class_exhausted, &node.node_class);
+    subtract(&mut metric.dimension_exhausted, dimension);
+}
+
+/// Adds what one more allocation would have needed of what is exhausted.
+pub(crate) fn ask(metric: &mut AllocMetric, group: &TaskGroup) {
+    let lacks = |dimension: &str| metric.dimension_exhausted.contains_key(dimension);
+    let (cpu, cores, memory) = (lacks("cpu"), lacks("cores"), lacks("memory"));
+    if !cpu && !cores && !memory {
+        return;
+    }
+    for task in &group.tasks {
+        let wanted = &task.resources;
+        let sum = metric.resources_exhausted.entry(task.name.clone()).or_default();
+        for (lacks, sum, wanted) in [
+            (cpu, &mut sum.cpu, wanted.cpu),
+            (cores, &mut sum.cores, wanted.cores),
+            (memory, &mut sum.memory_mb, wanted.memory_mb),
+        ] {
+            if lacks {
+                *sum = sum.saturating_add(wanted);
+            }
+        }
+    }
+}
+
+/// Adds the counts of one node's metrics to those of others: system jobs look at each node by itself.
+pub(crate) fn merge(into: &mut AllocMetric, from: &AllocMetric) {
+    fn sum(into: &mut BTreeMap<String, u32>, from: &BTreeMap<String, u32>) {
+        for (key, count) in from {
+            *into.entry(key.clone()).or_default() += count;
+        }
+    }
+    into.nodes_evaluated += from.nodes_evaluated;
+    into.nodes_filtered += from.nodes_filtered;
+    into.nodes_exhausted += from.nodes_exhausted;
+    sum(&mut into.class_filtered, &from.class_filtered);
+    sum(&mut into.constraint_filtered, &from.constraint_filtered);
+    sum(&mut into.class_exhausted, &from.class_exhausted);
+    sum(&mut into.dimension_exhausted, &from.dimension_exhausted);
+    for (task, resources) in &from.resources_exhausted {
+        let total = into.resources_exhausted.entry(task.clone()).or_default();
+        total.cpu = total.cpu.saturating_add(resources.cpu);
+        total.cores = total.cores.saturating_add(resources.cores);
+        total.memory_mb = total.memory_mb.saturating_add(resources.memory_mb);
+    }
+}

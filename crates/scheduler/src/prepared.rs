@@ -1,0 +1,373 @@
+//! A group with the nodes that may run it, kept in the order of their scores while its allocations are placed.
+//!
+//! A placement changes one node, so one score is computed anew, and the best node is the first one of its
+//! lane. A lane holds the candidates of one bucket of [`Axes`] of which the same number of scores applies:
+//! within it, the order does not depend on how the group is spread.
+
+use crate::context::Context;
+use crate::cores::{self, Numa};
+use crate::device;
+use crate::feasible::Conditions;
+use crate::fits::TOO_MANY;
+use crate::metric;
+use crate::ports;
+use crate::rank::{self, Score};
+use crate::resources::{Amount, Ask};
+use crate::spread::{self, Axes, Values};
+use crate::view::View;
+use caravan_types::eval::{AllocMetric, WaitsFor};
+use caravan_types::job::{Job, TaskGroup};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+/// Why a node does not take an allocation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reject {
+    /// It is out of the question, with what would help.
+    Filter(String, Vec<WaitsFor>),
+    /// It has not enough of something left.
+    Exhaust(String),
+}
+
+impl Reject {
+    pub fn filter(reason: impl Into<String>) -> Self {
+        Self::Filter(reason.into(), Vec::new())
+    }
+}
+
+/// Where a candidate stands with the plan in hand.
+#[derive(Debug)]
+enum Standing {
+    Open(Score),
+    Out(Reject),
+}
+
+/// A node that can run the group when nothing else is there.
+pub(crate) struct Candidate {
+    /// Position of the node.
+    pub at: usize,
+    pub capacity: Amount,
+    wish: f64,
+    /// Order among equals, drawn by lot.
+    pub tie: u32,
+    pub bucket: usize,
+    standing: Standing,
+}
+
+impl Candidate {
+    /// Its scores, if it has room.
+    pub fn score(&self) -> Option<Score> {
+        match &self.standing {
+            Standing::Open(score) => Some(*score),
+            Standing::Out(_) => None,
+        }
+    }
+
+    /// Why it has no room.
+    pub fn reject(&self) -> Option<&Reject> {
+        match &self.standing {
+            Standing::Open(_) => None,
+            Standing::Out(reject) => Some(reject),
+        }
+    }
+}
+
+/// Place in a lane: the best first, equals by lot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    descending: u64,
+    tie: u32,
+    pub candidate: usize,
+}
+
+impl Rank {
+    fn new(sum: f64, tie: u32, candidate: usize) -> Self {
+        // The bits of floats as numbers in the same order, turned around.
+        let bits = sum.to_bits();
+        let ascending = if bits >> 63 == 1 { !bits } else { bits | (1 << 63) };
+        Self { descending: !ascending, tie, candidate }
+    }
+}
+
+/// Nodes with the same values of all counted properties.
+pub(crate) struct Bucket {
+    pub values: Values,
+    /// By the number of scores that apply, less one.
+    pub lanes: Vec<BTreeSet<Rank>>,
+}
+
+/// A group with all that placing its allocations needs.
+pub(crate) struct Prepared<'a> {
+    pub group: &'a TaskGroup,
+    pub has_csi: bool,
+    pub has_host: bool,
+    pub ask: Ask,
+    pub numa: Numa,
+    pub axes: Axes,
+    pub candidates: Vec<Candidate>,
+    pub buckets: Vec<Bucket>,
+    /// Counts with the plan in hand.
+    pub metric: AllocMetric,
+    /// Computed classes, and whether any node of the class may do.
+    pub classes: BTreeMap<String, bool>,
+    /// Whether classes say nothing about the group.
+    pub escaped: bool,
+    position: usize,
+    has_devices: bool,
+    has_fixed_ports: bool,
+    distinct_hosts: Option<bool>,
+    /// Each node is looked at by itself (system jobs): nothing is kept in order.
+    alone: bool,
+    unfit: BTreeMap<usize, Rc<str>>,
+    seen: usize,
+}
+
+/// Counts of the nodes that a job may look at, and of those that it may not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Census {
+    pub pool: String,
+    pub in_pool: u32,
+    pub by_datacenter: BTreeMap<String, u32>,
+    /// Nodes of pool and datacenters that take nothing new, by what they are.
+    pub away: BTreeMap<&'static str, u32>,
+}
+
+type Verdict = (Result<(), Rc<str>>, f64);
+
+impl<'a> Prepared<'a> {
+    /// Sorts the nodes into those that can run the group and those that cannot. The group is at this position
+    /// in the newest version of the job; `job` is the version to be placed.
+    pub fn new<V: View>(
+        ctx: &mut Context<'a, V>,
+        census: &Census,
+        position: usize,
+        job: &'a Job,
+        group: &'a TaskGroup,
+    ) -> Self {
+        let has_csi = group.csi_volumes().next().is_some();
+        let has_host = group.host_volumes().next().is_some();
+        let conditions = Conditions::of(job, group);
+        let mut prepared = Self {
+            group,
+            has_csi,
+            has_host,
+            ask: Ask::of(group),
+            numa: Numa::of(group),
+            axes: Axes::of(ctx, job, position, group),
+            candidates: Vec::new(),
+            buckets: Vec::new(),
+            metric: AllocMetric {
+                nodes_in_pool: census.in_pool,
+                node_pool: census.pool.clone(),
+                nodes_available: census.by_datacenter.clone(),
+                ..AllocMetric::default()
+            },
+            classes: BTreeMap::new(),
+            escaped: has_csi || has_host || conditions.escaped,
+            position,
+            has_devices: device::wanted(group).next().is_some(),
+            has_fixed_ports: group.networks.iter().any(|n| !n.reserved_ports.is_empty()),
+            distinct_hosts: spread::distinct_hosts(job, group),
+            alone: job.kind.is_system(),
+            unfit: BTreeMap::new(),
+            seen: ctx.log.len(),
+        };
+        prepared.sort(ctx, &conditions);
+        prepared
+    }
+
+    fn sort<V: View>(&mut self, ctx: &mut Context<'a, V>, conditions: &Conditions<'_>) {
+        let mut by_class: HashMap<&str, Verdict> = HashMap::new();
+        let mut fits: HashMap<&str, bool> = HashMap::new();
+        let mut buckets: HashMap<Values, usize> = HashMap::new();
+        for (at, node) in ctx.nodes.iter().enumerate() {
+            let class = node.computed_class.as_str();
+            let tie = u32::try_from(ctx.rng.number() >> 32).unwrap_or(0);
+            let known = by_class.get(class).filter(|_| !class.is_empty());
+            let (verdict, mut wish) = match known {
+                Some((verdict, wish)) => (verdict.clone(), *wish),
+                None => {
+                    let verdict = conditions.class(&mut ctx.matcher, node).map_err(Rc::from);
+                    let wish = conditions.wish(&mut ctx.matcher, node);
+                    by_class.insert(class, (verdict.clone(), wish));
+                    (verdict, wish)
+                }
+            };
+            if conditions.wishes_escape() {
+                wish = conditions.wish(&mut ctx.matcher, node);
+            }
+            let (verdict, class_fits) = match verdict {
+                Err(reason) => (Err(reason), false),
+                Ok(()) => match conditions.own(&mut ctx.matcher, node) {
+                    Ok(()) => (Ok(()), true),
+                    Err(unfit) => (Err(Rc::from(unfit.reason)), !unfit.by_class),
+                },
+            };
+            if class.is_empty() {
+                self.escaped = true;
+            } else {
+                *fits.entry(class).or_default() |= class_fits;
+            }
+            if let Err(reason) = verdict {
+                metric::filter(&mut self.metric, node, &reason);
+                self.unfit.insert(at, reason);
+                continue;
+            }
+            let bucket = if self.axes.is_empty() && !self.buckets.is_empty() {
+                0
+            } else {
+                let values = self.axes.values(node);
+                *buckets.entry(values.clone()).or_insert_with(|| {
+                    self.buckets.push(Bucket { values, lanes: Vec::new() });
+                    self.buckets.len() - 1
+                })
+            };
+            // Not looked at yet: as good as out of the way.
+            let standing = Standing::Out(Reject::Exhaust(String::new()));
+            let capacity = Amount::capacity(node);
+            self.candidates.push(Candidate { at, capacity, wish, tie, bucket, standing });
+        }
+        self.classes = fits.into_iter().map(|(class, fits)| (class.to_owned(), fits)).collect();
+        let looked_at =
+            self.metric.nodes_filtered.saturating_add(u32::try_from(self.candidates.len()).unwrap_or(0));
+        self.metric.nodes_evaluated = looked_at;
+        if self.alone {
+            return;
+        }
+        let mut lanes: Vec<Vec<Vec<Rank>>> = vec![Vec::new(); self.buckets.len()];
+        for index in 0..self.candidates.len() {
+            match self.assess(ctx, index) {
+                Ok(score) => {
+                    let candidate = &mut self.candidates[index];
+                    candidate.standing = Standing::Open(score);
+                    let (sum, terms) = score.base();
+                    let of_bucket = &mut lanes[candidate.bucket];
+                    let lane = usize::from(terms - 1);
+                    of_bucket.resize(of_bucket.len().max(lane + 1), Vec::new());
+                    of_bucket[lane].push(Rank::new(sum, candidate.tie, index));
+                }
+                Err(reject) => self.put_out(ctx, index, reject),
+            }
+        }
+        for (bucket, lanes) in self.buckets.iter_mut().zip(lanes) {
+            bucket.lanes = lanes.into_iter().map(|lane| lane.into_iter().collect()).collect();
+        }
+    }
+
+    /// Whether each allocation has its own reasons to fit or not.
+    pub fn differs_by_name(&self) -> bool {
+        self.group.volumes.values().any(|v| v.per_alloc)
+    }
+
+    /// Whether a candidate has to be asked for each allocation anew, apart from ports, cores and devices.
+    pub fn has_volumes(&self) -> bool {
+        self.has_csi || self.has_host
+    }
+
+    /// The candidate at a node's position.
+    pub fn candidate_at(&self, at: usize) -> Option<usize> {
+        self.candidates.binary_search_by_key(&at, |candidate| candidate.at).ok()
+    }
+
+    /// Why the node at a position cannot run the group at all.
+    pub fn unfit(&self, at: usize) -> Option<&str> {
+        self.unfit.get(&at).map(AsRef::as_ref)
+    }
+
+    /// Follows what changed since the last time.
+    pub fn catch_up<V: View>(&mut self, ctx: &mut Context<'_, V>) {
+        if self.seen == ctx.log.len() {
+            return;
+        }
+        let mut dirty = BTreeSet::new();
+        for touch in &ctx.log[self.seen..] {
+            self.axes.follow(ctx, touch);
+            dirty.extend(touch.at.and_then(|at| self.candidate_at(at)));
+        }
+        self.seen = ctx.log.len();
+        if !self.alone {
+            dirty.into_iter().for_each(|index| self.look_again(ctx, index));
+        }
+    }
+
+    fn look_again<V: View>(&mut self, ctx: &mut Context<'_, V>, index: usize) {
+        let candidate = &self.candidates[index];
+        let node = &ctx.nodes[candidate.at];
+        match &candidate.standing {
+            Standing::Open(score) => {
+                let (sum, terms) = score.base();
+                let rank = Rank::new(sum, candidate.tie, index);
+                self.buckets[candidate.bucket].lanes[usize::from(terms - 1)].remove(&rank);
+            }
+            Standing::Out(Reject::Filter(reason, _)) => metric::unfilter(&mut self.metric, node, reason),
+            Standing::Out(Reject::Exhaust(dimension)) => {
+                metric::unexhaust(&mut self.metric, node, dimension);
+            }
+        }
+        match self.assess(ctx, index) {
+            Ok(score) => {
+                let candidate = &mut self.candidates[index];
+                candidate.standing = Standing::Open(score);
+                let (sum, terms) = score.base();
+                let lanes = &mut self.buckets[candidate.bucket].lanes;
+                let lane = usize::from(terms - 1);
+                lanes.resize(lanes.len().max(lane + 1), BTreeSet::new());
+                lanes[lane].insert(Rank::new(sum, candidate.tie, index));
+            }
+            Err(reject) => self.put_out(ctx, index, reject),
+        }
+    }
+
+    fn put_out<V: View>(&mut self, ctx: &Context<'_, V>, index: usize, reject: Reject) {
+        let candidate = &mut self.candidates[index];
+        let node = &ctx.nodes[candidate.at];
+        match &reject {
+            Reject::Filter(reason, _) => metric::filter(&mut self.metric, node, reason),
+            Reject::Exhaust(dimension) => metric::exhaust(&mut self.metric, node, dimension),
+        }
+        candidate.standing = Standing::Out(reject);
+    }
+
+    /// Whether a candidate has room, and its scores, as far as they are the same for all of the group's
+    /// allocations.
+    pub fn assess<V: View>(&self, ctx: &mut Context<'_, V>, index: usize) -> Result<Score, Reject> {
+        let candidate = &self.candidates[index];
+        let (at, group) = (candidate.at, self.group);
+        let nodes = ctx.nodes;
+        let node = &nodes[at];
+        let algorithm = ctx.rules.algorithm;
+        let wanted = self.ask.on(node);
+        if self.ask.cores > 0 {
+            cores::pick(node, &ctx.detail(at).cores, self.ask.cores, self.numa)
+                .map_err(|dimension| Reject::Exhaust(dimension.to_owned()))?;
+        }
+        let usage = ctx.usage(at);
+        if let Some(whole_job) = self.distinct_hosts {
+            let here = if whole_job { usage.own.all() } else { usage.own.of(self.position) };
+            if here > 0 {
+                return Err(Reject::filter("distinct_hosts"));
+            }
+        }
+        if let Some(dimension) = wanted.lacking(usage.amount, candidate.capacity) {
+            return Err(Reject::Exhaust(dimension.to_owned()));
+        }
+        if node.node_max_allocs > 0 && i64::from(usage.allocs) >= node.node_max_allocs {
+            return Err(Reject::Exhaust(TOO_MANY.to_owned()));
+        }
+        let mut score = Score {
+            fill: rank::fill(algorithm, &candidate.capacity, &usage.amount.plus(wanted)),
+            apart: if self.alone { 0.0 } else { rank::apart(usage.own.of(self.position), group.count) },
+            wish: candidate.wish,
+            ..Score::default()
+        };
+        if self.has_fixed_ports {
+            ports::fixed_are_free(node, &ctx.detail(at).ports, group).map_err(Reject::Exhaust)?;
+        }
+        if self.has_devices {
+            let (detail, matcher, _) = ctx.detail_and_tools(at);
+            let offer = device::offer(matcher, node, &detail.devices, group).map_err(Reject::Exhaust)?;
+            score.devices = offer.affinity.unwrap_or(0.0);
+        }
+        Ok(score)
+    }
+}

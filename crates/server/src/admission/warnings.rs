@@ -1,0 +1,98 @@
+//! What is allowed, but not what it seems to be (`jobspec` section 6).
+
+use caravan_types::Nanos;
+use caravan_types::api::{self, from_value};
+use caravan_types::job::{Carried, Job, TaskGroup};
+
+/// Warnings about the job as a whole.
+pub(super) fn of_job(job: &Job) -> Vec<String> {
+    let mut out = Vec::new();
+    let spec = job.periodic.as_ref().and_then(|p| p.0["Spec"].as_str().map(str::to_owned));
+    if spec.is_some_and(|spec| !spec.is_empty()) {
+        out.push("cron is deprecated and may be removed in a future release. Use crons instead".to_owned());
+    }
+    let promote = |group: &TaskGroup| group.update.as_ref().is_some_and(|u| u.auto_promote);
+    let updated = job.task_groups.iter().filter(|group| group.update.is_some()).count();
+    let promoted = job.task_groups.iter().filter(|group| promote(group)).count();
+    if promoted > 0 && promoted < updated {
+        out.push("auto_promote must be true for all groups to enable automatic promotion".to_owned());
+    }
+    out
+}
+
+/// Warnings about a group and its tasks.
+pub(super) fn of_group(group: &TaskGroup) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(update) = &group.update
+        && update.max_parallel > group.count
+        && group.count > 0
+    {
+        found.push(format!(
+            "Update max parallel count is greater than task group count ({} > {}). A destructive change would result in the simultaneous replacement of all allocations.",
+            update.max_parallel, group.count
+        ));
+    }
+    for (name, instead, used) in [
+        (
+            "stop_after_client_disconnect",
+            "stop_on_client_after",
+            group.stop_after_client_disconnect.is_some(),
+        ),
+        ("max_client_disconnect", "lost_after", group.max_client_disconnect.is_some()),
+        ("prevent_reschedule_on_lost", "replace", group.prevent_reschedule_on_lost),
+    ] {
+        if used {
+            found.push(format!("{name} is ignored: use {instead} in a disconnect block"));
+        }
+    }
+    if !group.services.is_empty() && group.shutdown_delay.is_none_or(|delay| delay == Nanos::ZERO) {
+        found.push("services without shutdown_delay: tasks may be stopped before their services are gone from the catalog".to_owned());
+    }
+    if group.networks.iter().any(|network| network.mbits > 0) {
+        found.push("mbits has been deprecated and has no effect".to_owned());
+    }
+    for task in &group.tasks {
+        let mut own = Vec::new();
+        if task.resources.iops > 0 {
+            own.push("iops is deprecated and has no effect".to_owned());
+        }
+        if !task.resources.networks.is_empty() {
+            own.push("networks of a task are deprecated: use a network block in the group".to_owned());
+        }
+        let grace = |template: &Carried| template.0["VaultGrace"].as_i64().unwrap_or_default() > 0;
+        if task.templates.iter().any(grace) {
+            own.push("VaultGrace has been deprecated and has no effect".to_owned());
+        }
+        let all = task.identity.iter().chain(&task.identities);
+        for identity in all.filter_map(|i| from_value::<api::WorkloadIdentity>(&i.0).ok()) {
+            own.extend(of_identity(&identity));
+        }
+        found.extend(own.into_iter().map(|text| format!("Task \"{}\": {text}", task.name)));
+    }
+    found.into_iter().map(|text| format!("Group \"{}\": {text}", group.name)).collect()
+}
+
+fn of_identity(identity: &api::WorkloadIdentity) -> Vec<String> {
+    let mut out = Vec::new();
+    let default = matches!(identity.name.as_str(), "" | "default");
+    if !default {
+        match identity.audience.as_deref().unwrap_or_default() {
+            [] => out.push("identities without an audience are insecure".to_owned()),
+            [_] => {}
+            several => out.push(format!(
+                "while multiple audiences are allowed, it is more secure to use 1 audience per identity, not {}",
+                several.len()
+            )),
+        }
+        if identity.ttl == Nanos::ZERO {
+            out.push("identities without an expiration are insecure".to_owned());
+        }
+    }
+    if identity.env && identity.change_mode != "restart" && identity.ttl != Nanos::ZERO {
+        out.push(
+            "using env = true without change_mode = \"restart\" may cause tasks to use expired tokens"
+                .to_owned(),
+        );
+    }
+    out.into_iter().map(|text| format!("Identity \"{}\": {text}", identity.name)).collect()
+}

@@ -1,0 +1,227 @@
+//! Counts of groups, and names of versions.
+
+use super::jobs::{JobRegistered, Jobs};
+use crate::error::{Kind, ServerError};
+use crate::node_evals::evaluation;
+use caravan_state::Root;
+use caravan_types::JobKey;
+use caravan_types::command::Change;
+use caravan_types::deployment::DeploymentStatus;
+use caravan_types::eval::Trigger;
+use caravan_types::job::Job;
+use caravan_types::scaling::{self, Scale, ScalingEvent, VersionTag};
+use serde_json::Value;
+
+/// What is wanted of a group's count (`http-api` section 3.1).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScaleRequest {
+    /// The group; empty: none was named.
+    pub group: String,
+    /// The new count; none: only the event is kept.
+    pub count: Option<i64>,
+    /// Words for the event.
+    pub message: String,
+    /// Something went wrong.
+    pub error: bool,
+    /// Facts for the event.
+    pub meta: Value,
+    /// Refuse unless the job's `JobModifyIndex` is this; 0: in any case.
+    pub job_modify_index: u64,
+}
+
+fn bad(message: impl Into<String>) -> ServerError {
+    ServerError::new(Kind::BadRequest, message)
+}
+
+/// What the request says by itself.
+fn check(request: &ScaleRequest) -> Result<(), ServerError> {
+    if request.group.is_empty() {
+        return Err(bad("missing task group name for scaling action"));
+    }
+    match request.count {
+        Some(_) if request.error => Err(bad("scaling action should not contain count if error is true")),
+        Some(count) if count < 0 => Err(bad("scaling action count can't be negative")),
+        Some(count) if u32::try_from(count).is_err() => {
+            Err(bad(format!("scaling action count {count} is too large")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What it says of this job.
+fn check_job(root: &Root, job: &Job, request: &ScaleRequest) -> Result<(), ServerError> {
+    if job.group(&request.group).is_none() {
+        return Err(bad(format!(
+            "task group \"{}\" specified for scaling does not exist in job",
+            request.group
+        )));
+    }
+    let Some(count) = request.count else { return Ok(()) };
+    if job.kind.is_system() && count > 1 {
+        return Err(bad(format!("jobs of type \"{}\" can only be scaled between 0 and 1", job.kind)));
+    }
+    if let Some((least, most)) = scaling::bounds(job, &request.group) {
+        if count < least {
+            return Err(bad(format!("group count was less than scaling policy minimum: {count} < {least}")));
+        }
+        if count > most {
+            return Err(bad(format!(
+                "group count was greater than scaling policy maximum: {count} > {most}"
+            )));
+        }
+    }
+    let newest = root.deployments_by_job(&job.key()).max_by_key(|row| row.create_index);
+    if newest.is_some_and(|row| row.status == DeploymentStatus::Running) {
+        return Err(bad("job scaling blocked due to active deployment"));
+    }
+    Ok(())
+}
+
+impl Jobs {
+    pub(crate) async fn scale(
+        &self,
+        key: JobKey,
+        request: ScaleRequest,
+    ) -> Result<JobRegistered, ServerError> {
+        check(&request)?;
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let job =
+            root.job(&key).ok_or_else(|| ServerError::not_found(format!("job \"{}\" not found", key.id)))?;
+        check_job(&root, job, &request)?;
+        // Periodic and parameterized jobs are only templates: there is nothing to place.
+        let is_template = job.periodic.is_some() || (job.parameterized_job.is_some() && !job.dispatched);
+        let eval =
+            (request.count.is_some() && !is_template).then(|| evaluation(job, Trigger::JobScaling, now));
+        let eval = eval.map(|eval| caravan_types::eval::Evaluation { job_modify_index: 0, ..eval });
+        let eval_id = eval.as_ref().map(|eval| eval.id.clone());
+        let scale = Scale {
+            key: key.clone(),
+            group: request.group,
+            count: request.count.and_then(|count| u32::try_from(count).ok()),
+            expect_modify_index: Some(request.job_modify_index).filter(|index| *index > 0),
+            event: ScalingEvent {
+                time: now,
+                message: request.message,
+                error: request.error,
+                meta: scaling::floats(&request.meta),
+                ..ScalingEvent::default()
+            },
+        };
+        let index = self.core.commit(Change::JobScale { scale: Box::new(scale), eval }).await?;
+        let root = self.core.snapshot();
+        Ok(JobRegistered {
+            eval_create_index: if eval_id.is_some() { index } else { 0 },
+            eval_id: eval_id.unwrap_or_default(),
+            job_modify_index: root.job(&key).map_or(index, |job| job.job_modify_index),
+            warnings: String::new(),
+            index,
+        })
+    }
+
+    /// Names a version; without a version the newest.
+    pub(crate) async fn tag(
+        &self,
+        key: JobKey,
+        name: &str,
+        version: Option<u64>,
+        description: &str,
+    ) -> Result<(VersionTag, u64), ServerError> {
+        if name.is_empty() {
+            return Err(bad("tag name required"));
+        }
+        let tag = VersionTag {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            tagged_time: self.core.now(),
+        };
+        let change = Change::JobTag { key, version, name: name.to_owned(), tag: Some(tag.clone()) };
+        Ok((tag, self.core.commit(change).await?))
+    }
+
+    /// Takes a name away.
+    pub(crate) async fn untag(&self, key: JobKey, name: &str) -> Result<u64, ServerError> {
+        self.core.commit(Change::JobTag { key, version: None, name: name.to_owned(), tag: None }).await
+    }
+
+    /// Has a job looked at again, its failed allocations placed anew at once.
+    pub(crate) async fn force_reschedule(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
+        use caravan_types::alloc::{ClientStatus, DesiredTransition};
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let job = root.job(&key).ok_or_else(|| ServerError::not_found("job not found"))?;
+        let eval = evaluation(job, Trigger::JobRegister, now);
+        let eval_id = eval.id.clone();
+        let job_modify_index = job.modify_index;
+        let reschedules = |name: &str| {
+            let policy = job.group(name).and_then(|group| group.reschedule_policy.as_ref());
+            policy.is_some_and(|policy| policy.unlimited || policy.attempts > 0)
+        };
+        let transition = DesiredTransition { force_reschedule: Some(true), ..Default::default() };
+        let transitions = root
+            .allocs_by_job(&key)
+            .filter(|alloc| alloc.client_status == ClientStatus::Failed && alloc.next_allocation.is_empty())
+            .filter(|alloc| !alloc.server_terminal() && reschedules(&alloc.task_group))
+            .map(|alloc| (alloc.id.clone(), transition.clone()))
+            .collect();
+        let index = self.core.commit(Change::AllocTransitions { transitions, evals: vec![eval] }).await?;
+        Ok(JobRegistered {
+            eval_id,
+            eval_create_index: index,
+            job_modify_index,
+            warnings: String::new(),
+            index,
+        })
+    }
+
+    /// Asks that allocations that are about to be stopped do not wait before their tasks are.
+    pub(crate) async fn without_delay(&self, key: &JobKey) -> Result<(), ServerError> {
+        use caravan_types::alloc::DesiredTransition;
+        let root = self.core.snapshot();
+        let transition = DesiredTransition { no_shutdown_delay: Some(true), ..Default::default() };
+        let transitions: std::collections::BTreeMap<_, _> = root
+            .allocs_by_job(key)
+            .filter(|alloc| !alloc.terminal())
+            .map(|alloc| (alloc.id.clone(), transition.clone()))
+            .collect();
+        if transitions.is_empty() {
+            return Ok(());
+        }
+        self.core.commit(Change::AllocTransitions { transitions, evals: Vec::new() }).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::job::{Carried, JobType, TaskGroup};
+    use serde_json::json;
+
+    fn job() -> Job {
+        let scaling = Some(Carried(json!({"Min": 1, "Max": 5})));
+        let group = TaskGroup { name: "web".into(), scaling, ..TaskGroup::default() };
+        Job { id: "web".into(), task_groups: vec![group], ..Job::default() }
+    }
+
+    fn said(request: &ScaleRequest, job: &Job) -> String {
+        let verdict = check(request).and_then(|()| check_job(&Root::default(), job, request));
+        verdict.err().map(|error| error.message).unwrap_or_default()
+    }
+
+    #[test]
+    fn counts_stay_within_their_bounds() {
+        let to = |count: i64| ScaleRequest { group: "web".into(), count: Some(count), ..Default::default() };
+        assert_eq!(said(&to(5), &job()), "");
+        assert_eq!(said(&to(9), &job()), "group count was greater than scaling policy maximum: 9 > 5");
+        assert_eq!(said(&to(0), &job()), "group count was less than scaling policy minimum: 0 < 1");
+        assert_eq!(said(&to(-1), &job()), "scaling action count can't be negative");
+        let error = ScaleRequest { error: true, ..to(2) };
+        assert_eq!(said(&error, &job()), "scaling action should not contain count if error is true");
+        let other = ScaleRequest { group: "nope".into(), ..to(1) };
+        assert_eq!(said(&other, &job()), "task group \"nope\" specified for scaling does not exist in job");
+        let nobody = ScaleRequest { group: String::new(), ..to(1) };
+        assert_eq!(said(&nobody, &job()), "missing task group name for scaling action");
+        let system = Job { kind: JobType::System, ..job() };
+        assert_eq!(said(&to(2), &system), "jobs of type \"system\" can only be scaled between 0 and 1");
+        let event = ScaleRequest { count: None, error: true, ..to(1) };
+        assert_eq!(said(&event, &job()), "");
+    }
+}

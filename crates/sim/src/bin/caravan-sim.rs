@@ -1,0 +1,30 @@
+//! `caravan-sim bench`: figures of the scheduler; `caravan-sim script FILE`: a script and what comes of it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["bench"] => caravan_sim::bench::scheduler(|figure| {
+            let value = (figure.millis * 100.0).round() / 100.0;
+            println!(
+                "{}",
+                serde_json::json!({ "bench": "scheduler", "case": figure.case, "value": value, "unit": "ms" })
+            );
+        })
+        .map_err(|error| error.to_string()),
+        ["script", file] => std::fs::read_to_string(file)
+            .map_err(|error| format!("{file} cannot be read: {error}"))
+            .and_then(|text| caravan_sim::script::run(&text).map_err(|error| error.to_string()))
+            .map(|output| print!("{output}")),
+        _ => Err("usage: caravan-sim bench | caravan-sim script FILE".to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Clusters in memory: the real state and the real scheduler, without servers and clients around them.
+//!
+//! [`Cluster`] applies commands and lets evaluations be decided, [`bench`] measures that, and [`script`] does it
+//! by a text of a few lines and prints what came of it.
+
+pub mod bench;
+mod cluster;
+pub mod script;
+
+pub use cluster::{Cluster, job, node};

@@ -1,0 +1,80 @@
+//! The computed class of a node: nodes of one class answer alike to every condition that is not about what is
+//! unique to a node (`http-api` section 5.4, `ComputedClass`).
+
+use crate::node::Node;
+use serde_json::Value;
+
+/// FNV-1a over texts that cannot run into each other.
+struct Digest(u64);
+
+impl Digest {
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(&text.len().to_le_bytes());
+        self.bytes(text.as_bytes());
+    }
+
+    fn flag(&mut self, flag: bool) {
+        self.bytes(&[u8::from(flag)]);
+    }
+}
+
+impl Node {
+    /// The class of the node: `v1:` and a number that follows from its datacenter, pool, class, drivers, devices,
+    /// networks, and all attributes and meta that are not `unique.`.
+    pub fn class(&self) -> String {
+        let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+        for text in [&self.datacenter, &self.node_pool, &self.node_class] {
+            digest.text(text);
+        }
+        for pairs in [&self.attributes, &self.meta] {
+            for (key, value) in pairs.iter().filter(|(key, _)| !key.starts_with("unique.")) {
+                digest.text(key);
+                digest.text(value);
+            }
+            digest.text("");
+        }
+        for (name, driver) in &self.drivers {
+            digest.text(name);
+            digest.flag(driver.detected && driver.healthy);
+        }
+        for device in &self.node_resources.devices {
+            for key in ["Vendor", "Type", "Name"] {
+                digest.text(device.0.get(key).and_then(Value::as_str).unwrap_or_default());
+            }
+            digest.text(&device.0.get("Attributes").map(Value::to_string).unwrap_or_default());
+        }
+        let networks = &self.node_resources.node_networks;
+        networks.iter().for_each(|network| digest.text(&network.mode));
+        format!("v1:{}", digest.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_unique_may_differ_within_a_class() {
+        let mut node = Node { datacenter: "dc1".into(), ..Node::default() };
+        node.attributes.insert("kernel.name".into(), "linux".into());
+        let class = node.class();
+        assert!(class.starts_with("v1:"));
+        let mut other = Node { name: "other".into(), ..node.clone() };
+        other.attributes.insert("unique.hostname".into(), "other".into());
+        other.meta.insert("unique.shelf".into(), "7".into());
+        assert_eq!(other.class(), class);
+        other.meta.insert("rack".into(), "r1".into());
+        assert_ne!(other.class(), class);
+        let mut moved = node.clone();
+        moved.node_class = "linux".into();
+        assert_ne!(moved.class(), class);
+        node.drivers.insert("exec".into(), Default::default());
+        assert_ne!(node.class(), class);
+    }
+}
