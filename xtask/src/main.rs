@@ -13,6 +13,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  bench hcl         how fast job files are read
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
                     [--steps N] [--nodes N] [--minutes N]; one JSON object a schedule

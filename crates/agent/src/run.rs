@@ -200,6 +200,7 @@ impl Agent<'_> {
             heartbeat,
             lease: server.lease,
             volume_calls_per_plugin: server.volume_calls_per_plugin,
+            gc: server.gc,
             keyring: (!self.settings.dev).then(|| server.data_dir.join("keyring")),
             acl: self.settings.acl,
             issuer: server.issuer.clone(),

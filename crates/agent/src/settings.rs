@@ -3,7 +3,7 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
-use caravan_server::AclConfig;
+use caravan_server::{AclConfig, Ages, GcConfig};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
@@ -60,6 +60,7 @@ pub(crate) struct ServerSettings {
     pub(crate) lease: Lease,
     pub(crate) volume_calls_per_plugin: usize,
     pub(crate) issuer: Option<String>,
+    pub(crate) gc: GcConfig,
 }
 
 /// The client part.
@@ -180,6 +181,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         lease,
         volume_calls_per_plugin,
         issuer: server_file.oidc_issuer.clone().filter(|issuer| !issuer.is_empty()),
+        gc: gc(&server_file),
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -229,6 +231,21 @@ fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
     match usize::try_from(given) {
         Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
         _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
+    }
+}
+
+/// When what is over is forgotten (`jobspec` section 11.2).
+fn gc(file: &caravan_hcl::config::ServerConfig) -> GcConfig {
+    let GcConfig { interval, ages } = GcConfig::default();
+    GcConfig {
+        interval: file.job_gc_interval.unwrap_or(interval),
+        ages: Ages {
+            evals: file.eval_gc_threshold.unwrap_or(ages.evals),
+            batch_evals: file.batch_eval_gc_threshold.unwrap_or(ages.batch_evals),
+            jobs: file.job_gc_threshold.unwrap_or(ages.jobs),
+            deployments: file.deployment_gc_threshold.unwrap_or(ages.deployments),
+            nodes: file.node_gc_threshold.unwrap_or(ages.nodes),
+        },
     }
 }
 

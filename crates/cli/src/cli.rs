@@ -2,10 +2,11 @@
 
 use crate::args;
 use crate::cmd::{
-    acl, alloc, eval, fmt, job, misc, namespace, node, operator, plugin, scaling, server, status, system,
-    var, version, volume,
+    acl, alloc, deployment, eval, explain, fmt, job, misc, namespace, node, operator, plugin, scaling,
+    server, status, system, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
+use crate::data;
 use crate::error::{CliError, Outcome};
 use crate::out::Out;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -38,7 +39,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Jobs: run, plan, validate, status, stop, start, restart, inspect, history, init and more
+    /// Jobs: run, plan, validate, status, stop, start, restart, inspect, history, init, dispatch, periodic and more
     #[command(subcommand)]
     Job(job::JobVerb),
     /// Allocations: status, logs, stop, restart
@@ -47,6 +48,9 @@ enum Verb {
     /// Evaluations: list, status
     #[command(subcommand)]
     Eval(eval::EvalVerb),
+    /// Deployments: list, status, pause, resume, promote, fail, unblock
+    #[command(subcommand)]
+    Deployment(deployment::DeploymentVerb),
     /// Nodes: status
     #[command(subcommand)]
     Node(node::NodeVerb),
@@ -115,8 +119,15 @@ enum Verb {
     Inspect(job::inspect::InspectArgs),
     /// Alias of `alloc logs`
     Logs(alloc::logs::LogsArgs),
+    /// Explain an error of a job file by its code
+    Explain(explain::ExplainArgs),
     /// Show the version
     Version,
+}
+
+/// All verbs with their flags.
+fn tree() -> clap::Command {
+    data::with_templates(Cli::command())
 }
 
 /// Whether the first argument is a verb of this crate.
@@ -126,7 +137,7 @@ enum Verb {
 /// assert!(!caravan_cli::is_verb("agent"));
 /// ```
 pub fn is_verb(word: &str) -> bool {
-    Cli::command().find_subcommand(word).is_some()
+    tree().find_subcommand(word).is_some()
 }
 
 /// Runs the command line; `args` are the arguments without the program's name. Without a verb, or with
@@ -150,7 +161,7 @@ fn start(args: Vec<OsString>) -> ExitCode {
 
 /// Runs the command line, which begins with the program's name, with given outputs; the exit status.
 async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
-    let mut root = Cli::command();
+    let mut root = tree();
     root.build();
     let args = args::normalise(&root, args);
     if args.get(1).is_some_and(|word| word == "--version" || word == "-v") {
@@ -158,8 +169,14 @@ async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
         return 0;
     }
     let path = path(&root, &args);
-    let parsed = root.try_get_matches_from_mut(&args).and_then(|matches| Cli::from_arg_matches(&matches));
-    let cli = match parsed {
+    let matches = match root.clone().try_get_matches_from(&args) {
+        Ok(matches) => matches,
+        Err(error) => return mistake(&out, &path, &error),
+    };
+    if let Some(template) = data::template_of(&matches) {
+        return through_template(&path, args, template.to_owned(), out).await;
+    }
+    let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => return mistake(&out, &path, &error),
     };
@@ -181,6 +198,49 @@ async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
     }
 }
 
+/// Runs a verb for its JSON, which then goes through a template.
+async fn through_template(path: &[String], args: Vec<OsString>, template: String, out: Out) -> u8 {
+    if args.iter().any(|arg| arg == "--json") {
+        out.note("Both json and template formatting are not allowed");
+        return 1;
+    }
+    // The flag stands behind the last verb; the template goes.
+    let mut rewritten = Vec::with_capacity(args.len() + 1);
+    let mut verbs = path[1..].iter();
+    let mut verb = verbs.next();
+    for (at, arg) in args.into_iter().enumerate() {
+        if arg.to_str().is_some_and(|text| text.starts_with("-t=")) {
+            continue;
+        }
+        let found = at > 0 && verb.is_some_and(|verb| arg == verb.as_str());
+        rewritten.push(arg);
+        if found {
+            verb = verbs.next();
+            if verb.is_none() {
+                rewritten.push("--json".into());
+            }
+        }
+    }
+    let (inner, kept) = Out::captured();
+    let status = Box::pin(run_with(rewritten, inner)).await;
+    let kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    out.raw_note(&kept.stderr);
+    if status != 0 {
+        out.raw(&kept.stdout);
+        return status;
+    }
+    match data::printed(&template, &kept.stdout) {
+        Ok(text) => {
+            out.line(&text);
+            0
+        }
+        Err(error) => {
+            out.note(&error.to_string());
+            1
+        }
+    }
+}
+
 async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
     match verb {
         Verb::Job(job::JobVerb::Run(args)) | Verb::Run(args) => Box::pin(job::run::run(ctx, args)).await,
@@ -189,6 +249,10 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
             Box::pin(job::validate::run(ctx, args)).await
         }
         Verb::Job(job::JobVerb::Stop(args)) | Verb::Stop(args) => Box::pin(job::stop::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Dispatch(args)) => Box::pin(job::dispatch::run(ctx, args)).await,
+        Verb::Job(job::JobVerb::Periodic(job::periodic::PeriodicVerb::Force(args))) => {
+            Box::pin(job::periodic::force(ctx, args)).await
+        }
         Verb::Job(job::JobVerb::Inspect(args)) | Verb::Inspect(args) => {
             Box::pin(job::inspect::run(ctx, args)).await
         }
@@ -214,6 +278,10 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Alloc(alloc::AllocVerb::Stop(args)) => Box::pin(alloc::stop::stop(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Restart(args)) => Box::pin(alloc::stop::restart(ctx, args)).await,
         Verb::Eval(verb) => Box::pin(eval::run(ctx, verb)).await,
+        Verb::Deployment(verb) => Box::pin(deployment::run(ctx, verb)).await,
+        Verb::Job(job::JobVerb::Promote(args)) => Box::pin(deployment::job_promote(ctx, args)).await,
+        Verb::Job(job::JobVerb::Revert(args)) => Box::pin(deployment::revert(ctx, args)).await,
+        Verb::Job(job::JobVerb::Deployments(args)) => Box::pin(deployment::of_job(ctx, args)).await,
         Verb::Node(node::NodeVerb::Status(args)) => Box::pin(node::status::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Drain(args)) => Box::pin(node::drain::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Eligibility(args)) => Box::pin(node::eligibility::run(ctx, args)).await,
@@ -240,6 +308,7 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Ui(args) => Box::pin(misc::ui(ctx, args)).await,
         Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
         Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
+        Verb::Explain(args) => explain::run(ctx, args),
         Verb::Version => {
             ctx.out.line(&version::text());
             Ok(0)
@@ -324,7 +393,7 @@ fn mistake(out: &Out, path: &[String], error: &clap::Error) -> u8 {
 }
 
 fn at(path: &[String]) -> clap::Command {
-    let mut command = Cli::command();
+    let mut command = tree();
     command.build();
     for word in &path[1..] {
         match command.find_subcommand(word) {

@@ -3,6 +3,7 @@
 use crate::ctx::Ctx;
 use crate::error::{CliError, Outcome};
 use crate::format;
+use clap::{Arg, ArgMatches, Command};
 use gotmpl::{MissingKey, Template};
 use serde::Serialize;
 
@@ -40,6 +41,45 @@ impl DataArgs {
         ctx.out.line(&text);
         Ok(0)
     }
+}
+
+/// What clap calls the template of a verb that knows only `-json`.
+pub(crate) const TEMPLATE: &str = "data-template";
+
+/// Verbs whose `-json` is about what they read.
+const READERS: [&str; 6] = ["run", "plan", "validate", "init", "apply", "monitor"];
+
+/// The command tree with `-t` beside each `-json`: the JSON of a verb goes through the template once it is printed, so
+/// that verbs need not know of it.
+pub(crate) fn with_templates(command: Command) -> Command {
+    let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    let command =
+        verbs.into_iter().fold(command, |command, verb| command.mut_subcommand(verb, with_templates));
+    let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let free = !command.get_arguments().any(|arg| arg.get_short() == Some('t'));
+    if !has("json") || !free || READERS.contains(&command.get_name()) {
+        return command;
+    }
+    command.arg(
+        Arg::new(TEMPLATE)
+            .short('t')
+            .value_name("TEMPLATE")
+            .help("Show the answer through a template, as of Go's text/template"),
+    )
+}
+
+/// The template that was given to a verb that knows only `-json`.
+pub(crate) fn template_of(matches: &ArgMatches) -> Option<&str> {
+    match matches.subcommand() {
+        Some((_, inner)) => template_of(inner),
+        None => matches.try_get_one::<String>(TEMPLATE).ok().flatten().map(String::as_str),
+    }
+}
+
+/// JSON that a verb printed, through a template.
+pub(crate) fn printed(text: &str, printed: &[u8]) -> Result<String, CliError> {
+    let value: serde_json::Value = serde_json::from_slice(printed)?;
+    template(text, &value)
 }
 
 /// The answer through a template. A name that is not there is an error.

@@ -120,9 +120,13 @@ pub(crate) fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-/// JSON as the reference prints it: four spaces, keys in order.
+/// JSON as the reference prints it: four spaces, keys sorted.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
-    let value = sorted(serde_json::to_value(value)?);
+    json_as_declared(&sorted(serde_json::to_value(value)?))
+}
+
+/// JSON with four spaces, keys in the order in which the type has them.
+pub(crate) fn json_as_declared<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     let mut out = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter))?;

@@ -22,6 +22,8 @@ pub(crate) struct JobInput {
     pub(crate) vars: Vec<String>,
     /// Paths.
     pub(crate) var_files: Vec<String>,
+    /// Findings are written as JSON.
+    pub(crate) diagnostics_json: bool,
 }
 
 /// A job and the text it was made from.
@@ -94,6 +96,14 @@ fn from_hcl(path: &str, text: String, input: &JobInput, colour: bool) -> Result<
         ..ParseOptions::default()
     };
     let mut submission = Submission { format: "hcl2".into(), ..Submission::default() };
+    let beside = if path == "-" { Vec::new() } else { auto_files(&directory(path)) };
+    for file in beside {
+        let text = std::fs::read_to_string(&file)
+            .doing(format!("Error getting job struct: Error reading variable file {file:?}"))?;
+        submission.variables.push_str(&text);
+        submission.variables.push('\n');
+        options.auto_files.push(Source::new(file, text));
+    }
     for file in &input.var_files {
         let text = std::fs::read_to_string(file)
             .doing(format!("Error getting job struct: Error reading variable file {file:?}"))?;
@@ -114,10 +124,14 @@ fn from_hcl(path: &str, text: String, input: &JobInput, colour: bool) -> Result<
     submission.source = source.text;
     match parsed {
         Ok((job, found)) => {
-            let warnings =
-                if found.items.is_empty() { Vec::new() } else { vec![render::pretty(&found, colour)] };
+            let warnings = match (found.items.is_empty(), input.diagnostics_json) {
+                (true, _) => Vec::new(),
+                (false, true) => vec![render::json(&found).to_string()],
+                (false, false) => vec![render::pretty(&found, colour)],
+            };
             Ok(JobFile { job, submission: Some(submission), warnings })
         }
+        Err(found) if input.diagnostics_json => Err(CliError::failed(render::json(&found).to_string())),
         Err(found) => Err(CliError::failed(format!(
             "Error getting job struct: Error parsing job file from {path}:\n{found}\n\n{}",
             render::pretty(&found, colour).trim_end()
@@ -130,6 +144,21 @@ fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
+}
+
+/// Variable files beside the job file that are read without being asked for, in order of their names.
+fn auto_files(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found: Vec<String> = entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            (name.ends_with(".auto.vars") || name.ends_with(".auto.vars.json")) && entry.path().is_file()
+        })
+        .map(|entry| entry.path().display().to_string())
+        .collect();
+    found.sort();
+    found
 }
 
 /// Where the functions that read files look: beside the job file.
@@ -180,6 +209,28 @@ mod tests {
         assert_eq!(submission.variable_flags["release"], "three");
         assert_eq!((submission.source.as_str(), submission.format.as_str()), (JOB, "hcl2"));
         assert_eq!(submission.variables, "release = \"two\"\n\n");
+    }
+
+    #[test]
+    fn variable_files_beside_the_job_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("web.nomad.hcl").display().to_string();
+        std::fs::write(dir.path().join("b.auto.vars"), "release = \"two\"\nother = 1\n").unwrap();
+        std::fs::write(dir.path().join("c.auto.vars.json"), "{\"release\": \"three\"}").unwrap();
+        std::fs::write(dir.path().join("d.vars"), "release = \"four\"\n").unwrap();
+        let input = JobInput { strict: true, ..JobInput::default() };
+        let file = from_hcl(&path, JOB.to_owned(), &input, false).unwrap();
+        let json = serde_json::to_value(&file.job).unwrap();
+        assert_eq!(json["TaskGroups"][0]["Tasks"][0]["Env"]["RELEASE"], "three");
+    }
+
+    #[test]
+    fn findings_may_be_json() {
+        let input = JobInput { diagnostics_json: true, ..JobInput::default() };
+        let error = from_hcl("broken.nomad.hcl", "job \"a\" {".to_owned(), &input, false).unwrap_err();
+        let json: serde_json::Value = serde_json::from_str(&error.to_string()).unwrap();
+        assert_eq!(json["diagnostics"][0]["code"], "E0102");
+        assert_eq!(json["diagnostics"][0]["range"]["start"]["line"], 1);
     }
 
     #[test]

@@ -41,7 +41,6 @@ impl Out {
     }
 
     /// Outputs that are kept instead of shown.
-    #[cfg(test)]
     pub(crate) fn captured() -> (Self, Arc<Mutex<Captured>>) {
         let kept = Arc::new(Mutex::new(Captured::default()));
         (Self { colour: false, captured: Some(Arc::clone(&kept)) }, kept)

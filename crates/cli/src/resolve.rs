@@ -53,12 +53,23 @@ pub(crate) fn uuid_prefix(given: &str) -> Result<String, CliError> {
 
 /// The job that is meant.
 pub(crate) async fn job(ctx: &Ctx, given: &str) -> Result<JobListStub, CliError> {
+    job_of_kind(ctx, given, "", |_| true).await
+}
+
+/// The job of some kind that is meant; `kind` is a word for it and a blank.
+pub(crate) async fn job_of_kind(
+    ctx: &Ctx,
+    given: &str,
+    kind: &str,
+    fits: impl Fn(&JobListStub) -> bool,
+) -> Result<JobListStub, CliError> {
     let query = QueryOptions { per_page: 20, ..ctx.query().prefix(given) };
-    let jobs =
+    let mut jobs =
         ctx.client.jobs().list(&query).await.doing(format!("Error querying job prefix \"{given}\""))?;
+    jobs.value.retain(fits);
     match pick(given, jobs.value, |job| job.id.as_str()) {
         Found::One(job) => Ok(job),
-        Found::None => Err(CliError::failed(format!("No job(s) with prefix or ID \"{given}\" found"))),
+        Found::None => Err(CliError::failed(format!("No {kind}job(s) with prefix or ID \"{given}\" found"))),
         Found::Many(jobs) => Err(CliError::failed(format!(
             "Prefix \"{given}\" matched multiple jobs\n\n{}",
             job::status::list(&ctx.clock(), &jobs, ctx.all_namespaces())

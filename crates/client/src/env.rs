@@ -114,7 +114,10 @@ impl TaskEnv {
         for port in shared.into_iter().flat_map(|s| &s.ports) {
             this.add_port(port);
         }
-        this.add_meta([&job.meta, &group.meta, &task.meta]);
+        // What a dispatch may give and did not is there, and empty.
+        let optional = job.parameters().filter(|_| job.dispatched).map(|rule| rule.meta_optional);
+        let optional = optional.into_iter().flatten().map(|key| (key, String::new())).collect();
+        this.add_meta([&optional, &job.meta, &group.meta, &task.meta]);
         for (key, value) in inputs.hooks.iter().chain(inputs.host) {
             this.env.entry(key.clone()).or_insert_with(|| value.clone());
         }
@@ -138,7 +141,7 @@ impl TaskEnv {
         set(format!("NOMAD_ALLOC_PORT_{label}"), inner.to_string());
     }
 
-    fn add_meta(&mut self, layers: [&BTreeMap<String, String>; 3]) {
+    fn add_meta(&mut self, layers: [&BTreeMap<String, String>; 4]) {
         let mut meta = BTreeMap::new();
         for layer in layers {
             meta.extend(layer.iter().map(|(k, v)| (self.text(k), self.text(v))));

@@ -3,8 +3,10 @@
 
 mod basics;
 mod chaos;
+mod clients;
 mod config;
 mod conformance;
+mod deployments;
 mod drain;
 mod errors;
 mod examples;
@@ -17,7 +19,9 @@ mod plugins;
 mod recovery;
 mod remote;
 mod replay;
+mod templates;
 mod third_party;
+mod transcripts;
 mod verbs;
 mod volume_check;
 mod volumes;

@@ -335,7 +335,8 @@ impl Evaluator {
 /// What copying a value takes, in steps.
 fn weight(value: &Value) -> u64 {
     match value {
-        Value::Null | Value::Bool(_) | Value::Num(_) => 1,
+        Value::Null | Value::Bool(_) => 1,
+        Value::Num(n) => 1 + n.digits_to_print() / 16,
         Value::Str(s) => 1 + s.len() as u64 / 64,
         Value::Seq(.., items) => items.iter().fold(1, |sum, v| sum + weight(v)),
         Value::Map(.., map) => map.iter().fold(1, |sum, (k, v)| sum + 1 + k.len() as u64 / 64 + weight(v)),

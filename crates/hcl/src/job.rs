@@ -1,8 +1,11 @@
 //! The job language: a text and its variables to the job that clients send (jobspec.md sections 1 to 4).
 
+mod drivers;
 mod locals;
 mod references;
 pub mod tables;
+#[cfg(test)]
+mod tests;
 mod variables;
 
 use std::path::PathBuf;
@@ -191,6 +194,7 @@ fn decode(job: &Block, evaluator: &Evaluator, items: &mut Vec<Diagnostic>) -> Op
     let object = decoder.body(&job.body, &tables::JOB, &header, &Scope::default());
     items.append(&mut decoder.errors);
     items.append(&mut decoder.warnings);
+    drivers::check(&job.body, items);
     match api::from_value::<api::Job>(&Json::Object(object)) {
         Ok(job) => Some(job),
         Err(error) => {

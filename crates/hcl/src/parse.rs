@@ -33,7 +33,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::eval::{Evaluator, Scope, functions::Files};
+    use crate::eval::{Evaluator, Scope};
     use crate::job::{ParseOptions, parse as parse_job};
     use crate::source::Source;
 
@@ -118,24 +118,23 @@ mod tests {
     }
 
     fn try_everything(text: &str) {
-        let mut sources = Sources::default();
-        let id = sources.add(Source::new("x", text));
-        for parsed in [parse(&sources, id), hcl1::parse_body(&sources, id), json::parse_body(text, id)] {
-            if let Err(errors) = parsed {
-                assert!(!errors.is_empty());
-                let found = crate::Diagnostics { items: errors, sources: sources.clone() };
-                assert!(!found.to_string().is_empty());
-                assert!(!crate::diag::render::pretty(&found, false).is_empty());
+        crate::probe::ALL.iter().for_each(|(_, probe)| probe(text));
+    }
+
+    /// What the fuzz targets begin with.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the seeds are files")]
+    fn no_seed_makes_it_panic() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        let mut seen = 0;
+        for (name, probe) in crate::probe::ALL {
+            for seed in std::fs::read_dir(corpus.join(name)).unwrap() {
+                let bytes = std::fs::read(seed.unwrap().path()).unwrap();
+                probe(&String::from_utf8_lossy(&bytes));
+                seen += 1;
             }
         }
-        if let Ok(expr) = native::parse_expression(text, id) {
-            let _ = Evaluator::new(Files::Off).eval(&expr, &Scope::default());
-        }
-        let _ = parse_job(&Source::new("x", text), &ParseOptions::default());
-        let _ = crate::volume::parse(text, "x");
-        let _ = crate::config::parse(&[Source::new("x", text)]);
-        let _ = crate::duration::parse_duration(text);
-        let _ = crate::duration::parse_size(text);
+        assert!(seen > 40, "only {seen} seeds found");
     }
 
     proptest! {
@@ -224,6 +223,19 @@ mod tests {
         let nested = "job \"a\" {\n  name = jsonencode([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : 1]]])\n}\n";
         let error = parse_job(&Source::new("x", nested), &ParseOptions::default()).unwrap_err();
         assert!(error.to_string().contains("Evaluation too long"), "{error}");
+        let lists: String = (0..64).map(|i| format!("l{} = [local.l{i}, local.l{i}]\n", i + 1)).collect();
+        let text = format!("locals {{\nl0 = [1]\n{lists}}}\njob \"a\" {{}}\n");
+        let error = parse_job(&Source::new("x", text), &ParseOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("Evaluation too long"), "{error}");
+        for costly in [
+            "[for i in range(1000) : bcrypt(\"x\", 20)]",
+            "[for i in range(1000) : [for j in range(1000) : \"%{ for k in range(1000) }%{ endfor }\"]]",
+            "[for i in range(1000) : [for j in range(1000) : \"${1e-999 / 7}\"]]",
+        ] {
+            let text = format!("job \"a\" {{\n  name = jsonencode({costly})\n}}\n");
+            let error = parse_job(&Source::new("x", text), &ParseOptions::default()).unwrap_err();
+            assert!(error.to_string().contains("Evaluation too long"), "{error}");
+        }
     }
 
     #[test]

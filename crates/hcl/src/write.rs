@@ -152,16 +152,21 @@ impl Writer {
         Ok(())
     }
 
-    /// Ports with a number are fixed; a reserved port without one has a block of its own.
+    /// Ports with a number are fixed, others are not. Where a reserved port has no number, all of them stand in
+    /// blocks of their own, in their order.
     fn ports(&mut self, block: &'static BlockType, object: &Object, path: &Path) -> Done {
+        let list = |key: &str| object.get(key).and_then(Json::as_array).cloned().unwrap_or_default();
         let fixed = |port: &Json| port.get("Value").and_then(Json::as_i64).is_some_and(|n| n > 0);
-        for (key, name) in [
-            ("ReservedPorts", if block.name == "port" { Some(true) } else { Some(false) }),
-            ("DynamicPorts", (block.name == "port").then_some(false)),
-        ] {
-            let ports = object.get(key).and_then(Json::as_array).into_iter().flatten();
-            for port in ports.filter(|port| key == "DynamicPorts" || Some(fixed(port)) == name) {
-                if let (Some(_), Json::Object(port)) = (name, port) {
+        let all_fixed = list("ReservedPorts").iter().all(fixed);
+        let keys: &[&str] = match (block.name, all_fixed) {
+            ("port", true) => &["ReservedPorts", "DynamicPorts"],
+            ("port", false) => &["DynamicPorts"],
+            (_, true) => &[],
+            (_, false) => &["ReservedPorts"],
+        };
+        for key in keys {
+            for port in list(key) {
+                if let Json::Object(port) = &port {
                     self.block(block, port, Some(string(port, "Label")), &path.many(key))?;
                 }
             }

@@ -1,9 +1,6 @@
 //! The life of volumes: create, delete, attach, list. Blocking; every step is safe to repeat.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use caravan_proto::csi;
 use rustix::mount::MountFlags;
@@ -11,6 +8,7 @@ use rustix::mount::MountFlags;
 use crate::{
     error::Error,
     loops, mountinfo, mounts,
+    mutable::{Mutable, Space},
     options::Options,
     record::{Attachment, Backing, Origin, Phase, Record, Use, VERSION, VolumeId},
     request::{self, Capability, Wanted, includes},
@@ -71,11 +69,15 @@ impl Plugin {
             backing: wanted.backing,
             capacity: wanted.capacity,
             topology: self.options.topology.clone(),
-            // Only the top of a new file system is still to be opened.
-            opened: !matches!(wanted.backing, Backing::Image { .. }) || wanted.source.is_some(),
+            // Only the top of a file system is still to be opened, when it is new or to be opened otherwise.
+            opened: !matches!(wanted.backing, Backing::Image { .. })
+                || (wanted.source.is_some() && wanted.mutable.mode.is_none()),
             unfilled: matches!(wanted.backing, Backing::Image { .. })
                 && wanted.source.as_ref().is_some_and(|source| source.size < wanted.capacity),
             frozen: false,
+            mutable: wanted.mutable,
+            born: wanted.mutable,
+            slack: false,
             source: wanted.source,
             attachment: None,
             staged: Default::default(),
@@ -103,16 +105,18 @@ impl Plugin {
 
     fn make_data(&self, record: &Record, data: &Path) -> Result<(), Error> {
         match (&record.source, record.backing) {
-            (Some(source), backing) => {
-                self.copy_content(&source.from, data)?;
-                match backing {
-                    Backing::Directory => Ok(()),
-                    Backing::Image { .. } | Backing::Block => fit(data, record.capacity),
-                }
+            (Some(source), _) => {
+                let apart = record.mutable.space == Some(Space::Thick);
+                self.copy_content(&source.from, data, apart)?;
             }
-            (None, Backing::Directory) => store::make_directory(data),
-            (None, Backing::Image { fs }) => mounts::make_image(data, Some(fs), record.capacity),
-            (None, Backing::Block) => mounts::make_image(data, None, record.capacity),
+            (None, Backing::Directory) => store::make_directory(data)?,
+            (None, Backing::Image { fs }) => mounts::make_image(data, Some(fs), record.capacity)?,
+            (None, Backing::Block) => mounts::make_image(data, None, record.capacity)?,
+        }
+        match (record.backing, record.mutable.mode) {
+            (Backing::Directory, Some(mode)) => store::set_mode(data, mode),
+            (Backing::Directory, None) => Ok(()),
+            (Backing::Image { .. } | Backing::Block, _) => self.fit(record),
         }
     }
 
@@ -277,7 +281,12 @@ impl Plugin {
         }
         let record = self.store.ready(&request.volume_id)?;
         let verdict = Capability::check_all(request.volume_capabilities.clone())
-            .and_then(|all| all.iter().try_for_each(|capability| capability.suits(record.backing)));
+            .and_then(|all| all.iter().try_for_each(|capability| capability.suits(record.backing)))
+            .and_then(|()| Mutable::check(&request.mutable_parameters, record.backing))
+            .and_then(|asked| match record.mutable.meets(asked) {
+                true => Ok(()),
+                false => Err(Error::Invalid("the volume has other mutable parameters than these".to_owned())),
+            });
         Ok(match verdict {
             Ok(()) => csi::ValidateVolumeCapabilitiesResponse {
                 confirmed: Some(csi::validate_volume_capabilities_response::Confirmed {
@@ -431,16 +440,6 @@ fn content_source(origin: Origin) -> csi::VolumeContentSource {
         Origin::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
     };
     csi::VolumeContentSource { r#type: Some(from) }
-}
-
-/// Makes a file as long as a volume, when it is shorter.
-pub(crate) fn fit(data: &Path, capacity: u64) -> Result<(), Error> {
-    let file = fs::File::options().write(true).open(data).map_err(Error::io("open", data))?;
-    let length = file.metadata().map_err(Error::io("look at", data))?.len();
-    if length >= capacity {
-        return Ok(());
-    }
-    file.set_len(capacity).and_then(|()| file.sync_all()).map_err(Error::io("set the size of", data))
 }
 
 /// How a volume is used at a path.

@@ -22,28 +22,43 @@ pub(crate) enum Way {
     Copied,
 }
 
-/// Copies the data of a volume or snapshot to a path where nothing is; it is on disk when this returns. With
-/// `at_once`, a copy that would take its time is refused.
-pub(crate) fn data(from: &Path, to: &Path, backing: Backing, at_once: bool) -> Result<(), Error> {
+/// What is asked of a copy of an image or device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// It is being written to: a copy that would take its time is refused.
+    pub(crate) at_once: bool,
+    /// No blocks may be shared: one of the two is promised its own.
+    pub(crate) apart: bool,
+}
+
+/// Copies the data of a volume or snapshot to a path where nothing is; it is on disk when this returns.
+pub(crate) fn data(from: &Path, to: &Path, backing: Backing, manner: Manner) -> Result<(), Error> {
     match backing {
         Backing::Directory => directory(from, to),
-        Backing::Image { .. } | Backing::Block => file(from, to, at_once).map(|_| ()),
+        Backing::Image { .. } | Backing::Block => file(from, to, manner).map(|_| ()),
     }?;
     to.parent().map_or(Ok(()), store::sync_directory)
 }
 
-fn file(from: &Path, to: &Path, at_once: bool) -> Result<Way, Error> {
+fn file(from: &Path, to: &Path, manner: Manner) -> Result<Way, Error> {
     let mut source = File::open(from).map_err(Error::io("open", from))?;
     let mut copy =
         File::options().write(true).create_new(true).mode(0o600).open(to).map_err(Error::io("create", to))?;
-    let way = match rustix::fs::ioctl_ficlone(&copy, &source) {
+    let shared = if manner.apart { Err(Errno::OPNOTSUPP) } else { rustix::fs::ioctl_ficlone(&copy, &source) };
+    let way = match shared {
         Ok(()) => Way::Shared,
-        Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) if at_once => {
-            return Err(Error::Precondition(
+        Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS)
+            if manner.at_once =>
+        {
+            return Err(Error::Precondition(if manner.apart {
+                "the volume is in use as a device, and its room is kept for it (space=thick): it cannot be copied \
+                 at one moment, unpublish it first"
+                    .to_owned()
+            } else {
                 "the volume is in use as a device, and the file system of the host cannot copy it at one moment: \
                  unpublish it first"
-                    .to_owned(),
-            ));
+                    .to_owned()
+            }));
         }
         Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
             with_holes(&mut source, &mut copy).map_err(Error::io("copy to", to))?;
@@ -101,11 +116,11 @@ mod tests {
         let source = File::create(&from).expect("it can be made");
         source.set_len(64 << 20).expect("it is sparse");
         source.write_all_at(b"middle", 32 << 20).expect("it can be written");
-        data(&from, &to, Backing::Block, false).expect("it is copied");
+        data(&from, &to, Backing::Block, Manner::default()).expect("it is copied");
         let copy = fs::metadata(&to).expect("it is there");
         assert_eq!(copy.len(), 64 << 20);
         assert!(copy.blocks() * 512 < 1 << 20, "{} blocks", copy.blocks());
-        let error = data(&from, &to, Backing::Block, false).expect_err("there is something");
+        let error = data(&from, &to, Backing::Block, Manner::default()).expect_err("there is something");
         assert!(error.sentence().contains("create"), "{}", error.sentence());
     }
 

@@ -17,6 +17,9 @@ pub enum Error {
     /// There is no such snapshot.
     #[error("there is no snapshot {0:?}")]
     NoSnapshot(String),
+    /// There is no such group of snapshots.
+    #[error("there is no group of snapshots {0:?}")]
+    NoGroup(String),
     /// There is no such node.
     #[error("there is no node {0:?} here: this plugin serves the node {1:?}")]
     NoNode(String, String),
@@ -96,9 +99,11 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::NoVolume(_) | Self::NoSnapshot(_) | Self::NoNode(..) | Self::NotThere { .. } => {
-                Code::NotFound
-            }
+            Self::NoVolume(_)
+            | Self::NoSnapshot(_)
+            | Self::NoGroup(_)
+            | Self::NoNode(..)
+            | Self::NotThere { .. } => Code::NotFound,
             Self::Exists(_) => Code::AlreadyExists,
             Self::Precondition(_) => Code::FailedPrecondition,
             Self::Busy(_) | Self::Token(_) => Code::Aborted,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use caravan_proto::csi;
 
 use crate::{
-    controller::{Plugin, fit, required, space},
+    controller::{Plugin, required, space},
     error::Error,
     loops, mountinfo, mounts,
     node::path,
@@ -54,7 +54,7 @@ impl Plugin {
         let data = self.store.data_path(id.as_str(), record.backing);
         if record.backing != Backing::Directory {
             // Also when the size is met already: a crash may have come before.
-            fit(&data, record.capacity)?;
+            self.fit(&record)?;
         }
         if record.backing == Backing::Block {
             loops::resize(&data)?;
@@ -86,7 +86,7 @@ impl Plugin {
         match record.backing {
             Backing::Directory => {}
             Backing::Block => {
-                fit(&data, record.capacity)?;
+                self.fit(&record)?;
                 loops::resize(&data)?;
             }
             Backing::Image { .. } => {
@@ -112,7 +112,7 @@ impl Plugin {
             return Ok(false);
         };
         let data = self.store.data_path(record.id.as_str(), record.backing);
-        fit(&data, record.capacity)?;
+        self.fit_to_mount(record)?;
         loops::resize(&data)?;
         mounts::grow(fs, &mount)?;
         record.unfilled = false;
@@ -127,10 +127,10 @@ impl Plugin {
         }
         let data = self.store.data_path(record.id.as_str(), record.backing);
         // One that is mounted elsewhere grows with its next mount that is the first.
-        if !loops::of(&data)?.is_empty() {
+        if !loops::is_free(&data)? {
             return Ok(());
         }
-        fit(&data, record.capacity)?;
+        self.fit_to_mount(record)?;
         mounts::grow_unmounted(&data)?;
         record.unfilled = false;
         self.store.save(record)

@@ -5,17 +5,21 @@
 //! with the host's paths as well as inside a root of its own, as long as the paths of the calls and the
 //! state directory are on mounts that propagate to the host.
 //!
-//! What is asked for is checked in `request` (no I/O); what is known is in `record`, kept by `store`;
-//! `controller`, `snapshot`, `expand` and `node` carry out, with the help of `mounts`, `loops` and `copy`; `tidy` ends
-//! what a killed plugin left half done. See `docs/design/hostpath.md`.
+//! What is asked for is checked in `request` and `mutable` (no I/O); what is known is in `record`, kept by `store`;
+//! `controller`, `modify`, `snapshot`, `group`, `expand` and `node` carry out, with the help of `mounts`, `loops` and
+//! `copy`; `tidy` ends what a killed plugin left half done. See `docs/design/hostpath.md`.
 
 mod controller;
 mod copy;
 mod error;
 mod expand;
+mod group;
+mod group_service;
 mod loops;
+mod modify;
 mod mountinfo;
 mod mounts;
+mod mutable;
 mod node;
 mod options;
 mod record;
@@ -109,7 +113,11 @@ pub fn serve(options: Options) -> Result<(), Error> {
         .map_err(Error::io("start the runtime for", &options.endpoint))?;
     let endpoint = options.endpoint.clone();
     let plugin = controller::Plugin { options, store };
-    plugin.tidy()?;
+    let busy = plugin.tidy()?;
+    if !busy.is_empty() {
+        let plugin = plugin.clone();
+        std::thread::spawn(move || plugin.tidy_later(busy));
+    }
     let service = service::Service::new(plugin);
     runtime.block_on(serve::serve(&endpoint, service))
 }

@@ -11,9 +11,14 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use crate::{error::Error, mountinfo, tool::run};
+
+/// How often a device that is about to end is looked at, and how long between.
+const LOOKS: u32 = 40;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
 /// One loop device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +100,24 @@ pub(crate) fn free(file: &Path) -> Result<(), Error> {
         run(losetup.arg("--detach").arg(&unused.path), "losetup", "util-linux", &[])?;
     }
     Ok(())
+}
+
+/// Whether no device is left on a file. One that ended with its last mount stays for as long as somebody looks at it,
+/// as losetup(8) does: that is waited for.
+pub(crate) fn is_free(file: &Path) -> Result<bool, Error> {
+    for _ in 0..LOOKS {
+        let found = of(file)?;
+        if found.is_empty() {
+            return Ok(true);
+        }
+        let mounts = mountinfo::all()?;
+        let is_mounted = |found: &Loop| mounts.iter().any(|mount| Path::new(&mount.source) == found.path);
+        if found.iter().any(|found| !found.autoclear || is_mounted(found)) {
+            return Ok(false);
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(false)
 }
 
 /// Lets the devices of a file see its new size.

@@ -10,14 +10,13 @@ use caravan_proto::csi;
 use rustix::mount::MountFlags;
 
 use crate::{
-    controller::{ATTACHMENT, Plugin, fit, required, use_of},
+    controller::{ATTACHMENT, Plugin, required, use_of},
     error::Error,
     loops, mountinfo,
     mounts::{self, Occupant},
     record::{Backing, Record, VolumeId},
     request::Capability,
     snapshot::written,
-    store,
 };
 
 impl Plugin {
@@ -57,6 +56,7 @@ impl Plugin {
         if record.backing == Backing::Block {
             mounts::make_target(&place, record.backing)?;
         }
+        self.give_back(&mut record)?;
         self.fill_unmounted(&mut record)?;
         let mounted = self.mount(&record, &place, &capability, flags);
         self.free_devices_after(&record, mounted)?;
@@ -72,9 +72,7 @@ impl Plugin {
         }
         if !record.opened {
             // A fresh file system belongs to root alone: its top is opened to every task.
-            store::open_for_everyone(place)?;
-            record.opened = true;
-            self.store.save(record)?;
+            self.open(record, place)?;
         }
         self.fill(record)?;
         match capability.group {
@@ -126,6 +124,7 @@ impl Plugin {
             mounts::remove_target(&place)?;
         }
         self.free_devices(&record)?;
+        self.give_back(&mut record)?;
         if record.staged.remove(&request.staging_target_path).is_some() {
             self.store.save(&record)?;
         }
@@ -230,6 +229,7 @@ impl Plugin {
         mounts::unmount_volume(&self.store, &record, &target)?;
         mounts::remove_target(&target)?;
         self.free_devices(&record)?;
+        self.give_back(&mut record)?;
         if record.published.remove(&request.target_path).is_some() {
             self.store.save(&record)?;
         }
@@ -308,7 +308,7 @@ impl Plugin {
         match record.backing {
             Backing::Directory => mounts::bind(&data, target, flags),
             Backing::Block => {
-                fit(&data, record.capacity)?;
+                self.fit_to_mount(record)?;
                 // A mount for reading does not keep anyone from writing to a device: the device has to.
                 let device = loops::attach(&data, flags.contains(MountFlags::RDONLY))?;
                 mounts::bind(&device, target, flags)
@@ -317,7 +317,7 @@ impl Plugin {
                 // One file system has one loop device: a second place shows the first.
                 Some(other) => mounts::bind(&other, target, flags),
                 None => {
-                    fit(&data, record.capacity)?;
+                    self.fit_to_mount(record)?;
                     mounts::mount_image(&data, fs, target, &capability.flags)?;
                     mounts::add_flags(target, flags)
                 }

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::request::FsKind;
+use crate::{mutable::Mutable, request::FsKind};
 
 /// The version of the record format that is written.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The identity of a state directory: eight hexadecimal digits, chosen when it is first used. It is part
 /// of every volume id, so that another host's instance can tell that a volume is not its own.
@@ -72,6 +72,17 @@ ids!(
     /// The id of a snapshot, made like that of a volume, with `hs` before it.
     SnapshotId "hs"
 );
+ids!(
+    /// The id of a group of snapshots, made like that of a volume, with `hg` before it.
+    GroupId "hg"
+);
+
+impl SnapshotId {
+    /// The id of the snapshot of one volume in a group. Names hold no NUL, so it is no other snapshot's.
+    pub(crate) fn of_member(instance: &Instance, group: &str, volume: &str) -> Self {
+        Self::of(instance, &format!("{group}\0{volume}"))
+    }
+}
 
 fn hash(name: &str) -> String {
     Sha256::digest(name.as_bytes()).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
@@ -186,7 +197,7 @@ pub(crate) struct Record {
     /// Bytes; 0 for a directory without a size.
     pub(crate) capacity: u64,
     pub(crate) topology: Option<BTreeMap<String, String>>,
-    /// Whether the top directory of an image was opened for everyone; directories are at once.
+    /// Whether the top directory of an image has the permissions it is to have; directories have at once.
     #[serde(default)]
     pub(crate) opened: bool,
     /// What it was made from.
@@ -199,6 +210,15 @@ pub(crate) struct Record {
     /// Its file system is being held still for a copy. Found after a crash, it has to be let go.
     #[serde(default)]
     pub(crate) frozen: bool,
+    /// The parameters that may change, as they are.
+    #[serde(default)]
+    pub(crate) mutable: Mutable,
+    /// The same as they were asked for at the creation.
+    #[serde(default)]
+    pub(crate) born: Mutable,
+    /// It may have room that it does not use, and is to give it back.
+    #[serde(default)]
+    pub(crate) slack: bool,
     #[serde(default)]
     pub(crate) attachment: Option<Attachment>,
     /// By staging path.
@@ -228,6 +248,22 @@ pub(crate) struct Snapshot {
     pub(crate) backing: Backing,
     /// Bytes of the volume; 0 for a directory without a size.
     pub(crate) size: u64,
+    pub(crate) created: Instant,
+    /// The group that it was made in, which it comes and goes with.
+    #[serde(default)]
+    pub(crate) group: Option<GroupId>,
+}
+
+/// The record of snapshots of several volumes, taken together. Its phase is that of all of them: they are
+/// there for others once it is ready, and until it is being deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) version: u32,
+    pub(crate) id: GroupId,
+    pub(crate) name: String,
+    pub(crate) phase: Phase,
+    /// Its snapshots by the ids of their volumes.
+    pub(crate) members: BTreeMap<String, SnapshotId>,
     pub(crate) created: Instant,
 }
 

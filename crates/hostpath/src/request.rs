@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::Error,
+    mutable::Mutable,
     options::Options,
     record::{Backing, Origin, Record, Source},
 };
@@ -187,6 +188,7 @@ pub(crate) struct Wanted {
     /// Bytes; 0 for a directory without a size.
     pub(crate) capacity: u64,
     pub(crate) source: Option<Source>,
+    pub(crate) mutable: Mutable,
     required: u64,
     limit: u64,
 }
@@ -202,9 +204,6 @@ impl Wanted {
             return Err(Error::Invalid("the request has no volume name".to_owned()));
         }
         let capabilities = Capability::check_all(request.volume_capabilities)?;
-        if !request.mutable_parameters.is_empty() {
-            return Err(Error::Invalid("this plugin has no mutable parameters".to_owned()));
-        }
         let asked = parameters(&request.parameters)?;
         let backing = match &content {
             Some(content) => asked.of_content(content.backing)?,
@@ -213,6 +212,7 @@ impl Wanted {
         for capability in &capabilities {
             capability.suits(backing)?;
         }
+        let mutable = Mutable::check(&request.mutable_parameters, backing)?;
         let (required, limit) = range(request.capacity_range.unwrap_or_default())?;
         let least = content.as_ref().map_or(0, |content| content.source.size);
         let capacity = capacity(backing, required, limit, least)?;
@@ -225,7 +225,7 @@ impl Wanted {
             )));
         }
         let source = content.map(|content| content.source);
-        Ok(Self { name: request.name, backing, capacity, source, required, limit })
+        Ok(Self { name: request.name, backing, capacity, source, mutable, required, limit })
     }
 
     /// Whether a volume that exists is what is asked for.
@@ -240,6 +240,10 @@ impl Wanted {
         }
         if record.backing != self.backing {
             return refuse(format!("as {}, not as {}", record.backing, self.backing));
+        }
+        // What it was made with: it may have changed since.
+        if record.born != self.mutable {
+            return refuse("and was made with other mutable parameters".to_owned());
         }
         let capacity = record.capacity;
         if capacity < self.required || (self.limit != 0 && capacity > self.limit) {

@@ -8,7 +8,8 @@ use std::{
 };
 
 use caravan_proto::csi::{
-    controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer,
+    controller_server::ControllerServer, group_controller_server::GroupControllerServer,
+    identity_server::IdentityServer, node_server::NodeServer,
 };
 use rustix::fs::Mode;
 use tokio::{
@@ -40,6 +41,7 @@ pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> 
     let server = tonic::transport::Server::builder()
         .add_service(IdentityServer::new(service.clone()))
         .add_service(ControllerServer::new(service.clone()))
+        .add_service(GroupControllerServer::new(service.clone()))
         .add_service(NodeServer::new(service))
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
             // An error means that the sender is gone, which is the end as well.

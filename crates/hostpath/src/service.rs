@@ -1,4 +1,4 @@
-//! The three services: answers of their own, and calls handed to threads that may block.
+//! Identity, controller and node service: answers of their own, and calls handed to threads that may block.
 
 use caravan_proto::csi::{self, controller_server::Controller, identity_server::Identity, node_server::Node};
 use tonic::{Request, Response, Status};
@@ -18,7 +18,7 @@ impl Service {
 
     /// Carries out a call on a thread that may block. Once begun it goes on, also when the caller has
     /// left: the volume's lock is held until it ends.
-    async fn carry_out<Q, A>(
+    pub(crate) async fn carry_out<Q, A>(
         &self,
         call: &'static str,
         volume: impl Into<String> + Send,
@@ -70,7 +70,7 @@ impl Identity for Service {
         } else {
             volume_expansion::Type::Online
         };
-        let mut services = vec![service::Type::ControllerService];
+        let mut services = vec![service::Type::ControllerService, service::Type::GroupControllerService];
         if self.plugin.options.topology.is_some() {
             services.push(service::Type::VolumeAccessibilityConstraints);
         }
@@ -173,6 +173,17 @@ impl Controller for Service {
         self.carry_out("ControllerExpandVolume", request.volume_id.clone(), request, Plugin::expand).await
     }
 
+    async fn controller_modify_volume(
+        &self,
+        request: Request<csi::ControllerModifyVolumeRequest>,
+    ) -> Result<Response<csi::ControllerModifyVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out("ControllerModifyVolume", request.volume_id.clone(), request, |plugin, request| {
+            plugin.modify(&request)
+        })
+        .await
+    }
+
     async fn create_snapshot(
         &self,
         request: Request<csi::CreateSnapshotRequest>,
@@ -233,6 +244,7 @@ impl Controller for Service {
             rpc::Type::CloneVolume,
             rpc::Type::ExpandVolume,
             rpc::Type::SingleNodeMultiWriter,
+            rpc::Type::ModifyVolume,
         ];
         if self.plugin.options.controller_publish {
             rpcs.extend([

@@ -6,9 +6,10 @@ use caravan_proto::csi;
 
 use crate::{
     controller::{Plugin, required, space},
-    copy,
+    copy::{self, Manner},
     error::Error,
     loops, mounts,
+    mutable::Space,
     record::{Backing, Instant, Origin, Phase, Record, Snapshot, SnapshotId, Source, VERSION, VolumeId},
     request::Content,
     store,
@@ -75,6 +76,7 @@ impl Plugin {
             backing: record.backing,
             size: record.capacity,
             created: now(),
+            group: None,
         };
         let data = self.store.data_path(id.as_str(), snapshot.backing);
         if data.symlink_metadata().is_ok() {
@@ -85,7 +87,7 @@ impl Plugin {
         }
         self.store.save(&snapshot)?;
         // The size is that of the moment of the copy.
-        snapshot.size = self.copy_volume(record.id.as_str(), &data)?;
+        snapshot.size = self.copy_volume(record.id.as_str(), &data, false)?;
         snapshot.created = now();
         snapshot.phase = Phase::Ready;
         self.store.save(&snapshot)?;
@@ -106,6 +108,11 @@ impl Plugin {
         }
         let _lock = self.store.lock(id.as_str())?;
         if let Some(mut snapshot) = self.store.load::<Snapshot>(id.as_str())? {
+            if let Some(group) = &snapshot.group {
+                return Err(Error::Invalid(format!(
+                    "the snapshot {id} belongs to the group {group} and goes with it (DeleteVolumeGroupSnapshot)"
+                )));
+            }
             if snapshot.phase == Phase::Ready {
                 snapshot.phase = Phase::Deleting;
                 self.store.save(&snapshot)?;
@@ -149,7 +156,7 @@ impl Plugin {
             let Some(snapshot) = self.store.load::<Snapshot>(id.as_str())? else { continue };
             let of_volume =
                 request.source_volume_id.is_empty() || request.source_volume_id == snapshot.volume;
-            if snapshot.phase != Phase::Ready || !of_volume {
+            if !of_volume || !self.store.is_there(&snapshot)? {
                 continue;
             }
             if most != 0 && entries.len() == most {
@@ -189,56 +196,81 @@ impl Plugin {
         Ok(Content { source: Source { from: origin, size }, backing })
     }
 
-    /// Copies what a volume is to begin with.
-    pub(crate) fn copy_content(&self, origin: &Origin, to: &Path) -> Result<(), Error> {
+    /// Copies what a volume is to begin with; `apart`: without sharing blocks.
+    pub(crate) fn copy_content(&self, origin: &Origin, to: &Path, apart: bool) -> Result<(), Error> {
         match origin {
-            Origin::Volume(volume) => self.copy_volume(volume, to).map(|_| ()),
+            Origin::Volume(volume) => self.copy_volume(volume, to, apart).map(|_| ()),
             Origin::Snapshot(snapshot) => {
                 let _lock = self.store.lock(snapshot)?;
                 let snapshot = self.store.ready_snapshot(snapshot)?;
                 let from = self.store.data_path(snapshot.id.as_str(), snapshot.backing);
-                copy::data(&from, to, snapshot.backing, false)
+                copy::data(&from, to, snapshot.backing, Manner { at_once: false, apart })
             }
         }
     }
 
     /// Copies the data of a volume, in use or not; answers its size. Its other calls have to wait meanwhile.
-    fn copy_volume(&self, volume: &str, to: &Path) -> Result<u64, Error> {
+    fn copy_volume(&self, volume: &str, to: &Path, apart: bool) -> Result<u64, Error> {
         let _lock = self.store.lock(self.store.ready(volume)?.id.as_str())?;
         let mut record = self.store.ready(volume)?;
-        let from = self.store.data_path(volume, record.backing);
-        if record.backing != Backing::Directory {
-            let (available, _) = space(self.store.root())?;
-            let written = written(&from)?;
-            if written > available {
-                return Err(Error::Exhausted(format!(
-                    "the volume has {written} bytes of data and {available} are left"
-                )));
-            }
-        }
-        match record.backing {
-            Backing::Directory => copy::data(&from, to, record.backing, false)?,
-            Backing::Block => {
-                let in_use = loops::flush(&from)?;
-                copy::data(&from, to, record.backing, in_use)?;
-            }
-            Backing::Image { .. } => {
-                self.thaw_leftover(&mut record)?;
-                match mounts::writable_mount(&self.store, &record)? {
-                    None => copy::data(&from, to, record.backing, false)?,
-                    Some(mount) => {
-                        // On record first: what is found frozen after a crash has to be let go.
-                        record.frozen = true;
-                        self.store.save(&record)?;
-                        let copied = mounts::freeze(&mount.path)
-                            .and_then(|()| copy::data(&from, to, record.backing, false));
-                        let thawed = self.thaw_leftover(&mut record);
-                        copied.and(thawed)?;
-                    }
-                }
-            }
-        }
+        self.refuse_without_room(&[&record])?;
+        let copied =
+            self.hold_still(&mut record).and_then(|in_use| self.copy_held(&record, to, in_use, apart));
+        let thawed = self.thaw_leftover(&mut record);
+        copied.and(thawed)?;
         Ok(record.capacity)
+    }
+
+    /// Refuses copies of volumes that have more data than the host has room.
+    pub(crate) fn refuse_without_room(&self, records: &[&Record]) -> Result<(), Error> {
+        let mut needed: u64 = 0;
+        for record in records.iter().filter(|record| record.backing != Backing::Directory) {
+            let data = self.store.data_path(record.id.as_str(), record.backing);
+            needed = needed.saturating_add(written(&data)?);
+        }
+        if needed == 0 {
+            return Ok(());
+        }
+        let (available, _) = space(self.store.root())?;
+        if needed > available {
+            return Err(Error::Exhausted(format!(
+                "there are {needed} bytes of data to copy and {available} are left"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Holds the file system of an image still while it is mounted, and flushes devices; answers whether somebody
+    /// may still write to it. [`Self::thaw_leftover`] lets it go.
+    pub(crate) fn hold_still(&self, record: &mut Record) -> Result<bool, Error> {
+        match record.backing {
+            Backing::Directory => Ok(false),
+            Backing::Block => loops::flush(&self.store.data_path(record.id.as_str(), record.backing)),
+            Backing::Image { .. } => {
+                self.thaw_leftover(record)?;
+                if let Some(mount) = mounts::writable_mount(&self.store, record)? {
+                    // On record first: what is found frozen after a crash has to be let go.
+                    record.frozen = true;
+                    self.store.save(record)?;
+                    mounts::freeze(&mount.path)?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Copies the data of a volume that is held still, or, with `in_use`, being written to. A volume that is promised
+    /// its own room shares no blocks.
+    pub(crate) fn copy_held(
+        &self,
+        record: &Record,
+        to: &Path,
+        in_use: bool,
+        apart: bool,
+    ) -> Result<(), Error> {
+        let from = self.store.data_path(record.id.as_str(), record.backing);
+        let apart = apart || record.mutable.space == Some(Space::Thick);
+        copy::data(&from, to, record.backing, Manner { at_once: in_use, apart })
     }
 
     /// Lets a file system go that is held still, or was when the plugin was killed.
@@ -266,7 +298,7 @@ pub(crate) fn written(path: &Path) -> Result<u64, Error> {
     Ok(metadata.blocks().saturating_mul(512))
 }
 
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Instant {
         seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -274,7 +306,7 @@ fn now() -> Instant {
     }
 }
 
-fn wire(snapshot: Snapshot) -> csi::Snapshot {
+pub(crate) fn wire(snapshot: Snapshot) -> csi::Snapshot {
     csi::Snapshot {
         size_bytes: i64::try_from(snapshot.size).unwrap_or(i64::MAX),
         snapshot_id: snapshot.id.to_string(),
@@ -285,6 +317,6 @@ fn wire(snapshot: Snapshot) -> csi::Snapshot {
         }),
         // It is answered when it is complete.
         ready_to_use: true,
-        group_snapshot_id: String::new(),
+        group_snapshot_id: snapshot.group.map_or_else(String::new, |group| group.to_string()),
     }
 }

@@ -4,6 +4,7 @@
 //! instance            the directory's identity
 //! records/<id>.json   what is known of a volume
 //! snapshots/<id>.json what is known of a snapshot
+//! groups/<id>.json    which snapshots were taken together
 //! data/<id>           the directory of a volume or snapshot
 //! data/<id>.img       or its image
 //! locks/<id>          held with flock(2) during a call
@@ -24,7 +25,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     error::Error,
-    record::{Backing, Instance, Phase, Record, Snapshot, SnapshotId, VERSION, VolumeId},
+    record::{Backing, Group, GroupId, Instance, Phase, Record, Snapshot, SnapshotId, VERSION, VolumeId},
 };
 
 /// An opened state directory.
@@ -73,6 +74,20 @@ impl Kept for Snapshot {
     }
 }
 
+impl Kept for Group {
+    type Id = GroupId;
+    const DIRECTORY: &str = "groups";
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+    fn version(&self) -> u32 {
+        self.version
+    }
+    fn parse_id(text: &str) -> Option<GroupId> {
+        GroupId::parse(text)
+    }
+}
+
 /// The lock of one volume or snapshot; given back when dropped, or when the process ends and the programs that it
 /// ran meanwhile: a mkfs that outlives a killed plugin still has the volume to itself.
 #[derive(Debug)]
@@ -91,7 +106,7 @@ impl Drop for Lock {
 impl Store {
     /// Opens the directory, and makes it when it does not exist.
     pub(crate) fn open(root: &Path) -> Result<Self, Error> {
-        for directory in ["", "records", "snapshots", "data", "locks"] {
+        for directory in ["", "records", "snapshots", "groups", "data", "locks"] {
             let directory = root.join(directory);
             fs::DirBuilder::new()
                 .recursive(true)
@@ -178,12 +193,21 @@ impl Store {
             return Err(Error::NoSnapshot(id.to_owned()));
         };
         match self.load::<Snapshot>(id.as_str())? {
-            Some(snapshot) if snapshot.phase == Phase::Ready => Ok(snapshot),
+            Some(snapshot) if self.is_there(&snapshot)? => Ok(snapshot),
             None if id.instance() != self.instance.as_str() => {
                 Err(self.elsewhere(format!("the snapshot {id}"), id.instance()))
             }
             _ => Err(Error::NoSnapshot(id.to_string())),
         }
+    }
+
+    /// Whether a snapshot is there for others: one of a group is while its group is.
+    pub(crate) fn is_there(&self, snapshot: &Snapshot) -> Result<bool, Error> {
+        let phase = match &snapshot.group {
+            Some(group) => self.load::<Group>(group.as_str())?.map(|group| group.phase),
+            None => Some(snapshot.phase),
+        };
+        Ok(phase == Some(Phase::Ready) && snapshot.phase == Phase::Ready)
     }
 
     /// What to say about a volume without a record.
@@ -268,12 +292,14 @@ impl Store {
 /// on the host gets to it, because the state directory is closed.
 pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir(path).map_err(Error::io("create the directory", path))?;
-    open_for_everyone(path)
+    set_mode(path, OPEN)
 }
 
-pub(crate) fn open_for_everyone(path: &Path) -> Result<(), Error> {
-    fs::set_permissions(path, Permissions::from_mode(0o777))
-        .map_err(Error::io("set the permissions of", path))
+/// The permissions of a volume's top directory for which none are asked: open to every user.
+pub(crate) const OPEN: u32 = 0o777;
+
+pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), Error> {
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(Error::io("set the permissions of", path))
 }
 
 /// Removes the data of a volume or snapshot; it need not be there.

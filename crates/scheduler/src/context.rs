@@ -1,6 +1,7 @@
 //! The cluster as it would be with the plan in hand.
 
 use crate::device::{self, Taken};
+use crate::field::Field;
 use crate::ports::{self, Used};
 use crate::resources::Amount;
 use crate::rng::Rng;
@@ -90,6 +91,8 @@ pub(crate) struct Context<'a, V> {
     pub rules: Rules,
     /// The nodes on which the job may be placed, by id.
     pub nodes: &'a [Arc<Node>],
+    /// The same, with what is known of their classes.
+    pub field: &'a Field,
     /// Everything that changed since the beginning, in order.
     pub log: Vec<Touch>,
     key: JobKey,
@@ -106,8 +109,9 @@ pub(crate) struct Context<'a, V> {
 }
 
 impl<'a, V: View> Context<'a, V> {
-    /// `nodes` are sorted by id.
-    pub fn new(view: &'a V, job: &'a Job, nodes: &'a [Arc<Node>], rng: Rng) -> Self {
+    /// A plan that is still empty.
+    pub fn new(view: &'a V, job: &'a Job, field: &'a Field, rng: Rng) -> Self {
+        let nodes = &field.nodes;
         let pool = if job.node_pool.is_empty() { "default" } else { &job.node_pool };
         Self {
             view,
@@ -116,6 +120,7 @@ impl<'a, V: View> Context<'a, V> {
             matcher: Matcher::new(),
             rules: view.rules(pool),
             nodes,
+            field,
             log: Vec::new(),
             key: job.key(),
             groups: job.task_groups.iter().map(|group| group.name.clone()).collect(),

@@ -6,21 +6,6 @@ use caravan_types::job::{Affinity, Constraint, Job, TaskGroup};
 use caravan_types::node::Node;
 use std::borrow::Cow;
 
-/// Why a node is out of the question.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unfit {
-    /// Key of the metric.
-    pub reason: String,
-    /// Whether all nodes of the same computed class share it.
-    pub by_class: bool,
-}
-
-impl Unfit {
-    fn class(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), by_class: true }
-    }
-}
-
 /// The names that conditions may use of a node.
 pub(crate) struct NodeTargets<'a>(pub &'a Node);
 
@@ -100,6 +85,7 @@ pub(crate) struct Conditions<'a> {
     pub escaped: bool,
     wishes_escape: bool,
     has_devices: bool,
+    has_host_networks: bool,
 }
 
 impl<'a> Conditions<'a> {
@@ -118,6 +104,11 @@ impl<'a> Conditions<'a> {
                 .any(|(wish, _)| unique(&wish.l_target) || unique(&wish.r_target)),
             affinities,
             has_devices: crate::device::wanted(group).next().is_some(),
+            has_host_networks: group
+                .networks
+                .iter()
+                .flat_map(|network| network.reserved_ports.iter().chain(&network.dynamic_ports))
+                .any(|port| !port.host_network.is_empty()),
         }
     }
 
@@ -138,29 +129,34 @@ impl<'a> Conditions<'a> {
         if let Some(constraint) = self.unmet(matcher, node, false) {
             return Err(constraint.to_string());
         }
+        let has_driver = |name: &str| node.drivers.get(name).is_some_and(|d| d.detected && d.healthy);
+        if !self.group.tasks.iter().all(|task| has_driver(&task.driver)) {
+            return Err("missing drivers".to_owned());
+        }
         if self.has_devices && !crate::device::exist(matcher, node, self.group) {
             return Err("missing devices".to_owned());
+        }
+        if !crate::ports::supported(node, self.group) {
+            return Err("missing network".to_owned());
         }
         Ok(())
     }
 
+    /// Whether nodes of a class may differ in whether they do.
+    pub fn differs(&self) -> bool {
+        self.escaped || self.has_host_networks
+    }
+
     /// What may differ between nodes of a class.
-    pub fn own(&self, matcher: &mut Matcher, node: &Node) -> Result<(), Unfit> {
-        let has_driver = |name: &str| node.drivers.get(name).is_some_and(|d| d.detected && d.healthy);
-        if !self.group.tasks.iter().all(|task| has_driver(&task.driver)) {
-            return Err(Unfit::class("missing drivers"));
-        }
+    pub fn own(&self, matcher: &mut Matcher, node: &Node) -> Result<(), String> {
         if self.escaped
             && let Some(constraint) = self.unmet(matcher, node, true)
         {
-            return Err(Unfit { reason: constraint.to_string(), by_class: false });
-        }
-        if !crate::ports::supported(node, self.group) {
-            return Err(Unfit::class("missing network"));
+            return Err(constraint.to_string());
         }
         match crate::ports::missing_host_network(node, self.group) {
-            Some(reason) => Err(Unfit { reason, by_class: false }),
-            None => Ok(()),
+            Some(reason) if self.has_host_networks => Err(reason),
+            _ => Ok(()),
         }
     }
 
@@ -183,9 +179,8 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Checks a node for a group.
-pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Result<(), Unfit> {
+/// Checks a node for a group. The error is the key of the metric.
+pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Result<(), String> {
     let conditions = Conditions::of(job, group);
-    conditions.class(matcher, node).map_err(Unfit::class)?;
-    conditions.own(matcher, node)
+    conditions.class(matcher, node).and_then(|()| conditions.own(matcher, node))
 }

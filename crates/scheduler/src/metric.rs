@@ -5,7 +5,8 @@ use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
 use std::collections::BTreeMap;
 
-fn add(counts: &mut BTreeMap<String, u32>, key: &str) {
+/// Counts one more.
+pub(crate) fn add(counts: &mut BTreeMap<String, u32>, key: &str) {
     match counts.get_mut(key) {
         Some(count) => *count += 1,
         None => {

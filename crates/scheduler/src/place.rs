@@ -102,7 +102,7 @@ pub(crate) fn select<V: View>(
 
 /// Nodes on which it failed before.
 fn penalized(place: &Place) -> impl Iterator<Item = &NodeId> {
-    place.penalty.iter()
+    place.penalties.iter()
 }
 
 struct Search<'s, 'a> {

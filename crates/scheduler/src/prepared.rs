@@ -118,28 +118,26 @@ pub(crate) struct Prepared<'a> {
     distinct_hosts: Option<bool>,
     /// Each node is looked at by itself (system jobs): nothing is kept in order.
     alone: bool,
-    unfit: BTreeMap<usize, Rc<str>>,
+    /// By position.
+    unfit: Vec<(usize, Rc<str>)>,
     seen: usize,
 }
 
-/// Counts of the nodes that a job may look at, and of those that it may not.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Census {
-    pub pool: String,
-    pub in_pool: u32,
-    pub by_datacenter: BTreeMap<String, u32>,
-    /// Nodes of pool and datacenters that take nothing new, by what they are.
-    pub away: BTreeMap<&'static str, u32>,
+/// What the nodes of a class share.
+#[derive(Clone)]
+struct Shared {
+    unfit: Option<Rc<str>>,
+    wish: f64,
+    name: String,
+    /// Whether any node of it may do.
+    fits: bool,
 }
-
-type Verdict = (Result<(), Rc<str>>, f64);
 
 impl<'a> Prepared<'a> {
     /// Sorts the nodes into those that can run the group and those that cannot. The group is at this position
     /// in the newest version of the job; `job` is the version to be placed.
     pub fn new<V: View>(
         ctx: &mut Context<'a, V>,
-        census: &Census,
         position: usize,
         job: &'a Job,
         group: &'a TaskGroup,
@@ -147,6 +145,7 @@ impl<'a> Prepared<'a> {
         let has_csi = group.csi_volumes().next().is_some();
         let has_host = group.host_volumes().next().is_some();
         let conditions = Conditions::of(job, group);
+        let census = &ctx.field.census;
         let mut prepared = Self {
             group,
             has_csi,
@@ -169,7 +168,7 @@ impl<'a> Prepared<'a> {
             has_fixed_ports: group.networks.iter().any(|n| !n.reserved_ports.is_empty()),
             distinct_hosts: spread::distinct_hosts(job, group),
             alone: job.kind.is_system(),
-            unfit: BTreeMap::new(),
+            unfit: Vec::new(),
             seen: ctx.log.len(),
         };
         prepared.sort(ctx, &conditions);
@@ -177,40 +176,44 @@ impl<'a> Prepared<'a> {
     }
 
     fn sort<V: View>(&mut self, ctx: &mut Context<'a, V>, conditions: &Conditions<'_>) {
-        let mut by_class: HashMap<&str, Verdict> = HashMap::new();
-        let mut fits: HashMap<&str, bool> = HashMap::new();
+        let field = ctx.field;
+        let mut shared: Vec<Option<Shared>> = vec![None; field.class_count];
         let mut buckets: HashMap<Values, usize> = HashMap::new();
-        for (at, node) in ctx.nodes.iter().enumerate() {
-            let class = node.computed_class.as_str();
+        // By the text's place in memory: classes share theirs.
+        let mut reasons: Vec<(Rc<str>, u32)> = Vec::new();
+        for (at, (node, class)) in field.nodes.iter().zip(&field.classes).enumerate() {
             let tie = u32::try_from(ctx.rng.number() >> 32).unwrap_or(0);
-            let known = by_class.get(class).filter(|_| !class.is_empty());
-            let (verdict, mut wish) = match known {
-                Some((verdict, wish)) => (verdict.clone(), *wish),
+            let mut own = None;
+            let slot = match class {
+                Some(class) => &mut shared[*class],
                 None => {
-                    let verdict = conditions.class(&mut ctx.matcher, node).map_err(Rc::from);
-                    let wish = conditions.wish(&mut ctx.matcher, node);
-                    by_class.insert(class, (verdict.clone(), wish));
-                    (verdict, wish)
+                    self.escaped = true;
+                    &mut own
                 }
             };
-            if conditions.wishes_escape() {
-                wish = conditions.wish(&mut ctx.matcher, node);
+            let class = slot.get_or_insert_with(|| Shared {
+                unfit: conditions.class(&mut ctx.matcher, node).err().map(Rc::from),
+                wish: conditions.wish(&mut ctx.matcher, node),
+                name: node.computed_class.clone(),
+                fits: false,
+            });
+            let mut unfit = class.unfit.clone();
+            // What is not of the class may differ on another node: the class as such may do.
+            class.fits |= unfit.is_none();
+            if unfit.is_none() && conditions.differs() {
+                unfit = conditions.own(&mut ctx.matcher, node).err().map(Rc::from);
             }
-            let (verdict, class_fits) = match verdict {
-                Err(reason) => (Err(reason), false),
-                Ok(()) => match conditions.own(&mut ctx.matcher, node) {
-                    Ok(()) => (Ok(()), true),
-                    Err(unfit) => (Err(Rc::from(unfit.reason)), !unfit.by_class),
-                },
-            };
-            if class.is_empty() {
-                self.escaped = true;
-            } else {
-                *fits.entry(class).or_default() |= class_fits;
-            }
-            if let Err(reason) = verdict {
-                metric::filter(&mut self.metric, node, &reason);
-                self.unfit.insert(at, reason);
+            let wish =
+                if conditions.wishes_escape() { conditions.wish(&mut ctx.matcher, node) } else { class.wish };
+            if let Some(reason) = unfit {
+                if !node.node_class.is_empty() {
+                    metric::add(&mut self.metric.class_filtered, &node.node_class);
+                }
+                match reasons.iter_mut().find(|(known, _)| Rc::ptr_eq(known, &reason)) {
+                    Some((_, count)) => *count += 1,
+                    None => reasons.push((Rc::clone(&reason), 1)),
+                }
+                self.unfit.push((at, reason));
                 continue;
             }
             let bucket = if self.axes.is_empty() && !self.buckets.is_empty() {
@@ -227,10 +230,12 @@ impl<'a> Prepared<'a> {
             let capacity = Amount::capacity(node);
             self.candidates.push(Candidate { at, capacity, wish, tie, bucket, standing });
         }
-        self.classes = fits.into_iter().map(|(class, fits)| (class.to_owned(), fits)).collect();
-        let looked_at =
-            self.metric.nodes_filtered.saturating_add(u32::try_from(self.candidates.len()).unwrap_or(0));
-        self.metric.nodes_evaluated = looked_at;
+        for (reason, count) in reasons {
+            self.metric.nodes_filtered += count;
+            *self.metric.constraint_filtered.entry(reason.as_ref().to_owned()).or_default() += count;
+        }
+        self.classes = shared.into_iter().flatten().map(|class| (class.name, class.fits)).collect();
+        self.metric.nodes_evaluated = u32::try_from(field.nodes.len()).unwrap_or(u32::MAX);
         if self.alone {
             return;
         }
@@ -271,7 +276,8 @@ impl<'a> Prepared<'a> {
 
     /// Why the node at a position cannot run the group at all.
     pub fn unfit(&self, at: usize) -> Option<&str> {
-        self.unfit.get(&at).map(AsRef::as_ref)
+        let found = self.unfit.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        Some(self.unfit[found].1.as_ref())
     }
 
     /// Follows what changed since the last time.

@@ -3,8 +3,7 @@
 use crate::resources::Amount;
 use crate::rules::Algorithm;
 use caravan_types::NodeId;
-use caravan_types::eval::NodeScore;
-use std::collections::BTreeMap;
+use caravan_types::eval::{NodeScore, Scorer, Scores};
 
 /// A quotient of integers; the values here are far below 2^53, where it would lose digits.
 #[expect(clippy::cast_precision_loss, reason = "resources and weights are small numbers")]
@@ -71,21 +70,20 @@ impl Score {
 
     /// As clients see it. System jobs have the fill only: their nodes do not compete.
     pub fn named(&self, node: &NodeId, system: bool) -> NodeScore {
-        let mut scores = BTreeMap::from([("binpack".to_owned(), self.fill)]);
-        if !system {
-            scores.insert("job-anti-affinity".to_owned(), self.apart);
-            scores.insert("node-reschedule-penalty".to_owned(), self.penalty);
-            scores.insert("node-affinity".to_owned(), self.wish);
-        }
-        if self.devices != 0.0 {
-            scores.insert("devices".to_owned(), self.devices);
-        }
-        if let Some(spread) = self.spread {
-            scores.insert("allocation-spread".to_owned(), spread);
-        }
-        if let Some(preemption) = self.preemption {
-            scores.insert("preemption".to_owned(), preemption);
-        }
+        let shown = |shown: bool, scorer, score| shown.then_some((scorer, score));
+        let scores = Scores::new(
+            [
+                shown(true, Scorer::Binpack, self.fill),
+                shown(!system, Scorer::JobAntiAffinity, self.apart),
+                shown(!system, Scorer::NodeReschedulePenalty, self.penalty),
+                shown(!system, Scorer::NodeAffinity, self.wish),
+                shown(self.devices != 0.0, Scorer::Devices, self.devices),
+                self.spread.map(|spread| (Scorer::AllocationSpread, spread)),
+                self.preemption.map(|preemption| (Scorer::Preemption, preemption)),
+            ]
+            .into_iter()
+            .flatten(),
+        );
         NodeScore { node_id: node.clone(), scores, norm_score: self.norm() }
     }
 }

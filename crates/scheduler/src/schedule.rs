@@ -2,23 +2,24 @@
 
 use crate::context::Context;
 use crate::disconnect;
-use crate::feasible;
+use crate::field::Field;
 use crate::metric;
 use crate::place::{Failure, Selected, select};
-use crate::prepared::{Census, Prepared};
-use crate::reconcile::{self, Changes, NOT_NEEDED, Place, Stop, UPDATING};
+use crate::prepared::Prepared;
+use crate::reconcile::{self, Changes, NOT_NEEDED, Place, RESCHEDULED, Stop, UPDATING, reschedule};
 use crate::rng::Rng;
 use crate::system;
 use crate::view::View;
 use caravan_lang::Matcher;
-use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
+use caravan_types::alloc::{
+    AllocDeploymentStatus, AllocStateChange, Allocation, ClientStatus, DesiredStatus,
+};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor};
 use caravan_types::host_volume::HostVolumeClaim;
-use caravan_types::job::Job;
-use caravan_types::node::Node;
+use caravan_types::job::{Job, TaskGroup};
 use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
 use caravan_types::volume::Claim;
-use caravan_types::{AllocId, EvalId, NodeId, UnixNanos};
+use caravan_types::{AllocId, DeploymentId, EvalId, NodeId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ pub struct Params {
     pub seed: u64,
 }
 
+/// Failed allocations that are due within this are placed anew together.
+const TOGETHER: caravan_types::Nanos = caravan_types::Nanos(5_000_000_000);
+
 const BLOCKED: &str = "created to place remaining allocations";
 
 /// What came of placing.
@@ -40,7 +44,7 @@ struct Outcome {
     stops: Vec<Stop>,
     /// Allocations of other jobs that make room, and for which one.
     preempted: Vec<(Arc<Allocation>, AllocId)>,
-    in_place: Vec<Arc<Allocation>>,
+    in_place: Vec<(Arc<Allocation>, DeploymentId)>,
     placements: BTreeMap<NodeId, Vec<Allocation>>,
     claims: Vec<Claim>,
     host_claims: Vec<HostVolumeClaim>,
@@ -89,22 +93,26 @@ fn run<V: View>(
     params: &Params,
     rng: &mut Rng,
 ) -> (Changes, Outcome) {
-    let (nodes, census) = eligible(view, job);
+    let field = Field::of(view, job);
+    let nodes = &field.nodes;
     let mut matcher = Matcher::new();
+    let id = DeploymentId::from(rng.uuid());
     let mut changes = if job.kind.is_system() {
-        system::changes(view, job, &nodes, &mut matcher, params.now)
+        system::changes(view, job, nodes, &mut matcher, eval, id, params.now)
     } else {
-        reconcile::changes(view, job, &mut matcher, params.now)
+        reconcile::changes(view, job, &mut matcher, eval, id, params.now)
     };
-    let mut ctx = Context::new(view, job, &nodes, rng.clone());
+    let places = std::mem::take(&mut changes.places);
+    let versions = Versions::of(job, &places);
+    let mut ctx = Context::new(view, job, &field, rng.clone());
     for stop in &changes.stops {
         ctx.stop(&stop.alloc);
     }
     let mut outcome =
         Outcome { stops: changes.stops.clone(), in_place: changes.in_place.clone(), ..Outcome::default() };
-    let mut placer = Placer { job, eval, now: params.now, census: &census, prepared: BTreeMap::new() };
+    let mut placer = Placer { job, eval, now: params.now, prepared: BTreeMap::new(), versions: &versions };
     let base = outcome.stops.len();
-    for place in std::mem::take(&mut changes.places) {
+    for place in places {
         placer.place(&mut ctx, place, &mut changes, &mut outcome);
     }
     // What follows is numbered after everything that placing numbered.
@@ -121,42 +129,40 @@ fn run<V: View>(
     } else {
         (outcome.placements, outcome.claims, outcome.host_claims) = ctx.into_placements();
     }
+    if job.kind.is_system() {
+        let updated: BTreeSet<&AllocId> =
+            outcome.stops.iter().filter(|s| s.description == UPDATING).map(|s| &s.alloc.id).collect();
+        let news =
+            outcome.placements.values().flatten().filter(|a| !updated.contains(&a.previous_allocation));
+        system::settle(job, news, &mut changes);
+    }
     (changes, outcome)
 }
 
-/// The nodes that the job may look at, by id.
-fn eligible<V: View>(view: &V, job: &Job) -> (Vec<Arc<Node>>, Census) {
-    let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
-    let mut census = Census { pool, ..Census::default() };
-    let mut nodes = Vec::new();
-    for node in view.nodes().filter(|n| feasible::in_pool(job, n)) {
-        if let Some(away) = node.away() {
-            if feasible::in_datacenters(job, node) {
-                *census.away.entry(away).or_default() += 1;
-            }
-            continue;
-        }
-        census.in_pool += 1;
-        if feasible::in_datacenters(job, node) {
-            match census.by_datacenter.get_mut(&node.datacenter) {
-                Some(count) => *count += 1,
-                None => drop(census.by_datacenter.insert(node.datacenter.clone(), 1)),
-            }
-            nodes.push(Arc::clone(node));
-        }
+/// Earlier versions of the job that places are to run, by version.
+struct Versions(BTreeMap<u64, Arc<Job>>);
+
+impl Versions {
+    fn of(job: &Job, places: &[Place]) -> Self {
+        let earlier = places.iter().filter_map(|place| place.version.as_ref());
+        let earlier =
+            earlier.filter(|old| old.version != job.version || old.create_index != job.create_index);
+        Self(earlier.map(|old| (old.version, Arc::clone(old))).collect())
     }
-    if !nodes.is_sorted_by(|a, b| a.id < b.id) {
-        nodes.sort_by(|a, b| a.id.cmp(&b.id));
+
+    /// The version that a place runs, where it is not the newest, and its group there.
+    fn find<'a>(&'a self, place: &Place, group: &str) -> Option<(&'a Job, &'a TaskGroup)> {
+        let job = self.0.get(&place.version.as_ref()?.version)?;
+        Some((job, job.group(group)?))
     }
-    (nodes, census)
 }
 
 struct Placer<'a> {
     job: &'a Arc<Job>,
     eval: &'a Evaluation,
     now: UnixNanos,
-    census: &'a Census,
-    prepared: BTreeMap<usize, Prepared<'a>>,
+    prepared: BTreeMap<(usize, Option<u64>), Prepared<'a>>,
+    versions: &'a Versions,
 }
 
 impl<'a> Placer<'a> {
@@ -167,12 +173,15 @@ impl<'a> Placer<'a> {
         changes: &mut Changes,
         outcome: &mut Outcome,
     ) {
-        let job: &'a Job = self.job;
-        let group = &job.task_groups[place.group];
+        let newest: &'a Job = self.job;
+        let group = &newest.task_groups[place.group];
+        let (job, group) = self.versions.find(&place, &group.name).unwrap_or((newest, group));
+        ctx.job = job;
+        let version = place.version.as_ref().map(|old| old.version);
         let prepared = self
             .prepared
-            .entry(place.group)
-            .or_insert_with(|| Prepared::new(ctx, self.census, place.group, job, group));
+            .entry((place.group, version))
+            .or_insert_with(|| Prepared::new(ctx, place.group, job, group));
         let is_system = job.kind.is_system();
         // What failed once fails again: nothing was freed in between.
         if !place.replaces
@@ -195,6 +204,10 @@ impl<'a> Placer<'a> {
                     outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
                 } else if is_system {
                     changes.of(&group.name).place += 1;
+                }
+                if let Some(failed) = place.previous.as_ref().filter(|_| place.reschedules) {
+                    let failed = Arc::clone(failed);
+                    outcome.stops.push(Stop { alloc: failed, description: RESCHEDULED, lost: false });
                 }
                 changes.of(&group.name).preemptions += selected.preempted.len() as u64;
                 self.add(ctx, place, selected, outcome);
@@ -243,8 +256,18 @@ impl<'a> Placer<'a> {
             ctx.evict(victim);
             outcome.preempted.push((Arc::clone(victim), AllocId::clone(&id)));
         }
+        let status = AllocDeploymentStatus { canary: true, ..AllocDeploymentStatus::default() };
+        let tracker = place.previous.as_ref().and_then(|old| match place.reschedules {
+            true => Some(reschedule::tracker(old, self.now)),
+            // What it remembers of failures goes on with what takes its place.
+            false => old.reschedule_tracker.clone().filter(|_| !place.replaces),
+        });
         let alloc = Allocation {
             id,
+            job: place.version,
+            deployment_id: place.deployment,
+            deployment_status: place.canary.then_some(status),
+            reschedule_tracker: tracker,
             preempted_allocations: preempted.iter().map(|victim| victim.id.clone()).collect(),
             namespace: job.namespace.clone(),
             eval_id: self.eval.id.clone(),
@@ -320,7 +343,7 @@ fn decide<V: View>(
     params: &Params,
     job: Option<Arc<Job>>,
     rng: &mut Rng,
-    changes: Changes,
+    mut changes: Changes,
     mut outcome: Outcome,
 ) -> Decision {
     let now = params.now;
@@ -337,6 +360,11 @@ fn decide<V: View>(
     queued.extend(std::mem::take(&mut outcome.queued));
 
     let timed = Timed::new(view, eval, job.as_deref(), rng, &changes, now);
+    let rollout = std::mem::take(&mut changes.rollout);
+    let acts = outcome.placements.values().flatten().any(|alloc| !alloc.deployment_id.is_empty())
+        || outcome.in_place.iter().any(|(_, deployment)| !deployment.is_empty())
+        || outcome.stops.iter().any(|stop| stop.description == UPDATING);
+    let (deployment, deployment_id) = rollout.finish(acts);
     let mut plan = Plan {
         eval_id: eval.id.clone(),
         priority: eval.priority,
@@ -350,15 +378,26 @@ fn decide<V: View>(
             desired_tg_updates: changes.updates,
             ..PlanAnnotations::default()
         }),
+        deployment,
+        deployment_updates: changes.ended,
         ..Plan::default()
     };
     for (alloc, until) in &changes.unknown {
         let unknown = timed.unknown(alloc, *until, eval, now);
         plan.placements.entry(alloc.node_id.clone()).or_default().push(unknown);
     }
-    for alloc in outcome.in_place {
-        let updated =
-            Allocation { eval_id: eval.id.clone(), job: None, modify_time: now, ..Allocation::clone(&alloc) };
+    for waiting in timed.waiting(&changes.failed_until) {
+        plan.placements.entry(waiting.node_id.clone()).or_default().push(waiting);
+    }
+    for (alloc, deployment_id) in outcome.in_place {
+        let updated = Allocation {
+            eval_id: eval.id.clone(),
+            job: None,
+            deployment_id,
+            deployment_status: None,
+            modify_time: now,
+            ..Allocation::clone(&alloc)
+        };
         plan.placements.entry(alloc.node_id.clone()).or_default().push(updated);
     }
     for stop in outcome.stops {
@@ -388,6 +427,7 @@ fn decide<V: View>(
         queued_allocations: queued,
         plan_annotations: plan.annotations.clone(),
         blocked_eval: EvalId::default(),
+        deployment_id: if deployment_id.is_empty() { eval.deployment_id.clone() } else { deployment_id },
         class_eligibility: BTreeMap::new(),
         escaped_computed_class: false,
         missing_non_node_resources: Vec::new(),
@@ -445,6 +485,8 @@ struct Timed {
     evals: Vec<Evaluation>,
     /// By the time at which they look again, for allocations that are unknown until then.
     unknown: BTreeMap<UnixNanos, EvalId>,
+    /// By failed allocation that waits to be placed anew.
+    failed: BTreeMap<AllocId, EvalId>,
 }
 
 impl Timed {
@@ -494,7 +536,37 @@ impl Timed {
         for until in &changes.later {
             look(*until, Trigger::AllocReschedule, "created for delayed rescheduling");
         }
-        Self { evals, unknown }
+        if let Some(at) = changes.next_batch {
+            look(at, Trigger::RollingUpdate, "created for the next batch of the update");
+        }
+        let mut failed = BTreeMap::new();
+        let mut waiting: Vec<_> = changes.failed_until.iter().collect();
+        waiting.sort_by_key(|(_, at)| *at);
+        let mut batch: Option<(UnixNanos, EvalId)> = None;
+        for (alloc, at) in waiting {
+            let known = view.evals_by_job(&key).find(|e| e.id == alloc.followup_eval_id && e.id != eval.id);
+            if known.is_some_and(|e| e.status == EvalStatus::Pending) {
+                continue;
+            }
+            // Those that are due within moments are looked at together.
+            let id = match &batch {
+                Some((until, id)) if at.since(*until) <= TOGETHER => id.clone(),
+                _ => look(*at, Trigger::AllocReschedule, "created for delayed rescheduling"),
+            };
+            if batch.as_ref().is_none_or(|(_, known)| *known != id) {
+                batch = Some((*at, id.clone()));
+            }
+            failed.insert(alloc.id.clone(), id);
+        }
+        Self { evals, unknown, failed }
+    }
+
+    /// Failed allocations that now know the evaluation that will look at them.
+    fn waiting(&self, failed: &[(Arc<Allocation>, UnixNanos)]) -> Vec<Allocation> {
+        let known = failed.iter().filter_map(|(alloc, _)| Some((alloc, self.failed.get(&alloc.id)?)));
+        known
+            .map(|(alloc, id)| Allocation { followup_eval_id: id.clone(), ..Allocation::clone(alloc) })
+            .collect()
     }
 
     /// The allocation as unknown. It keeps the version of the job that it runs.

@@ -3,6 +3,7 @@
 use crate::rules::Rules;
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
+use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
@@ -42,6 +43,8 @@ pub trait View {
     fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>>;
     /// The evaluations of a job.
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
+    /// The deployments of a job.
+    fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>>;
     /// The rules for jobs of a node pool.
     fn rules(&self, pool: &str) -> Rules {
         let _ = pool;
@@ -50,6 +53,9 @@ pub trait View {
 }
 
 impl View for Root {
+    fn rules(&self, pool: &str) -> Rules {
+        Rules::of(self.scheduler_config(), Root::node_pool(self, pool).map(AsRef::as_ref))
+    }
     fn index(&self) -> u64 {
         Root::index(self)
     }
@@ -91,6 +97,9 @@ impl View for Root {
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         Root::evals_by_job(self, key)
+    }
+    fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
+        Root::deployments_by_job(self, key)
     }
 }
 
@@ -136,6 +145,9 @@ impl<T: View> View for Arc<T> {
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         T::evals_by_job(self, key)
+    }
+    fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
+        T::deployments_by_job(self, key)
     }
     fn rules(&self, pool: &str) -> Rules {
         T::rules(self, pool)

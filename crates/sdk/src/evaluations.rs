@@ -1,29 +1,19 @@
-//! Evaluations and deployments (`http-api` section 3.2).
+//! Evaluations (`http-api` section 3.2).
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::{QueryOptions, Response, path};
 use caravan_types::alloc::AllocListStub;
-use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 
 /// Routes of evaluations.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluations<'a>(&'a Client);
 
-/// Routes of deployments.
-#[derive(Clone, Copy, Debug)]
-pub struct Deployments<'a>(&'a Client);
-
 impl Client {
     /// Routes of evaluations.
     pub fn evaluations(&self) -> Evaluations<'_> {
         Evaluations(self)
-    }
-
-    /// Routes of deployments.
-    pub fn deployments(&self) -> Deployments<'_> {
-        Deployments(self)
     }
 }
 
@@ -47,19 +37,5 @@ impl Evaluations<'_> {
         query: &QueryOptions,
     ) -> Result<Response<Vec<AllocListStub>>, Error> {
         self.0.get(&path("/v1/evaluation/{}/allocations", &[id]), query).await
-    }
-}
-
-/// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
-impl Deployments<'_> {
-    /// Lists deployments.
-    pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<Deployment>>, Error> {
-        self.0.get("/v1/deployments", query).await
-    }
-
-    /// A deployment, by its whole id.
-    pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Deployment>, Error> {
-        self.0.get(&path("/v1/deployment/{}", &[id]), query).await
     }
 }

@@ -88,6 +88,48 @@ pub struct DeregisterResponse {
     pub job_modify_index: u64,
 }
 
+/// What a dispatch gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DispatchOptions {
+    /// Bytes for the tasks, at most 16 KiB.
+    pub payload: Vec<u8>,
+    /// Pairs that go over those of the job.
+    pub meta: BTreeMap<String, String>,
+    /// Text for the id of the child; empty = none.
+    pub id_prefix: String,
+    /// Priority of the child; 0 = the job's.
+    pub priority: i64,
+    /// See [`Jobs::dispatch`]; empty = none.
+    pub idempotency_token: String,
+}
+
+/// Answer to a dispatch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct DispatchResponse {
+    /// The child.
+    #[serde(rename = "DispatchedJobID")]
+    pub dispatched_job_id: String,
+    /// Evaluation made; empty for a child that was there, or that is periodic.
+    #[serde(rename = "EvalID")]
+    pub eval_id: EvalId,
+    /// Its index.
+    pub eval_create_index: u64,
+    /// The child's.
+    pub job_create_index: u64,
+}
+
+/// Answer to a forced launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ForceResponse {
+    /// Evaluation made.
+    #[serde(rename = "EvalID")]
+    pub eval_id: EvalId,
+    /// Its index.
+    pub eval_create_index: u64,
+}
+
 /// Answer to validating a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -395,6 +437,39 @@ impl Jobs<'_> {
     /// Versions of a job.
     pub async fn versions(&self, id: &str, query: &QueryOptions) -> Result<Response<JobVersions>, Error> {
         self.0.get(&path("/v1/job/{}/versions", &[id]), query).await
+    }
+
+    /// Has a parameterized job make a child. With an idempotency token, only the first of all dispatches with it
+    /// does; the others answer that child.
+    pub async fn dispatch(
+        &self,
+        id: &str,
+        options: &DispatchOptions,
+        query: &QueryOptions,
+    ) -> Result<Response<DispatchResponse>, Error> {
+        use base64::Engine as _;
+        let payload = base64::engine::general_purpose::STANDARD.encode(&options.payload);
+        let body = serde_json::json!({
+            "JobID": id,
+            "Payload": if payload.is_empty() { None } else { Some(payload) },
+            "Meta": options.meta,
+            "IdPrefixTemplate": options.id_prefix,
+            "Priority": options.priority,
+        });
+        let mut query = query.clone();
+        if !options.idempotency_token.is_empty() {
+            query = query.param("idempotency_token", options.idempotency_token.clone());
+        }
+        self.0.put(&path("/v1/job/{}/dispatch", &[id]), &query, &body).await
+    }
+
+    /// Has a periodic job make a child now.
+    pub async fn force_periodic(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<ForceResponse>, Error> {
+        self.0.put(&path("/v1/job/{}/periodic/force", &[id]), query, &serde_json::json!({})).await
     }
 
     /// The text that a version of a job was made from, if it was kept.

@@ -38,6 +38,7 @@ mod allocations;
 mod client;
 mod cluster;
 mod config;
+mod deployments;
 mod error;
 mod evaluations;
 mod host_volumes;
@@ -59,13 +60,15 @@ pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
 pub use client::Client;
 pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
 pub use config::{Address, Config, Token};
+pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
-pub use evaluations::{Deployments, Evaluations};
+pub use evaluations::Evaluations;
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
-    DeregisterOptions, DeregisterResponse, FieldDiff, JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest,
-    PlanResponse, RegisterOptions, RegisterResponse, Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
+    DeregisterOptions, DeregisterResponse, DispatchOptions, DispatchResponse, FieldDiff, ForceResponse,
+    JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest, PlanResponse, RegisterOptions, RegisterResponse,
+    Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
 };
 pub use logs::{Frame, FrameDecoder, LogStream};
 pub use model::{

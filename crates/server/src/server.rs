@@ -5,16 +5,19 @@ use crate::admin::Admin;
 use crate::admission::Verdict;
 use crate::broker::{Broker, BrokerDepth};
 use crate::core::{Core, Machine};
+use crate::deployment::{DeploymentRequest, DeploymentUpdated, Deployments, Watcher};
 use crate::drain::Drainer;
 use crate::endpoint::{
-    DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes, ScaleRequest,
+    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, Jobs, NodeUpdated, Nodes,
+    ScaleRequest,
 };
 use crate::error::ServerError;
-use crate::gc;
+use crate::gc::{self, Collector, GcConfig};
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::locks::Locks;
+use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::worker::{Worker, WorkerPool};
@@ -26,7 +29,7 @@ use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::scaling::VersionTag;
 use caravan_types::wire::Done;
-use caravan_types::{AllocId, EvalId, JobKey, NodeId};
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId};
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +53,8 @@ pub struct ServerConfig {
     pub lease: Lease,
     /// Calls of one kind that one storage plugin gets at the same time.
     pub volume_calls_per_plugin: usize,
+    /// When what is over is forgotten.
+    pub gc: GcConfig,
     /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
     pub keyring: Option<PathBuf>,
     /// Access control.
@@ -85,6 +90,7 @@ pub struct Service {
     planner_service: PlannerService,
     heartbeats: Heartbeats,
     pool: Arc<WorkerPool>,
+    gc: GcConfig,
 }
 
 impl Service {
@@ -138,8 +144,15 @@ impl Service {
             addresses,
             core,
         };
-        let service =
-            Self { handle: handle.clone(), log: log_service, planner, planner_service, heartbeats, pool };
+        let service = Self {
+            handle: handle.clone(),
+            log: log_service,
+            planner,
+            planner_service,
+            heartbeats,
+            pool,
+            gc: config.gc,
+        };
         Ok((handle, service))
     }
 
@@ -156,7 +169,11 @@ impl Service {
         tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));
         tracker.spawn(self.handle.host_volumes.clone().run(stop.clone()));
         let waits = self.handle.volumes.reconciler.waits.clone();
+        let collector = Collector { core: self.handle.core.clone(), config: self.gc };
+        tracker.spawn(collector.run(stop.clone()));
+        tracker.spawn(Watcher::new(self.handle.core.clone()).run(stop.clone()));
         tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
+        tracker.spawn(Launcher { core: self.handle.core.clone() }.run(stop.clone()));
         tracker.spawn(self.handle.locks.clone().run(stop.clone()));
         tracker.spawn(crate::admin::Chores::new(self.handle.admin.clone()).run(stop.clone()));
         for index in 0..self.pool.most() {
@@ -374,6 +391,55 @@ impl Handle {
         self.jobs.evaluate(key).await
     }
 
+    /// Makes a child of a parameterized job.
+    ///
+    /// # Errors
+    /// If there is no such job, it cannot be dispatched, or what is given is not what it wants.
+    pub async fn dispatch_job(&self, key: JobKey, dispatch: Dispatch) -> Result<Dispatched, ServerError> {
+        self.jobs.dispatch(key, dispatch).await
+    }
+
+    /// Makes a child of a periodic job now.
+    ///
+    /// # Errors
+    /// If there is no such job, or it is not periodic, stopped or switched off.
+    pub async fn force_periodic(&self, key: JobKey) -> Result<Dispatched, ServerError> {
+        self.jobs.force_periodic(key).await
+    }
+
+    /// Marks a version of a job as good, or not. Answers the index.
+    ///
+    /// # Errors
+    /// If there is no such version.
+    pub async fn set_job_stable(&self, key: JobKey, version: u64, stable: bool) -> Result<u64, ServerError> {
+        self.jobs.set_stable(key, version, stable).await
+    }
+
+    /// Registers an earlier version of a job again. With `prior`, only if that is the version there is.
+    ///
+    /// # Errors
+    /// If there is no such version, or it is the one there is, or the job has problems by now.
+    pub async fn revert_job(
+        &self,
+        key: JobKey,
+        version: u64,
+        prior: Option<u64>,
+    ) -> Result<JobRegistered, ServerError> {
+        self.jobs.revert(key, version, prior).await
+    }
+
+    /// Changes a deployment.
+    ///
+    /// # Errors
+    /// If there is no such deployment, it is over, or too few of its canaries are healthy.
+    pub async fn change_deployment(
+        &self,
+        id: &DeploymentId,
+        request: DeploymentRequest,
+    ) -> Result<DeploymentUpdated, ServerError> {
+        Deployments { core: self.core.clone() }.change(id, request).await
+    }
+
     /// Has a job looked at again, its failed allocations placed anew at once.
     ///
     /// # Errors
@@ -464,16 +530,12 @@ impl Handle {
         self.nodes.purge(id).await
     }
 
-    /// Collects what is over: evaluations, their allocations, stopped jobs.
+    /// Collects everything that is over, however young: evaluations, allocations, deployments, jobs, nodes.
     ///
     /// # Errors
     /// If the change cannot be made durable.
     pub async fn collect_garbage(&self) -> Result<(), ServerError> {
-        let root = self.core.snapshot();
-        for change in gc::collectable(&root) {
-            self.core.commit(change).await?;
-        }
-        Ok(())
+        gc::collect(&self.core, &gc::Ages::default()).await
     }
 
     /// An index that includes everything committed before the call.

@@ -10,6 +10,7 @@ use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::JobType;
 use caravan_types::plan::Decision;
+use caravan_types::{EvalId, Nanos, UnixNanos};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +52,8 @@ impl WorkerPool {
         let _ = self.active.subscribe().wait_for(|active| index < *active).await;
     }
 }
+/// How long a job is left alone whose evaluation could not be worked on.
+const LATER: Nanos = Nanos(60_000_000_000);
 
 /// One worker; several may run.
 #[derive(Debug)]
@@ -96,12 +99,8 @@ impl Worker {
             Err(error) => {
                 tracing::warn!(eval = %eval.id, job = %eval.job_id, %error, "evaluation failed");
                 if self.broker.nack(&eval.id, receipt) == Returned::GivenUp {
-                    let failed = Evaluation {
-                        status: EvalStatus::Failed,
-                        status_description: "evaluation reached delivery limit (3)".into(),
-                        ..(**eval).clone()
-                    };
-                    if let Err(error) = self.core.commit(Change::Evals { evals: vec![failed] }).await {
+                    let evals = given_up(eval, new_id().into(), self.core.now());
+                    if let Err(error) = self.core.commit(Change::Evals { evals }).await {
                         tracing::error!(eval = %eval.id, %error, "a failed evaluation could not be recorded");
                     }
                 }
@@ -156,6 +155,32 @@ impl Worker {
     }
 }
 
+/// An evaluation that was delivered too often, and the one that tries again later what it could not do.
+fn given_up(eval: &Evaluation, id: EvalId, now: UnixNanos) -> Vec<Evaluation> {
+    let failed = Evaluation {
+        status: EvalStatus::Failed,
+        status_description: "evaluation reached delivery limit (3)".into(),
+        next_eval: id.clone(),
+        ..eval.clone()
+    };
+    let again = Evaluation {
+        id,
+        namespace: eval.namespace.clone(),
+        priority: eval.priority,
+        kind: eval.kind.clone(),
+        triggered_by: Trigger::FailedFollowUp,
+        job_id: eval.job_id.clone(),
+        job_modify_index: eval.job_modify_index,
+        status: EvalStatus::Pending,
+        wait_until: now.plus(LATER).to_time(),
+        previous_eval: eval.id.clone(),
+        create_time: now,
+        modify_time: now,
+        ..Evaluation::default()
+    };
+    vec![failed, again]
+}
+
 /// A woken evaluation that could not place everything stays the blocked one, instead of ending and
 /// leaving yet another row behind at every wake.
 fn keep_blocked(mut decision: Decision) -> Decision {
@@ -184,6 +209,17 @@ fn keep_blocked(mut decision: Decision) -> Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_given_up_is_tried_again_later() {
+        let eval = Evaluation { id: "e".into(), job_id: "j".into(), priority: 7, ..Default::default() };
+        let evals = given_up(&eval, "next".into(), UnixNanos(5));
+        assert_eq!((evals[0].status, evals[0].next_eval.as_str()), (EvalStatus::Failed, "next"));
+        let next = &evals[1];
+        assert_eq!((next.status, next.triggered_by), (EvalStatus::Pending, Trigger::FailedFollowUp));
+        assert_eq!((next.previous_eval.as_str(), next.priority), ("e", 7));
+        assert_eq!(next.wait_until.0, 5 + LATER.0);
+    }
 
     #[test]
     fn a_woken_evaluation_that_still_waits_keeps_its_row() {

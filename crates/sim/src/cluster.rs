@@ -1,6 +1,6 @@
 //! A cluster whose time stands still.
 
-use caravan_scheduler::{Params, schedule};
+use caravan_scheduler::{Overlay, Params, Rules, schedule};
 use caravan_state::Root;
 use caravan_types::command::{Change, Command, PlanCommit, Refusal};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
@@ -17,6 +17,7 @@ const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
 pub struct Cluster {
     root: Root,
     evals: u64,
+    rules: Option<Rules>,
 }
 
 impl Cluster {
@@ -28,6 +29,11 @@ impl Cluster {
     /// The state.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// Schedules by these rules from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = Some(rules);
     }
 
     /// When everything happens.
@@ -93,7 +99,11 @@ impl Cluster {
 
     /// Lets the scheduler decide; nothing is written.
     pub fn decide(&self, eval: &Evaluation, seed: u64) -> Decision {
-        schedule(&self.root, eval, &Params { now: NOW, seed })
+        let params = Params { now: NOW, seed };
+        match self.rules {
+            None => schedule(&self.root, eval, &params),
+            rules => schedule(&Overlay::new(&self.root).with_rules(rules), eval, &params),
+        }
     }
 
     /// Writes a decision, as the planner does with a plan that still fits.

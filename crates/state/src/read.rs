@@ -12,8 +12,8 @@ use caravan_types::plugin::Plugin;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,
-    VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, UnixNanos,
+    VolumeId, VolumeKey,
 };
 use imbl::{OrdMap, OrdSet};
 use std::borrow::Borrow;
@@ -125,6 +125,17 @@ impl Root {
         let id: JobId = parent.id.clone();
         self.jobs_with_prefix(Some(&parent.namespace), &format!("{id}/"))
             .filter(move |job| job.parent_id == id)
+    }
+    /// The child that a dispatch with this token made; none without a token.
+    pub fn dispatched_with(&self, parent: &JobKey, token: &str) -> Option<&Arc<Job>> {
+        if token.is_empty() {
+            return None;
+        }
+        self.children(parent).find(|child| child.dispatch_idempotency_token == token)
+    }
+    /// When a periodic job made its last child, or was registered if it has not made any.
+    pub fn periodic_launch(&self, key: &JobKey) -> Option<UnixNanos> {
+        self.periodic_launches.get(key).copied()
     }
     /// One of the kept versions of a job.
     pub fn job_version(&self, key: &JobKey, version: u64) -> Option<&Arc<Job>> {

@@ -13,7 +13,9 @@ use caravan_types::plugin::Plugin;
 use caravan_types::scaling::ScalingEvent;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+};
 use imbl::OrdMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,6 +61,8 @@ pub enum Table {
     ScalingPolicies,
     /// What was scaled.
     ScalingEvents,
+    /// When periodic jobs made their last child.
+    PeriodicLaunches,
     /// Namespaces.
     Namespaces,
     /// Node pools.
@@ -83,7 +87,7 @@ pub enum Table {
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -100,6 +104,7 @@ impl Table {
         Self::Variables,
         Self::ScalingPolicies,
         Self::ScalingEvents,
+        Self::PeriodicLaunches,
         Self::Namespaces,
         Self::NodePools,
         Self::AclPolicies,
@@ -131,6 +136,7 @@ impl Table {
             Self::Variables => "variables",
             Self::ScalingPolicies => "scaling_policies",
             Self::ScalingEvents => "scaling_events",
+            Self::PeriodicLaunches => "periodic_launches",
             Self::Namespaces => "namespaces",
             Self::NodePools => "node_pools",
             Self::AclPolicies => "acl_policies",
@@ -163,6 +169,7 @@ pub struct Root {
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
+    pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
     pub(crate) tenancy: Tenancy,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],

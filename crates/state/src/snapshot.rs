@@ -8,7 +8,6 @@
 use crate::index::Indexes;
 use crate::root::{Root, ScalingEvents, Table};
 use crate::tenancy::Settings;
-use caravan_types::JobKey;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Token};
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
@@ -17,6 +16,7 @@ use caravan_types::job::Job;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
 use caravan_types::operator::RootKeyMeta;
+use caravan_types::{JobKey, UnixNanos};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -147,6 +147,7 @@ fn written(root: &Root) -> Writer {
         Table::ScalingEvents.as_str(),
         root.scaling_events.iter().map(|(key, row)| Keyed { key: key.clone(), version: 0, row: &**row }),
     );
+    out.table(Table::PeriodicLaunches.as_str(), root.periodic_launches.iter());
     tenancy_out(&mut out, root);
     out
 }
@@ -339,6 +340,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
     let rows: Vec<Keyed<ScalingEvents>> = from.later_table(Table::ScalingEvents.as_str())?;
     root.scaling_events = rows.into_iter().map(|k| (k.key, Arc::new(k.row))).collect();
+    let rows: Vec<(JobKey, UnixNanos)> = from.later_table(Table::PeriodicLaunches.as_str())?;
+    root.periodic_launches = rows.into_iter().collect();
     tenancy_in(&mut from, &mut root)?;
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)

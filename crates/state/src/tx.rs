@@ -137,7 +137,27 @@ impl Tx {
         self.trim_versions(&key);
         self.changed(Changed::Job(key.clone()));
         self.changed(Changed::JobSummary(key.clone()));
+        self.track_launches(&key);
         self.jobs.insert(key);
+    }
+
+    /// Keeps the time of the last launch for jobs that have launches: from now on for one that just began to.
+    fn track_launches(&mut self, key: &JobKey) {
+        let active = self.root.jobs.get(key).is_some_and(|job| job.is_periodic_active());
+        match (active, self.root.periodic_launches.contains_key(key)) {
+            (true, false) => self.put_launch(key, self.now),
+            (false, true) => {
+                self.root.periodic_launches.remove(key);
+                self.touch(Table::PeriodicLaunches);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes when a periodic job made its last child.
+    pub(crate) fn put_launch(&mut self, key: &JobKey, at: UnixNanos) {
+        self.root.periodic_launches.insert(key.clone(), at);
+        self.touch(Table::PeriodicLaunches);
     }
 
     /// Drops the oldest versions beyond those kept; the newest one and tagged ones always stay.
@@ -198,12 +218,7 @@ impl Tx {
         }
         let deployments: Vec<DeploymentId> =
             self.root.deployments_by_job(key).map(|row| row.id.clone()).collect();
-        for id in deployments {
-            if let Some(row) = self.root.deployments.remove(&id) {
-                self.root.secondary.deployment(&row, false);
-                self.changed(Changed::DeploymentRemoved(id));
-            }
-        }
+        deployments.iter().for_each(|id| self.remove_deployment(id));
         if !old.parent_id.is_empty() {
             let parent = JobKey { namespace: key.namespace.clone(), id: old.parent_id.clone() };
             self.changed(Changed::JobSummary(parent));
@@ -212,6 +227,7 @@ impl Tx {
         for claim in held {
             self.remove_host_claim(&claim);
         }
+        self.track_launches(key);
         self.changed(Changed::JobSummary(key.clone()));
         self.changed(Changed::JobRemoved(key.clone()));
     }
@@ -280,6 +296,7 @@ impl Tx {
             self.counts_moved(&key);
         }
         self.root.secondary.alloc(&alloc, true);
+        self.tally_deployment(old.as_deref(), &alloc);
         let (id, over) = (alloc.id.clone(), alloc.client_terminal());
         self.root.allocs.insert(id.clone(), Arc::new(alloc));
         self.changed(Changed::Alloc(id.clone()));
@@ -320,6 +337,14 @@ impl Tx {
             if let Ok(released) = released {
                 self.put_claim(released);
             }
+        }
+    }
+
+    pub(crate) fn remove_deployment(&mut self, id: &DeploymentId) {
+        if let Some(row) = self.root.deployments.remove(id) {
+            self.root.secondary.deployment(&row, false);
+            self.jobs.insert(row.job_key());
+            self.changed(Changed::DeploymentRemoved(id.clone()));
         }
     }
 

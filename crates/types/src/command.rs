@@ -5,10 +5,10 @@
 
 use crate::admin::AdminChange;
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
 use crate::host_volume::{HostVolume, HostVolumeClaim};
-use crate::id::{AllocId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
+use crate::id::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
@@ -100,6 +100,16 @@ pub enum Change {
         /// The text that was submitted.
         source: Option<JobSource>,
     },
+    /// A periodic or parameterized job makes a child. Refused if the parent is gone or stopped, the child is there
+    /// already, or another child has the token of its dispatch.
+    JobChild {
+        /// The child, which names its parent; version and indexes are set by apply.
+        job: Box<Job>,
+        /// The evaluation, none for a child that is periodic itself.
+        eval: Option<Evaluation>,
+        /// When it was due, for the child of a periodic job.
+        launched: Option<UnixNanos>,
+    },
     /// A job is stopped, or removed with all that belongs to it once its allocations are over.
     JobDeregister {
         /// Job.
@@ -159,6 +169,22 @@ pub enum Change {
     Deployments {
         /// Rows to write.
         deployments: Vec<Deployment>,
+    },
+    /// Something happens to a deployment. Refused if it is over.
+    Deployment(Box<DeploymentChange>),
+    /// A version of a job is known to be good, or not any more.
+    JobStable {
+        /// Job.
+        key: JobKey,
+        /// Which version.
+        version: u64,
+        /// New value.
+        stable: bool,
+    },
+    /// Deployments that are over are removed.
+    DeploymentsCollect {
+        /// Which.
+        deployments: Vec<DeploymentId>,
     },
     /// Volumes are written: registered, intended, created, changed. Refused if the row changed since
     /// `expect_modify_index` (0: unless it is new).
@@ -244,6 +270,7 @@ impl Change {
             Self::NodeDrain { .. } => "NodeDrain",
             Self::NodeDelete { .. } => "NodeDelete",
             Self::JobRegister { .. } => "JobRegister",
+            Self::JobChild { .. } => "JobChild",
             Self::JobDeregister { .. } => "JobDeregister",
             Self::JobScale { .. } => "JobScale",
             Self::JobTag { .. } => "JobTag",
@@ -253,6 +280,9 @@ impl Change {
             Self::AllocUpdates { .. } => "AllocUpdates",
             Self::AllocTransitions { .. } => "AllocTransitions",
             Self::Deployments { .. } => "Deployments",
+            Self::Deployment(_) => "Deployment",
+            Self::JobStable { .. } => "JobStable",
+            Self::DeploymentsCollect { .. } => "DeploymentsCollect",
             Self::VolumeWrite { .. } => "VolumeWrite",
             Self::VolumeDelete { .. } => "VolumeDelete",
             Self::ClaimStep { .. } => "ClaimStep",
@@ -266,6 +296,26 @@ impl Change {
             Self::Noop => "Noop",
         }
     }
+}
+
+/// What happens to a deployment, in this order; parts that are empty change nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeploymentChange {
+    /// Which.
+    pub id: DeploymentId,
+    /// Health of allocations as users say it.
+    pub health: BTreeMap<AllocId, bool>,
+    /// Groups whose canaries are promoted; an empty list means all. Refused while too few are healthy.
+    pub promote: Option<Vec<String>>,
+    /// Unhealthy allocations that may be placed anew while the deployment goes on.
+    pub reschedule: Vec<AllocId>,
+    /// Its new status.
+    pub verdict: Option<Verdict>,
+    /// The job as it is registered again, to go back to an earlier version.
+    pub revert: Option<Box<Job>>,
+    /// Evaluations that follow from it.
+    pub evals: Vec<Evaluation>,
 }
 
 /// How a drain came to its end.
@@ -307,6 +357,12 @@ pub struct PlanCommit {
     pub host_claims: Vec<HostVolumeClaim>,
     /// Evaluations changed and made by it.
     pub evals: Vec<Evaluation>,
+    /// The deployment that begins, or to which groups are added.
+    #[serde(default)]
+    pub deployment: Option<Deployment>,
+    /// Deployments that end.
+    #[serde(default)]
+    pub deployment_updates: Vec<Verdict>,
 }
 
 /// What happened to a claim. Which steps are legal in which phase is decided by `caravan-volumes`.

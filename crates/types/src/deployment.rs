@@ -1,6 +1,7 @@
 //! Deployments: the rollout of a job version (`http-api` section 5.5).
 
-use crate::id::{AllocId, DeploymentId, JobId, Namespace};
+use crate::alloc::Allocation;
+use crate::id::{AllocId, DeploymentId, JobId, JobKey, Namespace};
 use crate::ser::nil;
 use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,32 @@ impl DeploymentStatus {
     }
 }
 
+/// What clients read about the status of a deployment (`http-api` section 6.3).
+#[expect(missing_docs, reason = "the text is the documentation")]
+pub mod description {
+    pub const RUNNING: &str = "Deployment is running";
+    pub const NEEDS_PROMOTION: &str = "Deployment is running but requires manual promotion";
+    pub const AUTO_PROMOTION: &str = "Deployment is running pending automatic promotion";
+    pub const PAUSED: &str = "Deployment is paused";
+    pub const SUCCESSFUL: &str = "Deployment completed successfully";
+    pub const JOB_STOPPED: &str = "Cancelled because job is stopped";
+    pub const NEWER_JOB: &str = "Cancelled due to newer version of job";
+    pub const UNHEALTHY: &str = "Failed due to unhealthy allocations";
+    pub const NO_PROGRESS: &str = "Failed due to progress deadline";
+    pub const BY_USER: &str = "Deployment marked as failed";
+}
+
+/// A new status of a deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Which deployment.
+    pub id: DeploymentId,
+    /// Its status from now on.
+    pub status: DeploymentStatus,
+    /// Why, as clients see it.
+    pub description: String,
+}
+
 /// The rollout of a job version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -54,6 +81,41 @@ pub struct Deployment {
     pub modify_index: u64,
     pub create_time: UnixNanos,
     pub modify_time: UnixNanos,
+}
+
+impl Deployment {
+    /// The job that it rolls out.
+    pub fn job_key(&self) -> JobKey {
+        JobKey { namespace: self.namespace.clone(), id: self.job_id.clone() }
+    }
+    /// Whether canaries wait for somebody to promote them.
+    pub fn needs_promotion(&self) -> bool {
+        self.task_groups.values().any(DeploymentState::is_canarying)
+    }
+    /// Whether all groups with canaries are promoted without being asked.
+    pub fn promotes_itself(&self) -> bool {
+        let mut with_canaries = self.task_groups.values().filter(|g| g.desired_canaries > 0).peekable();
+        with_canaries.peek().is_some() && with_canaries.all(|g| g.auto_promote)
+    }
+    /// What a deployment that has just begun says about itself.
+    pub fn beginning(&self) -> &'static str {
+        match (self.needs_promotion(), self.promotes_itself()) {
+            (false, _) => description::RUNNING,
+            (true, true) => description::AUTO_PROMOTION,
+            (true, false) => description::NEEDS_PROMOTION,
+        }
+    }
+    /// Whether an allocation was placed, or updated, by it.
+    pub fn holds(&self, alloc: &Allocation) -> bool {
+        !self.id.is_empty() && alloc.deployment_id == self.id
+    }
+}
+
+impl DeploymentState {
+    /// Whether its canaries are not promoted yet.
+    pub fn is_canarying(&self) -> bool {
+        self.desired_canaries > 0 && !self.promoted
+    }
 }
 
 /// One group of a deployment.

@@ -286,6 +286,88 @@ pub struct AllocMetric {
     pub coalesced_failures: u32,
 }
 
+/// Who gives scores (`http-api` section 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scorer {
+    /// How full, or how empty, the node is.
+    Binpack,
+    /// Allocations of the group that are there already.
+    JobAntiAffinity,
+    /// An earlier attempt failed there.
+    NodeReschedulePenalty,
+    /// Wishes about nodes.
+    NodeAffinity,
+    /// How evenly the group is spread.
+    AllocationSpread,
+    /// Wishes about devices.
+    Devices,
+    /// How unimportant those are that make room.
+    Preemption,
+}
+
+impl Scorer {
+    const ALL: [Self; 7] = [
+        Self::Binpack,
+        Self::JobAntiAffinity,
+        Self::NodeReschedulePenalty,
+        Self::NodeAffinity,
+        Self::AllocationSpread,
+        Self::Devices,
+        Self::Preemption,
+    ];
+
+    /// The scorer of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scorer| scorer.as_str() == name)
+    }
+    /// The name clients see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Binpack => "binpack",
+            Self::JobAntiAffinity => "job-anti-affinity",
+            Self::NodeReschedulePenalty => "node-reschedule-penalty",
+            Self::NodeAffinity => "node-affinity",
+            Self::AllocationSpread => "allocation-spread",
+            Self::Devices => "devices",
+            Self::Preemption => "preemption",
+        }
+    }
+}
+
+/// Scores by scorer: a map in JSON, and no larger than it must be in memory, where every allocation keeps several.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores(Box<[(Scorer, f64)]>);
+
+impl Scores {
+    /// Scores in the order in which they are shown.
+    pub fn new(scores: impl IntoIterator<Item = (Scorer, f64)>) -> Self {
+        Self(scores.into_iter().collect())
+    }
+    /// Each with its scorer.
+    pub fn iter(&self) -> impl Iterator<Item = (Scorer, f64)> + '_ {
+        self.0.iter().copied()
+    }
+    /// That of one scorer.
+    pub fn get(&self, scorer: Scorer) -> Option<f64> {
+        self.iter().find(|(known, _)| *known == scorer).map(|(_, score)| score)
+    }
+}
+
+impl Serialize for Scores {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Scores {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let scores = BTreeMap::<String, f64>::deserialize(deserializer)?;
+        // Others may know scorers that we do not.
+        Ok(Self::new(scores.into_iter().filter_map(|(name, score)| Some((Scorer::parse(&name)?, score)))))
+    }
+}
+
 /// Scores of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -294,7 +376,7 @@ pub struct NodeScore {
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
     /// By scorer.
-    pub scores: BTreeMap<String, f64>,
+    pub scores: Scores,
     /// Final.
     pub norm_score: f64,
 }

@@ -1,6 +1,7 @@
 //! Plans: what a scheduler wants, and what the planner accepted of it.
 
 use crate::alloc::Allocation;
+use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
 use crate::host_volume::HostVolumeClaim;
 use crate::id::{AllocId, EvalId, NodeId};
@@ -34,12 +35,21 @@ pub struct Plan {
     pub host_claims: Vec<HostVolumeClaim>,
     /// What changes by group, for `job plan`.
     pub annotations: Option<PlanAnnotations>,
+    /// The deployment that begins, or to which groups are added.
+    #[serde(default)]
+    pub deployment: Option<Deployment>,
+    /// Deployments that end.
+    #[serde(default)]
+    pub deployment_updates: Vec<Verdict>,
 }
 
 impl Plan {
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.placements.is_empty() && self.stops.is_empty()
+        self.placements.is_empty()
+            && self.stops.is_empty()
+            && self.deployment.is_none()
+            && self.deployment_updates.is_empty()
     }
 }
 

@@ -13,9 +13,23 @@ pub fn run(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("agent") => agent::run(release),
         Some("volumes") => volumes::run(release),
-        Some(other) => bail!("there is no bench {other:?}; known: agent, volumes"),
-        None => bail!("which bench? known: agent, volumes"),
+        Some("hcl") => hcl(release),
+        Some(other) => bail!("there is no bench {other:?}; known: agent, hcl, volumes"),
+        None => bail!("which bench? known: agent, hcl, volumes"),
     }
+}
+
+/// Reading job files; an example of its crate, so that only that has to be built.
+fn hcl(release: bool) -> Result<()> {
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["run", "--quiet", "--package", "caravan-hcl", "--example", "bench"]);
+    if release {
+        cargo.arg("--release");
+    }
+    if !cargo.status()?.success() {
+        bail!("the bench did not run to its end");
+    }
+    Ok(())
 }
 
 /// Prints one figure.

@@ -6,7 +6,7 @@ mod storage;
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    let mut root = Cli::command();
+    let mut root = tree();
     root.build();
     let args = line.split_whitespace().map(OsString::from).collect();
     let args = args::normalise(&root, args);
@@ -15,7 +15,7 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
 
 #[test]
 fn the_tree_is_sound() {
-    Cli::command().debug_assert();
+    tree().debug_assert();
 }
 
 #[test]
@@ -26,6 +26,17 @@ fn lines_that_users_of_the_reference_type_are_understood() {
         "caravan job plan -diff=false -verbose web.nomad.hcl",
         "caravan run web.nomad.hcl -address=http://127.0.0.1:1",
         "caravan -namespace=* status",
+        "caravan fmt -check -list=false -recursive -write=false a b",
+        "caravan job init -short -template=x f.hcl",
+        "caravan job history -p -version 3 -diff-tag golden -full web",
+        "caravan job plan -json-output -policy-override -vault-namespace v f.hcl",
+        "caravan job restart -batch-size=25% -batch-wait 1m -on-error=fail -group a -task b -yes web",
+        "caravan job eval -force-reschedule -detach web",
+        "caravan job inspect -hcl -with-vars -version 2 web",
+        "caravan job status -t {{.}} web",
+        "caravan node status -t {{.}} -self",
+        "caravan volume status -t={{.}} v",
+        "caravan job scaling-events -verbose web",
         "caravan job stop -purge -yes -detach web db",
         "caravan node status -self -verbose -stats",
         "caravan node drain -enable -yes -detach -deadline 5s -m testing 63126d9d",
@@ -63,7 +74,7 @@ fn a_switch_can_be_turned_off() {
 fn mistakes_have_their_status_and_a_suggestion() {
     let (out, _) = Out::captured();
     let status = |line: &str| {
-        let mut root = Cli::command();
+        let mut root = tree();
         root.build();
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         mistake(&out, &path(&root, &args), &parse(line).unwrap_err())
@@ -79,7 +90,7 @@ fn mistakes_have_their_status_and_a_suggestion() {
 
 #[test]
 fn hints_name_the_verb() {
-    let root = Cli::command();
+    let root = tree();
     let args: Vec<OsString> = ["caravan", "-x", "job", "run", "f"].iter().map(OsString::from).collect();
     assert_eq!(path(&root, &args), ["caravan", "job", "run"]);
 }
@@ -103,6 +114,23 @@ async fn data_and_remarks_go_apart() {
     let headings = "Dynamic Host Volumes\n\nContainer Storage Interface\n";
     assert_eq!(answer, (0, headings.into(), "No dynamic host volumes\nNo CSI volumes\n".into()));
     assert_eq!(typed(&agent, "caravan job status").await, (0, "No running jobs\n".into(), String::new()));
+}
+
+#[tokio::test]
+async fn every_answer_can_go_through_a_template() {
+    let agent = Agent::start(|_| (200, 1, r#"[{"ID":"a"},{"ID":"b"}]"#.into())).await;
+    for line in ["caravan eval list -t {{range.}}{{.ID}},{{end}}", "caravan -t={{len.}} eval list"] {
+        let (status, shown, error) = typed(&agent, line).await;
+        if line.contains("range") {
+            assert_eq!((status, shown.as_str()), (0, "a,b,\n"), "{error}");
+        } else {
+            assert_ne!(status, 0, "the flag belongs behind the verb");
+        }
+    }
+    let (status, _, error) = typed(&agent, "caravan eval list -json -t {{.}}").await;
+    assert_eq!((status, error.as_str()), (1, "Both json and template formatting are not allowed\n"));
+    let (status, _, error) = typed(&agent, "caravan eval list -t {{.Nope}}").await;
+    assert!(status == 1 && error.starts_with("Error formatting the data: "), "{error}");
 }
 
 #[tokio::test]

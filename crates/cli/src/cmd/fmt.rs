@@ -137,6 +137,7 @@ fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(),
     inside.sort();
     for entry in inside {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let entry = if path == Path::new(".") { PathBuf::from(&name) } else { entry };
         // Not through links: a circle of them has no end.
         let Ok(kind) = std::fs::symlink_metadata(&entry) else { continue };
         if kind.is_dir() {
@@ -144,7 +145,7 @@ fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(),
                 collect(&entry, recursive, files)?;
             }
         } else if !name.starts_with('.') && (name.ends_with(".hcl") || name.ends_with(".nomad")) {
-            files.push(if path == Path::new(".") { PathBuf::from(name) } else { entry });
+            files.push(entry);
         }
     }
     Ok(())

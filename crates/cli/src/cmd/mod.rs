@@ -2,7 +2,9 @@
 
 pub(crate) mod acl;
 pub(crate) mod alloc;
+pub(crate) mod deployment;
 pub(crate) mod eval;
+pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod job;
 pub(crate) mod misc;

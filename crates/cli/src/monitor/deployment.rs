@@ -25,23 +25,33 @@ impl DeploymentMonitor {
 
     /// The deployment as it is now, unless it looks as it did before.
     pub(crate) fn update(&mut self, clock: &Clock, deployment: &Deployment) -> Option<String> {
-        let text = format!(
-            "{}\n\n{}",
-            Pairs::new()
-                .pair("ID", id(deployment.id.as_str(), self.verbose))
-                .pair("Job ID", deployment.job_id.as_str())
-                .pair("Job Version", deployment.job_version.to_string())
-                .pair("Status", word(deployment.status))
-                .pair("Description", deployment.status_description.as_str())
-                .render(),
-            groups(clock, deployment)
-        );
+        self.news(clock, deployment).map(|text| format!("    \n{text}"))
+    }
+
+    /// The same under the time alone.
+    pub(crate) fn news(&mut self, clock: &Clock, deployment: &Deployment) -> Option<String> {
+        let text = details(clock, deployment, self.verbose);
         if text == self.shown {
             return None;
         }
         self.shown.clone_from(&text);
-        Some(format!("    \n{}\n{text}", clock.stamp()))
+        Some(format!("{}\n{text}", clock.stamp()))
     }
+}
+
+/// A deployment with its groups.
+pub(crate) fn details(clock: &Clock, deployment: &Deployment, verbose: bool) -> String {
+    format!(
+        "{}\n\n{}",
+        Pairs::new()
+            .pair("ID", id(deployment.id.as_str(), verbose))
+            .pair("Job ID", deployment.job_id.as_str())
+            .pair("Job Version", deployment.job_version.to_string())
+            .pair("Status", word(deployment.status))
+            .pair("Description", deployment.status_description.as_str())
+            .render(),
+        groups(clock, deployment)
+    )
 }
 
 /// The word clients see.

@@ -1,6 +1,7 @@
 //! One allocation: hooks before its tasks, the tasks, hooks after them.
 
 use super::Context;
+use super::health::Health;
 use super::lifecycle::{EndReason, Group, Role, Sibling, ends_with, may_start};
 use super::status::aggregate;
 use super::task::{Kill, TaskAction, TaskRunner};
@@ -11,7 +12,7 @@ use crate::state::TaskRecord;
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
 };
-use caravan_types::{AllocId, Time};
+use caravan_types::{AllocId, Time, UnixNanos};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -61,6 +62,7 @@ struct State {
     alloc: Arc<Allocation>,
     tasks: BTreeMap<String, Slot>,
     stopping: bool,
+    health: Health,
 }
 
 #[derive(Debug)]
@@ -100,7 +102,8 @@ impl AllocRunner {
             };
             (task.name.clone(), slot)
         });
-        let state = State { tasks: slots.collect(), stopping: false, alloc: Arc::clone(&alloc) };
+        let health = Health::new(&alloc, clock::now());
+        let state = State { tasks: slots.collect(), stopping: false, alloc: Arc::clone(&alloc), health };
         let inner = Inner {
             dir: AllocDir::new(&context.config.alloc_dir, &alloc.id),
             context,
@@ -137,6 +140,8 @@ impl AllocRunner {
         let this = self.clone();
         // Ends with the set.
         minder.spawn(async move { this.mind_contact().await });
+        let this = self.clone();
+        minder.spawn(async move { this.mind_health().await });
         if self.is_live() {
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -223,7 +228,12 @@ impl AllocRunner {
     pub(crate) fn receive(&self, alloc: Arc<Allocation>) {
         let stop = alloc.server_terminal();
         let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
-        self.lock().alloc = alloc;
+        {
+            let mut state = self.lock();
+            state.health.receive(&alloc, clock::now());
+            state.alloc = alloc;
+        }
+        self.changed();
         if stop {
             self.stop(no_delay);
         }
@@ -522,8 +532,70 @@ impl AllocRunner {
         aggregate(&self.task_states()).0
     }
 
+    /// Watches over its health until that is known; begins anew with each deployment.
+    async fn mind_health(&self) {
+        let mut changes = self.inner.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let (again, news) = self.look_at_health();
+            if news {
+                self.push();
+            }
+            let now = clock::now();
+            let waiting = async {
+                match again {
+                    Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = waiting => {}
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Judges its health. Answers when to look again, and whether something became known.
+    fn look_at_health(&self) -> (Option<UnixNanos>, bool) {
+        let (again, news, blame) = {
+            let mut state = self.lock();
+            let state = &mut *state;
+            if state.stopping {
+                return (None, false);
+            }
+            let before = state.health.report().1;
+            let tasks = state.tasks.iter().map(|(n, s)| (n.as_str(), s.role, &s.record.state));
+            let (again, blame) = state.health.look(tasks, clock::now());
+            (again, state.health.report().1 != before, blame)
+        };
+        if let Some((task, why)) = blame {
+            tracing::info!(alloc = %self.id(), why, "allocation is not healthy");
+            let whom = match task {
+                Some(task) => vec![task],
+                None => self.task_names(),
+            };
+            for task in whom {
+                self.note(&task, TaskEvent::new(event::ALLOC_UNHEALTHY, clock::now()).message(&why));
+            }
+        }
+        (again, news)
+    }
+
+    /// Adds an event to a task without telling anybody yet.
+    fn note(&self, task: &str, event: TaskEvent) {
+        let mut state = self.lock();
+        let alloc = state.alloc.id.clone();
+        if let Some(slot) = state.tasks.get_mut(task) {
+            slot.record.state.push_event(event);
+            self.context().store.put_task(&alloc, task, &slot.record).later();
+        }
+    }
+
     /// Tells the servers how it does.
     pub(crate) fn push(&self) {
+        // What just happened may have settled its health: both are told together.
+        self.look_at_health();
+        let (deployment_id, deployment_status) = self.lock().health.report();
         let task_states = self.task_states();
         let (client_status, words) = aggregate(&task_states);
         let fenced = self.lock().tasks.values().any(|slot| slot.record.fenced);
@@ -533,6 +605,8 @@ impl AllocRunner {
             client_status,
             client_description: words.to_owned(),
             task_states,
+            deployment_id,
+            deployment_status,
             ..Default::default()
         });
     }

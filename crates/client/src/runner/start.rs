@@ -5,6 +5,7 @@ use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fence::Footing;
 use super::fresh::{self, Owner};
 use super::identity::{self, Change};
+use super::payload;
 use crate::alloc_dir::TaskDir;
 use crate::csi::supervisor::PluginTask;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
@@ -119,6 +120,9 @@ impl Plan {
         let owner = self.owner_of_fresh_volumes().await;
         identity::write(&self.dirs, &signed, owner).map_err(|why| hook("identity", why))?;
         env.extend(identity::variables(&signed));
+        if let Some(job) = &self.alloc.job {
+            payload::write(&self.dirs.local(), job, task).map_err(|why| hook("dispatch_payload", why))?;
+        }
         let mut mounts = Vec::new();
         if let Some(plugin) = &self.plugin {
             plugin.prepare().map_err(|e| hook("csi_plugin_supervisor", e.to_string()))?;

@@ -17,6 +17,7 @@ mod websocket;
 use anyhow::{Context, Result, bail};
 use exchange::Exchange;
 use session::Session;
+use std::time::Duration;
 
 /// How many differences of one exchange are shown.
 const SHOWN: usize = 6;
@@ -35,6 +36,10 @@ fn replay(topic: &'static str) -> Result<()> {
             return if record { gaps::store(topic, &[format!("{topic} *: {reason}")]) } else { Ok(()) };
         }
     };
+    if record {
+        // Gaps are what is looked for, and would be waited for.
+        session.settling = Duration::from_secs(2);
+    }
     for &(earlier, upto) in topics::before(topic) {
         let gaps = gaps::load(earlier)?;
         for exchange in exchange::load(earlier)?.iter().take(upto) {

@@ -57,6 +57,8 @@ const PROGRESSING: Duration = Duration::from_secs(3);
 pub struct Session {
     pub agent: Agent,
     pub ids: Ids,
+    /// How long a read may take to come to look as it was recorded.
+    pub settling: Duration,
     _dir: tempfile::TempDir,
 }
 
@@ -86,7 +88,7 @@ impl Session {
                 .with_context(|| agent.log_tail())?;
             agent
         };
-        Ok(Self { agent, ids, _dir: dir })
+        Ok(Self { agent, ids, settling: SETTLING, _dir: dir })
     }
 
     /// Makes a request as it was recorded, with our ids, and tells how the answer differs. Reads are
@@ -101,7 +103,7 @@ impl Session {
             let over = match (differences.is_empty(), behind) {
                 (true, false) => true,
                 (true, true) => !topics::is_progress(exchange) || begun.elapsed() > PROGRESSING,
-                (false, _) => begun.elapsed() > SETTLING,
+                (false, _) => begun.elapsed() > self.settling,
             };
             if !settles || over {
                 return Ok(differences);

@@ -253,5 +253,5 @@ fn deployed(session: &Session, version: u64) -> Result<()> {
 
 /// Not as patient as other tests: what is not built does not come.
 fn soon(what: &str, look: impl FnMut() -> Result<()>) -> Result<()> {
-    eventually_within(Duration::from_secs(15), what, look)
+    eventually_within(Duration::from_secs(8), what, look)
 }

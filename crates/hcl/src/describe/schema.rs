@@ -145,6 +145,7 @@ fn of_servers(schema: &'static Schema) -> Vec<(String, Json)> {
         "periodic" => text("SpecType"),
         "port" => text("Label"),
         "expose" => any(api::Expose::FIELDS),
+        "proxy" => any(&["ExposeConfig"]),
         "service" => any(&["Namespace"]),
         "group"
         | "task"

@@ -35,6 +35,40 @@ pub fn pretty(diagnostics: &Diagnostics, color: bool) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// All findings for programs: `{"diagnostics": [{severity, code, summary, detail, range, labels, hint}]}`. A range
+/// has a `file`, and `start` and `end` with `line` and `column` (in characters, both from 1) and `byte`.
+#[must_use]
+pub fn json(diagnostics: &Diagnostics) -> serde_json::Value {
+    use serde_json::json;
+    let place = |span: Span, at: usize| {
+        let (line, column) = diagnostics.sources.line_column(span.source, at);
+        json!({ "line": line, "column": column, "byte": at })
+    };
+    let range = |span: Span| {
+        let file = diagnostics.sources.get(span.source).map(|s| s.name.as_str());
+        json!({ "file": file, "start": place(span, span.start), "end": place(span, span.end) })
+    };
+    let all: Vec<_> = diagnostics
+        .items
+        .iter()
+        .map(|item| {
+            json!({
+                "severity": match item.severity {
+                    Severity::Error => "error",
+                    Severity::Warning => "warning",
+                },
+                "code": item.code,
+                "summary": item.summary,
+                "detail": item.detail,
+                "range": item.span.map(range),
+                "labels": item.labels.iter().map(|l| json!({ "range": range(l.span), "text": l.text })).collect::<Vec<_>>(),
+                "hint": item.hint,
+            })
+        })
+        .collect();
+    json!({ "diagnostics": all })
+}
+
 fn report(all: &Diagnostics, item: &Diagnostic, color: bool, out: &mut Vec<u8>) -> std::io::Result<()> {
     let place = |span: Span| -> Place {
         let source = all.sources.get(span.source);

@@ -1,6 +1,6 @@
 //! Putting the parts of a template together.
 
-use super::{Evaluated, Evaluator, MAX_STRING, Scope, elements, fail};
+use super::{Evaluated, Evaluator, MAX_STRING, Scope, elements, fail, weight};
 use crate::ast::{Expr, Part};
 use crate::value::{Type, Value, convert};
 
@@ -9,6 +9,13 @@ pub(super) fn render(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: &
     append(evaluator, parts, scope, at, &mut out)?;
     evaluator.charge(out.len() as u64 / 64, at)?;
     Ok(Value::str(out))
+}
+
+/// The value of an interpolation, with what it takes to write it charged.
+fn interpolated(evaluator: &Evaluator, expr: &Expr, scope: &Scope) -> Evaluated<Value> {
+    let value = evaluator.eval(expr, scope)?;
+    evaluator.charge(weight(&value), expr)?;
+    Ok(value)
 }
 
 fn append(
@@ -21,7 +28,7 @@ fn append(
     for part in parts {
         match part {
             Part::Text(text, _) => out.push_str(text),
-            Part::Interpolation(expr) => match convert(evaluator.eval(expr, scope)?, &Type::Str) {
+            Part::Interpolation(expr) => match convert(interpolated(evaluator, expr, scope)?, &Type::Str) {
                 Ok(Value::Str(s)) => out.push_str(&s),
                 Ok(_) => {
                     return Err(fail(

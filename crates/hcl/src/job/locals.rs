@@ -25,7 +25,7 @@ pub(super) fn load(body: &Body, evaluator: &mut Evaluator, items: &mut Vec<Diagn
             items.push(Diagnostic::error(
                 "E0402",
                 inner.kind.span,
-                "Unsupported block type",
+                format!("Unexpected {:?} block", inner.kind.text),
                 "Blocks are not allowed here; locals are arguments.",
             ));
         }

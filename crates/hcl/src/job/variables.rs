@@ -204,7 +204,7 @@ fn from_file(
         items.push(Diagnostic::error(
             "E0402",
             block.kind.span,
-            "Unsupported block type",
+            format!("Unexpected {:?} block", block.kind.text),
             "Blocks are not allowed in a variable file; it has lines of the form name = value.",
         ));
     }

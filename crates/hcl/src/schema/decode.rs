@@ -345,7 +345,8 @@ impl<'e> Decoder<'e> {
                 "Blocks of type {:?} are not expected here; only names with values are.",
                 block.kind.text
             );
-            self.report(Diagnostic::error("E0402", block.kind.span, "Unsupported block type", detail));
+            let summary = format!("Unexpected {:?} block", block.kind.text);
+            self.report(Diagnostic::error("E0402", block.kind.span, summary, detail));
         }
         out
     }

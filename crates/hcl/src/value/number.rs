@@ -95,6 +95,14 @@ impl Number {
         }
     }
 
+    /// About how many binary digits printing it has to do with; 0 for whole numbers of 64 bits.
+    pub(crate) fn digits_to_print(&self) -> u64 {
+        match &self.repr {
+            Repr::Small(_) => 0,
+            Repr::Big(big) => big.mantissa.bits() + big.exponent.unsigned_abs(),
+        }
+    }
+
     /// Whether it is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {

@@ -1,5 +1,7 @@
 //! The plugin as a process in a directory of its own.
 
+pub mod volumes;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read},

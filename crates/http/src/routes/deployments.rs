@@ -1,16 +1,18 @@
-//! Deployments, to be read only so far (`http-api` sections 3.2 and 5.5).
+//! Deployments (`http-api` sections 3.2 and 5.5).
 
 use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;
+use crate::body::{bodies, optional, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
-use caravan_server::NsCap;
+use caravan_server::{DeploymentRequest, NsCap};
 use caravan_state::{Table, Topic};
 use caravan_types::deployment::Deployment;
-use caravan_types::{DeploymentId, JobKey};
+use caravan_types::{AllocId, DeploymentId, JobKey};
 use http::Method;
+use serde_json::json;
 use std::sync::Arc;
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
@@ -50,12 +52,63 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.only(&Method::GET)?;
             allocations(call, DeploymentId::new(id)).await
         }
+        [verb @ ("fail" | "pause" | "promote" | "unblock" | "allocation-health"), id] => {
+            call.put()?;
+            change(call, verb, DeploymentId::new(id)).await
+        }
         [id] => {
             call.only(&Method::GET)?;
             get(call, DeploymentId::new(id)).await
         }
         _ => Err(ApiError::unknown_path()),
     }
+}
+
+bodies! {
+    /// What is asked of a deployment; each verb reads its own part.
+    ChangeBody("DeploymentUpdateRequest") {
+        id: String = "DeploymentID";
+        pause: bool = "Pause";
+        all: bool = "All";
+        groups: Vec<String> = "Groups";
+        healthy: Vec<String> = "HealthyAllocationIDs";
+        unhealthy: Vec<String> = "UnhealthyAllocationIDs";
+    }
+}
+
+async fn change(call: &Call, verb: &str, id: DeploymentId) -> Result<Reply, ApiError> {
+    let body: ChangeBody = match verb {
+        "fail" => optional(&call.body)?,
+        _ => required(&call.body)?,
+    };
+    if verb != "fail" && body.id.is_empty() {
+        return Err(ApiError::bad_request("DeploymentID must be specified"));
+    }
+    if !body.id.is_empty() && body.id != id.as_str() {
+        return Err(ApiError::bad_request("Deployment ID does not match"));
+    }
+    check_uuid("deployment", id.as_str())?;
+    let ids = |ids: &[String]| ids.iter().map(AllocId::new).collect();
+    let request = match verb {
+        "fail" => DeploymentRequest::Fail,
+        "pause" => DeploymentRequest::Pause(body.pause),
+        "unblock" => DeploymentRequest::Unblock,
+        "promote" if body.all => DeploymentRequest::Promote(Vec::new()),
+        "promote" if body.groups.is_empty() => {
+            return Err(ApiError::bad_request("Must specify groups to promote or all"));
+        }
+        "promote" => DeploymentRequest::Promote(body.groups),
+        _ => DeploymentRequest::Health { healthy: ids(&body.healthy), unhealthy: ids(&body.unhealthy) },
+    };
+    let done = call.server()?.change_deployment(&id, request).await.map_err(|e| ApiError::of_change(&e))?;
+    let value = json!({
+        "EvalID": done.eval_id,
+        "EvalCreateIndex": done.eval_create_index,
+        "DeploymentModifyIndex": done.deployment_modify_index,
+        "RevertedJobVersion": done.reverted_job_version,
+        "Index": done.index,
+    });
+    Ok(Reply::value(value).index(done.index))
 }
 
 async fn get(call: &Call, id: DeploymentId) -> Result<Reply, ApiError> {

@@ -1,7 +1,7 @@
 //! One job and what belongs to it. Ids may contain slashes, so the last segments decide.
 
 use super::jobs::{self, registered, registration};
-use super::{actions, allocs, plan, scaling, tags};
+use super::{actions, allocs, children, plan, scaling, tags};
 use crate::blocking;
 use crate::body::{bodies, optional};
 use crate::call::Call;
@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Routes of the reference that are not built (`docs/gaps.md`): they must not be taken for job ids.
-const NOT_BUILT: &[&str] =
-    &["/periodic/force", "/dispatch", "/dispatch/payload", "/revert", "/stable", "/services", "/action"];
+const NOT_BUILT: &[&str] = &["/services", "/action"];
 
 bodies! {
     /// How a job is looked at again.
@@ -42,6 +41,15 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         return tags::route(call, id, name).await;
     }
     let key = |id: &str| jobs::key(call.query.namespace(), id);
+    if let Some(id) = path.strip_suffix("/periodic/force") {
+        return children::force(call, key(id)).await;
+    }
+    if let Some(id) = path.strip_suffix("/dispatch") {
+        return children::dispatch(call, key(id)).await;
+    }
+    if let Some(id) = path.strip_suffix("/dispatch/payload") {
+        return children::dispatch_payload(call, key(id)).await;
+    }
     if let Some(id) = path.strip_suffix("/evaluate") {
         call.put()?;
         let body: EvaluateBody = optional(&call.body)?;
@@ -55,6 +63,12 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         };
         let done = done.map_err(|e| ApiError::of_change(&e))?;
         return Ok(registered(&done));
+    }
+    if let Some(id) = path.strip_suffix("/revert") {
+        return super::job_versions::revert(call, id).await;
+    }
+    if let Some(id) = path.strip_suffix("/stable") {
+        return super::job_versions::stable(call, id).await;
     }
     if let Some(id) = path.strip_suffix("/scale") {
         return scaling::route(call, id).await;

@@ -6,8 +6,8 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::jobdiff;
 use crate::reply::Reply;
-use caravan_types::api;
-use serde_json::{Value, json};
+use caravan_types::{UnixNanos, api};
+use serde_json::json;
 
 bodies! {
     /// A job to plan.
@@ -15,6 +15,7 @@ bodies! {
         job: Option<api::Job> = "Job";
         diff: bool = "Diff";
         preserve_counts: bool = "PreserveCounts";
+        preserve_resources: bool = "PreserveResources";
         region: String = "Region";
         namespace: String = "Namespace";
     }
@@ -29,12 +30,16 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     }
     let mut job = convert::accepted(job)?;
     let server = call.server()?;
-    if body.preserve_counts
-        && let Some(current) = server.store().snapshot().job(&job.key())
-    {
+    if let Some(current) = server.store().snapshot().job(&job.key()) {
         for group in &mut job.task_groups {
-            if let Some(before) = current.group(&group.name) {
+            let Some(before) = current.group(&group.name) else { continue };
+            if body.preserve_counts {
                 group.count = before.count;
+            }
+            for task in group.tasks.iter_mut().filter(|_| body.preserve_resources) {
+                if let Some(before) = before.task(&task.name) {
+                    task.resources.clone_from(&before.resources);
+                }
             }
         }
     }
@@ -52,7 +57,7 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
         "JobModifyIndex": planned.job_modify_index,
         "CreatedEvals": some(&created, created.is_empty()),
         "Diff": diff,
-        "NextPeriodicLaunch": Value::Null,
+        "NextPeriodicLaunch": planned.next_periodic_launch.map(UnixNanos::to_time),
         "Warnings": planned.warnings,
         "Index": planned.job_modify_index,
     }))

@@ -146,6 +146,7 @@ impl Api {
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
             acl: Default::default(),
             issuer: None,
+            gc: Default::default(),
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));

@@ -135,10 +135,11 @@ impl Parser<'_> {
 
     fn not(&mut self) -> Option<Node> {
         let start = self.at;
-        if self.literal("not", r#""not""#) && self.space() {
-            if let Some(inner) = self.deeper(Self::not) {
-                return Some(Node::Not(Box::new(inner)));
-            }
+        if self.literal("not", r#""not""#)
+            && self.space()
+            && let Some(inner) = self.deeper(Self::not)
+        {
+            return Some(Node::Not(Box::new(inner)));
         }
         if self.fatal.is_some() {
             return None;

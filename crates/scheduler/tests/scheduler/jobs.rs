@@ -283,7 +283,7 @@ fn what_was_left_over_is_put_back_and_older_waits_are_cancelled() {
     assert_eq!(first.eval.blocked_eval, blocked.id);
     assert_eq!(blocked.triggered_by, Trigger::QueuedAllocs);
     assert_eq!(blocked.status_description, "created to place remaining allocations");
-    assert!(blocked.class_eligibility["v1:1"]);
+    assert!(blocked.class_eligibility[&world.nodes["n1"].computed_class]);
     assert_eq!(blocked.failed_tg_allocs["g"].coalesced_failures, left - 1);
     // Woken in vain: the same evaluation waits on.
     let again = world.decide(&blocked, 2);

@@ -37,6 +37,8 @@ impl Cluster {
             claims: plan.claims,
             host_claims: plan.host_claims,
             evals,
+            deployment: plan.deployment,
+            deployment_updates: plan.deployment_updates,
         })));
         decision
     }

@@ -2,6 +2,7 @@
 
 use caravan_scheduler::{Params, Rules, View, schedule};
 use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
+use caravan_types::deployment::Deployment;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup, VolumeRequest};
@@ -72,6 +73,10 @@ impl View for World {
     }
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
         self.evals.values().filter(move |e| e.job_key() == *key)
+    }
+    fn deployments_by_job(&self, _: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
+        // Deployments are looked at with the real state.
+        std::iter::empty()
     }
     fn rules(&self, _pool: &str) -> Rules {
         self.rules

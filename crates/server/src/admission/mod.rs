@@ -12,11 +12,13 @@ mod policies;
 mod service;
 mod targets;
 mod task;
+mod template;
 mod unheeded;
 mod volume;
 mod warnings;
 
 pub(crate) use homes::{homes, localised};
+pub(crate) use template::update;
 pub(crate) use volume::against;
 
 use self::targets::{Place, affinities, constraints, spreads};
@@ -77,13 +79,7 @@ pub fn check(job: &Job) -> Verdict {
     {
         errors.push(format!("UI description must be under {MAX_DESCRIPTION} characters"));
     }
-    for (block, present) in
-        [("periodic", job.periodic.is_some()), ("parameterized", job.parameterized_job.is_some())]
-    {
-        if present {
-            errors.push(format!("{block} jobs are not supported yet"));
-        }
-    }
+    template::check(job, errors, &mut verdict.warnings);
     if job.multiregion.is_some() {
         errors.push("Multiregion jobs are unlicensed.".into());
     }

@@ -75,6 +75,11 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
     if let Some(plugin) = &task.csi_plugin_config {
         csi_plugin(plugin, &mut errors);
     }
+    if let Some(file) = task.dispatch_file()
+        && leads_out(&file)
+    {
+        errors.push("Dispatch Payload validation failed: destination escapes allocation directory".into());
+    }
     for (block, present) in [
         ("template", !task.templates.is_empty()),
         ("artifact", !task.artifacts.is_empty()),
@@ -83,7 +88,6 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
         ("device", !task.resources.devices.is_empty()),
         ("numa", task.resources.numa.is_some()),
         ("schedule", task.schedule.is_some()),
-        ("dispatch_payload", task.dispatch_payload.is_some()),
     ] {
         if present {
             // Running the task without what it relies on would be worse than not running it.
@@ -98,6 +102,22 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
     }
     warnings.extend(unheeded::of_task(task));
     (errors, warnings)
+}
+
+/// Whether a path below a directory leads out of it by its own words.
+fn leads_out(path: &str) -> bool {
+    let mut depth = 0_i64;
+    for part in path.split('/') {
+        depth += match part {
+            "" | "." => 0,
+            ".." => -1,
+            _ => 1,
+        };
+        if depth < 0 {
+            return true;
+        }
+    }
+    false
 }
 
 fn resources(task: &Task, errors: &mut Vec<String>) {

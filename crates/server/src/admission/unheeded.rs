@@ -4,15 +4,11 @@ use caravan_types::job::{Carried, Job, Task, TaskGroup};
 
 /// A warning that names what has no effect in the group, if there is anything.
 pub(super) fn of_group(job: &Job, group: &TaskGroup) -> Option<String> {
-    let update = group.update.clone().unwrap_or_default();
     let disk = group.ephemeral_disk.unwrap_or_default();
     sentence(
         &format!("group \"{}\"", group.name),
         [
             ("spread", !job.spreads.is_empty() || !group.spreads.is_empty()),
-            ("canary", update.canary > 0),
-            ("auto_revert", update.auto_revert),
-            ("auto_promote", update.auto_promote),
             ("max_run_duration", group.max_run_duration.is_some()),
             ("sticky of ephemeral_disk", disk.sticky),
             ("migrate of ephemeral_disk", disk.migrate),
@@ -48,22 +44,29 @@ mod tests {
     fn what_has_no_effect_is_named_and_what_has_is_not() {
         let mut job = minimal();
         assert!(check(&job).warnings.is_empty());
-        let group = &mut job.task_groups[0];
-        group.update = Some(caravan_types::job::UpdateStrategy { canary: 1, ..Default::default() });
-        group.max_run_duration = Some(Nanos::from_secs(60));
+        job.task_groups[0].ephemeral_disk =
+            Some(caravan_types::job::EphemeralDisk { size_mb: 300, migrate: true, ..Default::default() });
         job.kind = caravan_types::job::JobType::Batch;
+        job.task_groups[0].max_run_duration = Some(Nanos::from_secs(60));
         let verdict = check(&job);
         assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
         assert_eq!(
             verdict.warnings,
-            ["group \"g\": kept with the job but without effect yet: canary, max_run_duration"]
+            [
+                "group \"g\": kept with the job but without effect yet: max_run_duration, migrate of ephemeral_disk"
+            ]
         );
     }
 
     #[test]
     fn an_identity_that_the_task_would_read_is_named() {
         let mut job = minimal();
-        let identity = |file: bool| Carried(serde_json::json!({"Name": "x", "File": file}));
+        let identity = |file: bool| {
+            let name = if file { "x" } else { "y" };
+            Carried(
+                serde_json::json!({"Name": name, "File": file, "Audience": ["a"], "TTL": 3_600_000_000_000_i64}),
+            )
+        };
         job.task_groups[0].tasks[0].identities = vec![identity(false)];
         assert!(check(&job).warnings.is_empty());
         job.task_groups[0].tasks[0].identities.push(identity(true));

@@ -9,8 +9,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// A node may take more than before: it came, became eligible, reported something new, or an
-    /// allocation on it ended.
-    Capacity,
+    /// allocation on it ended. Its computed class; none if any node may.
+    Capacity(Option<String>),
     /// Something other than a node that evaluations wait for by name (texts of `WaitsFor`).
     Named(String),
     /// A claim ended that evaluations wait for by name. The job that held it goes first: an update of an
@@ -35,6 +35,11 @@ pub(crate) enum Blocked {
 /// Names remembered for the race between a change and the block that waits for it.
 const REMEMBERED_NAMES: usize = 4096;
 
+/// Whether a node of a class may help an evaluation: unless the scheduler looked at such a node and it can never do.
+fn may_help(eval: &Evaluation, class: &str) -> bool {
+    class.is_empty() || eval.escaped_computed_class || eval.class_eligibility.get(class) != Some(&false)
+}
+
 /// Blocked evaluations, at most one per job.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedSet {
@@ -43,6 +48,8 @@ pub(crate) struct BlockedSet {
     /// Woken, but only once the evaluation before them has been dealt with.
     behind: HashMap<EvalId, Vec<Arc<Evaluation>>>,
     capacity_index: u64,
+    /// By computed class.
+    class_index: BTreeMap<String, u64>,
     named_index: BTreeMap<String, u64>,
     forgotten_names_index: u64,
 }
@@ -70,7 +77,9 @@ impl BlockedSet {
     }
 
     fn missed(&self, eval: &Evaluation) -> bool {
+        let class = |(class, index): (&String, &u64)| *index > eval.snapshot_index && may_help(eval, class);
         self.capacity_index > eval.snapshot_index
+            || self.class_index.iter().any(class)
             || eval.missing_non_node_resources.iter().any(|name| {
                 self.named_index.get(name).copied().unwrap_or(self.forgotten_names_index)
                     > eval.snapshot_index
@@ -80,7 +89,14 @@ impl BlockedSet {
     /// A change happened at an index: takes out and answers those that it may help.
     pub(crate) fn wake(&mut self, wake: &Wake, index: u64) -> Vec<Arc<Evaluation>> {
         match wake {
-            Wake::Capacity => self.capacity_index = self.capacity_index.max(index),
+            Wake::Capacity(None) => self.capacity_index = self.capacity_index.max(index),
+            Wake::Capacity(Some(class)) => {
+                self.class_index.insert(class.clone(), index);
+                if self.class_index.len() > REMEMBERED_NAMES {
+                    self.capacity_index = index;
+                    self.class_index.clear();
+                }
+            }
             Wake::Named(name) | Wake::Freed { name, .. } => {
                 self.named_index.insert(name.clone(), index);
                 if self.named_index.len() > REMEMBERED_NAMES {
@@ -94,7 +110,8 @@ impl BlockedSet {
             .values()
             .filter(|eval| eval.snapshot_index < index)
             .filter(|eval| match wake {
-                Wake::Capacity => true,
+                Wake::Capacity(None) => true,
+                Wake::Capacity(Some(class)) => may_help(eval, class),
                 Wake::Named(name) | Wake::Freed { name, .. } => {
                     eval.missing_non_node_resources.contains(name)
                 }
@@ -186,8 +203,28 @@ mod tests {
         let mut set = BlockedSet::default();
         set.block(eval("a", "j1", 5, &[]));
         set.block(eval("b", "j2", 5, &["csi-volume:default:w"]));
-        assert_eq!(set.wake(&Wake::Capacity, 6).len(), 2);
+        assert_eq!(set.wake(&Wake::Capacity(None), 6).len(), 2);
         assert_eq!(set.len(), 0);
+    }
+
+    #[test]
+    fn a_node_that_can_never_do_wakes_nobody() {
+        let waits = |id: &str, job: &str, escaped: bool| {
+            Arc::new(Evaluation {
+                class_eligibility: BTreeMap::from([("c1".to_owned(), false), ("c2".to_owned(), true)]),
+                escaped_computed_class: escaped,
+                ..(*eval(id, job, 5, &[])).clone()
+            })
+        };
+        let capacity = |class: &str| Wake::Capacity(Some(class.to_owned()));
+        let mut set = BlockedSet::default();
+        set.block(waits("a", "j1", false));
+        set.block(waits("b", "j2", true));
+        assert_eq!(set.wake(&capacity("c1"), 6).iter().map(|e| e.id.as_str()).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(set.block(waits("b", "j2", true)).0, Blocked::WakeNow(waits("b", "j2", true)));
+        assert_eq!(set.block(waits("c", "j3", false)).0, Blocked::Waits);
+        // One that the scheduler has not seen may do.
+        assert_eq!(set.wake(&capacity("c3"), 7).len(), 2);
     }
 
     #[test]

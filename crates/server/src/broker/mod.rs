@@ -12,7 +12,7 @@ use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
 use caravan_types::volume::ClaimPhase;
-use caravan_types::{EvalId, JobKey, UnixNanos, VolumeKey};
+use caravan_types::{EvalId, JobKey, NodeId, UnixNanos, VolumeKey};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 struct Sets {
     queue: Queue,
     blocked: BlockedSet,
+    /// Pending ones that a newer one of their job makes needless, until that is written.
+    moot: Vec<Arc<Evaluation>>,
 }
 
 /// Shared by the broker's service and the workers.
@@ -76,7 +78,16 @@ impl Broker {
     }
 
     pub(crate) fn ack(&self, id: &EvalId, receipt: Receipt) {
-        self.sets().queue.ack(id, receipt, self.core.now());
+        let surplus = {
+            let mut sets = self.sets();
+            sets.queue.ack(id, receipt, self.core.now());
+            let surplus = sets.queue.take_surplus();
+            sets.moot.extend(surplus);
+            !sets.moot.is_empty()
+        };
+        if surplus {
+            self.delays.notify_one();
+        }
         self.ready.notify_one();
     }
 
@@ -92,6 +103,7 @@ impl Broker {
         let mut changes = self.core.store.feed();
         self.resync().await;
         loop {
+            self.cancel_moot().await;
             let next = self.sets().queue.tick(self.core.now());
             self.ready.notify_one();
             tokio::select! {
@@ -119,7 +131,7 @@ impl Broker {
         for eval in root.evals() {
             self.take_in(eval, &mut duplicates, &mut woken);
         }
-        woken.extend(self.sets().blocked.wake(&Wake::Capacity, root.index()));
+        woken.extend(self.sets().blocked.wake(&Wake::Capacity(None), root.index()));
         self.unblock(woken).await;
         self.cancel(duplicates).await;
     }
@@ -209,6 +221,28 @@ impl Broker {
         }
     }
 
+    /// Writes that pending evaluations are needless; those that were written meanwhile are left alone.
+    async fn cancel_moot(&self) {
+        let moot = std::mem::take(&mut self.sets().moot);
+        if moot.is_empty() {
+            return;
+        }
+        let root = self.core.snapshot();
+        let still = moot
+            .iter()
+            .filter_map(|eval| root.eval(&eval.id).filter(|now| now.modify_index == eval.modify_index));
+        let evals: Vec<Evaluation> = still
+            .map(|eval| Evaluation {
+                status: EvalStatus::Canceled,
+                status_description: "canceled after more recent eval was processed".into(),
+                ..Evaluation::clone(eval)
+            })
+            .collect();
+        if !evals.is_empty() {
+            self.write(evals, "needless evaluations could not be cancelled").await;
+        }
+    }
+
     async fn write(&self, evals: Vec<Evaluation>, complaint: &'static str) {
         let result: Result<u64, ServerError> = self.core.commit(Change::Evals { evals }).await;
         if let Err(error) = result {
@@ -220,9 +254,13 @@ impl Broker {
 /// What a change may help.
 fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
     match changed {
-        Changed::Node(id) => root.node(id)?.is_schedulable().then_some(Wake::Capacity),
-        Changed::Alloc(id) => root.alloc(id)?.client_terminal().then_some(Wake::Capacity),
-        Changed::AllocRemoved(_) => Some(Wake::Capacity),
+        // What made its class unfit may be what changed.
+        Changed::Node(id) => root.node(id)?.is_schedulable().then_some(Wake::Capacity(None)),
+        Changed::Alloc(id) => {
+            let alloc = root.alloc(id)?;
+            alloc.client_terminal().then(|| capacity(root, &alloc.node_id))
+        }
+        Changed::AllocRemoved(_) => Some(Wake::Capacity(None)),
         Changed::Plugin(id) => Some(Wake::Named(WaitsFor::Plugin(id.clone()).to_string())),
         Changed::Volume(key) => root
             .volume(key)?
@@ -244,9 +282,15 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             row.is_usable().then(|| Wake::Named(wait.to_string()))
         }
         // Removed by hand or with its job: a sticky group may go elsewhere now.
-        Changed::HostClaimRemoved(_) => Some(Wake::Capacity),
+        Changed::HostClaimRemoved(_) => Some(Wake::Capacity(None)),
         _ => None,
     }
+}
+
+/// A node may take more than before.
+fn capacity(root: &Root, id: &NodeId) -> Wake {
+    let class = root.node(id).map(|node| node.computed_class.clone());
+    Wake::Capacity(class.filter(|class| !class.is_empty()))
 }
 
 fn freed(volume: &VolumeKey, heir: Option<JobKey>) -> Wake {

@@ -1,6 +1,6 @@
 //! The queue of pending evaluations, as a pure state machine: time is passed in.
 
-use caravan_types::eval::Evaluation;
+use caravan_types::eval::{Evaluation, Trigger};
 use caravan_types::{EvalId, JobKey, Nanos, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -45,6 +45,20 @@ pub(crate) struct Queue {
     busy_jobs: HashMap<JobKey, EvalId>,
     deliveries: HashMap<EvalId, u32>,
     next_receipt: u64,
+    /// Waited behind another one of their job, and a newer one looks at everything that they would.
+    surplus: Vec<Arc<Evaluation>>,
+}
+
+/// Whether somebody may follow an evaluation of this kind.
+fn is_watched(trigger: Trigger) -> bool {
+    matches!(
+        trigger,
+        Trigger::JobRegister
+            | Trigger::JobDeregister
+            | Trigger::JobScaling
+            | Trigger::PeriodicJob
+            | Trigger::AllocStop
+    )
 }
 
 fn rank(eval: &Evaluation) -> Rank {
@@ -120,6 +134,9 @@ impl Queue {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return false;
         }
+        if let Some(done) = self.in_flight.get(id).map(|d| d.eval.job_key()) {
+            self.thin_out(&done);
+        }
         self.release(id);
         self.known.remove(id);
         self.deliveries.remove(id);
@@ -149,6 +166,29 @@ impl Queue {
                 Returned::GivenUp
             }
         }
+    }
+
+    /// Of the evaluations that wait behind another one of a job, the newest is enough. Those that users wait for stay.
+    fn thin_out(&mut self, key: &JobKey) {
+        let Some(waiting) = self.behind.get_mut(key) else { return };
+        let newest = waiting.iter().map(|(_, index, _)| *index).max();
+        let known = &self.known;
+        let moot = |rank: &Rank| {
+            Some(rank.1) != newest && known.get(&rank.2).is_some_and(|eval| !is_watched(eval.triggered_by))
+        };
+        let gone: Vec<Rank> = waiting.iter().filter(|rank| moot(rank)).cloned().collect();
+        for rank in &gone {
+            waiting.remove(rank);
+        }
+        for (_, _, id) in gone {
+            self.deliveries.remove(&id);
+            self.surplus.extend(self.known.remove(&id));
+        }
+    }
+
+    /// Evaluations that are to be cancelled.
+    pub(crate) fn take_surplus(&mut self) -> Vec<Arc<Evaluation>> {
+        std::mem::take(&mut self.surplus)
     }
 
     fn release(&mut self, id: &EvalId) -> Option<Arc<Evaluation>> {
@@ -228,6 +268,29 @@ mod tests {
         assert!(q.dequeue().is_none());
         assert!(q.ack(&first.id, receipt, UnixNanos(0)));
         assert_eq!(q.dequeue().unwrap().0.id, "b");
+    }
+
+    #[test]
+    fn of_those_that_wait_behind_another_the_newest_is_enough() {
+        let mut q = Queue::default();
+        let of = |id, index, trigger| {
+            Arc::new(Evaluation { triggered_by: trigger, ..(*eval(id, "j", 50, index)).clone() })
+        };
+        q.enqueue(of("a", 1, Trigger::NodeUpdate), UnixNanos(0));
+        let (_, receipt) = q.dequeue().unwrap();
+        for (id, index, trigger) in [
+            ("b", 2, Trigger::NodeUpdate),
+            ("c", 3, Trigger::JobRegister),
+            ("d", 4, Trigger::DeploymentWatcher),
+            ("e", 5, Trigger::NodeUpdate),
+        ] {
+            q.enqueue(of(id, index, trigger), UnixNanos(0));
+        }
+        assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
+        let gone: Vec<_> = q.take_surplus().iter().map(|e| e.id.to_string()).collect();
+        assert_eq!(gone, ["b", "d"]);
+        assert_eq!(q.dequeue().unwrap().0.id, "c");
+        assert_eq!(q.depth(), (1, 1, 0));
     }
 
     #[test]

@@ -147,6 +147,19 @@ fn mounts<'a>(root: &'a Root, node: &Node, alloc: &Allocation) -> Vec<&'a Arc<Cl
     root.claims_by_node(&node.id).filter(needs).collect()
 }
 
+/// Whether an allocation does its work. What took over from another one must be healthy, as the `migrate` block (or its
+/// deployment) says, if anybody judges that.
+fn is_well(alloc: &Allocation) -> bool {
+    let judged = || {
+        group_of(alloc).is_some_and(|(_, group)| match &group.update {
+            Some(update) if !alloc.deployment_id.is_empty() => update.health_check != "manual",
+            _ => group.migrate.is_some(),
+        })
+    };
+    alloc.client_status == ClientStatus::Running
+        && alloc.health().unwrap_or_else(|| alloc.previous_allocation.is_empty() || !judged())
+}
+
 /// How many more running allocations of a group may leave at this moment, wherever they are: as many stay
 /// as the group wants, less `migrate.max_parallel`.
 fn room(root: &Root, of: &Allocation) -> usize {
@@ -155,8 +168,7 @@ fn room(root: &Root, of: &Allocation) -> usize {
     let parallel = group.migrate.as_ref().map_or(1, |migrate| migrate.max_parallel.max(1));
     let running = root
         .allocs_by_job(&job.key())
-        .filter(|a| a.task_group == of.task_group && a.client_status == ClientStatus::Running)
-        .filter(|a| !is_leaving(a))
+        .filter(|a| a.task_group == of.task_group && is_well(a) && !is_leaving(a))
         .count();
     let stay = usize::try_from(group.count.saturating_sub(parallel)).unwrap_or(usize::MAX);
     running.saturating_sub(stay)

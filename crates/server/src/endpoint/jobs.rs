@@ -4,13 +4,14 @@ use crate::admission;
 use crate::core::{Core, new_id};
 use crate::error::{Kind, ServerError};
 use crate::node_evals::evaluation;
+use crate::periodic;
 use caravan_scheduler::Params;
 use caravan_state::Root;
 use caravan_types::command::{Change, JobSource};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
 use caravan_types::plan::PlanAnnotations;
-use caravan_types::{EvalId, JobKey};
+use caravan_types::{EvalId, JobKey, UnixNanos};
 use std::collections::BTreeMap;
 
 /// A job to register.
@@ -62,6 +63,8 @@ pub struct JobPlanned {
     pub current: Option<std::sync::Arc<Job>>,
     /// The job as it would be stored, with everything filled in, for the difference.
     pub planned: Option<std::sync::Arc<Job>>,
+    /// When it would make its next child, if it is periodic.
+    pub next_periodic_launch: Option<UnixNanos>,
     /// Index of the state that was used.
     pub index: u64,
 }
@@ -110,18 +113,11 @@ impl Jobs {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let key = job.key();
         let current = root.job(&key).cloned();
-        if let Some(current) = &current {
-            if current.kind != job.kind {
-                return Err(ServerError::refused(format!(
-                    "cannot update job from type \"{}\" to \"{}\"",
-                    current.kind, job.kind
-                )));
-            }
-            if preserve_counts {
-                for group in &mut job.task_groups {
-                    if let Some(before) = current.group(&group.name) {
-                        group.count = before.count;
-                    }
+        admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
+        if let Some(current) = current.as_ref().filter(|_| preserve_counts) {
+            for group in &mut job.task_groups {
+                if let Some(before) = current.group(&group.name) {
+                    group.count = before.count;
                 }
             }
         }
@@ -131,25 +127,22 @@ impl Jobs {
         let verdict = admitted(&root, &job)?;
         job.stop = false;
         job.submit_time = now;
-        let mut eval = evaluation(&job, Trigger::JobRegister, now);
-        if let Some(priority) = eval_priority.filter(|p| *p > 0) {
+        // A job that only makes others has nothing to place.
+        let mut eval = (!job.is_template()).then(|| evaluation(&job, Trigger::JobRegister, now));
+        if let (Some(eval), Some(priority)) = (&mut eval, eval_priority.filter(|p| *p > 0)) {
             eval.priority = priority;
         }
-        let eval_id = eval.id.clone();
+        let eval_id = eval.as_ref().map(|eval| eval.id.clone()).unwrap_or_default();
+        let job = Box::new(job);
         let index = self
             .core
-            .commit(Change::JobRegister {
-                job: Box::new(job),
-                expect_modify_index: enforce_index,
-                eval: Some(eval),
-                source,
-            })
+            .commit(Change::JobRegister { job, expect_modify_index: enforce_index, eval, source })
             .await?;
         let root = self.core.snapshot();
         let job_modify_index = root.job(&key).map_or(index, |job| job.job_modify_index);
         Ok(JobRegistered {
+            eval_create_index: if eval_id.is_empty() { 0 } else { index },
             eval_id,
-            eval_create_index: index,
             job_modify_index,
             warnings: admission::joined_warnings(&verdict.warnings),
             index,
@@ -192,14 +185,7 @@ impl Jobs {
         let verdict = admitted(&root, &job)?;
         let key = job.key();
         let current = root.job(&key).cloned();
-        if let Some(current) = &current
-            && current.kind != job.kind
-        {
-            return Err(ServerError::refused(format!(
-                "cannot update job from type \"{}\" to \"{}\"",
-                current.kind, job.kind
-            )));
-        }
+        admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
         job.stop = false;
         job.submit_time = now;
         let mut eval = evaluation(&job, Trigger::JobRegister, now);
@@ -225,6 +211,7 @@ impl Jobs {
             job_modify_index: current.as_ref().map_or(0, |job| job.job_modify_index),
             created_evals,
             warnings: admission::joined_warnings(&verdict.warnings),
+            next_periodic_launch: planned.as_ref().and_then(|job| periodic::next_launch(job, now)),
             current,
             planned,
             index: root.index(),
@@ -242,15 +229,15 @@ impl Jobs {
             // Stopping what does not exist is no error (`http-api` section 3.1).
             return Ok(JobRegistered { index: root.index(), ..JobRegistered::default() });
         };
-        let mut eval = evaluation(job, Trigger::JobDeregister, now);
-        if let Some(priority) = eval_priority.filter(|p| *p > 0) {
+        let mut eval = (!job.is_template()).then(|| evaluation(job, Trigger::JobDeregister, now));
+        if let (Some(eval), Some(priority)) = (&mut eval, eval_priority.filter(|p| *p > 0)) {
             eval.priority = priority;
         }
-        let eval_id = eval.id.clone();
-        let index = self.core.commit(Change::JobDeregister { key, purge, eval: Some(eval) }).await?;
+        let eval_id = eval.as_ref().map(|eval| eval.id.clone()).unwrap_or_default();
+        let index = self.core.commit(Change::JobDeregister { key, purge, eval }).await?;
         Ok(JobRegistered {
+            eval_create_index: if eval_id.is_empty() { 0 } else { index },
             eval_id,
-            eval_create_index: index,
             job_modify_index: index,
             warnings: String::new(),
             index,
@@ -260,6 +247,10 @@ impl Jobs {
     pub(crate) async fn evaluate(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let job = root.job(&key).ok_or_else(|| ServerError::not_found("job not found"))?;
+        if job.is_template() {
+            let kind = if job.dispatch_rule().is_some() { "parameterized" } else { "periodic" };
+            return Err(ServerError::refused(format!("can't evaluate {kind} job")));
+        }
         let eval = Evaluation {
             id: new_id().into(),
             status: EvalStatus::Pending,

@@ -1,10 +1,13 @@
 //! What others call: users about jobs, clients about their nodes.
 
+mod dispatch;
 mod jobs;
 mod node_changes;
 mod nodes;
 mod scaling;
+mod versions;
 
+pub use dispatch::{Dispatch, Dispatched};
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};
 pub use node_changes::{DrainRequest, NodeUpdated};

@@ -87,6 +87,7 @@ impl PlannerService {
             tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement does not fit any more");
         }
         let whole = accepted.refused.is_empty();
+        // What would be begun or ended with it is decided anew by the next attempt.
         if accepted.placements.is_empty() && accepted.stops.is_empty() && !whole {
             return Ok(Submitted::Partly { index: root.index() });
         }
@@ -100,6 +101,8 @@ impl PlannerService {
             claims: accepted.claims,
             host_claims: accepted.host_claims.into_iter().map(with_id).collect(),
             evals,
+            deployment: plan.deployment,
+            deployment_updates: plan.deployment_updates,
         };
         let outcome = self.core.propose(Change::Plan(Box::new(commit))).await?;
         match outcome.refused {

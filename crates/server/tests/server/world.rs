@@ -104,6 +104,7 @@ impl Setup {
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
             acl: Default::default(),
             issuer: None,
+            gc: Default::default(),
             keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();

@@ -26,9 +26,13 @@ fn health(
     index: u64,
 ) -> Option<AllocDeploymentStatus> {
     let Some(reported) = reported else { return old.cloned() };
-    let same = old.filter(|old| old.healthy == reported.healthy);
+    if old.is_some_and(|old| old.healthy == reported.healthy) {
+        return old.cloned();
+    }
     Some(AllocDeploymentStatus {
-        modify_index: same.map_or(index, |old| old.modify_index),
+        modify_index: index,
+        // Which ones are canaries is the servers' word.
+        canary: old.map_or(reported.canary, |old| old.canary),
         ..reported.clone()
     })
 }
@@ -46,13 +50,15 @@ fn merged(old: &Allocation, update: &AllocUpdate, index: u64, now: UnixNanos) ->
         let value = status.as_str().to_owned();
         history.push(AllocStateChange { field: 0, value, time: now.to_time() });
     }
+    // What was seen within another deployment says nothing about this one.
+    let seen = update.deployment_status.as_ref().filter(|_| update.deployment_id == old.deployment_id);
     let states = if update.task_states.is_empty() { &old.task_states } else { &update.task_states };
     Allocation {
         client_status: status,
         client_description: description,
         alloc_states: history,
         task_states: states.clone(),
-        deployment_status: health(old.deployment_status.as_ref(), update.deployment_status.as_ref(), index),
+        deployment_status: health(old.deployment_status.as_ref(), seen, index),
         network_status: network,
         ..old.clone()
     }

@@ -3,11 +3,10 @@
 use super::Done;
 use crate::changes::Changed;
 use crate::tx::Tx;
-use caravan_types::JobKey;
 use caravan_types::command::{JobSource, Refusal};
 use caravan_types::eval::Evaluation;
 use caravan_types::job::{Job, JobStatus};
-use caravan_types::scaling;
+use caravan_types::{JobKey, UnixNanos, scaling};
 
 impl Tx {
     pub(super) fn job_register(
@@ -56,6 +55,27 @@ impl Tx {
             self.put_submission(key.clone(), version, source.clone());
         }
         self.job_eval(&key, eval, self.index);
+        Ok(())
+    }
+
+    pub(super) fn job_child(
+        &mut self,
+        child: &Job,
+        eval: Option<&Evaluation>,
+        launched: Option<UnixNanos>,
+    ) -> Done {
+        let parent = JobKey { namespace: child.namespace.clone(), id: child.parent_id.clone() };
+        if self.root.job(&parent).is_none_or(|parent| parent.stop) {
+            return Err(Refusal::NotFound { what: format!("running job \"{}\"", parent.id) });
+        }
+        let token = &child.dispatch_idempotency_token;
+        if self.root.dispatched_with(&parent, token).is_some() {
+            return Err(Refusal::Changed { what: format!("job \"{}\"", parent.id) });
+        }
+        self.job_register(child, Some(0), eval, None)?;
+        if let Some(at) = launched {
+            self.put_launch(&parent, at);
+        }
         Ok(())
     }
 

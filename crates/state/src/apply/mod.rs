@@ -2,6 +2,7 @@
 
 mod admin;
 mod alloc;
+mod deployment;
 mod host_volume;
 mod job;
 mod node;
@@ -76,6 +77,7 @@ impl Tx {
             Change::JobRegister { job, expect_modify_index, eval, source } => {
                 self.job_register(job, *expect_modify_index, eval.as_ref(), source.as_ref())?;
             }
+            Change::JobChild { job, eval, launched } => self.job_child(job, eval.as_ref(), *launched)?,
             Change::JobDeregister { key, purge, eval } => self.job_deregister(key, *purge, eval.as_ref())?,
             Change::JobScale { scale, eval } => self.job_scale(scale, eval.as_ref())?,
             Change::JobTag { key, version, name, tag } => {
@@ -95,6 +97,9 @@ impl Tx {
             Change::Deployments { deployments } => {
                 deployments.iter().for_each(|row| self.put_deployment(row.clone()));
             }
+            Change::Deployment(change) => self.deployment(change)?,
+            Change::JobStable { key, version, stable } => self.job_stable(key, *version, *stable)?,
+            Change::DeploymentsCollect { deployments } => self.deployments_collect(deployments),
             Change::VolumeWrite { volume, expect_modify_index } => {
                 self.volume_write(volume, *expect_modify_index)?;
             }

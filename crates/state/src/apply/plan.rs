@@ -13,6 +13,12 @@ use std::sync::Arc;
 impl Tx {
     pub(super) fn plan(&mut self, commit: &PlanCommit) -> Done {
         let job = commit.job.as_ref().map(|job| self.shared_job(job));
+        for verdict in &commit.deployment_updates {
+            self.deployment_verdict(verdict);
+        }
+        if let Some(deployment) = &commit.deployment {
+            self.deployment_begins(deployment);
+        }
         for stop in &commit.stops {
             self.stop(stop);
         }

@@ -67,6 +67,11 @@ fn jobs(root: &Root, wrong: &mut Vec<String>) {
             let (is, should) = (job.status.as_str(), derived.as_str());
             wrong.push(format!("job {key} is {is} but its records say {should}"));
         }
+        if job.is_periodic_active() != root.periodic_launches.contains_key(&key) {
+            wrong.push(format!(
+                "job {key} is periodic without a time of its last launch, or the other way round"
+            ));
+        }
         if root.job_versions(&key).next() != Some(job) {
             wrong.push(format!("job {key} is not its own newest version"));
         }
@@ -77,6 +82,9 @@ fn jobs(root: &Root, wrong: &mut Vec<String>) {
     }
     for (key, version) in root.versions.keys().filter(|(key, _)| root.job(key).is_none()) {
         wrong.push(format!("version {version} of job {key} is kept without the job"));
+    }
+    for key in root.periodic_launches.keys().filter(|key| root.job(key).is_none()) {
+        wrong.push(format!("the last launch of job {key} is kept without the job"));
     }
     for at in root.submissions.keys().filter(|at| !root.versions.contains_key(*at)) {
         wrong.push(format!("the text of version {} of job {} is kept without it", at.1, at.0));

@@ -240,6 +240,14 @@ impl Allocation {
         let (_, rest) = self.name.rsplit_once('[')?;
         rest.strip_suffix(']')?.parse().ok()
     }
+    /// Whether it was placed to try a new version out, and nobody promoted it yet.
+    pub fn is_canary(&self) -> bool {
+        self.deployment_status.as_ref().is_some_and(|status| status.canary)
+    }
+    /// How it does within its deployment; none while that is not known.
+    pub fn health(&self) -> Option<bool> {
+        self.deployment_status.as_ref().and_then(|status| status.healthy)
+    }
     /// Whether any task failed.
     pub fn any_task_failed(&self) -> bool {
         self.task_states.values().any(|t| t.failed)
@@ -425,6 +433,9 @@ pub struct AllocUpdate {
     pub deployment_status: Option<AllocDeploymentStatus>,
     /// Network, once made.
     pub network_status: Option<NetworkStatus>,
+    /// The deployment in which the health was seen.
+    #[serde(default)]
+    pub deployment_id: DeploymentId,
 }
 
 #[cfg(test)]

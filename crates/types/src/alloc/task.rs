@@ -107,6 +107,7 @@ pub mod event {
     pub const LEASE_EXPIRED: &str = "Lease expired";
     pub const VOLUME_BROKEN: &str = "Volume mount broken";
     pub const VOLUME_RENEWED: &str = "Volume mounted again";
+    pub const ALLOC_UNHEALTHY: &str = "Alloc Unhealthy";
     pub const SHUTDOWN_DELAY: &str = "Waiting for shutdown delay";
 }
 

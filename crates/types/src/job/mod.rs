@@ -4,6 +4,7 @@ mod group;
 mod policy;
 mod resources;
 mod task;
+mod template;
 mod volume;
 
 pub use group::{EphemeralDisk, TaskGroup};
@@ -12,6 +13,7 @@ pub use policy::{
 };
 pub use resources::{Network, Port, RequestedDevice, Resources};
 pub use task::{CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
+pub use template::{Parameterized, Periodic};
 pub use volume::{BrokenMount, MountOptions, PropagationMode, VolumeMount, VolumeRequest, VolumeType};
 
 use crate::id::{JobId, JobKey, Namespace};

@@ -72,6 +72,20 @@ pub struct UpdateStrategy {
     pub canary: u32,
 }
 
+impl UpdateStrategy {
+    /// Whether new versions roll out as deployments, a few allocations at a time.
+    pub fn is_rolling(&self) -> bool {
+        self.max_parallel > 0
+    }
+}
+
+impl ReschedulePolicy {
+    /// Whether a failed allocation is ever placed anew.
+    pub fn is_enabled(&self) -> bool {
+        self.unlimited || (self.attempts > 0 && self.interval > Nanos::ZERO)
+    }
+}
+
 /// Moves during drains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]

@@ -8,9 +8,9 @@ use crate::resolve;
 use crate::table::{Pairs, Table};
 use caravan_sdk::AllocUsage;
 use caravan_types::alloc::{Allocation, TaskEvent, TaskState};
-use caravan_types::eval::AllocMetric;
+use caravan_types::eval::{AllocMetric, Scorer};
 use caravan_types::job::{Task, VolumeType};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Flags of `alloc status`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -316,19 +316,14 @@ fn volumes(alloc: &Allocation, task: &Task) -> Vec<String> {
 }
 
 fn scores(metric: &AllocMetric) -> String {
-    let names: BTreeSet<&str> = metric
-        .score_meta_data
-        .iter()
-        .flat_map(|node| node.scores.keys())
-        .map(String::as_str)
-        .filter(|name| *name != "normalized-score")
-        .collect();
+    let all = metric.score_meta_data.iter().flat_map(|node| node.scores.iter());
+    let scorers: BTreeMap<&str, Scorer> = all.map(|(scorer, _)| (scorer.as_str(), scorer)).collect();
     let mut heading = vec!["Node"];
-    heading.extend(&names);
+    heading.extend(scorers.keys());
     heading.push("final score");
     let rows = metric.score_meta_data.iter().map(|node| {
         let mut row = vec![node.node_id.to_string()];
-        row.extend(names.iter().map(|name| number(node.scores.get(*name).copied().unwrap_or(0.0))));
+        row.extend(scorers.values().map(|scorer| number(node.scores.get(*scorer).unwrap_or(0.0))));
         row.push(number(node.norm_score));
         row
     });
@@ -358,7 +353,6 @@ mod tests {
         ClientStatus, TaskRunState, event,
     };
     use caravan_types::job::{Job, TaskGroup, VolumeMount, VolumeRequest};
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     fn batch() -> Allocation {

@@ -2,10 +2,12 @@
 
 pub(crate) mod allocs;
 pub(crate) mod diff;
+pub(crate) mod dispatch;
 pub(crate) mod eval;
 pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod inspect;
+pub(crate) mod periodic;
 pub(crate) mod plan;
 pub(crate) mod restart;
 pub(crate) mod run;
@@ -18,6 +20,7 @@ pub(crate) mod stop;
 pub(crate) mod tag;
 pub(crate) mod validate;
 
+use crate::cmd::deployment;
 use crate::jobfile::JobInput;
 use clap::Subcommand;
 
@@ -32,10 +35,21 @@ pub(crate) enum JobVerb {
     Validate(validate::ValidateArgs),
     /// Show jobs, or one job
     Status(status::StatusArgs),
+    /// Run a parameterized job
+    Dispatch(dispatch::DispatchArgs),
+    /// Work with periodic jobs
+    #[command(subcommand)]
+    Periodic(periodic::PeriodicVerb),
     /// Stop jobs
     Stop(stop::StopArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
+    /// Promote the canaries of a job's newest deployment
+    Promote(deployment::JobPromoteArgs),
+    /// Go back to an earlier version of a job
+    Revert(deployment::RevertArgs),
+    /// List the deployments of a job
+    Deployments(deployment::JobDeploymentsArgs),
     /// List the allocations of a job
     Allocs(allocs::AllocsArgs),
     /// Make an evaluation of a job
@@ -82,6 +96,9 @@ pub(crate) struct FileArgs {
     /// File with values of variables; may be repeated
     #[arg(long = "var-file", value_name = "FILE")]
     var_files: Vec<String>,
+    /// How findings about the file are written: text, or json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    diagnostics: String,
 }
 
 /// Namespaces that a job is given by flags.
@@ -114,6 +131,7 @@ impl FileArgs {
             strict: self.hcl2_strict,
             vars: self.vars.clone(),
             var_files: self.var_files.clone(),
+            diagnostics_json: self.diagnostics == "json",
         }
     }
 
@@ -130,6 +148,13 @@ impl FileArgs {
             out.push_str(&format!("-var-file={file:?} "));
         }
         out
+    }
+}
+
+/// What `-ui` gets until there is a page to open.
+pub(crate) fn page(ctx: &crate::ctx::Ctx, wanted: bool) {
+    if wanted {
+        ctx.out.note("There is no web page in this build; -ui does nothing.");
     }
 }
 

@@ -4,10 +4,12 @@ use super::{FileArgs, NamespaceArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
-use crate::format::json;
+use crate::format::json_as_declared;
 use crate::jobfile;
 use crate::monitor;
 use caravan_sdk::RegisterOptions;
+use caravan_types::api;
+use caravan_types::job::Job;
 use std::time::Duration;
 
 /// How long a new allocation may take to run when the job does not say
@@ -42,6 +44,9 @@ pub(crate) struct RunArgs {
     /// Keep the resources of tasks that run already
     #[arg(long)]
     preserve_resources: bool,
+    /// Open the job's page in the browser
+    #[arg(long)]
+    ui: bool,
     /// Show whole ids
     #[arg(long)]
     verbose: bool,
@@ -53,10 +58,11 @@ pub(crate) struct RunArgs {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
+    super::page(ctx, args.ui);
     let mut file = jobfile::load(ctx, path, &args.file.input())?;
     args.namespaces.apply(&mut file.job);
     if args.output {
-        ctx.out.line(&json(&serde_json::json!({ "Job": file.job }))?);
+        ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", &file.job)]))?);
         return Ok(0);
     }
     for warning in &file.warnings {
@@ -93,9 +99,25 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         if !answer.eval_id.is_empty() {
             ctx.out.line(&format!("Evaluation ID: {}", answer.eval_id));
         }
+        if file.job.periodic.is_some()
+            && let Ok(job) = registered(ctx, &file.job).await
+            && let Some(next) = super::periodic::next_launch(&job, &ctx.clock())
+        {
+            ctx.out.line(&format!("Approximate next launch time: {next}"));
+        }
         return Ok(0);
     }
     // A batch job is done with once it is placed; anything else is there to run.
     let start = (!file.is_batch()).then(|| file.progress_deadline().unwrap_or(PATIENCE));
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start }).await
+}
+
+/// The job as the servers keep it now.
+async fn registered(ctx: &Ctx, job: &api::Job) -> Result<Job, caravan_sdk::Error> {
+    let mut query = ctx.query();
+    if let Some(namespace) = &job.namespace {
+        query = query.namespace(namespace.as_str());
+    }
+    let id = job.id.as_deref().unwrap_or_default();
+    Ok(ctx.client.jobs().info(id, &query).await?.value)
 }

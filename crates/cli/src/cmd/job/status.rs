@@ -3,6 +3,7 @@
 use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
 use crate::cmd::eval;
+use crate::cmd::job::periodic;
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -33,6 +34,9 @@ pub(crate) struct StatusArgs {
     /// Show the job only
     #[arg(long)]
     short: bool,
+    /// Open the job's page in the browser
+    #[arg(long)]
+    ui: bool,
     /// Show whole ids and times
     #[arg(long)]
     verbose: bool,
@@ -74,6 +78,7 @@ struct DetailJson<'a> {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either no arguments or one: <job>")?;
+    super::page(ctx, args.ui);
     let Some(given) = given else {
         return all(ctx, args).await;
     };
@@ -216,7 +221,7 @@ impl Detail {
 
     fn head(&self, clock: &Clock) -> String {
         let job = &self.job;
-        Pairs::new()
+        let mut pairs = Pairs::new()
             .pair("ID", job.id.as_str())
             .pair("Name", job.name.as_str())
             .pair("Submit Date", clock.time(job.submit_time))
@@ -227,8 +232,15 @@ impl Detail {
             .pair("Node Pool", job.node_pool.as_str())
             .pair("Status", status_word(job.status.as_str(), job.stop))
             .pair("Periodic", job.periodic.is_some().to_string())
-            .pair("Parameterized", job.parameterized_job.is_some().to_string())
-            .render()
+            .pair("Parameterized", job.parameterized_job.is_some().to_string());
+        if job.periodic.is_some() && job.parameterized_job.is_none() {
+            if job.stop {
+                pairs = pairs.pair("Next Periodic Launch", "none (job stopped)");
+            } else if let Some(next) = periodic::next_launch(job, clock) {
+                pairs = pairs.pair("Next Periodic Launch", next);
+            }
+        }
+        pairs.render()
     }
 
     fn family(&self) -> Vec<String> {

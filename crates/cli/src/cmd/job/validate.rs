@@ -5,6 +5,7 @@ use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::jobfile;
+use caravan_types::api;
 
 /// Flags of `job validate`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -39,6 +40,14 @@ pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
             }
         }
         Err(error) if error.is_unreachable() => {
+            let mut job = file.job.clone();
+            api::canonicalize(&mut job);
+            if let Err(errors) = api::convert(&job) {
+                return Err(CliError::failed(format!(
+                    "Job validation errors:\n{}",
+                    errors.problems.join("\n")
+                )));
+            }
             ctx.out.note(&format!("Only the file was checked: {error}"));
         }
         Err(error) => return Err(error).doing("Error validating job"),

@@ -1,8 +1,9 @@
 //! The YAML that the functions write: block style, keys and strings in quotes, long texts as literal blocks.
 //! Reading understands what job files hold: block and flow collections, plain and quoted scalars, literal
-//! and folded blocks, anchors and aliases, one document.
+//! and folded blocks, anchors, aliases and merge keys, tags, one document.
 
 mod read;
+mod scalar;
 
 pub(super) use self::read::decode;
 use super::encoding::write_string;

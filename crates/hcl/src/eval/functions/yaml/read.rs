@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::Result;
+use super::scalar::{scalar, tagged, unsupported};
 use crate::parse::MAX_DEPTH;
-use crate::value::{Number, Value};
+use crate::value::Value;
 
 pub(in super::super) fn decode(text: &str) -> Result<Value> {
     let mut lines: Vec<&str> = text.lines().collect();
@@ -67,7 +68,7 @@ impl<'t> Reader<'t> {
         if rest == "-" || rest.starts_with("- ") {
             return self.sequence(column, depth);
         }
-        if split_key(rest).is_some() {
+        if split_key(rest).is_some() || rest.starts_with("? ") {
             return self.mapping(column, depth);
         }
         self.at += 1;
@@ -118,6 +119,7 @@ impl<'t> Reader<'t> {
 
     fn mapping(&mut self, column: usize, depth: usize) -> Result<Value> {
         let mut out = BTreeMap::new();
+        let mut merged = Vec::new();
         loop {
             self.skip();
             let Some(line) = self.lines.get(self.at).copied() else { break };
@@ -127,7 +129,8 @@ impl<'t> Reader<'t> {
                 }
                 break;
             }
-            let Some((key, rest)) = split_key(&line[column..]) else { break };
+            let Some((key, rest)) = self.key(column)? else { break };
+            let merge = key == "<<";
             let key = match scalar(key.trim())? {
                 Value::Str(s) => s.to_string(),
                 Value::Null => "null".to_owned(),
@@ -145,11 +148,31 @@ impl<'t> Reader<'t> {
             } else {
                 self.inline(rest, depth + 1, column + 1)?
             };
-            if out.insert(key.clone(), value).is_some() {
+            if merge {
+                merged.push(value);
+            } else if out.insert(key.clone(), value).is_some() {
                 return self.wrong(&format!("the key {key:?} is there twice"));
             }
         }
+        for value in merged {
+            merge_into(&mut out, value).or_else(|e| self.wrong(&e))?;
+        }
         Ok(Value::object(out))
+    }
+
+    /// The key of the entry on this line and what follows it, `None` when there is no entry. A key that is marked
+    /// with `?` has its value on the next line.
+    fn key(&mut self, column: usize) -> Result<Option<(&'t str, &'t str)>> {
+        let Some(line) = self.lines.get(self.at).copied() else { return Ok(None) };
+        let Some(key) = line[column..].strip_prefix("? ") else { return Ok(split_key(&line[column..])) };
+        self.at += 1;
+        self.skip();
+        let next = self.lines.get(self.at).copied().unwrap_or_default();
+        match next.get(column..).and_then(|rest| rest.strip_prefix(':')) {
+            Some(rest) if indent(next) == column => Ok(Some((strip_comment(key).trim(), rest))),
+            _ => self
+                .wrong("a key that is marked with \"?\" must be followed by a line with \":\" and its value"),
+        }
     }
 
     /// What stands after a dash or a key, the cursor being on the next line.
@@ -175,6 +198,10 @@ impl<'t> Reader<'t> {
             };
             self.anchors.insert(name.to_owned(), value.clone());
             return Ok(value);
+        }
+        if rest.starts_with('!') {
+            let (tag, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+            return self.tagged(tag, rest.trim_start(), depth, minimum);
         }
         if rest.starts_with(['|', '>']) {
             return self.block_scalar(rest, minimum);
@@ -213,6 +240,30 @@ impl<'t> Reader<'t> {
             self.at += 1;
         }
         scalar(plain.trim())
+    }
+
+    /// A value with a tag before it.
+    fn tagged(&mut self, tag: &str, rest: &str, depth: usize, minimum: usize) -> Result<Value> {
+        let collection = matches!(tag, "!!map" | "!!seq");
+        let plain = !rest.is_empty() && !rest.starts_with(['|', '>', '[', '{', '&', '*', '#']);
+        if plain && !collection {
+            return tagged(tag, strip_comment(rest).trim()).or_else(|e| self.wrong(&e));
+        }
+        let value = if rest.is_empty() || rest.starts_with('#') {
+            self.block(minimum, depth + 1)?
+        } else {
+            self.inline(rest, depth + 1, minimum)?
+        };
+        match (tag, &value) {
+            ("!!map", Value::Map(..))
+            | ("!!seq", Value::Seq(..))
+            | ("!!str" | "!!binary" | "!", Value::Str(_)) => Ok(value),
+            ("!!str", Value::Null) => Ok(Value::str("")),
+            ("!!map" | "!!seq" | "!!str" | "!!binary" | "!", _) => {
+                self.wrong(&format!("the value does not fit its tag {tag:?}"))
+            }
+            _ => self.wrong(&unsupported(tag)),
+        }
     }
 
     fn block_scalar(&mut self, header: &str, minimum: usize) -> Result<Value> {
@@ -255,6 +306,23 @@ impl<'t> Reader<'t> {
             out.push('\n');
         }
         Ok(Value::str(out))
+    }
+}
+
+/// Adds the entries of a `<<` that are not there yet: of a mapping, or of several in a sequence.
+fn merge_into(out: &mut BTreeMap<String, Value>, value: Value) -> Result<()> {
+    match value {
+        Value::Map(.., map) => {
+            for (key, value) in map {
+                out.entry(key).or_insert(value);
+            }
+            Ok(())
+        }
+        Value::Seq(.., items) => items.into_iter().try_for_each(|item| match item {
+            Value::Map(..) => merge_into(out, item),
+            _ => Err("\"<<\" takes mappings only".to_owned()),
+        }),
+        _ => Err("\"<<\" takes a mapping, or a sequence of mappings".to_owned()),
     }
 }
 
@@ -342,13 +410,22 @@ impl Flow<'_> {
             Some('{') => {
                 self.pos += 1;
                 let mut out = BTreeMap::new();
+                let mut merged = Vec::new();
                 while !self.eat('}') {
+                    let merge = self.text[self.pos..].starts_with("<<");
                     let key = self.value(depth + 1)?;
                     let value = if self.eat(':') { self.value(depth + 1)? } else { Value::Null };
-                    out.insert(super::super::text(&key), value);
+                    if merge {
+                        merged.push(value);
+                    } else {
+                        out.insert(super::super::text(&key), value);
+                    }
                     if !self.eat(',') && !self.text[self.pos..].starts_with('}') {
                         return self.stuck("} or a comma");
                     }
+                }
+                for value in merged {
+                    merge_into(&mut out, value).map_err(FlowError::Wrong)?;
                 }
                 Ok(Value::object(out))
             }
@@ -413,51 +490,4 @@ impl Flow<'_> {
             Err(FlowError::Wrong(format!("expected {wanted}")))
         }
     }
-}
-
-/// A scalar by YAML 1.2's rules, with dates as the reference writes them.
-fn scalar(s: &str) -> Result<Value> {
-    let unquoted = match s.as_bytes() {
-        [b'"', .., b'"'] => Some(serde_json::from_str::<String>(s).map_err(|e| e.to_string())?),
-        [b'\'', .., b'\''] => Some(s[1..s.len() - 1].replace("''", "'")),
-        _ => None,
-    };
-    if let Some(s) = unquoted {
-        return Ok(Value::str(s));
-    }
-    match s {
-        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
-        "true" | "True" | "TRUE" => return Ok(Value::Bool(true)),
-        "false" | "False" | "FALSE" => return Ok(Value::Bool(false)),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
-            return Err(format!("{s} has no counterpart in this language"));
-        }
-        _ => {}
-    }
-    let based =
-        |digits: &str, base| i128::from_str_radix(digits, base).ok().map(|n| Value::Num(Number::from(n)));
-    if let Some(value) = s.strip_prefix("0x").and_then(|d| based(d, 16)) {
-        return Ok(value);
-    }
-    if let Some(value) = s.strip_prefix("0o").and_then(|d| based(d, 8)) {
-        return Ok(value);
-    }
-    if let Some(value) = s.strip_prefix("0b").and_then(|d| based(d, 2)) {
-        return Ok(value);
-    }
-    if s.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
-        && s.bytes().any(|b| b.is_ascii_digit())
-        && let Ok(n) = s.parse()
-    {
-        return Ok(Value::Num(n));
-    }
-    let b = s.as_bytes();
-    if b.len() == 10
-        && b[4] == b'-'
-        && b[7] == b'-'
-        && b.iter().enumerate().all(|(i, c)| i == 4 || i == 7 || c.is_ascii_digit())
-    {
-        return Ok(Value::str(format!("{s}T00:00:00Z")));
-    }
-    Ok(Value::str(s))
 }

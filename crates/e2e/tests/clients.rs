@@ -1,0 +1,98 @@
+//! Published clients of other languages, each through a whole session. They are fetched from their
+//! registries into the target directory, once.
+
+use anyhow::{Context, Result, bail, ensure};
+use caravan_testkit::{Agent, AgentOptions};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The client for Python, and its version.
+const PYTHON_CLIENT: &str = "python-nomad==2.1.0";
+
+/// Where clients are kept from one run to the next.
+fn kept(name: &str) -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
+    let dir = target.join("clients").join(name);
+    fs::create_dir_all(&dir)?;
+    Ok(fs::canonicalize(dir)?)
+}
+
+fn sources(name: &str) -> PathBuf {
+    caravan_testkit::workspace("crates/e2e/clients").join(name)
+}
+
+/// Runs a tool; one that is not there fails with the words how to get it.
+fn run(command: &mut Command, how_to_get_it: &str) -> Result<Output> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!("{name} is not installed: {how_to_get_it}")
+        }
+        Err(error) => return Err(error).with_context(|| format!("run {name}")),
+    };
+    ensure!(
+        output.status.success(),
+        "{command:?} ended with {}\n--- stdout\n{}\n--- stderr\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(output)
+}
+
+fn agent() -> Result<Agent> {
+    Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })
+}
+
+fn ensure_over(output: &Output, agent: &Agent) -> Result<()> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(text.trim() == "the session is over", "{text}\n--- log of the agent\n{}", agent.log_tail());
+    Ok(())
+}
+
+/// An environment with the client in it.
+fn python(dir: &Path) -> Result<PathBuf> {
+    let python = dir.join("bin/python");
+    let done = dir.join(PYTHON_CLIENT);
+    if done.exists() {
+        return Ok(python);
+    }
+    let get = "apt-get install python3 python3-venv";
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir), get)?;
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet", PYTHON_CLIENT]), get)?;
+    File::create(done)?;
+    Ok(python)
+}
+
+#[test]
+fn the_published_client_for_python_goes_through_a_session() -> Result<()> {
+    let python = python(&kept("python")?)?;
+    let agent = agent()?;
+    let port = agent.address().rsplit(':').next().context("no port")?.to_owned();
+    let mut command = Command::new(python);
+    command.arg(sources("python").join("session.py")).arg(port).env_remove("NOMAD_ADDR");
+    let output =
+        run(&mut command, "").with_context(|| format!("--- log of the agent\n{}", agent.log_tail()))?;
+    ensure_over(&output, &agent)
+}
+
+#[test]
+fn the_published_client_for_go_goes_through_a_session() -> Result<()> {
+    let program = kept("go")?.join("session");
+    // Distributions install it beside the path.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/go/bin:/usr/lib/go/bin";
+    let go = path.split(':').map(|dir| Path::new(dir).join("go")).find(|go| go.is_file());
+    let go = go.unwrap_or_else(|| PathBuf::from("go"));
+    let mut build = Command::new(go);
+    build.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources("go")).env("PATH", path);
+    run(&mut build, "apt-get install golang, or https://go.dev/dl")?;
+    let agent = agent()?;
+    let mut command = Command::new(program);
+    command.arg(format!("http://{}", agent.address())).env_remove("NOMAD_ADDR");
+    let output =
+        run(&mut command, "").with_context(|| format!("--- log of the agent\n{}", agent.log_tail()))?;
+    ensure_over(&output, &agent)
+}

@@ -1,0 +1,52 @@
+//! Versions of a job: marking one as good, and going back to one (`http-api` section 3.1).
+
+use super::jobs::{key, registered};
+use crate::body::{bodies, required};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use serde_json::json;
+
+bodies! {
+    /// A version to mark.
+    StableBody("JobStabilityRequest") {
+        id: String = "JobID";
+        version: u64 = "JobVersion";
+        stable: bool = "Stable";
+    }
+    /// A version to go back to.
+    RevertBody("JobRevertRequest") {
+        id: String = "JobID";
+        version: u64 = "JobVersion";
+        prior: Option<u64> = "EnforcePriorVersion";
+    }
+}
+
+/// `PUT /v1/job/:id/stable`
+pub(crate) async fn stable(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: StableBody = required(&call.body)?;
+    same(&body.id, id)?;
+    let key = key(call.query.namespace(), id);
+    let done = call.server()?.set_job_stable(key, body.version, body.stable).await;
+    let index = done.map_err(|e| ApiError::of_change(&e))?;
+    Ok(Reply::value(json!({"Index": index})).index(index))
+}
+
+/// `PUT /v1/job/:id/revert`
+pub(crate) async fn revert(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: RevertBody = required(&call.body)?;
+    same(&body.id, id)?;
+    let key = key(call.query.namespace(), id);
+    let done = call.server()?.revert_job(key, body.version, body.prior).await;
+    Ok(registered(&done.map_err(|e| ApiError::of_change(&e))?))
+}
+
+fn same(told: &str, id: &str) -> Result<(), ApiError> {
+    match told {
+        "" => Err(ApiError::bad_request("JobID must be specified")),
+        _ if told == id => Ok(()),
+        _ => Err(ApiError::bad_request("Job ID does not match")),
+    }
+}

@@ -1,0 +1,116 @@
+//! The nodes that a job may look at.
+
+use crate::feasible;
+use crate::view::View;
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// Counts of the nodes that a job may look at, and of those that it may not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Census {
+    pub pool: String,
+    pub in_pool: u32,
+    pub by_datacenter: BTreeMap<String, u32>,
+    /// Nodes of pool and datacenters that take nothing new, by what they are.
+    pub away: BTreeMap<&'static str, u32>,
+}
+
+/// The nodes in the job's pool and datacenters that take allocations.
+#[derive(Debug, Default)]
+pub(crate) struct Field {
+    /// By id.
+    pub nodes: Vec<Arc<Node>>,
+    /// The number of each node's computed class; none for nodes without one.
+    pub classes: Vec<Option<usize>>,
+    /// How many classes there are.
+    pub class_count: usize,
+    pub census: Census,
+}
+
+/// What all nodes of a class share.
+struct Class {
+    number: usize,
+    in_pool: bool,
+    in_datacenters: bool,
+    /// Nodes that take allocations.
+    ready: u32,
+    datacenter: String,
+}
+
+/// FNV-1a: the keys are short and nobody chooses them to collide.
+#[derive(Default)]
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Field {
+    /// Looks at all nodes once. Pool and datacenter are part of a class and looked at once for each.
+    pub fn of<V: View>(view: &V, job: &Job) -> Self {
+        let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
+        let mut field = Self { census: Census { pool, ..Census::default() }, ..Self::default() };
+        let mut known: HashMap<&str, Class, BuildHasherDefault<Fnv>> = HashMap::default();
+        // Each node without a class is one of its own.
+        let mut alone: Vec<Class> = Vec::new();
+        for node in view.nodes() {
+            let fresh = |number| Class {
+                number,
+                in_pool: feasible::in_pool(job, node),
+                in_datacenters: feasible::in_datacenters(job, node),
+                ready: 0,
+                datacenter: node.datacenter.clone(),
+            };
+            let class = if node.computed_class.is_empty() {
+                alone.push(fresh(usize::MAX));
+                alone.last_mut()
+            } else {
+                let next = known.len();
+                Some(known.entry(&node.computed_class).or_insert_with(|| fresh(next)))
+            };
+            let Some(class) = class.filter(|class| class.in_pool) else { continue };
+            match node.away() {
+                Some(away) if class.in_datacenters => *field.census.away.entry(away).or_default() += 1,
+                Some(_) => {}
+                None => {
+                    class.ready += 1;
+                    if class.in_datacenters {
+                        field.nodes.push(Arc::clone(node));
+                        field.classes.push((class.number != usize::MAX).then_some(class.number));
+                    }
+                }
+            }
+        }
+        field.class_count = known.len();
+        for class in known.into_values().chain(alone) {
+            field.census.in_pool += class.ready;
+            if class.in_datacenters && class.ready > 0 {
+                *field.census.by_datacenter.entry(class.datacenter).or_default() += class.ready;
+            }
+        }
+        field.sort();
+        field
+    }
+
+    /// Views mostly answer in this order already.
+    fn sort(&mut self) {
+        if self.nodes.is_sorted_by(|a, b| a.id < b.id) {
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.nodes.len()).collect();
+        order.sort_by(|a, b| self.nodes[*a].id.cmp(&self.nodes[*b].id));
+        self.classes = order.iter().map(|at| self.classes[*at]).collect();
+        self.nodes = order.iter().map(|at| Arc::clone(&self.nodes[*at])).collect();
+    }
+}

@@ -1,0 +1,93 @@
+//! A picture of the cluster with something imagined away.
+
+use crate::rules::Rules;
+use crate::view::View;
+use caravan_types::alloc::Allocation;
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::plugin::Plugin;
+use caravan_types::volume::{Claim, Volume};
+use caravan_types::{AllocId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A picture under other rules, or without the claims of some allocations.
+#[derive(Clone, Debug)]
+pub struct Overlay<'a, V> {
+    base: &'a V,
+    rules: Option<Rules>,
+    released: BTreeSet<AllocId>,
+}
+
+impl<'a, V> Overlay<'a, V> {
+    /// The picture as it is.
+    pub fn new(base: &'a V) -> Self {
+        Self { base, rules: None, released: BTreeSet::new() }
+    }
+
+    /// With these rules for all pools.
+    #[must_use]
+    pub fn with_rules(self, rules: Option<Rules>) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// As if what these allocations had claimed were free.
+    #[must_use]
+    pub fn without_claims_of(self, allocs: impl IntoIterator<Item = AllocId>) -> Self {
+        Self { released: allocs.into_iter().collect(), ..self }
+    }
+}
+
+impl<V: View> View for Overlay<'_, V> {
+    fn index(&self) -> u64 {
+        self.base.index()
+    }
+    fn job(&self, key: &JobKey) -> Option<&Arc<Job>> {
+        self.base.job(key)
+    }
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.base.nodes()
+    }
+    fn node(&self, id: &NodeId) -> Option<&Arc<Node>> {
+        self.base.node(id)
+    }
+    fn allocs_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.base.allocs_by_job(key)
+    }
+    fn allocs_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.base.allocs_by_node(id)
+    }
+    fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>> {
+        self.base.alloc(id)
+    }
+    fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>> {
+        self.base.volume(key)
+    }
+    fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>> {
+        self.base.claims_of(key).filter(|claim| !self.released.contains(&claim.id.alloc))
+    }
+    fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
+        self.base.claims_by_node(id).filter(|claim| !self.released.contains(&claim.id.alloc))
+    }
+    fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
+        self.base.plugin(id)
+    }
+    fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>> {
+        self.base.host_volume(id)
+    }
+    fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>> {
+        self.base.host_claims_by_job(key)
+    }
+    fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>> {
+        self.base.evals_by_job(key)
+    }
+    fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
+        self.base.deployments_by_job(key)
+    }
+    fn rules(&self, pool: &str) -> Rules {
+        self.rules.unwrap_or_else(|| self.base.rules(pool))
+    }
+}

@@ -1,0 +1,249 @@
+//! Wanted against existing: which allocations of a job stop, change, are made.
+
+mod group;
+pub(crate) mod reschedule;
+pub(crate) mod rollout;
+
+use crate::diff::{self, Update};
+use crate::disconnect;
+use crate::feasible;
+use crate::view::View;
+use caravan_lang::Matcher;
+use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED};
+use caravan_types::deployment::Verdict;
+use caravan_types::eval::Evaluation;
+use caravan_types::job::{Job, JobType, TaskGroup};
+use caravan_types::node::{Node, NodeStatus};
+use caravan_types::plan::DesiredUpdates;
+use caravan_types::{DeploymentId, JobKey, NodeId, UnixNanos};
+use rollout::Rollout;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Reasons of stops, as clients know them (`http-api` section 6.1).
+pub(crate) const NOT_NEEDED: &str = "alloc not needed due to job update";
+pub(crate) const UPDATING: &str = "alloc is being updated due to job update";
+pub(crate) const MIGRATING: &str = "alloc is being migrated";
+pub(crate) const TAINTED: &str = "alloc not needed as node is tainted";
+pub(crate) const LOST: &str = "alloc is lost since its node is down";
+pub(crate) const RESCHEDULED: &str = "alloc was rescheduled because it failed";
+
+/// An allocation to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    pub alloc: Arc<Allocation>,
+    pub description: &'static str,
+    pub lost: bool,
+}
+
+/// An allocation to make.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// Position of the group in the job.
+    pub group: usize,
+    /// `job.group[index]`.
+    pub name: String,
+    /// The one that it replaces.
+    pub previous: Option<Arc<Allocation>>,
+    /// The previous one still runs and stops only for this one.
+    pub replaces: bool,
+    /// The previous one failed; it stops only for this one, which remembers the attempt.
+    pub reschedules: bool,
+    /// The only node that is meant (system jobs).
+    pub only_on: Option<NodeId>,
+    /// Nodes on which it failed.
+    pub penalties: BTreeSet<NodeId>,
+    /// It tries the new version out.
+    pub canary: bool,
+    /// The deployment that it belongs to.
+    pub deployment: DeploymentId,
+    /// The earlier version of the job that it runs, where it is not the newest.
+    pub version: Option<Arc<Job>>,
+}
+
+/// All that changes.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub stops: Vec<Stop>,
+    /// Allocations that take the new version over, and the deployment that they belong to with it.
+    pub in_place: Vec<(Arc<Allocation>, DeploymentId)>,
+    pub places: Vec<Place>,
+    pub updates: BTreeMap<String, DesiredUpdates>,
+    /// Allocations that become unknown, and until when they may come back.
+    pub unknown: Vec<(Arc<Allocation>, UnixNanos)>,
+    /// When to look again, because something may not be replaced before.
+    pub later: BTreeSet<UnixNanos>,
+    /// Failed allocations, and when they are placed anew.
+    pub failed_until: Vec<(Arc<Allocation>, UnixNanos)>,
+    /// When the next batch of an update is due.
+    pub next_batch: Option<UnixNanos>,
+    /// The deployment of the version in hand.
+    pub rollout: Rollout,
+    /// Deployments that end.
+    pub ended: Vec<Verdict>,
+}
+
+impl Changes {
+    pub fn of(&mut self, group: &str) -> &mut DesiredUpdates {
+        self.updates.entry(group.to_owned()).or_default()
+    }
+
+    pub fn stop(&mut self, alloc: &Arc<Allocation>, description: &'static str) {
+        self.stops.push(Stop { alloc: Arc::clone(alloc), description, lost: false });
+    }
+}
+
+/// Where the node of an allocation leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// All is well.
+    Firm,
+    /// A drain or a user wants the allocation elsewhere.
+    Leaving,
+    /// The node is out of contact, and may come back with the allocation.
+    Silent,
+    /// The node is gone.
+    Lost,
+}
+
+/// Sorts an allocation by the state of its node and by what users want of it.
+pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, now: UnixNanos) -> Ground {
+    let silent = || match disconnect::kept_until(alloc, now) {
+        Some(_) => Ground::Silent,
+        None => Ground::Lost,
+    };
+    match node {
+        None => Ground::Lost,
+        Some(node) if node.status == NodeStatus::Down => Ground::Lost,
+        Some(node) if node.status == NodeStatus::Disconnected => silent(),
+        // The node is back, and has not said yet what became of it.
+        _ if alloc.client_status == ClientStatus::Unknown => silent(),
+        _ if alloc.desired_transition.migrate == Some(true) => Ground::Leaving,
+        Some(_) => Ground::Firm,
+    }
+}
+
+/// The allocations that are still to be dealt with: neither stopped nor over. Those whose node is gone
+/// are declared lost on the way, also when they were stopping: their clients never will say so.
+pub(crate) fn live<V: View>(
+    view: &V,
+    key: &JobKey,
+    now: UnixNanos,
+    changes: &mut Changes,
+) -> Vec<Arc<Allocation>> {
+    let mut live = Vec::new();
+    for alloc in view.allocs_by_job(key).filter(|a| !a.client_terminal()) {
+        let node = view.node(&alloc.node_id).map(AsRef::as_ref);
+        if ground(node, alloc, now) == Ground::Lost {
+            changes.of(&alloc.task_group).stop += 1;
+            changes.stops.push(Stop { alloc: Arc::clone(alloc), description: LOST, lost: true });
+        } else if !alloc.server_terminal() {
+            live.push(Arc::clone(alloc));
+        }
+    }
+    live
+}
+
+/// What a stopped or removed job needs: everything stops.
+pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, now: UnixNanos) -> Changes {
+    let mut changes = Changes::default();
+    for alloc in live(view, key, now, &mut changes) {
+        changes.of(&alloc.task_group).stop += 1;
+        changes.stop(&alloc, NOT_NEEDED);
+    }
+    changes.ended = rollout::end_all(view, key);
+    changes
+}
+
+/// Whether a specification that an allocation runs is the newest.
+pub(crate) fn is_current(alloc: &Allocation, job: &Job) -> bool {
+    alloc.job.as_ref().is_some_and(|old| old.create_index == job.create_index && old.version == job.version)
+}
+
+/// Whether an allocation of a system job that is over leaves its place to another one. One that completed its
+/// batch job never runs again.
+pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
+    if !is_current(alloc, job) || alloc.server_terminal() {
+        return true;
+    }
+    let forced = alloc.desired_transition.force_reschedule == Some(true);
+    match alloc.client_status {
+        // What its node had to end was no fault of its own.
+        ClientStatus::Failed => {
+            job.kind == JobType::System || forced || alloc.client_description == LEASE_EXPIRED
+        }
+        ClientStatus::Complete => !job.kind.is_batch(),
+        _ => true,
+    }
+}
+
+/// The newest allocation of a name that had to leave and has no successor yet.
+pub(crate) fn to_succeed<'a>(gone: impl Iterator<Item = &'a Arc<Allocation>>) -> Option<&'a Arc<Allocation>> {
+    gone.filter(|a| a.next_allocation.is_empty())
+        .filter(|a| {
+            a.client_status == ClientStatus::Failed
+                || matches!(a.desired_description.as_str(), UPDATING | MIGRATING | LOST | TAINTED)
+        })
+        .max_by_key(|a| a.create_index)
+}
+
+/// How a running allocation gets to the newest version, its node considered.
+pub(crate) fn update_of(
+    matcher: &mut Matcher,
+    job: &Job,
+    group: &TaskGroup,
+    alloc: &Allocation,
+    node: Option<&Node>,
+) -> Update {
+    let update = diff::update(alloc.job.as_deref(), job, group);
+    if update != Update::InPlace {
+        return update;
+    }
+    let stays = node.is_some_and(|node| {
+        feasible::in_pool(job, node)
+            && feasible::in_datacenters(job, node)
+            && feasible::check(matcher, job, group, node).is_ok()
+    });
+    if stays { Update::InPlace } else { Update::Destructive }
+}
+
+/// What a service or batch job needs. `id` is for a deployment that begins.
+pub(crate) fn changes<V: View>(
+    view: &V,
+    job: &Job,
+    matcher: &mut Matcher,
+    eval: &Evaluation,
+    id: DeploymentId,
+    now: UnixNanos,
+) -> Changes {
+    let mut changes = Changes { rollout: Rollout::of(view, job, eval, id), ..Changes::default() };
+    changes.ended = std::mem::take(&mut changes.rollout.ended);
+    let key = job.key();
+    let mut by_group: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
+    for alloc in live(view, &key, now, &mut changes) {
+        by_group.entry(alloc.task_group.clone()).or_default().push(alloc);
+    }
+    for (name, allocs) in &by_group {
+        if job.group(name).is_none() {
+            for alloc in allocs {
+                changes.of(name).stop += 1;
+                changes.stop(alloc, NOT_NEEDED);
+            }
+        }
+    }
+    let mut over: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
+    let lost: BTreeSet<_> = changes.stops.iter().filter(|s| s.lost).map(|s| s.alloc.id.clone()).collect();
+    for alloc in view.allocs_by_job(&key) {
+        if alloc.terminal() || lost.contains(&alloc.id) {
+            over.entry(alloc.task_group.clone()).or_default().push(Arc::clone(alloc));
+        }
+    }
+    let mut pass = group::Pass { view, job, matcher, eval: &eval.id, now, changes: &mut changes };
+    for (at, group) in job.task_groups.iter().enumerate() {
+        let live = by_group.remove(&group.name).unwrap_or_default();
+        pass.group(at, group, live, over.remove(&group.name).unwrap_or_default());
+    }
+    // Updates first: they bring their own room with them.
+    changes.places.sort_by_key(|place| !place.replaces);
+    changes
+}

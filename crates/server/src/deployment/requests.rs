@@ -1,0 +1,138 @@
+//! What users ask of deployments.
+
+use super::{decide, eval};
+use crate::core::Core;
+use crate::error::{Kind, ServerError};
+use caravan_types::command::{Change, DeploymentChange};
+use caravan_types::deployment::{DeploymentStatus, Verdict, description};
+use caravan_types::job::Job;
+use caravan_types::{AllocId, DeploymentId, EvalId};
+use std::collections::BTreeMap;
+
+/// A change that a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeploymentRequest {
+    /// It fails, and goes back to the last good version where a group says so.
+    Fail,
+    /// It stands still (`true`) or goes on.
+    Pause(bool),
+    /// Canaries are promoted, of these groups; of all if none is named.
+    Promote(Vec<String>),
+    /// A deployment that waits for another region goes on.
+    Unblock,
+    /// Health of allocations.
+    Health {
+        /// These are well.
+        healthy: Vec<AllocId>,
+        /// These are not: the deployment fails.
+        unhealthy: Vec<AllocId>,
+    },
+}
+
+impl DeploymentRequest {
+    /// What cannot be done with a deployment that is over, in the reference's words.
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Pause(true) => "pause",
+            Self::Pause(false) => "resume",
+            Self::Promote(_) => "promote",
+            Self::Unblock => "unblock",
+            Self::Health { .. } => "set health of allocations for a",
+        }
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeploymentUpdated {
+    /// The evaluation that follows; empty if none does.
+    pub eval_id: EvalId,
+    /// Its index.
+    pub eval_create_index: u64,
+    /// The deployment's index.
+    pub deployment_modify_index: u64,
+    /// The version that the job goes back to.
+    pub reverted_job_version: Option<u64>,
+    /// Index of the change.
+    pub index: u64,
+}
+
+/// Serves what users ask of deployments.
+#[derive(Clone, Debug)]
+pub(crate) struct Deployments {
+    pub(crate) core: Core,
+}
+
+impl Deployments {
+    pub(crate) async fn change(
+        &self,
+        id: &DeploymentId,
+        request: DeploymentRequest,
+    ) -> Result<DeploymentUpdated, ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let row = root.deployment(id).ok_or_else(|| ServerError::refused("deployment not found"))?;
+        if row.status.is_terminal() {
+            return Err(ServerError::refused(format!("can't {} terminal deployment", request.verb())));
+        }
+        let verdict = |status, description: &str| {
+            Some(Verdict { id: id.clone(), status, description: description.to_owned() })
+        };
+        let mut change = DeploymentChange { id: id.clone(), ..DeploymentChange::default() };
+        let mut fails: Option<(&str, bool)> = None;
+        let mut evaluates = true;
+        match request {
+            DeploymentRequest::Unblock => return Ok(DeploymentUpdated::default()),
+            DeploymentRequest::Pause(true) => {
+                change.verdict = verdict(DeploymentStatus::Paused, description::PAUSED);
+                evaluates = false;
+            }
+            DeploymentRequest::Pause(false) => {
+                change.verdict = verdict(DeploymentStatus::Running, description::RUNNING);
+            }
+            DeploymentRequest::Promote(groups) => change.promote = Some(groups),
+            DeploymentRequest::Fail => {
+                let reverts = row.task_groups.values().any(|group| group.auto_revert);
+                fails = Some((description::BY_USER, reverts));
+            }
+            DeploymentRequest::Health { healthy, unhealthy } => {
+                if healthy.is_empty() && unhealthy.is_empty() {
+                    let text = "must specify at least one healthy/unhealthy allocation ID";
+                    return Err(ServerError::new(Kind::BadRequest, text));
+                }
+                let reverts = unhealthy
+                    .iter()
+                    .filter_map(|id| root.alloc(id))
+                    .filter_map(|alloc| row.task_groups.get(&alloc.task_group))
+                    .any(|group| group.auto_revert);
+                if !unhealthy.is_empty() {
+                    fails = Some((description::UNHEALTHY, reverts));
+                }
+                change.health = healthy
+                    .into_iter()
+                    .map(|id| (id, true))
+                    .chain(unhealthy.into_iter().map(|id| (id, false)))
+                    .collect::<BTreeMap<_, _>>();
+            }
+        }
+        let mut reverted = None;
+        if let Some((why, reverts)) = fails {
+            let step = decide::failed(&root, row, why, reverts);
+            reverted = step.revert.as_ref().map(|job| job.version);
+            change.verdict = step.end.and_then(|(status, text)| verdict(status, &text));
+            change.revert =
+                step.revert.map(|job| Box::new(Job { submit_time: now, stop: false, ..(*job).clone() }));
+        }
+        let eval = if evaluates { eval(&root, row, now) } else { None };
+        let eval_id = eval.as_ref().map(|eval| eval.id.clone()).unwrap_or_default();
+        change.evals = eval.into_iter().collect();
+        let index = self.core.commit(Change::Deployment(Box::new(change))).await?;
+        Ok(DeploymentUpdated {
+            eval_create_index: if eval_id.is_empty() { 0 } else { index },
+            eval_id,
+            deployment_modify_index: index,
+            reverted_job_version: reverted,
+            index,
+        })
+    }
+}

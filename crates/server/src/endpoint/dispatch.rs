@@ -1,0 +1,231 @@
+//! Children on demand: dispatches of parameterized jobs, forced launches of periodic ones.
+
+use super::jobs::Jobs;
+use crate::core::new_id;
+use crate::error::{Kind, ServerError};
+use crate::node_evals::evaluation;
+use crate::periodic;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use caravan_types::command::Change;
+use caravan_types::eval::Trigger;
+use caravan_types::job::{Job, JobStatus, Parameterized};
+use caravan_types::{EvalId, JobId, JobKey};
+use std::collections::BTreeMap;
+
+/// Most bytes of a payload.
+const MAX_PAYLOAD: usize = 16 * 1024;
+
+/// What a dispatch gives.
+#[derive(Clone, Debug, Default)]
+pub struct Dispatch {
+    /// Bytes for the tasks.
+    pub payload: Vec<u8>,
+    /// Pairs that go over those of the job.
+    pub meta: BTreeMap<String, String>,
+    /// Text for the id of the child, empty for none.
+    pub id_prefix: String,
+    /// Priority of the child, 0: the job's.
+    pub priority: i64,
+    /// Of all dispatches with the same one, only the first makes a child; empty: no such promise.
+    pub idempotency_token: String,
+}
+
+/// The child that a dispatch made, or made before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dispatched {
+    /// The child.
+    pub job_id: JobId,
+    /// Its evaluation; empty for a child that was there.
+    pub eval_id: EvalId,
+    /// Index of the evaluation, or 0.
+    pub eval_create_index: u64,
+    /// Index of the child's creation.
+    pub job_create_index: u64,
+    /// Index of the change.
+    pub index: u64,
+}
+
+impl Jobs {
+    pub(crate) async fn dispatch(&self, key: JobKey, dispatch: Dispatch) -> Result<Dispatched, ServerError> {
+        let root = self.core.snapshot();
+        let parent = root.job(&key).ok_or_else(|| ServerError::not_found("parameterized job not found"))?;
+        let Some(rule) = parent.dispatch_rule() else {
+            return Err(ServerError::refused(format!(
+                "Specified job \"{}\" is not a parameterized job",
+                parent.id
+            )));
+        };
+        if parent.stop {
+            return Err(ServerError::refused(format!("Specified job \"{}\" is stopped", parent.id)));
+        }
+        check(&rule, &dispatch).map_err(ServerError::refused)?;
+        if let Some(found) = root.dispatched_with(&key, &dispatch.idempotency_token) {
+            return Ok(existing(found));
+        }
+        let now = self.core.now();
+        let unique = new_id().get(..8).unwrap_or_default().to_owned();
+        let id = parent.dispatch_child_id(&dispatch.id_prefix, now.as_secs(), &unique);
+        let mut job = Job {
+            name: id.to_string(),
+            id: id.clone(),
+            parent_id: parent.id.clone(),
+            dispatched: true,
+            dispatch_idempotency_token: dispatch.idempotency_token.clone(),
+            payload: STANDARD.encode(&dispatch.payload),
+            stop: false,
+            status: JobStatus::Pending,
+            status_description: String::new(),
+            stable: false,
+            version: 0,
+            version_tag: None,
+            submit_time: now,
+            job_modify_index: 0,
+            ..(**parent).clone()
+        };
+        job.meta.extend(dispatch.meta);
+        if dispatch.priority != 0 {
+            job.priority = dispatch.priority;
+        }
+        // A child that has times of its own waits for them.
+        let eval = (!job.is_template()).then(|| evaluation(&job, Trigger::JobRegister, now));
+        let eval_id = eval.as_ref().map(|eval| eval.id.clone()).unwrap_or_default();
+        let change = Change::JobChild { job: Box::new(job), eval, launched: None };
+        let outcome = self.core.propose(change).await?;
+        if let Some(refusal) = outcome.refused {
+            // Two dispatches with one token at the same time: one of them was first.
+            return match self.core.snapshot().dispatched_with(&key, &dispatch.idempotency_token) {
+                Some(found) => Ok(existing(found)),
+                None => Err(refusal.into()),
+            };
+        }
+        let index = outcome.index;
+        let eval_create_index = if eval_id.is_empty() { 0 } else { index };
+        Ok(Dispatched { job_id: id, eval_id, eval_create_index, job_create_index: index, index })
+    }
+
+    /// Makes a child of a periodic job now, whatever its times, and whether or not another one lives.
+    pub(crate) async fn force_periodic(&self, key: JobKey) -> Result<Dispatched, ServerError> {
+        let root = self.core.snapshot();
+        let refused = |text: &str| Err(ServerError::new(Kind::Refused, text));
+        let Some(parent) = root.job(&key) else { return refused("can't force launch non-existent job") };
+        if parent.periodic.is_none() {
+            return refused("can't force launch non-periodic job");
+        }
+        if !parent.is_periodic_active() {
+            return Err(ServerError::refused(format!(
+                "can't force run non-tracked job \"{}\" ({})",
+                key.id, key.namespace
+            )));
+        }
+        let now = self.core.now();
+        let mut unix = now.as_secs();
+        loop {
+            let (job, eval) = periodic::child(parent, unix, now);
+            let (job_id, eval_id) = (job.id.clone(), eval.id.clone());
+            let change = Change::JobChild { job: Box::new(job), eval: Some(eval), launched: Some(now) };
+            let outcome = self.core.propose(change).await?;
+            match outcome.refused {
+                None => {
+                    let index = outcome.index;
+                    return Ok(Dispatched {
+                        job_id,
+                        eval_id,
+                        eval_create_index: index,
+                        job_create_index: index,
+                        index,
+                    });
+                }
+                // Ids count seconds: the second child of one second takes the next.
+                Some(refusal) if periodic::is_there(&refusal) => unix += 1,
+                Some(refusal) => return Err(refusal.into()),
+            }
+        }
+    }
+}
+
+fn existing(child: &Job) -> Dispatched {
+    Dispatched {
+        job_id: child.id.clone(),
+        eval_id: EvalId::default(),
+        eval_create_index: 0,
+        job_create_index: child.create_index,
+        index: child.modify_index,
+    }
+}
+
+/// What is wrong with a dispatch, in the words that clients know.
+fn check(rule: &Parameterized, dispatch: &Dispatch) -> Result<(), String> {
+    match rule.payload.as_str() {
+        "required" if dispatch.payload.is_empty() => {
+            return Err("Payload is not provided but required by parameterized job".into());
+        }
+        "forbidden" if !dispatch.payload.is_empty() => {
+            return Err("Payload provided but forbidden by parameterized job".into());
+        }
+        _ => {}
+    }
+    if dispatch.payload.len() > MAX_PAYLOAD {
+        return Err(format!("Payload exceeds maximum size; {} > {MAX_PAYLOAD}", dispatch.payload.len()));
+    }
+    let allowed = |key: &&String| rule.meta_required.contains(*key) || rule.meta_optional.contains(*key);
+    let others: Vec<&str> = dispatch.meta.keys().filter(|key| !allowed(key)).map(String::as_str).collect();
+    if !others.is_empty() {
+        return Err(format!("Dispatch request included unpermitted metadata keys: [{}]", others.join(" ")));
+    }
+    let mut missing: Vec<&str> = rule
+        .meta_required
+        .iter()
+        .filter(|key| !dispatch.meta.contains_key(*key))
+        .map(String::as_str)
+        .collect();
+    missing.sort_unstable();
+    if !missing.is_empty() {
+        return Err(format!("Dispatch did not provide required meta keys: [{}]", missing.join(" ")));
+    }
+    if dispatch.id_prefix.contains([' ', '\0']) {
+        return Err("the prefix of the child's id contains a space or a null character".into());
+    }
+    if dispatch.priority != 0 && !(1..=100).contains(&dispatch.priority) {
+        return Err("Job priority must be between [1, 100]".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule() -> Parameterized {
+        Parameterized {
+            payload: "optional".into(),
+            meta_required: vec!["input".into(), "form".into()],
+            meta_optional: vec!["profile".into()],
+        }
+    }
+
+    fn given(meta: &[&str], payload: usize) -> Dispatch {
+        let meta = meta.iter().map(|key| ((*key).to_owned(), String::new())).collect();
+        Dispatch { meta, payload: vec![7; payload], ..Dispatch::default() }
+    }
+
+    #[test]
+    fn a_dispatch_gives_what_the_job_wants_and_nothing_else() {
+        let all = ["input", "form", "profile"];
+        assert_eq!(check(&rule(), &given(&all, MAX_PAYLOAD)), Ok(()));
+        for (dispatch, words) in [
+            (given(&[], 0), "Dispatch did not provide required meta keys: [form input]"),
+            (given(&["input", "form", "y", "x"], 0), "unpermitted metadata keys: [x y]"),
+            (given(&all, MAX_PAYLOAD + 1), "Payload exceeds maximum size; 16385 > 16384"),
+            (Dispatch { priority: 101, ..given(&all, 0) }, "Job priority must be between [1, 100]"),
+            (Dispatch { id_prefix: "a b".into(), ..given(&all, 0) }, "contains a space"),
+        ] {
+            let error = check(&rule(), &dispatch).expect_err("it is refused");
+            assert!(error.contains(words), "{error}");
+        }
+        let required = Parameterized { payload: "required".into(), ..rule() };
+        assert!(check(&required, &given(&all, 0)).is_err());
+        let forbidden = Parameterized { payload: "forbidden".into(), ..rule() };
+        assert!(check(&forbidden, &given(&all, 1)).is_err());
+    }
+}

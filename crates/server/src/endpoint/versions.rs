@@ -1,0 +1,61 @@
+//! Versions of jobs: marking one as good, and going back to one (`http-api` section 3.1).
+
+use super::jobs::{JobRegistered, JobSubmission, Jobs};
+use crate::error::ServerError;
+use caravan_types::JobKey;
+use caravan_types::command::Change;
+use caravan_types::job::Job;
+
+impl Jobs {
+    /// Marks a version as good, or not. Answers the index.
+    pub(crate) async fn set_stable(
+        &self,
+        key: JobKey,
+        version: u64,
+        stable: bool,
+    ) -> Result<u64, ServerError> {
+        if self.core.snapshot().job_version(&key, version).is_none() {
+            return Err(no_version(&key, version));
+        }
+        self.core.commit(Change::JobStable { key, version, stable }).await
+    }
+
+    /// Registers an earlier version again. `prior`: refuse unless this is the version that is there now.
+    pub(crate) async fn revert(
+        &self,
+        key: JobKey,
+        version: u64,
+        prior: Option<u64>,
+    ) -> Result<JobRegistered, ServerError> {
+        let root = self.core.snapshot();
+        let current = root
+            .job(&key)
+            .ok_or_else(|| ServerError::refused(format!("job {:?} not found", key.id.as_str())))?;
+        if let Some(prior) = prior.filter(|prior| *prior != current.version) {
+            return Err(ServerError::refused(format!(
+                "Current job has version {}; enforcing version {prior}",
+                current.version
+            )));
+        }
+        if current.version == version {
+            return Err(ServerError::refused("can't revert to current version"));
+        }
+        let earlier = root.job_version(&key, version).ok_or_else(|| no_version(&key, version))?;
+        self.register(JobSubmission {
+            job: Job { stable: false, version_tag: None, ..(**earlier).clone() },
+            // What was looked at must not change in between.
+            enforce_index: Some(current.job_modify_index),
+            source: root.submission(&key, version).map(|source| (**source).clone()),
+            ..JobSubmission::default()
+        })
+        .await
+    }
+}
+
+fn no_version(key: &JobKey, version: u64) -> ServerError {
+    ServerError::refused(format!(
+        "job {:?} in namespace {:?} at version {version} not found",
+        key.id.as_str(),
+        key.namespace.as_str()
+    ))
+}
