@@ -2,8 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    acl, alloc, deployment, eval, explain, fmt, job, misc, namespace, node, operator, plugin, scaling,
-    server, status, system, var, version, volume,
+    acl, alloc, completion, deployment, eval, explain, fmt, job, misc, namespace, node, operator, plugin,
+    scaling, server, status, system, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
@@ -59,6 +59,8 @@ enum Verb {
     Acl(acl::AclVerb),
     /// Show the figures of the agent
     AgentInfo(misc::InfoArgs),
+    /// Print the completion for a shell: bash, zsh or fish
+    Completion(completion::CompletionArgs),
     /// Log in with a signed token
     Login(misc::LoginArgs),
     /// The licence
@@ -164,6 +166,13 @@ async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
     let mut root = tree();
     root.build();
     let args = args::normalise(&root, args);
+    let first = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    if let Some(done) = completion::install(&out, first) {
+        return done.unwrap_or_else(|error| {
+            out.note(&error.to_string());
+            1
+        });
+    }
     if args.get(1).is_some_and(|word| word == "--version" || word == "-v") {
         out.line(&version::text());
         return 0;
@@ -293,6 +302,11 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Node(node::NodeVerb::Pool(verb)) => Box::pin(node::pool::run(ctx, verb)).await,
         Verb::Acl(verb) => Box::pin(acl::run(ctx, verb)).await,
         Verb::AgentInfo(args) => misc::agent_info(ctx, args).await,
+        Verb::Completion(args) => {
+            let mut root = Cli::command();
+            root.build();
+            completion::run(&ctx.out, &root, args)
+        }
         Verb::Login(args) => Box::pin(misc::login(ctx, args)).await,
         Verb::License(misc::LicenseVerb::Get) => misc::license(ctx).await,
         Verb::Namespace(verb) => Box::pin(namespace::run(ctx, verb)).await,

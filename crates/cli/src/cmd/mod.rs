@@ -2,6 +2,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod alloc;
+pub(crate) mod completion;
 pub(crate) mod deployment;
 pub(crate) mod eval;
 pub(crate) mod explain;
