@@ -1,8 +1,10 @@
 //! Whether an allocation is well: what the servers wait for before they update the next one (`update` blocks) or send
 //! the next one away (`migrate` blocks). The rule is [`judge`]; [`Health`] remembers since when, and for which deployment.
 
+use super::alloc::AllocRunner;
 use super::lifecycle::Role;
-use caravan_types::alloc::{AllocDeploymentStatus, Allocation, TaskRunState, TaskState};
+use crate::clock;
+use caravan_types::alloc::{AllocDeploymentStatus, Allocation, TaskEvent, TaskRunState, TaskState, event};
 use caravan_types::job::JobType;
 use caravan_types::{DeploymentId, Nanos, UnixNanos};
 
@@ -151,6 +153,55 @@ impl Health {
             }
             Judgement::Wait(again) => (again, None),
         }
+    }
+}
+
+/// What a look at an allocation's health brought.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Judged {
+    /// When to look again.
+    pub(super) again: Option<UnixNanos>,
+    /// Something became known.
+    pub(super) news: bool,
+    /// It became known that it is not well: the task to blame, if it is one, and why.
+    pub(super) blame: Option<(Option<String>, String)>,
+}
+
+impl AllocRunner {
+    /// Watches over its health until that is known; begins anew with each deployment.
+    pub(super) async fn mind_health(&self) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            let Judged { again, news, .. } = self.look_at_health();
+            if news {
+                self.push();
+            }
+            let now = clock::now();
+            let waiting = async {
+                match again {
+                    Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = waiting => {}
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Judges its health, and says on its tasks why it is not well.
+    pub(super) fn look_at_health(&self) -> Judged {
+        let judged = self.judge();
+        if let Some((task, why)) = &judged.blame {
+            tracing::info!(alloc = %self.id(), why, "allocation is not healthy");
+            let whom = task.clone().map_or_else(|| self.task_names(), |task| vec![task]);
+            for task in whom {
+                self.note(&task, TaskEvent::new(event::ALLOC_UNHEALTHY, clock::now()).message(why));
+            }
+        }
+        judged
     }
 }
 

@@ -82,7 +82,7 @@ pub fn check(job: &Job) -> Verdict {
     {
         errors.push(format!("UI description must be under {MAX_DESCRIPTION} characters"));
     }
-    template::check(job, errors, &mut verdict.warnings);
+    template::check(job, errors);
     if job.multiregion.is_some() {
         errors.push("Multiregion jobs are unlicensed.".into());
     }
