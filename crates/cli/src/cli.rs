@@ -2,7 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, deployment, eval, explain, fmt, job, monitor, node, operator, plugin, scaling, server, service, status, system, var, version, volume,
+    alloc, deployment, eval, explain, fmt, job, monitor, node, operator, plugin, scaling, server, service,
+    status, system, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
