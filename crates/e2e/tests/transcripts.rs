@@ -22,7 +22,7 @@ struct Entry {
 enum Mode {
     /// Both outputs, line by line.
     Whole,
-    /// Each line of the recorded output is there: what is followed goes its own pace.
+    /// Each line of the recorded output is there: what is followed goes its own pace, and more reasons are told.
     Lines,
     /// The first line of the error: after it ours says more.
     FirstError,
@@ -44,7 +44,7 @@ const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job run crunch.nomad.hcl", Mode::Lines),
     ("job_run", "job run -verbose sweep.nomad.hcl", Mode::Lines),
     ("job_run", "job run huge.nomad.hcl", Mode::Lines),
-    ("job_run", "job plan huge.nomad.hcl", Mode::Whole),
+    ("job_run", "job plan huge.nomad.hcl", Mode::Lines),
     ("job_run", "job run -detach nightly.nomad.hcl", Mode::Whole),
     ("job_run", "job run encode.nomad.hcl", Mode::Whole),
     ("job_run", "job run -check-index 0 crunch.nomad.hcl", Mode::Whole),
@@ -54,7 +54,7 @@ const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job run -detach -var release=two web.nomad.hcl", Mode::Whole),
     ("job_status", "job status -short web", Mode::Whole),
     ("job_status", "job status -evals -all-allocs crunch", Mode::Whole),
-    ("job_status", "job status huge", Mode::Whole),
+    ("job_status", "job status huge", Mode::Lines),
     ("job_status", "job status nightly", Mode::Whole),
     ("job_status", "job status encode", Mode::Whole),
     ("job_status", "job status nope", Mode::Whole),
