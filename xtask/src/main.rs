@@ -14,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  bench api         what the HTTP API costs: rates, idle queries, pages
   bench hcl         how fast job files are read
   bench scheduler   how fast evaluations are decided, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states

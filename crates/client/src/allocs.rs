@@ -107,7 +107,11 @@ impl Allocs {
     /// Tells the servers how every allocation does: they may have given them up.
     pub(crate) fn tell_all(&self) {
         let runners: Vec<AllocRunner> = self.lock().values().cloned().collect();
-        runners.iter().for_each(AllocRunner::push);
+        for runner in &runners {
+            runner.push();
+            // With the node the servers may have given up its services.
+            runner.services().renew.send_modify(|count| *count += 1);
+        }
     }
 
     /// Ends and removes an allocation that the servers have forgotten; tried until it is done.
@@ -151,15 +155,16 @@ impl Allocs {
         }
     }
 
-    /// Removes a finished allocation because a user asks for its space.
-    pub(crate) async fn collect(&self, id: &AllocId) -> Result<(), ClientError> {
+    /// Removes a finished allocation because a user asks for its space. Answers whether it was finished.
+    pub(crate) async fn collect(&self, id: &AllocId) -> Result<bool, ClientError> {
         let runner = self.get(id)?;
-        if runner.status().is_terminal() {
-            runner.reached(Stage::Over).await;
-            runner.destroy().await?;
-            self.lock().remove(id);
+        if !runner.status().is_terminal() {
+            return Ok(false);
         }
-        Ok(())
+        runner.reached(Stage::Over).await;
+        runner.destroy().await?;
+        self.lock().remove(id);
+        Ok(true)
     }
 
     /// Ends and removes everything: first what uses plugins, then the plugins.

@@ -16,6 +16,7 @@ use caravan_server::Handle;
 use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
 use std::time::Instant;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -130,7 +131,8 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     }
     let decoded = decode_percent(&path);
     let segments: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let body = state.shared.bodies.read(&path, body).await?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let hops = parts.headers.get(HOPS).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
@@ -153,7 +155,22 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     }
     let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
     let pretty = call.query.pretty();
-    if let ["v1", "client", rest @ ..] = segments.as_slice() {
+    if let Some(target) = routes::exec::target(&segments) {
+        call.only(&Method::GET)?;
+        return routes::exec::upgrade(&call, &target, upgrade).map(|reply| reply.into_response(false));
+    }
+    if let ["v1", "agent", rest @ ..] = segments.as_slice()
+        && routes::monitor::is_mine(rest)
+    {
+        return match routes::monitor::place(&call)? {
+            routes::client::Place::Here => {
+                routes::monitor::route(&call, rest).map(|reply| reply.into_response(pretty))
+            }
+            routes::client::Place::There(channel) => relay::forward(&call, &channel).await,
+        };
+    }
+    if let Some(rest) = of_node(&segments) {
+        let rest = rest.as_slice();
         return match routes::client::place(&call, rest)? {
             routes::client::Place::Here => {
                 routes::client::route(&call, rest).await.map(|reply| reply.into_response(pretty))
@@ -232,6 +249,15 @@ fn redirect(to: &str, method: &Method) -> Reply {
     }
 }
 
+/// The rest of a path that the node answers.
+fn of_node<'a>(segments: &[&'a str]) -> Option<Vec<&'a str>> {
+    match segments {
+        ["v1", "client", rest @ ..] => Some(rest.to_vec()),
+        ["v1", "allocation", id, "checks"] => Some(vec!["allocation", id, "checks"]),
+        _ => None,
+    }
+}
+
 /// Whether every agent answers the route itself.
 fn is_local(segments: &[&str]) -> bool {
     match segments {
@@ -254,8 +280,12 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "jobs", "statuses"] => routes::statuses::route(call).await,
         ["v1", "scaling", rest @ ..] => routes::scaling::policies(call, rest).await,
         ["v1", "validate", "job"] => routes::jobs::validate(call),
+        ["v1", "job", rest @ .., "services"] if !rest.is_empty() => {
+            routes::services::of_job(call, &rest.join("/")).await
+        }
         ["v1", "job", rest @ ..] if !rest.is_empty() => routes::job::route(call, &rest.join("/")).await,
         ["v1", "allocations"] => routes::allocs::list(call).await,
+        ["v1", "allocation", id, "services"] => routes::services::of_alloc(call, id).await,
         ["v1", "allocation", rest @ ..] if !rest.is_empty() => routes::allocs::route(call, rest).await,
         ["v1", "evaluations"] => routes::evals::list(call).await,
         ["v1", "evaluations", "count"] => routes::evals::count(call).await,
@@ -277,6 +307,10 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "plugin", "csi", id] => routes::plugins::get(call, id).await,
         ["v1", "vars"] => routes::vars::list(call).await,
         ["v1", "var", rest @ ..] => routes::vars::route(call, &rest.join("/")).await,
+        ["v1", "event", "stream"] => routes::event::stream(call),
+        ["v1", "services"] => routes::services::list(call).await,
+        ["v1", "service", name] => routes::services::get(call, name).await,
+        ["v1", "service", name, id] => routes::services::delete(call, name, id).await,
         ["v1", "search", "fuzzy"] => routes::fuzzy::route(call).await,
         ["v1", "search"] => routes::search::route(call).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),

@@ -3,6 +3,7 @@
 use crate::body_read::Bodies;
 use crate::cache::Answers;
 use crate::client_side::ClientSide;
+use crate::log_source::LogSource;
 use crate::transport::Transport;
 use caravan_rpc::Channel;
 use caravan_server::Handle;
@@ -42,6 +43,8 @@ pub struct HttpState {
     pub client: Option<Arc<dyn ClientSide>>,
     /// The way to a server, for agents that are none.
     pub relay: Option<Channel>,
+    /// The agent's log, for its monitor.
+    pub logs: Option<Arc<dyn LogSource>>,
     /// Facts.
     pub info: Arc<AgentInfo>,
     /// Settings of the listener.

@@ -31,6 +31,8 @@ mod rules;
 mod schedule;
 mod spread;
 mod system;
+mod timed;
+mod versions;
 mod view;
 mod whatif;
 

@@ -10,10 +10,11 @@ use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
 use caravan_types::scaling::ScalingEvent;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 use imbl::OrdMap;
 use std::collections::BTreeMap;
@@ -56,6 +57,8 @@ pub enum Table {
     HostClaims,
     /// Variables.
     Variables,
+    /// Registered services.
+    Services,
     /// Scaling policies of jobs; only its index is kept.
     ScalingPolicies,
     /// What was scaled.
@@ -66,7 +69,7 @@ pub enum Table {
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -81,6 +84,7 @@ impl Table {
         Self::HostVolumes,
         Self::HostClaims,
         Self::Variables,
+        Self::Services,
         Self::ScalingPolicies,
         Self::ScalingEvents,
         Self::PeriodicLaunches,
@@ -103,6 +107,7 @@ impl Table {
             Self::HostVolumes => "host_volumes",
             Self::HostClaims => "host_claims",
             Self::Variables => "variables",
+            Self::Services => "services",
             Self::ScalingPolicies => "scaling_policies",
             Self::ScalingEvents => "scaling_events",
             Self::PeriodicLaunches => "periodic_launches",
@@ -127,6 +132,7 @@ pub struct Root {
     pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
+    pub(crate) services: OrdMap<ServiceId, Arc<ServiceRegistration>>,
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
     pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
     pub(crate) secondary: Indexes,

@@ -7,11 +7,14 @@ use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
 use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
 use crate::host_volume::{HostVolume, HostVolumeClaim};
-use crate::id::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
+use crate::id::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, ServiceId, VolumeKey,
+};
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
 use crate::scaling::{Scale, VersionTag};
+use crate::service::ServiceRegistration;
 use crate::time::UnixNanos;
 use crate::variable::{Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
@@ -244,6 +247,18 @@ pub enum Change {
         /// Refuse unless the row's index is this.
         check_index: Option<u64>,
     },
+    /// A client registers services of its allocations. Those of allocations that are over are passed over.
+    ServicesRegister {
+        /// Rows to write; indexes are set by apply.
+        services: Vec<ServiceRegistration>,
+    },
+    /// Services are struck out.
+    ServicesDeregister {
+        /// Which.
+        services: Vec<ServiceId>,
+        /// Refuse when one is not there.
+        strict: bool,
+    },
     /// Nothing: a barrier.
     Noop,
 }
@@ -280,6 +295,8 @@ impl Change {
             Self::HostClaimDelete { .. } => "HostClaimDelete",
             Self::VariableWrite { .. } => "VariableWrite",
             Self::VariableDelete { .. } => "VariableDelete",
+            Self::ServicesRegister { .. } => "ServicesRegister",
+            Self::ServicesDeregister { .. } => "ServicesDeregister",
             Self::Noop => "Noop",
         }
     }

@@ -30,6 +30,12 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.server()?.collect_garbage().await.map_err(|e| ApiError::of_change(&e))?;
             Ok(Reply::empty())
         }
+        // Summaries are derived whenever they are asked for: they are never out of step.
+        ["system", "reconcile", "summaries"] => {
+            call.only(&Method::PUT)?;
+            call.server()?.barrier().await.map_err(|e| ApiError::of_change(&e))?;
+            Ok(Reply::empty())
+        }
         ["operator", "raft", "configuration"] => {
             get()?;
             raft(call)

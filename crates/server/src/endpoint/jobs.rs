@@ -274,7 +274,11 @@ impl Jobs {
     }
 
     /// Asks that an allocation be stopped and replaced.
-    pub(crate) async fn stop_alloc(&self, id: caravan_types::AllocId) -> Result<(EvalId, u64), ServerError> {
+    pub(crate) async fn stop_alloc(
+        &self,
+        id: caravan_types::AllocId,
+        no_shutdown_delay: bool,
+    ) -> Result<(EvalId, u64), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let alloc = root.alloc(&id).ok_or_else(|| ServerError::not_found("alloc not found"))?;
         let job = root
@@ -284,8 +288,11 @@ impl Jobs {
             .ok_or_else(|| ServerError::new(Kind::NotFound, "job not found"))?;
         let eval = evaluation(&job, Trigger::AllocStop, now);
         let eval_id = eval.id.clone();
-        let transition =
-            caravan_types::alloc::DesiredTransition { migrate: Some(true), ..Default::default() };
+        let transition = caravan_types::alloc::DesiredTransition {
+            migrate: Some(true),
+            no_shutdown_delay: no_shutdown_delay.then_some(true),
+            ..Default::default()
+        };
         let change =
             Change::AllocTransitions { transitions: BTreeMap::from([(id, transition)]), evals: vec![eval] };
         let index = self.core.commit(change).await?;

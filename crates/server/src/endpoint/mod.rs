@@ -6,6 +6,7 @@ mod jobs;
 mod node_changes;
 mod nodes;
 mod scaling;
+mod services;
 mod versions;
 
 pub use dispatch::{Dispatch, Dispatched};

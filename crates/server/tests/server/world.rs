@@ -103,6 +103,7 @@ impl Setup {
             lease: self.lease,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
             gc: Default::default(),
+            rejections: Default::default(),
             keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();

@@ -7,6 +7,7 @@ mod job;
 mod node;
 mod plan;
 mod scaling;
+mod service;
 mod variable;
 mod volume;
 
@@ -114,6 +115,8 @@ impl Tx {
             Change::HostClaimDelete { id } => self.host_claim_delete(id)?,
             Change::VariableWrite { variable, check_index } => self.variable_write(variable, *check_index)?,
             Change::VariableDelete { key, check_index } => self.variable_delete(key, *check_index)?,
+            Change::ServicesRegister { services } => self.services_register(services),
+            Change::ServicesDeregister { services, strict } => self.services_deregister(services, *strict)?,
             Change::Noop => {}
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 pub(crate) mod drain;
 pub(crate) mod eligibility;
+pub(crate) mod meta;
 pub(crate) mod status;
 
 use crate::ctx::Ctx;
@@ -18,6 +19,9 @@ pub(crate) enum NodeVerb {
     Drain(drain::DrainArgs),
     /// Whether a node takes new work
     Eligibility(eligibility::EligibilityArgs),
+    /// Free pairs of nodes: read, apply
+    #[command(subcommand)]
+    Meta(meta::MetaVerb),
 }
 
 /// The node that is meant: the agent's own, or the one named.
