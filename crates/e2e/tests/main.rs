@@ -20,6 +20,7 @@ mod recovery;
 mod remote;
 mod replay;
 mod templates;
+mod tenancy;
 mod third_party;
 mod transcripts;
 mod verbs;
