@@ -178,8 +178,10 @@ pub struct PlanResponse {
     pub next_periodic_launch: Time,
     /// Warnings.
     pub warnings: String,
-    /// How placing went, in sentences; with the parameter `explain=true`.
+    /// What was in the way of what would not be placed, in sentences; with the parameter `explain=true`.
     pub caravan_reasons: Vec<String>,
+    /// What was looked at and scored for what would be placed, in sentences; with the parameter `explain=true`.
+    pub caravan_placements: Vec<String>,
     /// What would move where; with the parameter `what-if`, which may be given several times.
     pub caravan_what_if: Option<WhatIf>,
 }

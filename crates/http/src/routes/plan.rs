@@ -70,6 +70,7 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     // Only for those who ask: others expect the keys that they know.
     if explains {
         answer["CaravanReasons"] = json!(planned.reasons);
+        answer["CaravanPlacements"] = json!(planned.placements);
     }
     if let Some(consequences) = consequences {
         answer["CaravanWhatIf"] = json!(consequences);

@@ -67,8 +67,10 @@ pub struct JobPlanned {
     pub next_periodic_launch: Option<UnixNanos>,
     /// Index of the state that was used.
     pub index: u64,
-    /// How placing went and what was in the way, group by group, in sentences.
+    /// What was in the way of what would not be placed, and what would change it, in sentences.
     pub reasons: Vec<String>,
+    /// What was looked at, filtered and scored for what would be placed, in sentences.
+    pub placements: Vec<String>,
 }
 
 /// Serves everything about jobs.
@@ -205,8 +207,8 @@ impl Jobs {
         let planned = imagined.job(&key).cloned();
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
         let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
-        let mut reasons = caravan_scheduler::explain_decision(&decision);
-        reasons.extend(caravan_scheduler::describe(&decision));
+        let reasons = caravan_scheduler::explain_decision(&decision);
+        let placements = caravan_scheduler::describe(&decision);
         let mut created_evals = vec![decision.eval.clone()];
         created_evals.extend(decision.follow_ups);
         Ok(JobPlanned {
@@ -220,6 +222,7 @@ impl Jobs {
             planned,
             index: root.index(),
             reasons,
+            placements,
         })
     }
 

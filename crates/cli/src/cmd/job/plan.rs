@@ -105,7 +105,8 @@ fn render(plan: &PlanResponse, flags: &str, path: &str, verbose: bool) -> String
         out.push_str(&metrics::failures(&plan.failed_tg_allocs, "  ").join("\n"));
         out.push('\n');
     }
-    for reason in &plan.caravan_reasons {
+    let placements = plan.caravan_placements.iter().filter(|_| verbose);
+    for reason in plan.caravan_reasons.iter().chain(placements) {
         out.push_str(&format!("  {reason}\n"));
     }
     out.push('\n');
