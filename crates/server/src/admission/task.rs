@@ -1,7 +1,7 @@
 //! Rules for tasks.
 
 use super::targets::{Place, affinities, constraints};
-use super::{blocks, joined, one_of, policies, unheeded, volume};
+use super::{blocks, joined, one_of, policies, service, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::job::{
     Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Task, TaskGroup,
@@ -89,12 +89,8 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
             errors.push(format!("{block} blocks are not supported yet"));
         }
     }
-    if !task.services.is_empty() {
-        warnings.push(format!(
-            "task \"{}\" of job \"{}\": services are kept with the job but not registered yet",
-            task.name, job.id
-        ));
-    }
+    let owner = format!("task \"{}\" of job \"{}\"", task.name, job.id);
+    warnings.extend(service::unregistered(&owner, &task.services));
     warnings.extend(unheeded::of_task(task));
     (errors, warnings)
 }
