@@ -24,6 +24,7 @@ mod scheduling;
 mod services;
 mod streams;
 mod templates;
+mod tenancy;
 mod third_party;
 mod transcripts;
 mod verbs;
