@@ -6,6 +6,7 @@ mod host_volumes;
 mod jobs;
 mod placing;
 mod properties;
+mod rollouts;
 mod state;
 mod volumes;
 mod world;
