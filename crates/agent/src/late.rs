@@ -6,7 +6,7 @@ use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, VolumeStats, WatchAllocs,
+    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;
@@ -57,5 +57,11 @@ impl Servers for LateServers {
     }
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.get()?.volume_stats(request).await
+    }
+    async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
+        self.get()?.sync_services(request).await
+    }
+    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
+        self.get()?.sign_identities(request).await
     }
 }

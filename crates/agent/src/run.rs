@@ -4,6 +4,7 @@ use crate::data_dir;
 use crate::drivers;
 use crate::error::{AgentError, chain};
 use crate::late::LateServers;
+use crate::monitor::Monitors;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use caravan_client::{Client, ClientConfig};
 use caravan_consensus::{Config as LogConfig, ServerId};
@@ -13,12 +14,13 @@ use caravan_rpc::{
     ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
-use caravan_types::NodeId;
+use caravan_types::{NodeId, UnixNanos};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -42,7 +44,7 @@ impl Signals {
 }
 
 /// Runs an agent until a signal, or until a part of it fails for good.
-pub(crate) async fn run(settings: Settings, signals: Signals) -> Result<(), AgentError> {
+pub(crate) async fn run(settings: Settings, signals: Signals, logs: Monitors) -> Result<(), AgentError> {
     // Ports first: an agent that cannot listen must not touch any state.
     let http = listen("HTTP", settings.http).await?;
     let rpc = match &settings.server {
@@ -53,6 +55,7 @@ pub(crate) async fn run(settings: Settings, signals: Signals) -> Result<(), Agen
     data_dir::make(&settings.data_dir, settings.dev).map_err(fail)?;
     let mut agent = Agent {
         settings: &settings,
+        logs,
         http_address: http.local_addr().map_err(AgentError::Runtime)?,
         stop: CancellationToken::new(),
         stop_server: CancellationToken::new(),
@@ -83,6 +86,7 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
 
 struct Agent<'a> {
     settings: &'a Settings,
+    logs: Monitors,
     http_address: SocketAddr,
     stop: CancellationToken,
     stop_server: CancellationToken,
@@ -107,7 +111,10 @@ impl Agent<'_> {
             server: server.clone(),
             client: None,
             relay: None,
+            logs: Some(Arc::new(self.logs.clone())),
             info: Arc::new(self.info()?),
+            acl: self.settings.acl.enabled,
+            started: now(),
             transport: Arc::new(self.settings.transport.clone()),
             stopping: self.stop.clone(),
             ..HttpState::default()
@@ -200,10 +207,15 @@ impl Agent<'_> {
             gc: server.gc,
             rejections: server.rejections,
             keyring: (!self.settings.dev).then(|| server.data_dir.join("keyring")),
+            acl: self.settings.acl,
+            issuer: server.issuer.clone(),
         };
         let (handle, service) = caravan_server::Service::start(config, registry)
             .await
             .map_err(|e| AgentError::Server(e.message))?;
+        if let Some(indexes) = server.event_buffer {
+            handle.store().events().remember(indexes);
+        }
         let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
         self.servers.spawn(async move {
             if let Err(error) = service.run(stop).await {
@@ -336,6 +348,12 @@ impl Authenticator for KnownNodes {
     }
 }
 
+/// The wall clock.
+fn now() -> UnixNanos {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixNanos(i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX))
+}
+
 /// The server's own UUID, made at its first start.
 fn server_id(dir: &Path) -> Result<String, AgentError> {
     let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
@@ -363,6 +381,7 @@ fn config_shown(settings: &Settings) -> Value {
         "DataDir": if settings.dev { String::new() } else { settings.data_dir.display().to_string() },
         "LogLevel": settings.log_level,
         "LogJson": settings.log_json,
+        "EnableDebug": settings.enable_debug,
         "BindAddr": settings.http.ip().to_string(),
         "DevMode": settings.dev,
         "Ports": { "HTTP": settings.http.port(), "RPC": settings.rpc.port() },
@@ -373,7 +392,11 @@ fn config_shown(settings: &Settings) -> Value {
             "Servers": settings.client.as_ref().map(|c| c.servers.clone()).unwrap_or_default(),
             "NodeClass": settings.client.as_ref().map(|c| c.node_class.clone()).unwrap_or_default(),
         },
-        "ACL": { "Enabled": false },
+        "ACL": {
+            "Enabled": settings.acl.enabled,
+            "TokenMinExpirationTTL": settings.acl.min_expiration,
+            "TokenMaxExpirationTTL": settings.acl.max_expiration,
+        },
         "TLSConfig": { "EnableHTTP": false, "EnableRPC": false },
         "Files": settings.files,
         "Version": { "Version": env!("CARGO_PKG_VERSION"), "VersionPrerelease": "", "VersionMetadata": "", "Revision": "", "BuildDate": Value::Null },

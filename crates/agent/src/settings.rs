@@ -3,7 +3,7 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
-use caravan_server::{Ages, GcConfig, RejectionConfig};
+use caravan_server::{AclConfig, Ages, GcConfig, RejectionConfig};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) data_dir: PathBuf,
     pub(crate) log_level: String,
     pub(crate) log_json: bool,
+    /// Whether profiles of the process may be asked for.
+    pub(crate) enable_debug: bool,
     pub(crate) http: SocketAddr,
     pub(crate) rpc: SocketAddr,
     pub(crate) advertise_http: String,
@@ -43,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) transport: caravan_http::Transport,
     pub(crate) plugins: BTreeMap<String, serde_json::Value>,
     pub(crate) files: Vec<String>,
+    pub(crate) acl: AclConfig,
 }
 
 /// Most calls of one kind that a plugin can be given at a time.
@@ -58,7 +61,10 @@ pub(crate) struct ServerSettings {
     pub(crate) failover_heartbeat_ttl: Option<Duration>,
     pub(crate) lease: Lease,
     pub(crate) volume_calls_per_plugin: usize,
+    pub(crate) issuer: Option<String>,
     pub(crate) gc: GcConfig,
+    /// Indexes whose events are remembered, where the configuration says.
+    pub(crate) event_buffer: Option<usize>,
     pub(crate) rejections: RejectionConfig,
 }
 
@@ -81,6 +87,8 @@ pub(crate) struct ClientSettings {
 
 const HTTP_PORT: u16 = 4646;
 const RPC_PORT: u16 = 4647;
+/// More indexes would keep too much of the past in memory.
+const MOST_EVENTS: usize = 100_000;
 const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
 
 fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
@@ -130,12 +138,6 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         (false, Some(dir)) => dir,
         (false, None) => return Err(bad("data_dir", "it must be set, unless -dev is given")),
     };
-    if file.acl.as_ref().and_then(|a| a.enabled).unwrap_or(false) {
-        return Err(bad(
-            "acl",
-            "access control is not supported yet: an agent must not pretend to enforce it",
-        ));
-    }
     if file.tls.as_ref().is_some_and(|t| t.http.unwrap_or(false) || t.rpc.unwrap_or(false)) {
         return Err(bad("tls", "TLS is not supported yet: an agent must not pretend to encrypt"));
     }
@@ -177,6 +179,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     };
     let lease = lease(&server_file)?;
     let volume_calls_per_plugin = calls_per_plugin(server_file.volume_calls_per_plugin)?;
+    let event_buffer = event_buffer(server_file.event_buffer_size)?;
     let server = is_server.then(|| ServerSettings {
         data_dir: server_dir,
         workers: workers(server_file.num_schedulers, host.cores),
@@ -185,7 +188,9 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
         lease,
         volume_calls_per_plugin,
+        issuer: server_file.oidc_issuer.clone().filter(|issuer| !issuer.is_empty()),
         gc: gc(&server_file),
+        event_buffer,
         rejections: rejections(&server_file),
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
@@ -204,6 +209,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         data_dir,
         log_level,
         log_json: flags.log_json || file.log_json.unwrap_or(false),
+        enable_debug: file.enable_debug.unwrap_or(false),
         http,
         rpc,
         advertise_http,
@@ -213,6 +219,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         transport: transport(&file)?,
         plugins,
         files: flags.config.clone(),
+        acl: acl(file.acl.as_ref())?,
     })
 }
 
@@ -264,6 +271,14 @@ fn gc(file: &caravan_hcl::config::ServerConfig) -> GcConfig {
     }
 }
 
+fn event_buffer(configured: Option<i64>) -> Result<Option<usize>, AgentError> {
+    let Some(given) = configured else { return Ok(None) };
+    match usize::try_from(given) {
+        Ok(indexes) if (1..=MOST_EVENTS).contains(&indexes) => Ok(Some(indexes)),
+        _ => Err(bad("server.event_buffer_size", format!("{given} is not between 1 and {MOST_EVENTS}"))),
+    }
+}
+
 /// The spans of the fence. A lease must last longer than ordinary hiccups of the network, a kill takes its time, and
 /// clocks differ.
 fn lease(file: &caravan_hcl::config::ServerConfig) -> Result<Lease, AgentError> {
@@ -278,6 +293,21 @@ fn lease(file: &caravan_hcl::config::ServerConfig) -> Result<Lease, AgentError> 
         kill_grace: span("server.lease_kill_grace", file.lease_kill_grace, default.kill_grace, tenth)?,
         margin: span("server.lease_margin", file.lease_margin, default.margin, tenth)?,
     })
+}
+
+/// Access control.
+fn acl(file: Option<&caravan_hcl::config::AclConfig>) -> Result<AclConfig, AgentError> {
+    let default = AclConfig::default();
+    let Some(file) = file else { return Ok(default) };
+    let min_expiration = file.token_min_expiration_ttl.unwrap_or(default.min_expiration);
+    let max_expiration = file.token_max_expiration_ttl.unwrap_or(default.max_expiration);
+    if min_expiration > max_expiration {
+        return Err(bad(
+            "acl.token_min_expiration_ttl",
+            format!("{min_expiration} is longer than acl.token_max_expiration_ttl, {max_expiration}"),
+        ));
+    }
+    Ok(AclConfig { enabled: file.enabled.unwrap_or(false), min_expiration, max_expiration })
 }
 
 fn workers(configured: Option<i64>, cores: usize) -> usize {
@@ -475,7 +505,11 @@ mod tests {
             ("log_level = \"LOUD\"", "log_level", "\"LOUD\" is not TRACE"),
             ("bind_addr = \"host.example\"", "bind_addr", "is not an IP address"),
             ("addresses { rpc = \"x\" }", "addresses.rpc", "is not an IP address"),
-            ("acl { enabled = true }", "acl", "not supported yet"),
+            (
+                "acl { token_min_expiration_ttl = \"2h\" token_max_expiration_ttl = \"1h\" }",
+                "acl.token_min_expiration_ttl",
+                "longer than",
+            ),
             ("tls { rpc = true }", "tls", "not supported yet"),
         ] {
             let error =

@@ -2,8 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, deployment, eval, explain, fmt, job, node, operator, plugin, scaling, server, status, system, var,
-    version, volume,
+    acl, alloc, completion, deployment, eval, explain, fmt, job, misc, monitor, namespace, node, operator,
+    plugin, scaling, server, service, status, system, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
@@ -42,7 +42,7 @@ enum Verb {
     /// Jobs: run, plan, validate, status, stop, start, restart, inspect, history, init, dispatch, periodic and more
     #[command(subcommand)]
     Job(job::JobVerb),
-    /// Allocations: status, logs, stop, restart
+    /// Allocations: status, logs, fs, exec, checks, signal, stop, restart
     #[command(subcommand)]
     Alloc(alloc::AllocVerb),
     /// Evaluations: list, status
@@ -52,8 +52,35 @@ enum Verb {
     #[command(subcommand)]
     Deployment(deployment::DeploymentVerb),
     /// Nodes: status
+    /// Nodes: status, drain, eligibility, meta
     #[command(subcommand)]
     Node(node::NodeVerb),
+    /// Access control: bootstrap, policies, tokens, roles, logins
+    #[command(subcommand)]
+    Acl(acl::AclVerb),
+    /// Show the figures of the agent
+    AgentInfo(misc::InfoArgs),
+    /// Print the completion for a shell: bash, zsh or fish
+    Completion(completion::CompletionArgs),
+    /// Log in with a signed token
+    Login(misc::LoginArgs),
+    /// The licence
+    #[command(subcommand)]
+    License(misc::LicenseVerb),
+    /// Namespaces: apply, delete, inspect, list, status
+    #[command(subcommand)]
+    Namespace(namespace::NamespaceVerb),
+    /// Quotas
+    #[command(subcommand)]
+    Quota(misc::ListVerb),
+    /// Recommendations
+    #[command(subcommand)]
+    Recommendation(misc::ListVerb),
+    /// Sentinel policies
+    #[command(subcommand)]
+    Sentinel(misc::ListVerb),
+    /// Open the web page
+    Ui(misc::UiArgs),
     /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot, claim
     #[command(subcommand)]
     Volume(volume::VolumeVerb),
@@ -66,15 +93,26 @@ enum Verb {
     /// Scaling policies: list, info
     #[command(subcommand)]
     Scaling(scaling::ScalingVerb),
-    /// Servers: members
+    /// Servers: members, join, force-leave
     #[command(subcommand)]
     Server(server::ServerVerb),
-    /// Looks into an agent's state: volume-check
+    /// What operators do: settings, root keys, snapshots, the replicated log
     #[command(subcommand)]
     Operator(operator::OperatorVerb),
     /// Chores of the servers: gc
     #[command(subcommand)]
     System(system::SystemVerb),
+    /// Services: list, info, delete
+    #[command(subcommand)]
+    Service(service::ServiceVerb),
+    /// Follow an agent's log
+    Monitor(monitor::MonitorArgs),
+    /// Alias of `alloc exec`
+    Exec(alloc::exec::ExecArgs),
+    /// Alias of `alloc fs`
+    Fs(alloc::fs::FsArgs),
+    /// Alias of `job action`
+    Action(alloc::exec::ActionArgs),
     /// Show any object by its id or a prefix of it
     Status(status::StatusArgs),
     /// Put files of the language into their canonical layout
@@ -140,6 +178,13 @@ async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
     let mut root = tree();
     root.build();
     let args = args::normalise(&root, args);
+    let first = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    if let Some(done) = completion::install(&out, first) {
+        return done.unwrap_or_else(|error| {
+            out.note(&error.to_string());
+            1
+        });
+    }
     if args.get(1).is_some_and(|word| word == "--version" || word == "-v") {
         out.line(&version::text());
         return 0;
@@ -253,6 +298,19 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Alloc(alloc::AllocVerb::Status(args)) => Box::pin(alloc::status::run(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Stop(args)) => Box::pin(alloc::stop::stop(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Restart(args)) => Box::pin(alloc::stop::restart(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Exec(args)) | Verb::Exec(args) => {
+            Box::pin(alloc::exec::run(ctx, args)).await
+        }
+        Verb::Job(job::JobVerb::Action(args)) | Verb::Action(args) => {
+            Box::pin(alloc::exec::action(ctx, args)).await
+        }
+        Verb::Alloc(alloc::AllocVerb::Fs(args)) | Verb::Fs(args) => Box::pin(alloc::fs::run(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Checks(args)) => Box::pin(alloc::checks::checks(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Signal(args)) => Box::pin(alloc::checks::signal(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Pause(args)) => Box::pin(alloc::checks::pause(ctx, args)).await,
+        Verb::Service(verb) => Box::pin(service::run(ctx, verb)).await,
+        Verb::Monitor(args) => Box::pin(monitor::run(ctx, args)).await,
+        Verb::Node(node::NodeVerb::Meta(verb)) => Box::pin(node::meta::run(ctx, verb)).await,
         Verb::Eval(verb) => Box::pin(eval::run(ctx, verb)).await,
         Verb::Deployment(verb) => Box::pin(deployment::run(ctx, verb)).await,
         Verb::Job(job::JobVerb::Promote(args)) => Box::pin(deployment::job_promote(ctx, args)).await,
@@ -264,8 +322,29 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Volume(verb) => Box::pin(volume(ctx, verb)).await,
         Verb::Var(verb) => Box::pin(var::run(ctx, verb)).await,
         Verb::Plugin(plugin::PluginVerb::Status(args)) => Box::pin(plugin::status(ctx, args)).await,
-        Verb::Server(server::ServerVerb::Members(args)) => Box::pin(server::members(ctx, args)).await,
-        Verb::Operator(operator::OperatorVerb::VolumeCheck(args)) => operator::volume_check::run(ctx, args),
+        Verb::Server(verb) => Box::pin(server::run(ctx, verb)).await,
+        Verb::Operator(verb) => Box::pin(operator::run(ctx, verb)).await,
+        Verb::Node(node::NodeVerb::Pool(verb)) => Box::pin(node::pool::run(ctx, verb)).await,
+        Verb::Acl(verb) => Box::pin(acl::run(ctx, verb)).await,
+        Verb::AgentInfo(args) => misc::agent_info(ctx, args).await,
+        Verb::Completion(args) => {
+            let mut root = Cli::command();
+            root.build();
+            completion::run(&ctx.out, &root, args)
+        }
+        Verb::Login(args) => Box::pin(misc::login(ctx, args)).await,
+        Verb::License(misc::LicenseVerb::Get) => misc::license(ctx).await,
+        Verb::Namespace(verb) => Box::pin(namespace::run(ctx, verb)).await,
+        Verb::Quota(misc::ListVerb::List) => {
+            misc::enterprise(ctx, "/v1/quotas", "Error retrieving quotas").await
+        }
+        Verb::Recommendation(misc::ListVerb::List) => {
+            misc::enterprise(ctx, "/v1/recommendations", "Error listing recommendations").await
+        }
+        Verb::Sentinel(misc::ListVerb::List) => {
+            misc::enterprise(ctx, "/v1/sentinel/policies", "Error listing Sentinel policies").await
+        }
+        Verb::Ui(args) => Box::pin(misc::ui(ctx, args)).await,
         Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
         Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
         Verb::Explain(args) => explain::run(ctx, args),

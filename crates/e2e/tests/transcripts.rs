@@ -22,12 +22,14 @@ struct Entry {
 enum Mode {
     /// Both outputs, line by line.
     Whole,
-    /// Each line of the recorded output is there: what is followed goes its own pace.
+    /// Each line of the recorded output is there: what is followed goes its own pace, and more reasons are told.
     Lines,
     /// The first line of the error: after it ours says more.
     FirstError,
     /// The keys of JSON.
     Keys,
+    /// The exit status: what is said on the way goes its own pace.
+    Status,
 }
 
 /// The commands, in the order in which they were recorded, and how they must agree. Others of the files need what
@@ -37,22 +39,36 @@ const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job validate web.nomad.hcl", Mode::Whole),
     ("job_run", "job validate broken.nomad.hcl", Mode::FirstError),
     ("job_run", "job plan web.nomad.hcl", Mode::Whole),
+    ("job_run", "job run web.nomad.hcl", Mode::Status),
     ("job_run", "job run -detach everywhere.nomad.hcl", Mode::Whole),
     ("job_run", "job run crunch.nomad.hcl", Mode::Lines),
     ("job_run", "job run -verbose sweep.nomad.hcl", Mode::Lines),
     ("job_run", "job run huge.nomad.hcl", Mode::Lines),
-    ("job_run", "job plan huge.nomad.hcl", Mode::Whole),
+    ("job_run", "job plan huge.nomad.hcl", Mode::Lines),
+    ("job_run", "job run -detach nightly.nomad.hcl", Mode::Whole),
+    ("job_run", "job run encode.nomad.hcl", Mode::Whole),
     ("job_run", "job run -check-index 0 crunch.nomad.hcl", Mode::Whole),
     ("job_run", "job run broken.nomad.hcl", Mode::FirstError),
     ("job_run", "job run", Mode::Whole),
     ("job_run", "job run -var release=x -json web.nomad.hcl", Mode::Whole),
+    ("job_run", "job run -detach -var release=two web.nomad.hcl", Mode::Whole),
+    ("job_status", "job status -short web", Mode::Whole),
     ("job_status", "job status -evals -all-allocs crunch", Mode::Whole),
-    ("job_status", "job status huge", Mode::Whole),
+    ("job_status", "job status huge", Mode::Lines),
+    ("job_status", "job status nightly", Mode::Whole),
+    ("job_status", "job status encode", Mode::Whole),
     ("job_status", "job status nope", Mode::Whole),
+    ("job_status", "job status e", Mode::Whole),
     ("job_status", "job inspect crunch", Mode::Keys),
     ("job_status", "job inspect nope", Mode::Whole),
     ("job_status", "job allocs -verbose crunch", Mode::Whole),
+    ("job_status", "job deployments crunch", Mode::Whole),
+    ("job_status", "job history -version 0 web", Mode::Whole),
     ("job_status", "job eval crunch", Mode::Lines),
+    ("job_change", "job dispatch encode", Mode::Whole),
+    ("job_change", "job dispatch crunch", Mode::Whole),
+    ("job_change", "job periodic force -detach nightly", Mode::Whole),
+    ("job_change", "job periodic force crunch", Mode::Whole),
     ("job_change", "job stop crunch", Mode::Lines),
     ("job_change", "job start crunch", Mode::Lines),
     ("job_change", "job stop -yes nope", Mode::Whole),
@@ -67,6 +83,10 @@ fn entries(file: &str) -> Result<Vec<Entry>> {
     let mut part = "";
     for line in text.lines() {
         if let Some(command) = line.strip_prefix("$ nomad ") {
+            if let Some(last) = out.last_mut() {
+                without_note(&mut last.stdout);
+                without_note(&mut last.stderr);
+            }
             out.push(Entry { args: command.split(' ').map(str::to_owned).collect(), ..Entry::default() });
             part = "";
             continue;
@@ -82,8 +102,6 @@ fn entries(file: &str) -> Result<Vec<Entry>> {
             } else {
                 ""
             };
-        } else if line.starts_with("# ") && part.is_empty() {
-            // A note on the next command.
         } else {
             match part {
                 "stdout" => writeln!(entry.stdout, "{line}")?,
@@ -95,13 +113,23 @@ fn entries(file: &str) -> Result<Vec<Entry>> {
     Ok(out)
 }
 
+/// Takes out what stands behind an output: a note on the next command.
+fn without_note(text: &mut String) {
+    if let Some(at) = text.rfind("\n# ")
+        && !text[at + 1..].trim_end().contains('\n')
+    {
+        text.truncate(at + 1);
+    }
+}
+
 /// What two runs have in common: ids, times, ages, indexes and widths of columns are taken out.
 fn masked(text: &str) -> Vec<String> {
-    let rules: [(&str, &str); 8] = [
+    let rules: [(&str, &str); 9] = [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uuid>"),
         (r"\b[0-9a-f]{8}\b", "<id>"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", "<time>"),
         (r"\b(\d+(mo|[ydhms]))+ ago\b", "<ago>"),
+        (r"\((\d+[hms])+ from now\)", "(<time> from now)"),
         (r"(Modify Index:|-check-index) \d+", "$1 <n>"),
         (r"fixture-node|hostname-of-the-test", "<node>"),
         (r"\bnomad (job|namespace)\b", "caravan $1"),
@@ -119,6 +147,7 @@ fn masked(text: &str) -> Vec<String> {
             out.push(line);
         }
     }
+    without_warnings(&mut out);
     while out.last().is_some_and(String::is_empty) {
         out.pop();
     }
@@ -128,14 +157,24 @@ fn masked(text: &str) -> Vec<String> {
     out
 }
 
-/// Every way from the top to a key.
+/// Takes out the warnings about a job: they have words of their own, and there are others of them.
+fn without_warnings(lines: &mut Vec<String>) {
+    if let Some(from) = lines.iter().position(|line| line == "Job Warnings:") {
+        let last = lines[from..].iter().rposition(|line| line.starts_with("* ")).unwrap_or_default();
+        lines.drain(from..=from + last);
+    }
+}
+
+/// Every way from the top to a key. The servers give tasks no default identity: what is in it is left out.
 fn keys(text: &str) -> Result<BTreeSet<String>> {
     fn walk(value: &serde_json::Value, path: &str, out: &mut BTreeSet<String>) {
         match value {
             serde_json::Value::Object(map) => {
                 for (key, value) in map {
                     let path = format!("{path}.{key}");
-                    walk(value, &path, out);
+                    if key != "Identity" {
+                        walk(value, &path, out);
+                    }
                     out.insert(path);
                 }
             }
@@ -167,6 +206,7 @@ fn compare(mode: Mode, want: &Entry, have: &Output, node: &str) -> Result<()> {
             }
             Ok(())
         }
+        Mode::Status => Ok(()),
         Mode::FirstError => {
             let first = |lines: Vec<String>| lines.into_iter().take(1).collect::<Vec<_>>();
             differ(&first(masked(&want.stderr)), &first(own(&have.stderr)))
@@ -185,7 +225,7 @@ fn run(agent: &Agent, dir: &Path, args: &[String]) -> Result<Output> {
     let done = Command::new(program())
         .args(args)
         .current_dir(dir)
-        .env("CARAVAN_ADDR", agent.address())
+        .env("CARAVAN_ADDR", format!("http://{}", agent.address()))
         .env("TZ", "UTC")
         .output()?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

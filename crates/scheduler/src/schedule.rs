@@ -46,6 +46,8 @@ struct Outcome {
     host_claims: Vec<HostVolumeClaim>,
     failed: BTreeMap<String, AllocMetric>,
     queued: BTreeMap<String, u32>,
+    /// What would change what failed.
+    notes: BTreeMap<String, Vec<String>>,
     /// Whether something was not placed that a change of the cluster may let in.
     blocked: bool,
     waits: BTreeSet<WaitsFor>,
@@ -71,9 +73,7 @@ pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decisi
             (changes, outcome)
         }
         // Periodic and parameterized jobs are templates: only their children run.
-        Some(job) if job.periodic.is_some() || job.parameterized_job.is_some() => {
-            (Changes::default(), Outcome::default())
-        }
+        Some(job) if job.is_template() => (Changes::default(), Outcome::default()),
         Some(job) => run(view, job, eval, params, &mut rng),
     };
     for group in job.iter().flat_map(|job| &job.task_groups) {
@@ -194,8 +194,7 @@ impl<'a> Placer<'a> {
                 if let Some(old) = replaced {
                     // Only the old one's claim is in the way: it must go before the new one can come.
                     let of_old = |w: &WaitsFor| matches!(w, WaitsFor::Claim(_) | WaitsFor::HostVolume(..));
-                    let waits_for_old =
-                        failure.waits.iter().any(of_old) && select(ctx, prepared, &place, true).is_ok();
+                    let waits_for_old = failure.waits.iter().any(of_old) && would_fit(ctx, prepared, &place);
                     if waits_for_old {
                         outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
                         // Part of every update of a volume's only writer, and over within moments: queued, but
@@ -267,6 +266,13 @@ impl<'a> Placer<'a> {
     }
 }
 
+/// Whether there will be a node once what the plan stops has released its volumes. Nobody is evicted for that yet.
+fn would_fit<V: View>(ctx: &mut Context<'_, V>, prepared: &mut Prepared<'_>, place: &Place) -> bool {
+    let Ok(selected) = select(ctx, prepared, place, true) else { return false };
+    selected.preempted.iter().for_each(|victim| ctx.unstop(victim));
+    true
+}
+
 fn record(
     prepared: &Prepared<'_>,
     failure: Failure,
@@ -276,7 +282,8 @@ fn record(
     outcome: &mut Outcome,
 ) {
     let name = &prepared.group.name;
-    let Failure { metric: failed, waits } = failure;
+    let Failure { metric: failed, waits, notes } = failure;
+    outcome.notes.entry(name.clone()).or_insert(notes);
     if counts {
         queue(prepared, waits, outcome);
         if is_system {
@@ -455,5 +462,7 @@ fn decide<V: View>(
         modify_time: now,
         ..Evaluation::clone(old)
     }));
-    Decision { plan, eval: done, follow_ups }
+    let mut notes = outcome.notes;
+    notes.retain(|group, notes| !notes.is_empty() && done.failed_tg_allocs.contains_key(group));
+    Decision { plan, eval: done, follow_ups, notes }
 }

@@ -3,6 +3,7 @@
 use crate::config::{Address, Config, Token};
 use crate::error::Error;
 use crate::query::{Meta, QueryOptions, Response};
+use crate::retry::Retry;
 use crate::transport::{self, Pool};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -61,7 +62,16 @@ impl Client {
         path: &str,
         query: &QueryOptions,
     ) -> Result<Response<T>, Error> {
-        self.call(Method::GET, path, query, &[], Bytes::new()).await
+        let mut tried = 0;
+        loop {
+            let answer = self.call(Method::GET, path, query, &[], Bytes::new()).await;
+            let pause = self.inner.config.retry.pause(tried);
+            match (answer, pause) {
+                (Err(error), Some(pause)) if Retry::is_passing(&error) => tokio::time::sleep(pause).await,
+                (answer, _) => return answer,
+            }
+            tried += 1;
+        }
     }
 
     /// Writes to a route.
@@ -89,6 +99,44 @@ impl Client {
         query: &QueryOptions,
     ) -> Result<Response<T>, Error> {
         self.call(Method::DELETE, path, query, &[], Bytes::new()).await
+    }
+
+    /// Sends bytes to a route and answers its bytes.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        query: &QueryOptions,
+        body: Bytes,
+    ) -> Result<Bytes, Error> {
+        let answer = self.send(method, path, query, &[], body).await?;
+        self.collect(path, answer.into_body()).await
+    }
+
+    /// Sends a request as it is given, and answers status and body, whatever they are. `headers` are added.
+    ///
+    /// # Errors
+    /// What broke on the way; a status is none.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, Token)],
+        body: Bytes,
+    ) -> Result<(u16, Bytes), Error> {
+        let (path, given) = path.split_once('?').unwrap_or((path, ""));
+        let mut query = QueryOptions::new();
+        for pair in given.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            query = query.param(name, value);
+        }
+        let request = self.request(method, path, &query, headers, body)?;
+        let answer = self.inner.pool.request(request).await.map_err(|source| self.failed(source))?;
+        let code = answer.status().as_u16();
+        Ok((code, self.collect(path, answer.into_body()).await?))
     }
 
     /// Sends a request with headers of its own and reads the answer.
@@ -133,7 +181,7 @@ impl Client {
         Err(Error::Status { code, body })
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         method: Method,
         path: &str,

@@ -1,10 +1,11 @@
 //! What a command changed: the feed for brokers, streams and reconcilers.
 
 use crate::root::Table;
+use crate::tenancy::AdminRow;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 
 /// A row that a command wrote or removed. Its content is looked up in the newest snapshot.
@@ -56,6 +57,14 @@ pub enum Changed {
     Variable(VariableKey),
     /// Removed.
     VariableRemoved(VariableKey),
+    /// Written.
+    Service(ServiceId),
+    /// Removed.
+    ServiceRemoved(ServiceId),
+    /// Written by an operator.
+    Admin(AdminRow),
+    /// Removed by an operator.
+    AdminRemoved(AdminRow),
     /// The scaling policies of a job differ.
     ScalingPolicies(JobKey),
     /// Something of a job was scaled, or what was is forgotten.
@@ -78,6 +87,8 @@ impl Changed {
             Self::HostVolume(_) | Self::HostVolumeRemoved(_) => Table::HostVolumes,
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
+            Self::Service(_) | Self::ServiceRemoved(_) => Table::Services,
+            Self::Admin(row) | Self::AdminRemoved(row) => row.table(),
             Self::ScalingPolicies(_) => Table::ScalingPolicies,
             Self::ScalingEvents(_) => Table::ScalingEvents,
         }

@@ -1,15 +1,18 @@
 //! Secondary indexes: sets of (index key, primary key), kept in step with the primaries.
 
 use crate::root::Root;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, Amount, Used};
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
-use imbl::OrdSet;
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
+};
+use imbl::{OrdMap, OrdSet};
 use std::collections::BTreeSet;
 
 /// All secondary indexes.
@@ -26,11 +29,17 @@ pub(crate) struct Indexes {
     pub(crate) allocs_by_eval: OrdSet<(EvalId, AllocId)>,
     pub(crate) deployments_by_job: OrdSet<(JobKey, DeploymentId)>,
     pub(crate) volumes_by_plugin: OrdSet<(PluginId, VolumeKey)>,
+    /// What is used of nodes by allocations that are not over.
+    pub(crate) used_of_nodes: OrdMap<NodeId, Used>,
     pub(crate) claims_by_alloc: OrdSet<(AllocId, ClaimId)>,
     pub(crate) claims_by_node: OrdSet<(NodeId, ClaimId)>,
     pub(crate) host_volumes_by_node: OrdSet<(NodeId, HostVolumeId)>,
     pub(crate) host_claims_by_job: OrdSet<(JobKey, String)>,
     pub(crate) host_claims_by_volume: OrdSet<(HostVolumeId, String)>,
+    pub(crate) services_by_name: OrdSet<((Namespace, String), ServiceId)>,
+    pub(crate) services_by_alloc: OrdSet<(AllocId, ServiceId)>,
+    pub(crate) services_by_node: OrdSet<(NodeId, ServiceId)>,
+    pub(crate) services_by_job: OrdSet<(JobKey, ServiceId)>,
 }
 
 /// Puts an entry in or takes it out.
@@ -73,6 +82,45 @@ impl Indexes {
         set(&mut self.allocs_by_job, (alloc.job_key(), alloc.id.clone()), present);
         set(&mut self.allocs_by_node, (alloc.node_id.clone(), alloc.id.clone()), present);
         set(&mut self.allocs_by_eval, (alloc.eval_id.clone(), alloc.id.clone()), present);
+        self.uses(alloc, present);
+    }
+
+    /// An allocation changes: most changes move it in no index.
+    pub(crate) fn alloc_changes(&mut self, old: &Allocation, new: &Allocation) {
+        let stays = old.create_index == new.create_index
+            && old.node_id == new.node_id
+            && old.eval_id == new.eval_id
+            && old.job_id == new.job_id
+            && old.namespace == new.namespace;
+        if !stays {
+            self.alloc(old, false);
+            self.alloc(new, true);
+        } else if old.client_terminal() != new.client_terminal()
+            || old.allocated_resources != new.allocated_resources
+        {
+            self.uses(old, false);
+            self.uses(new, true);
+        }
+    }
+
+    fn uses(&mut self, alloc: &Allocation, present: bool) {
+        if alloc.client_terminal() {
+            return;
+        }
+        let mut used = self.used_of_nodes.get(&alloc.node_id).copied().unwrap_or_default();
+        let amount = Amount::of_alloc(alloc);
+        if present {
+            used.amount = used.amount.plus(amount);
+            used.allocs += 1;
+        } else {
+            used.amount = used.amount.minus(amount);
+            used.allocs = used.allocs.saturating_sub(1);
+        }
+        if used.allocs == 0 {
+            self.used_of_nodes.remove(&alloc.node_id);
+        } else {
+            self.used_of_nodes.insert(alloc.node_id.clone(), used);
+        }
     }
     pub(crate) fn deployment(&mut self, row: &Deployment, present: bool) {
         let job = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };
@@ -95,6 +143,14 @@ impl Indexes {
         set(&mut self.host_claims_by_volume, (row.volume_id.clone(), row.id.clone()), present);
     }
 
+    pub(crate) fn service(&mut self, row: &ServiceRegistration, present: bool) {
+        let name = (row.namespace.clone(), row.service_name.clone());
+        set(&mut self.services_by_name, (name, row.id.clone()), present);
+        set(&mut self.services_by_alloc, (row.alloc_id.clone(), row.id.clone()), present);
+        set(&mut self.services_by_node, (row.node_id.clone(), row.id.clone()), present);
+        set(&mut self.services_by_job, (row.job_key(), row.id.clone()), present);
+    }
+
     /// Builds all of them from the primaries.
     pub(crate) fn rebuilt(root: &Root) -> Self {
         let mut all = Self::default();
@@ -107,6 +163,7 @@ impl Indexes {
         root.claims.values().for_each(|row| all.claim(row, true));
         root.host_volumes.values().for_each(|row| all.host_volume(row, true));
         root.host_claims.values().for_each(|row| all.host_claim(row, true));
+        root.services.values().for_each(|row| all.service(row, true));
         all
     }
 }

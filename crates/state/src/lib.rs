@@ -7,9 +7,11 @@
 //! comes with the command, so that all servers arrive at the same state.
 
 mod apply;
+pub mod archive;
 mod changes;
 mod check;
 mod claim;
+mod events;
 mod index;
 mod plugins;
 mod read;
@@ -17,14 +19,17 @@ mod root;
 mod snapshot;
 mod status;
 mod store;
+mod tenancy;
 mod tx;
 mod watch;
 
 pub use changes::{ChangeSet, Changed};
 pub use check::{check, check_volumes};
+pub use events::{EVENT_BUFFER, Event, EventBatch, EventLog, EventReader, EventRow, EventsMissed, events};
 pub use root::{Root, ScalingEvents, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};
+pub use tenancy::AdminRow;
 pub use watch::{Topic, Watch, WatchBuilder};
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The state as one immutable value.
 
 use crate::index::Indexes;
+use crate::tenancy::Tenancy;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::deployment::Deployment;
@@ -10,10 +11,11 @@ use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
 use caravan_types::scaling::ScalingEvent;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 use imbl::OrdMap;
 use std::collections::BTreeMap;
@@ -56,17 +58,39 @@ pub enum Table {
     HostClaims,
     /// Variables.
     Variables,
+    /// Registered services.
+    Services,
     /// Scaling policies of jobs; only its index is kept.
     ScalingPolicies,
     /// What was scaled.
     ScalingEvents,
     /// When periodic jobs made their last child.
     PeriodicLaunches,
+    /// Namespaces.
+    Namespaces,
+    /// Node pools.
+    NodePools,
+    /// Policies of access control.
+    AclPolicies,
+    /// Tokens.
+    AclTokens,
+    /// Roles.
+    AclRoles,
+    /// Ways to log in.
+    AuthMethods,
+    /// What those get who log in.
+    BindingRules,
+    /// Secrets that are exchanged once.
+    OneTimeTokens,
+    /// What is known of the root keys.
+    RootKeys,
+    /// Settings of the region.
+    Settings,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 28] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -81,9 +105,20 @@ impl Table {
         Self::HostVolumes,
         Self::HostClaims,
         Self::Variables,
+        Self::Services,
         Self::ScalingPolicies,
         Self::ScalingEvents,
         Self::PeriodicLaunches,
+        Self::Namespaces,
+        Self::NodePools,
+        Self::AclPolicies,
+        Self::AclTokens,
+        Self::AclRoles,
+        Self::AuthMethods,
+        Self::BindingRules,
+        Self::OneTimeTokens,
+        Self::RootKeys,
+        Self::Settings,
     ];
 
     /// The table's name in snapshots and logs.
@@ -103,9 +138,20 @@ impl Table {
             Self::HostVolumes => "host_volumes",
             Self::HostClaims => "host_claims",
             Self::Variables => "variables",
+            Self::Services => "services",
             Self::ScalingPolicies => "scaling_policies",
             Self::ScalingEvents => "scaling_events",
             Self::PeriodicLaunches => "periodic_launches",
+            Self::Namespaces => "namespaces",
+            Self::NodePools => "node_pools",
+            Self::AclPolicies => "acl_policies",
+            Self::AclTokens => "acl_tokens",
+            Self::AclRoles => "acl_roles",
+            Self::AuthMethods => "acl_auth_methods",
+            Self::BindingRules => "acl_binding_rules",
+            Self::OneTimeTokens => "one_time_tokens",
+            Self::RootKeys => "root_keys",
+            Self::Settings => "settings",
         }
     }
 }
@@ -127,8 +173,10 @@ pub struct Root {
     pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
+    pub(crate) services: OrdMap<ServiceId, Arc<ServiceRegistration>>,
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
     pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
+    pub(crate) tenancy: Tenancy,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

@@ -3,17 +3,21 @@
 //! A command carries `now` and every generated id, so that applying it is deterministic. Encoded as
 //! MessagePack with named fields.
 
+use crate::admin::AdminChange;
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
 use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
 use crate::host_volume::{HostVolume, HostVolumeClaim};
-use crate::id::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
+use crate::id::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, ServiceId, VolumeKey,
+};
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
 use crate::scaling::{Scale, VersionTag};
+use crate::service::ServiceRegistration;
 use crate::time::UnixNanos;
-use crate::variable::{Variable, VariableKey};
+use crate::variable::{LockUse, Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -236,6 +240,9 @@ pub enum Change {
         variable: Box<Variable>,
         /// Refuse unless the row's index is this (0: unless it is new).
         check_index: Option<u64>,
+        /// What the writer has to do with the variable's lock.
+        #[serde(default)]
+        lock: LockUse,
     },
     /// A variable is removed. One that is not there is no refusal.
     VariableDelete {
@@ -243,6 +250,25 @@ pub enum Change {
         key: VariableKey,
         /// Refuse unless the row's index is this.
         check_index: Option<u64>,
+    },
+    /// A client registers services of its allocations. Those of allocations that are over are passed over.
+    ServicesRegister {
+        /// Rows to write; indexes are set by apply.
+        services: Vec<ServiceRegistration>,
+    },
+    /// Services are struck out.
+    ServicesDeregister {
+        /// Which.
+        services: Vec<ServiceId>,
+        /// Refuse when one is not there.
+        strict: bool,
+    },
+    /// What operators change.
+    Admin(AdminChange),
+    /// The whole state is replaced.
+    Restore {
+        /// A state snapshot.
+        snapshot: Vec<u8>,
     },
     /// Nothing: a barrier.
     Noop,
@@ -280,6 +306,10 @@ impl Change {
             Self::HostClaimDelete { .. } => "HostClaimDelete",
             Self::VariableWrite { .. } => "VariableWrite",
             Self::VariableDelete { .. } => "VariableDelete",
+            Self::ServicesRegister { .. } => "ServicesRegister",
+            Self::ServicesDeregister { .. } => "ServicesDeregister",
+            Self::Admin(change) => change.kind(),
+            Self::Restore { .. } => "Restore",
             Self::Noop => "Noop",
         }
     }
@@ -467,6 +497,12 @@ pub enum Refusal {
         expected: u64,
         /// Found; 0 = no such variable.
         actual: u64,
+    },
+    /// Somebody else holds the variable.
+    #[error("variable {key} is locked")]
+    VariableLocked {
+        /// Which.
+        key: String,
     },
     /// The change makes no sense, in one sentence.
     #[error("{0}")]

@@ -1,16 +1,22 @@
 //! The verbs.
 
+pub(crate) mod acl;
 pub(crate) mod alloc;
+pub(crate) mod completion;
 pub(crate) mod deployment;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod job;
+pub(crate) mod misc;
+pub(crate) mod monitor;
+pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod plugin;
 pub(crate) mod scaling;
 pub(crate) mod server;
+pub(crate) mod service;
 pub(crate) mod status;
 pub(crate) mod system;
 pub(crate) mod var;

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::filter::whole_allocation;
 use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
-use caravan_server::Kind;
+use caravan_server::{Kind, NsCap};
 use caravan_state::{Table, Topic};
 use caravan_types::AllocId;
 use caravan_types::alloc::{AllocListStub, AllocatedTaskResources, Allocation};
@@ -54,7 +54,10 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let resources = call.query.flag("resources")?.unwrap_or(false);
     let task_states = call.query.flag("task_states")?.unwrap_or(true);
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Allocs)], |root| {
-        let here = |alloc: &&Arc<Allocation>| namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns);
+        let here = |alloc: &&Arc<Allocation>| {
+            namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns)
+                && call.may(&alloc.namespace, NsCap::ReadJob)
+        };
         let seen = |alloc: &&Arc<Allocation>| asked_about(alloc, with_job);
         let (rows, next) = match prefix {
             "" => pager.take(
@@ -105,9 +108,11 @@ async fn get(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
 
 async fn stop(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
     check_uuid("alloc", id.as_str())?;
-    call.query.flag("no_shutdown_delay")?;
+    let at_once = call.query.flag("no_shutdown_delay")?.unwrap_or(false);
     call.query.flag("reschedule")?;
-    let (eval, index) = call.server()?.stop_alloc(id).await.map_err(|error| match error.kind {
+    let server = call.server()?;
+    let stopped = if at_once { server.stop_alloc_at_once(id).await } else { server.stop_alloc(id).await };
+    let (eval, index) = stopped.map_err(|error| match error.kind {
         Kind::NotFound => ApiError::not_found("allocation not found"),
         _ => ApiError::of_change(&error),
     })?;

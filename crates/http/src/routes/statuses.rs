@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
 use crate::reply::Reply;
+use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::alloc::Allocation;
 use caravan_types::deployment::{Deployment, DeploymentState, DeploymentStatus};
@@ -62,6 +63,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         } else {
             named.iter().filter_map(|key| root.job(key)).collect()
         };
+        rows.retain(|job| call.may(&job.namespace, NsCap::ReadJob));
         rows.sort_by_key(|job| (job.modify_index, job.key()));
         let (rows, next) =
             pager.cut(rows, |job| Token::Modified(job.modify_index), |job| object(job)).map_err(uncoded)?;
@@ -78,7 +80,7 @@ fn status(root: &Root, job: &Job) -> Value {
     let own =
         |alloc: &&Arc<Allocation>| alloc.job.as_ref().is_none_or(|ran| ran.create_index == job.create_index);
     let allocs: Vec<Value> = root.allocs_by_job(&key).filter(own).map(|alloc| of_alloc(alloc)).collect();
-    let is_parent = job.periodic.is_some() || job.parameterized_job.is_some();
+    let is_parent = job.is_template();
     let children =
         is_parent.then(|| root.children(&key).map(|child| child.status.as_str()).collect::<Vec<_>>());
     let newest = root.deployments_by_job(&key).max_by_key(|row| row.create_index);

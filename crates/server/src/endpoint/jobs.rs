@@ -67,6 +67,8 @@ pub struct JobPlanned {
     pub next_periodic_launch: Option<UnixNanos>,
     /// Index of the state that was used.
     pub index: u64,
+    /// How placing went and what was in the way, group by group, in sentences.
+    pub reasons: Vec<String>,
 }
 
 /// Serves everything about jobs.
@@ -79,6 +81,7 @@ pub(crate) struct Jobs {
 /// The verdict on a job that can run, by itself and with the volumes that there are.
 fn admitted(root: &Root, job: &Job) -> Result<admission::Verdict, ServerError> {
     let mut verdict = admission::check(job);
+    verdict.errors.extend(admission::homes(root, job));
     verdict.errors.extend(admission::against(root, job));
     match verdict.errors.is_empty() {
         true => Ok(verdict),
@@ -150,16 +153,11 @@ impl Jobs {
 
     /// Fills what only the servers know: the region (`global` means the one that is asked), and where the job
     /// may run if it does not say (`jobspec` sections 4.1 and 7).
-    fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
+    pub(crate) fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
         if job.datacenters.is_empty() {
             job.datacenters = vec!["*".into()];
         }
-        if job.node_pool.is_empty() {
-            job.node_pool = "default".into();
-        }
-        if job.namespace.is_empty() {
-            job.namespace = caravan_types::Namespace::default_namespace();
-        }
+        admission::localised(&self.core.snapshot(), job);
         if job.region.is_empty() || job.region == "global" {
             job.region.clone_from(&self.region);
         }
@@ -173,7 +171,11 @@ impl Jobs {
     pub(crate) fn validate(&self, job: &Job) -> admission::Verdict {
         let mut job = job.clone();
         match self.localise(&mut job) {
-            Ok(()) => admission::check(&job),
+            Ok(()) => {
+                let mut verdict = admission::check(&job);
+                verdict.errors.extend(admission::homes(&self.core.snapshot(), &job));
+                verdict
+            }
             Err(error) => admission::Verdict { errors: vec![error.message], warnings: Vec::new() },
         }
     }
@@ -203,6 +205,8 @@ impl Jobs {
         let planned = imagined.job(&key).cloned();
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
         let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
+        let mut reasons = caravan_scheduler::explain_decision(&decision);
+        reasons.extend(caravan_scheduler::describe(&decision));
         let mut created_evals = vec![decision.eval.clone()];
         created_evals.extend(decision.follow_ups);
         Ok(JobPlanned {
@@ -215,6 +219,7 @@ impl Jobs {
             current,
             planned,
             index: root.index(),
+            reasons,
         })
     }
 
@@ -269,7 +274,11 @@ impl Jobs {
     }
 
     /// Asks that an allocation be stopped and replaced.
-    pub(crate) async fn stop_alloc(&self, id: caravan_types::AllocId) -> Result<(EvalId, u64), ServerError> {
+    pub(crate) async fn stop_alloc(
+        &self,
+        id: caravan_types::AllocId,
+        no_shutdown_delay: bool,
+    ) -> Result<(EvalId, u64), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let alloc = root.alloc(&id).ok_or_else(|| ServerError::not_found("alloc not found"))?;
         let job = root
@@ -279,8 +288,11 @@ impl Jobs {
             .ok_or_else(|| ServerError::new(Kind::NotFound, "job not found"))?;
         let eval = evaluation(&job, Trigger::AllocStop, now);
         let eval_id = eval.id.clone();
-        let transition =
-            caravan_types::alloc::DesiredTransition { migrate: Some(true), ..Default::default() };
+        let transition = caravan_types::alloc::DesiredTransition {
+            migrate: Some(true),
+            no_shutdown_delay: no_shutdown_delay.then_some(true),
+            ..Default::default()
+        };
         let change =
             Change::AllocTransitions { transitions: BTreeMap::from([(id, transition)]), evals: vec![eval] };
         let index = self.core.commit(change).await?;

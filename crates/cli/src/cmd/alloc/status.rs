@@ -10,6 +10,7 @@ use caravan_sdk::AllocUsage;
 use caravan_types::alloc::{Allocation, TaskEvent, TaskState};
 use caravan_types::eval::{AllocMetric, Scorer};
 use caravan_types::job::{Task, VolumeType};
+use caravan_types::service::CheckResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flags of `alloc status`.
@@ -73,16 +74,30 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         }
         _ => None,
     };
-    ctx.out.line(&render(&ctx.clock(), &alloc, usage.as_ref(), args));
+    let checks = match usage {
+        Some(_) => ctx.client.on_node().checks(alloc.id.as_str(), &ctx.query()).await.ok(),
+        None => None,
+    };
+    let checks = checks.map(|answer| answer.value).unwrap_or_default();
+    ctx.out.line(&render(&ctx.clock(), &alloc, usage.as_ref(), &checks, args));
     Ok(0)
 }
 
-fn render(clock: &Clock, alloc: &Allocation, usage: Option<&AllocUsage>, args: &StatusArgs) -> String {
+fn render(
+    clock: &Clock,
+    alloc: &Allocation,
+    usage: Option<&AllocUsage>,
+    checks: &BTreeMap<String, CheckResult>,
+    args: &StatusArgs,
+) -> String {
     if args.short {
         return short(clock, alloc, args.verbose);
     }
     let mut sections = vec![head(clock, alloc, args.verbose)];
     sections.extend(addresses(alloc));
+    if !checks.is_empty() {
+        sections.push(format!("Nomad Service Checks:\n{}", super::checks::table(checks.values()).render()));
+    }
     for (name, state) in &alloc.task_states {
         sections.extend(task(clock, alloc, name, state, usage, args));
     }
@@ -400,7 +415,8 @@ mod tests {
 
     #[test]
     fn a_finished_allocation_reads_like_the_recorded_one() {
-        let text = render(&clock("2026-11-21T09:23:05Z"), &batch(), None, &StatusArgs::default());
+        let text =
+            render(&clock("2026-11-21T09:23:05Z"), &batch(), None, &BTreeMap::new(), &StatusArgs::default());
         // The recorded node reported a nonsensical usage of memory; ours reports none.
         let recorded = include_str!("../../../fixtures/alloc-batch.txt")
             .replace("CPU     Memory          Disk    Addresses", "CPU     Memory  Disk    Addresses")
@@ -425,7 +441,7 @@ mod tests {
             ..Default::default()
         };
         let args = StatusArgs { short: true, ..Default::default() };
-        let text = render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &args);
+        let text = render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &BTreeMap::new(), &args);
         assert_eq!(text + "\n", include_str!("../../../fixtures/alloc-short.txt"));
     }
 
@@ -446,7 +462,8 @@ mod tests {
         };
         let mut alloc = batch();
         alloc.job = Some(Arc::new(Job { task_groups: vec![group], ..Default::default() }));
-        let text = render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &StatusArgs::default());
+        let text =
+            render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &BTreeMap::new(), &StatusArgs::default());
         assert!(text.contains("CSI Volumes:\nID       Read Only\ndata[0]  true"), "{text}");
     }
 
