@@ -14,12 +14,13 @@ use caravan_rpc::{
     ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
-use caravan_types::NodeId;
+use caravan_types::{NodeId, UnixNanos};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -112,6 +113,8 @@ impl Agent<'_> {
             relay: None,
             logs: Some(Arc::new(self.logs.clone())),
             info: Arc::new(self.info()?),
+            acl: self.settings.acl.enabled,
+            started: now(),
             transport: Arc::new(self.settings.transport.clone()),
             stopping: self.stop.clone(),
             ..HttpState::default()
@@ -204,6 +207,8 @@ impl Agent<'_> {
             gc: server.gc,
             rejections: server.rejections,
             keyring: (!self.settings.dev).then(|| server.data_dir.join("keyring")),
+            acl: self.settings.acl,
+            issuer: server.issuer.clone(),
         };
         let (handle, service) = caravan_server::Service::start(config, registry)
             .await
@@ -343,6 +348,12 @@ impl Authenticator for KnownNodes {
     }
 }
 
+/// The wall clock.
+fn now() -> UnixNanos {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixNanos(i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX))
+}
+
 /// The server's own UUID, made at its first start.
 fn server_id(dir: &Path) -> Result<String, AgentError> {
     let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
@@ -381,7 +392,11 @@ fn config_shown(settings: &Settings) -> Value {
             "Servers": settings.client.as_ref().map(|c| c.servers.clone()).unwrap_or_default(),
             "NodeClass": settings.client.as_ref().map(|c| c.node_class.clone()).unwrap_or_default(),
         },
-        "ACL": { "Enabled": false },
+        "ACL": {
+            "Enabled": settings.acl.enabled,
+            "TokenMinExpirationTTL": settings.acl.min_expiration,
+            "TokenMaxExpirationTTL": settings.acl.max_expiration,
+        },
         "TLSConfig": { "EnableHTTP": false, "EnableRPC": false },
         "Files": settings.files,
         "Version": { "Version": env!("CARGO_PKG_VERSION"), "VersionPrerelease": "", "VersionMetadata": "", "Revision": "", "BuildDate": Value::Null },

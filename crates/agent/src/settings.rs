@@ -3,7 +3,7 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
-use caravan_server::{Ages, GcConfig, RejectionConfig};
+use caravan_server::{AclConfig, Ages, GcConfig, RejectionConfig};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
@@ -45,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) transport: caravan_http::Transport,
     pub(crate) plugins: BTreeMap<String, serde_json::Value>,
     pub(crate) files: Vec<String>,
+    pub(crate) acl: AclConfig,
 }
 
 /// Most calls of one kind that a plugin can be given at a time.
@@ -60,6 +61,7 @@ pub(crate) struct ServerSettings {
     pub(crate) failover_heartbeat_ttl: Option<Duration>,
     pub(crate) lease: Lease,
     pub(crate) volume_calls_per_plugin: usize,
+    pub(crate) issuer: Option<String>,
     pub(crate) gc: GcConfig,
     /// Indexes whose events are remembered, where the configuration says.
     pub(crate) event_buffer: Option<usize>,
@@ -136,12 +138,6 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         (false, Some(dir)) => dir,
         (false, None) => return Err(bad("data_dir", "it must be set, unless -dev is given")),
     };
-    if file.acl.as_ref().and_then(|a| a.enabled).unwrap_or(false) {
-        return Err(bad(
-            "acl",
-            "access control is not supported yet: an agent must not pretend to enforce it",
-        ));
-    }
     if file.tls.as_ref().is_some_and(|t| t.http.unwrap_or(false) || t.rpc.unwrap_or(false)) {
         return Err(bad("tls", "TLS is not supported yet: an agent must not pretend to encrypt"));
     }
@@ -192,6 +188,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         failover_heartbeat_ttl: server_file.failover_heartbeat_ttl.map(|d| d.to_std()),
         lease,
         volume_calls_per_plugin,
+        issuer: server_file.oidc_issuer.clone().filter(|issuer| !issuer.is_empty()),
         gc: gc(&server_file),
         event_buffer,
         rejections: rejections(&server_file),
@@ -222,6 +219,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         transport: transport(&file)?,
         plugins,
         files: flags.config.clone(),
+        acl: acl(file.acl.as_ref())?,
     })
 }
 
@@ -295,6 +293,21 @@ fn lease(file: &caravan_hcl::config::ServerConfig) -> Result<Lease, AgentError> 
         kill_grace: span("server.lease_kill_grace", file.lease_kill_grace, default.kill_grace, tenth)?,
         margin: span("server.lease_margin", file.lease_margin, default.margin, tenth)?,
     })
+}
+
+/// Access control.
+fn acl(file: Option<&caravan_hcl::config::AclConfig>) -> Result<AclConfig, AgentError> {
+    let default = AclConfig::default();
+    let Some(file) = file else { return Ok(default) };
+    let min_expiration = file.token_min_expiration_ttl.unwrap_or(default.min_expiration);
+    let max_expiration = file.token_max_expiration_ttl.unwrap_or(default.max_expiration);
+    if min_expiration > max_expiration {
+        return Err(bad(
+            "acl.token_min_expiration_ttl",
+            format!("{min_expiration} is longer than acl.token_max_expiration_ttl, {max_expiration}"),
+        ));
+    }
+    Ok(AclConfig { enabled: file.enabled.unwrap_or(false), min_expiration, max_expiration })
 }
 
 fn workers(configured: Option<i64>, cores: usize) -> usize {
@@ -492,7 +505,11 @@ mod tests {
             ("log_level = \"LOUD\"", "log_level", "\"LOUD\" is not TRACE"),
             ("bind_addr = \"host.example\"", "bind_addr", "is not an IP address"),
             ("addresses { rpc = \"x\" }", "addresses.rpc", "is not an IP address"),
-            ("acl { enabled = true }", "acl", "not supported yet"),
+            (
+                "acl { token_min_expiration_ttl = \"2h\" token_max_expiration_ttl = \"1h\" }",
+                "acl.token_min_expiration_ttl",
+                "longer than",
+            ),
             ("tls { rpc = true }", "tls", "not supported yet"),
         ] {
             let error =

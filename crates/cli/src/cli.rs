@@ -2,7 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    alloc, deployment, eval, explain, fmt, job, monitor, node, operator, plugin, scaling, server, service, status, system, var, version, volume,
+    acl, alloc, completion, deployment, eval, explain, fmt, job, misc, monitor, namespace, node, operator,
+    plugin, scaling, server, service, status, system, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
@@ -54,6 +55,32 @@ enum Verb {
     /// Nodes: status, drain, eligibility, meta
     #[command(subcommand)]
     Node(node::NodeVerb),
+    /// Access control: bootstrap, policies, tokens, roles, logins
+    #[command(subcommand)]
+    Acl(acl::AclVerb),
+    /// Show the figures of the agent
+    AgentInfo(misc::InfoArgs),
+    /// Print the completion for a shell: bash, zsh or fish
+    Completion(completion::CompletionArgs),
+    /// Log in with a signed token
+    Login(misc::LoginArgs),
+    /// The licence
+    #[command(subcommand)]
+    License(misc::LicenseVerb),
+    /// Namespaces: apply, delete, inspect, list, status
+    #[command(subcommand)]
+    Namespace(namespace::NamespaceVerb),
+    /// Quotas
+    #[command(subcommand)]
+    Quota(misc::ListVerb),
+    /// Recommendations
+    #[command(subcommand)]
+    Recommendation(misc::ListVerb),
+    /// Sentinel policies
+    #[command(subcommand)]
+    Sentinel(misc::ListVerb),
+    /// Open the web page
+    Ui(misc::UiArgs),
     /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot, claim
     #[command(subcommand)]
     Volume(volume::VolumeVerb),
@@ -66,10 +93,10 @@ enum Verb {
     /// Scaling policies: list, info
     #[command(subcommand)]
     Scaling(scaling::ScalingVerb),
-    /// Servers: members
+    /// Servers: members, join, force-leave
     #[command(subcommand)]
     Server(server::ServerVerb),
-    /// Looks into an agent's state: volume-check
+    /// What operators do: settings, root keys, snapshots, the replicated log
     #[command(subcommand)]
     Operator(operator::OperatorVerb),
     /// Chores of the servers: gc
@@ -151,6 +178,13 @@ async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
     let mut root = tree();
     root.build();
     let args = args::normalise(&root, args);
+    let first = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    if let Some(done) = completion::install(&out, first) {
+        return done.unwrap_or_else(|error| {
+            out.note(&error.to_string());
+            1
+        });
+    }
     if args.get(1).is_some_and(|word| word == "--version" || word == "-v") {
         out.line(&version::text());
         return 0;
@@ -288,8 +322,29 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Volume(verb) => Box::pin(volume(ctx, verb)).await,
         Verb::Var(verb) => Box::pin(var::run(ctx, verb)).await,
         Verb::Plugin(plugin::PluginVerb::Status(args)) => Box::pin(plugin::status(ctx, args)).await,
-        Verb::Server(server::ServerVerb::Members(args)) => Box::pin(server::members(ctx, args)).await,
-        Verb::Operator(operator::OperatorVerb::VolumeCheck(args)) => operator::volume_check::run(ctx, args),
+        Verb::Server(verb) => Box::pin(server::run(ctx, verb)).await,
+        Verb::Operator(verb) => Box::pin(operator::run(ctx, verb)).await,
+        Verb::Node(node::NodeVerb::Pool(verb)) => Box::pin(node::pool::run(ctx, verb)).await,
+        Verb::Acl(verb) => Box::pin(acl::run(ctx, verb)).await,
+        Verb::AgentInfo(args) => misc::agent_info(ctx, args).await,
+        Verb::Completion(args) => {
+            let mut root = Cli::command();
+            root.build();
+            completion::run(&ctx.out, &root, args)
+        }
+        Verb::Login(args) => Box::pin(misc::login(ctx, args)).await,
+        Verb::License(misc::LicenseVerb::Get) => misc::license(ctx).await,
+        Verb::Namespace(verb) => Box::pin(namespace::run(ctx, verb)).await,
+        Verb::Quota(misc::ListVerb::List) => {
+            misc::enterprise(ctx, "/v1/quotas", "Error retrieving quotas").await
+        }
+        Verb::Recommendation(misc::ListVerb::List) => {
+            misc::enterprise(ctx, "/v1/recommendations", "Error listing recommendations").await
+        }
+        Verb::Sentinel(misc::ListVerb::List) => {
+            misc::enterprise(ctx, "/v1/sentinel/policies", "Error listing Sentinel policies").await
+        }
+        Verb::Ui(args) => Box::pin(misc::ui(ctx, args)).await,
         Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
         Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
         Verb::Explain(args) => explain::run(ctx, args),

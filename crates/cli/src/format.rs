@@ -61,6 +61,13 @@ impl Clock {
     }
 }
 
+/// A time to the nanosecond, `2026-11-21 09:23:40.881275954 +0000 UTC`.
+pub(crate) fn go_time(at: Time) -> String {
+    let Ok(stamp) = Timestamp::from_nanosecond(i128::from(at.0)) else { return "(out of range)".into() };
+    let text = stamp.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S%.f").to_string();
+    format!("{text} +0000 UTC")
+}
+
 /// A duration by its two largest units, `1h3m`, `2d`, `0s`; negative ones are nothing.
 pub(crate) fn coarse(duration: Nanos) -> String {
     const UNITS: [(i64, &str); 6] =

@@ -119,7 +119,9 @@ fn the_log_is_followed_at_any_level_of_any_agent() -> Result<()> {
     let mut seen = false;
     for _ in 0..2000 {
         let line = log.line()?;
-        if line.contains("[INFO]  client.runner.alloc: task event") && line.contains("event=Started") {
+        if line.contains("[INFO]  client.runner.alloc: task event")
+            && line.contains("Building Task Directory")
+        {
             seen = true;
             break;
         }

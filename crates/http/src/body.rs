@@ -5,6 +5,7 @@ use crate::error::ApiError;
 use caravan_types::api::DecodeError;
 use caravan_types::api::decode::{ApiValue, decode, known};
 use caravan_types::ser::Secrets;
+use caravan_types::variable::VariableLock;
 use caravan_types::volume::{CsiSnapshot, VolumeRequestBody};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -150,26 +151,37 @@ pub(crate) fn snapshots(body: &[u8]) -> Result<(String, Vec<Option<CsiSnapshot>>
     Ok((body.namespace, snapshots))
 }
 
-/// Reads a variable: namespace and path, as far as they are told, and the items.
-pub(crate) fn variable(body: &[u8]) -> Result<(String, String, Secrets), ApiError> {
+/// A variable as a request tells it.
+#[derive(Debug, Default)]
+pub(crate) struct VariableGiven {
+    /// Where it is told.
+    pub(crate) namespace: String,
+    /// Where it is told.
+    pub(crate) path: String,
+    /// Its items; none if there are none.
+    pub(crate) items: Secrets,
+    /// What is said of its lock.
+    pub(crate) lock: Option<VariableLock>,
+}
+
+/// Reads a variable.
+pub(crate) fn variable(body: &[u8]) -> Result<VariableGiven, ApiError> {
     let body: VariableBody = required(body)?;
-    if !body.lock.is_null() {
-        return Err(ApiError::bad_request("locks of variables are not supported yet"));
-    }
+    let lock = match &body.lock {
+        Value::Null => None,
+        lock => Some(crate::typed::of_value(lock)?),
+    };
     let items = match body.items {
         Value::Object(map) => map,
         Value::Null => Map::new(),
         _ => return Err(wrong_items()),
     };
-    if items.is_empty() {
-        return Err(ApiError::bad_request("variable missing required Items object"));
-    }
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),
         _ => Err(wrong_items()),
     };
     let items = items.into_iter().map(text).collect::<Result<BTreeMap<_, _>, _>>()?;
-    Ok((body.namespace, body.path, Secrets::new(items)))
+    Ok(VariableGiven { namespace: body.namespace, path: body.path, items: Secrets::new(items), lock })
 }
 
 fn wrong_items() -> ApiError {

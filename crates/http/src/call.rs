@@ -4,7 +4,7 @@ use crate::error::ApiError;
 use crate::query::Query;
 use crate::state::HttpState;
 use bytes::Bytes;
-use caravan_server::Handle;
+use caravan_server::{Caller, Handle};
 use http::{HeaderMap, Method};
 
 /// A request, path and query decoded, body read.
@@ -20,6 +20,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// How many agents passed it on.
     pub(crate) hops: u8,
+    /// Who asks.
+    pub(crate) caller: Caller,
 }
 
 impl Call {

@@ -27,7 +27,7 @@ const SAMPLE: Duration = Duration::from_millis(100);
 
 fn of_fs(error: &FsError) -> ClientSideError {
     let status = match error {
-        FsError::NotFound(_) | FsError::NoLogs(_) => StatusCode::NOT_FOUND,
+        FsError::NotFound(_) | FsError::NoDirectory(_) | FsError::NoLogs(_) => StatusCode::NOT_FOUND,
         FsError::UnknownTask(_) | FsError::IsDirectory(_) | FsError::NotDirectory(_) => {
             StatusCode::BAD_REQUEST
         }

@@ -1,18 +1,19 @@
 //! From a request to its route. Paths are matched after decoding, because job ids may contain slashes
 //! (`http-api` sections 1.1 and 3).
 
+use crate::access;
 use crate::cache::{Key, Ready};
 use crate::call::Call;
 use crate::compress::Coding;
 use crate::error::ApiError;
 use crate::query::{Query, cleaned, decode_percent};
-use crate::relay::{self, HOPS, MAX_HOPS};
+use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::Reply;
 use crate::routes;
 use crate::state::HttpState;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
-use caravan_server::Handle;
+use caravan_server::{Caller, Handle};
 use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -135,8 +136,16 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let body = state.shared.bodies.read(&path, body).await?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
-    let hops = parts.headers.get(HOPS).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-    let call = Call {
+    // Headers that agents write count only where an agent wrote them.
+    let from_agent = parts.extensions.get::<FromAgent>().is_some();
+    let asks = from_agent && parts.headers.contains_key(ASKS);
+    let hops = parts
+        .headers
+        .get(HOPS)
+        .filter(|_| from_agent)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok());
+    let mut call = Call {
         state,
         method: parts.method,
         uri: parts.uri.path_and_query().map_or(path, |uri| uri.as_str().to_owned()),
@@ -145,6 +154,7 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
         headers: parts.headers,
         body,
         hops: hops.unwrap_or(0),
+        caller: Caller::unrestricted(),
     };
     if call.hops > MAX_HOPS {
         return Err(ApiError::internal("the request was passed on from agent to agent too often"));
@@ -153,8 +163,20 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     if !region.is_empty() && region != call.state.info.region {
         return Err(ApiError::internal("No path to region"));
     }
-    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
+    let segments = call.segments.clone();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let pretty = call.query.pretty();
+    match (&call.state.server, &call.state.relay) {
+        (Some(server), _) => call.caller = access::check(&call, server, &segments)?,
+        // What came from a server was allowed there; the rest is asked for, unless a server answers anyway.
+        (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call, &segments) => {
+            relay::authorized(&call, channel).await?;
+        }
+        _ => {}
+    }
+    if asks {
+        return Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false));
+    }
     if let Some(target) = routes::exec::target(&segments) {
         call.only(&Method::GET)?;
         return routes::exec::upgrade(&call, &target, upgrade).map(|reply| reply.into_response(false));
@@ -258,12 +280,23 @@ fn of_node<'a>(segments: &[&'a str]) -> Option<Vec<&'a str>> {
     }
 }
 
+/// Whether an agent without a server answers the request itself.
+fn answers_itself(call: &Call, segments: &[&str]) -> bool {
+    match segments {
+        ["v1", "client", rest @ ..] => {
+            routes::client::place(call, rest).is_ok_and(|place| matches!(place, routes::client::Place::Here))
+        }
+        ["v1", ..] => is_local(segments),
+        _ => false,
+    }
+}
+
 /// Whether every agent answers the route itself.
 fn is_local(segments: &[&str]) -> bool {
     match segments {
         ["v1", "agent", rest @ ..] => *rest != ["members"] && *rest != ["servers"],
         ["v1", "metrics"] | ["v1", "jobs", "parse"] => true,
-        ["v1", ..] => false,
+        ["v1", ..] | [".well-known", ..] => false,
         _ => true,
     }
 }
@@ -315,6 +348,7 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "search"] => routes::search::route(call).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),
         ["v1", rest @ ..] => routes::system::route(call, rest).await,
+        [".well-known", name] => routes::operator::well_known(call, name).await,
         _ => Err(ApiError::unknown_path()),
     }
 }

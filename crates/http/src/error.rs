@@ -59,6 +59,7 @@ impl ApiError {
     /// where a read would answer 404.
     pub(crate) fn of_change(error: &ServerError) -> Self {
         let status = match error.kind {
+            Kind::Unauthorized => StatusCode::UNAUTHORIZED,
             Kind::Forbidden => StatusCode::FORBIDDEN,
             Kind::BadRequest | Kind::NotFound | Kind::Refused | Kind::Unavailable | Kind::Internal => {
                 StatusCode::INTERNAL_SERVER_ERROR

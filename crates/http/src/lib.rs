@@ -7,6 +7,7 @@
 //!
 //! The shapes are those of `caravan-types`; what is made only for an answer is made here.
 
+mod access;
 mod blocking;
 mod body;
 mod body_read;
@@ -33,6 +34,7 @@ mod routes;
 mod serve;
 mod state;
 mod transport;
+mod typed;
 
 pub use body_read::MAX_BODY;
 pub use client_side::{

@@ -16,6 +16,13 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 /// Counts the agents that passed a request on, so that it cannot go in circles.
 pub(crate) const HOPS: HeaderName = HeaderName::from_static("x-caravan-hops");
 
+/// Asks only whether the request is allowed.
+pub(crate) const ASKS: HeaderName = HeaderName::from_static("x-caravan-asks");
+
+/// Marks requests that came from another agent, over a connection that proved who it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromAgent;
+
 /// A client passes on to a server, which passes on to another client: nobody beyond that.
 pub(crate) const MAX_HOPS: u8 = 2;
 
@@ -34,6 +41,28 @@ pub(crate) async fn forward(call: &Call, channel: &Channel) -> Result<Response<B
         .filter_map(|name| Some((name.to_string(), call.headers.get(name)?.to_str().ok()?.to_owned())))
         .collect();
     headers.push((HOPS.to_string(), (call.hops + 1).to_string()));
+    forward_with(call, channel, headers).await
+}
+
+/// Asks a server whether a request may be answered here.
+pub(crate) async fn authorized(call: &Call, channel: &Channel) -> Result<(), ApiError> {
+    let headers = vec![(HOPS.to_string(), (call.hops + 1).to_string()), (ASKS.to_string(), "1".to_owned())];
+    let token = crate::access::secret(&call.headers);
+    let headers = headers.into_iter().chain([("x-nomad-token".to_owned(), token)]).collect();
+    let answer = forward_with(call, channel, headers).await?;
+    if answer.status().is_success() {
+        return Ok(());
+    }
+    let status = answer.status();
+    let text = axum::body::to_bytes(answer.into_body(), 4096).await.unwrap_or_default();
+    Err(ApiError::new(status, String::from_utf8_lossy(&text).into_owned()))
+}
+
+async fn forward_with(
+    call: &Call,
+    channel: &Channel,
+    headers: Vec<(String, String)>,
+) -> Result<Response<Body>, ApiError> {
     let request = HttpRequest {
         method: call.method.to_string(),
         uri: call.uri.clone(),
@@ -94,6 +123,7 @@ fn rebuilt(request: HttpRequest) -> Result<Request<Body>, ApiError> {
     *out.method_mut() = request.method.parse().map_err(|_| malformed("method"))?;
     *out.uri_mut() = request.uri.parse().map_err(|_| malformed("path"))?;
     extend(out.headers_mut(), request.headers);
+    out.extensions_mut().insert(FromAgent);
     Ok(out)
 }
 

@@ -7,6 +7,7 @@ use crate::log_source::LogSource;
 use crate::transport::Transport;
 use caravan_rpc::Channel;
 use caravan_server::Handle;
+use caravan_types::UnixNanos;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -45,8 +46,12 @@ pub struct HttpState {
     pub relay: Option<Channel>,
     /// The agent's log, for its monitor.
     pub logs: Option<Arc<dyn LogSource>>,
+    /// Whether access control is on, on agents without a server: they ask one.
+    pub acl: bool,
     /// Facts.
     pub info: Arc<AgentInfo>,
+    /// When this agent started.
+    pub started: UnixNanos,
     /// Settings of the listener.
     pub transport: Arc<Transport>,
     /// What requests share.

@@ -73,6 +73,12 @@ method!(
     /// Which services an allocation has.
     ServiceSync = "Service.Sync", wire::ServiceSync => wire::Done
 );
+
+method!(
+    /// Identities of tasks, signed.
+    SignIdentities = "Alloc.SignIdentities", wire::SignIdentities => wire::SignedIdentities
+);
+
 method!(
     /// How full a node's volumes are.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done

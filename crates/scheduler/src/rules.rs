@@ -1,6 +1,8 @@
 //! How the cluster is set to schedule (`http-api` section 5.7, `SchedulerConfig`).
 
 use caravan_types::job::JobType;
+use caravan_types::node_pool::NodePool;
+use caravan_types::operator::{SchedulerAlgorithm, SchedulerConfig};
 
 /// Which nodes are preferred when several have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,4 +52,55 @@ pub struct Rules {
     pub memory_oversubscription: bool,
     /// Who may preempt.
     pub preemption: Preemption,
+}
+
+impl Rules {
+    /// The rules that operators set for the region, overlaid by those of a node pool.
+    pub fn of(region: &SchedulerConfig, pool: Option<&NodePool>) -> Self {
+        let own = pool.and_then(|pool| pool.scheduler_configuration.as_ref());
+        let algorithm = match (own.map(|own| own.scheduler_algorithm.as_str()), region.scheduler_algorithm) {
+            (Some("spread"), _) | (None | Some(""), SchedulerAlgorithm::Spread) => Algorithm::Spread,
+            _ => Algorithm::Binpack,
+        };
+        let preemption = region.preemption_config;
+        Self {
+            algorithm,
+            memory_oversubscription: own
+                .and_then(|own| own.memory_oversubscription_enabled)
+                .unwrap_or(region.memory_oversubscription_enabled),
+            preemption: Preemption {
+                system: preemption.system_scheduler_enabled,
+                sysbatch: preemption.sys_batch_scheduler_enabled,
+                batch: preemption.batch_scheduler_enabled,
+                service: preemption.service_scheduler_enabled,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::node_pool::NodePoolScheduler;
+
+    #[test]
+    fn a_node_pool_overlays_what_is_set_for_the_region() {
+        let region = SchedulerConfig::default();
+        assert_eq!(Rules::of(&region, None), Rules::default());
+        let spread = SchedulerConfig {
+            scheduler_algorithm: SchedulerAlgorithm::Spread,
+            memory_oversubscription_enabled: true,
+            ..SchedulerConfig::default()
+        };
+        assert_eq!(Rules::of(&spread, Some(&NodePool::default())).algorithm, Algorithm::Spread);
+        let pool = NodePool {
+            scheduler_configuration: Some(NodePoolScheduler {
+                scheduler_algorithm: "binpack".into(),
+                memory_oversubscription_enabled: Some(false),
+            }),
+            ..NodePool::default()
+        };
+        let rules = Rules::of(&spread, Some(&pool));
+        assert_eq!((rules.algorithm, rules.memory_oversubscription), (Algorithm::Binpack, false));
+    }
 }

@@ -101,6 +101,44 @@ impl Client {
         self.call(Method::DELETE, path, query, &[], Bytes::new()).await
     }
 
+    /// Sends bytes to a route and answers its bytes.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        query: &QueryOptions,
+        body: Bytes,
+    ) -> Result<Bytes, Error> {
+        let answer = self.send(method, path, query, &[], body).await?;
+        self.collect(path, answer.into_body()).await
+    }
+
+    /// Sends a request as it is given, and answers status and body, whatever they are. `headers` are added.
+    ///
+    /// # Errors
+    /// What broke on the way; a status is none.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, Token)],
+        body: Bytes,
+    ) -> Result<(u16, Bytes), Error> {
+        let (path, given) = path.split_once('?').unwrap_or((path, ""));
+        let mut query = QueryOptions::new();
+        for pair in given.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            query = query.param(name, value);
+        }
+        let request = self.request(method, path, &query, headers, body)?;
+        let answer = self.inner.pool.request(request).await.map_err(|source| self.failed(source))?;
+        let code = answer.status().as_u16();
+        Ok((code, self.collect(path, answer.into_body()).await?))
+    }
+
     /// Sends a request with headers of its own and reads the answer.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,

@@ -95,6 +95,7 @@
 //! What failed is told by [`Error`]: [`Error::Status`] carries the agent's own words, which are those that
 //! other tools match on. `cargo run -p caravan-sdk --example session` shows all of it against an agent.
 
+mod acl;
 mod allocations;
 mod client;
 mod cluster;
@@ -109,7 +110,9 @@ mod job_verbs;
 mod jobs;
 mod logs;
 mod model;
+mod namespaces;
 mod nodes;
+mod operator;
 mod query;
 mod retry;
 mod scaling;
@@ -117,6 +120,7 @@ mod transport;
 mod variables;
 mod volumes;
 
+pub use acl::Acl;
 pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
 pub use client::Client;
 pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
@@ -137,7 +141,11 @@ pub use logs::{Frame, FrameDecoder, LogStream};
 pub use model::{
     AllocUsage, CpuUsage, HostCpu, HostDisk, HostMemory, HostStats, MemoryUsage, ResourceUsage, TaskUsage,
 };
+pub use namespaces::{Namespaces, NodePools};
 pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
+pub use operator::{
+    AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
+};
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use retry::Retry;
 pub use scaling::{

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::query::{QueryOptions, Response, path};
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{VariableDecrypted, VariableMetadata};
+use caravan_types::variable::{VariableDecrypted, VariableLock, VariableMetadata};
 
 /// On which condition a variable is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,50 @@ impl Variables<'_> {
             Ok(answer) => Ok(Written::Done(Box::new(answer.value))),
             Err(error) => conflict(error).map(Written::Conflict),
         }
+    }
+
+    /// Takes the lock of a variable, which is made with `items` if it is not there. The lock's id is made by the
+    /// servers.
+    pub async fn acquire_lock(
+        &self,
+        variable: &str,
+        items: &Secrets,
+        lock: &VariableLock,
+        query: &QueryOptions,
+    ) -> Result<Written, Error> {
+        let mut body = serde_json::json!({"Path": variable, "Lock": lock});
+        if !items.is_empty() {
+            body["Items"] = serde_json::json!(items);
+        }
+        let query = query.clone().param("lock-acquire", "");
+        match self.0.put(&address(variable), &query, &body).await {
+            Ok(answer) => Ok(Written::Done(Box::new(answer.value))),
+            Err(error) => conflict(error).map(Written::Conflict),
+        }
+    }
+
+    /// Goes on holding the lock of an id.
+    pub async fn renew_lock(
+        &self,
+        variable: &str,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<VariableMetadata, Error> {
+        let body = serde_json::json!({"Path": variable, "Lock": {"ID": id}});
+        let query = query.clone().param("lock-renew", "");
+        Ok(self.0.put(&address(variable), &query, &body).await?.value)
+    }
+
+    /// Gives up the lock of an id.
+    pub async fn release_lock(
+        &self,
+        variable: &str,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<VariableMetadata, Error> {
+        let body = serde_json::json!({"Path": variable, "Lock": {"ID": id}});
+        let query = query.clone().param("lock-release", "");
+        Ok(self.0.put(&address(variable), &query, &body).await?.value)
     }
 
     /// Removes a variable; one that is not there is as wished. Answers the variable if the condition does

@@ -10,6 +10,8 @@ pub enum Kind {
     NotFound,
     /// The request makes no sense: HTTP 400.
     BadRequest,
+    /// The caller did not prove who it is: HTTP 401.
+    Unauthorized,
     /// The caller may not: HTTP 403.
     Forbidden,
     /// Refused by the state of things: HTTP 500, as the reference answers.
@@ -49,6 +51,7 @@ impl ServerError {
         match self.kind {
             Kind::NotFound => 404,
             Kind::BadRequest => 400,
+            Kind::Unauthorized => 401,
             Kind::Forbidden => 403,
             Kind::Refused | Kind::Unavailable | Kind::Internal => 500,
         }
@@ -90,7 +93,7 @@ impl From<ServerError> for RpcError {
         let code = match error.kind {
             Kind::NotFound => Code::NotFound,
             Kind::BadRequest => Code::Invalid,
-            Kind::Forbidden => Code::Permission,
+            Kind::Unauthorized | Kind::Forbidden => Code::Permission,
             Kind::Refused => Code::Conflict,
             Kind::Unavailable => Code::Unavailable,
             Kind::Internal => Code::Internal,

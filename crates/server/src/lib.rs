@@ -4,6 +4,8 @@
 //! Decisions are made by pure code (`caravan-scheduler`, `caravan-volumes`, and the modules here that say
 //! so); the rest carries them out: reads a snapshot, decides, proposes a command.
 
+mod acl;
+mod admin;
 mod admission;
 mod broker;
 mod core;
@@ -14,17 +16,23 @@ mod error;
 mod gc;
 mod heartbeat;
 mod host_volume;
+mod jwks;
 mod keyring;
+mod locks;
 mod node_evals;
 mod periodic;
 mod plan;
 mod secrets;
+mod selector;
 mod server;
 mod storage;
 mod variables;
 mod volume;
 mod worker;
 
+pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolCap, VarCap, Workload};
+pub use acl::{RulesError, parse as parse_rules};
+pub use admin::{Admin, Introduction};
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::BrokerDepth;
 pub use deployment::{DeploymentRequest, DeploymentUpdated};

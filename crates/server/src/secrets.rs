@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Unresolved(pub(crate) String);
 
 /// What sealed secrets of a volume are bound to.
-fn owner(key: &VolumeKey) -> String {
+pub(crate) fn owner(key: &VolumeKey) -> String {
     format!("volume {key}")
 }
 

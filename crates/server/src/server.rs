@@ -1,5 +1,7 @@
 //! The server as a whole: its parts, their start and stop, and the handle that others hold.
 
+use crate::acl::AclConfig;
+use crate::admin::Admin;
 use crate::admission::Verdict;
 use crate::broker::{Broker, BrokerDepth};
 use crate::core::{Core, Machine};
@@ -14,10 +16,11 @@ use crate::gc::{self, Collector, GcConfig};
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
+use crate::locks::Locks;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
 use caravan_state::Store;
@@ -56,12 +59,19 @@ pub struct ServerConfig {
     pub rejections: RejectionConfig,
     /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
     pub keyring: Option<PathBuf>,
+    /// Access control.
+    pub acl: AclConfig,
+    /// Who issues identities, as others reach it (`oidc_issuer`).
+    pub issuer: Option<String>,
 }
 
 /// What others hold of a server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) core: Core,
+    pub(crate) admin: Admin,
+    pub(crate) locks: Locks,
+    pool: Arc<WorkerPool>,
     jobs: Jobs,
     nodes: Nodes,
     pub(crate) volumes: Volumes,
@@ -81,7 +91,7 @@ pub struct Service {
     planner: Planner,
     planner_service: PlannerService,
     heartbeats: Heartbeats,
-    workers: usize,
+    pool: Arc<WorkerPool>,
     gc: GcConfig,
 }
 
@@ -113,7 +123,13 @@ impl Service {
         let host_volumes = HostVolumes::new(core.clone(), controllers.clone());
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
+        let admin = Admin::new(core.clone(), config.region.clone(), config.acl, config.issuer);
+        admin.settle_keys().await?;
+        let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
+            admin,
+            locks: Locks::new(core.clone()),
+            pool: pool.clone(),
             jobs: Jobs { core: core.clone(), region: config.region },
             nodes: Nodes {
                 core: core.clone(),
@@ -136,7 +152,7 @@ impl Service {
             planner,
             planner_service,
             heartbeats,
-            workers: config.workers.max(1),
+            pool,
             gc: config.gc,
         };
         Ok((handle, service))
@@ -160,8 +176,12 @@ impl Service {
         tracker.spawn(Watcher::new(self.handle.core.clone()).run(stop.clone()));
         tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
         tracker.spawn(Launcher { core: self.handle.core.clone() }.run(stop.clone()));
-        for _ in 0..self.workers {
+        tracker.spawn(self.handle.locks.clone().run(stop.clone()));
+        tracker.spawn(crate::admin::Chores::new(self.handle.admin.clone()).run(stop.clone()));
+        for index in 0..self.pool.most() {
             let worker = Worker {
+                index,
+                pool: self.pool.clone(),
                 core: self.handle.core.clone(),
                 broker: self.handle.broker.clone(),
                 planner: self.planner.clone(),
@@ -218,6 +238,11 @@ impl Handle {
         &self.core.store
     }
 
+    /// What operators change.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
     /// RPC addresses of the servers.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
@@ -236,6 +261,16 @@ impl Handle {
     /// Depths of the queues.
     pub fn broker_depth(&self) -> BrokerDepth {
         self.broker.depth()
+    }
+
+    /// How many workers schedule, and how many could.
+    pub fn workers(&self) -> (usize, usize) {
+        (self.pool.active(), self.pool.most())
+    }
+
+    /// Sets how many workers schedule, at most as many as could.
+    pub fn set_workers(&self, active: usize) {
+        self.pool.set(active);
     }
 
     /// A way to a node.
@@ -296,6 +331,14 @@ impl Handle {
         let builder = builder.unary::<methods::ServiceSync, _, _>(move |_, request| {
             let nodes = nodes.clone();
             async move { nodes.sync_services(request).await.map_err(RpcError::from) }
+        });
+        let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
+        let builder = builder.unary::<methods::SignIdentities, _, _>(move |_, request| {
+            let (nodes, admin) = (nodes.clone(), admin.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                admin.sign_identities(request).await.map_err(RpcError::from)
+            }
         });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {

@@ -7,7 +7,9 @@ use crate::volume::{VolumeFigures, explain};
 use caravan_state::Root;
 use caravan_types::host_volume::{HostVolume, HostVolumeSpec};
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{Variable, VariableDecrypted, VariableKey};
+use caravan_types::variable::{
+    LockUse, Variable, VariableDecrypted, VariableKey, VariableLock, VariableMetadata,
+};
 use caravan_types::volume::{
     ClaimId, CsiSnapshot, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
 };
@@ -190,7 +192,8 @@ impl Handle {
         self.core.open_variable(row)
     }
 
-    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new).
+    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new); `lock`: what the
+    /// writer has to do with its lock.
     ///
     /// # Errors
     /// If path or items make no sense, or the change cannot be made durable.
@@ -199,8 +202,51 @@ impl Handle {
         key: VariableKey,
         items: &Secrets,
         check_index: Option<u64>,
+        lock: LockUse,
     ) -> Result<VariableWritten, ServerError> {
-        self.core.write_variable(key, items, check_index).await
+        self.core.write_variable(key, items, check_index, lock).await
+    }
+
+    /// Takes the lock of a variable, which is made if it is not there. Without items those that are there stay.
+    ///
+    /// # Errors
+    /// If path, items or lock make no sense, or the change cannot be made durable.
+    pub async fn acquire_lock(
+        &self,
+        key: VariableKey,
+        items: &Secrets,
+        lock: VariableLock,
+    ) -> Result<VariableWritten, ServerError> {
+        let done = self.core.acquire_lock(key.clone(), items, lock).await?;
+        if let VariableWritten::Done { variable: Some(variable), .. } = &done
+            && let Some(lock) = &variable.metadata.lock
+        {
+            self.locks.renew(&key, lock);
+        }
+        Ok(done)
+    }
+
+    /// Gives up the lock of a variable.
+    ///
+    /// # Errors
+    /// If nobody holds it, or the change cannot be made durable.
+    pub async fn release_lock(&self, key: VariableKey, id: String) -> Result<VariableWritten, ServerError> {
+        self.core.release_lock(key, id).await
+    }
+
+    /// The holder of a lock goes on holding it. None if somebody else does.
+    ///
+    /// # Errors
+    /// If there is no such variable, or nobody holds it.
+    pub fn renew_lock(&self, key: &VariableKey, id: &str) -> Result<Option<VariableMetadata>, ServerError> {
+        let root = self.core.snapshot();
+        let row = root.variable(key).ok_or_else(|| ServerError::not_found("variable doesn't exist"))?;
+        let lock = row.lock.as_ref().ok_or_else(|| ServerError::refused("variable doesn't hold a lock"))?;
+        if lock.id != id {
+            return Ok(None);
+        }
+        self.locks.renew(key, lock);
+        Ok(Some(row.metadata()))
     }
 
     /// Removes a variable; one that is not there is as wished.

@@ -3,8 +3,11 @@
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
 use caravan_types::command::{Change, Refusal};
+use caravan_types::sealed::SealedSecrets;
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{MAX_ITEMS_BYTES, Variable, VariableDecrypted, VariableKey, check_path};
+use caravan_types::variable::{
+    LockUse, MAX_ITEMS_BYTES, Variable, VariableDecrypted, VariableKey, VariableLock, check_path,
+};
 
 /// What a write of a variable came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +26,11 @@ pub enum VariableWritten {
         /// Index of the state.
         index: u64,
     },
+    /// Somebody else holds it.
+    Locked,
 }
 
-fn owner(key: &VariableKey) -> String {
+pub(crate) fn owner(key: &VariableKey) -> String {
     format!("variable {key}")
 }
 
@@ -46,11 +51,17 @@ impl Core {
         key: VariableKey,
         items: &Secrets,
         check_index: Option<u64>,
+        lock: LockUse,
     ) -> Result<VariableWritten, ServerError> {
         check_path(&key.path).map_err(bad)?;
         if items.is_empty() {
             return Err(bad("variable missing required Items object"));
         }
+        let row = Variable { items: self.sealed(&key, items)?, key: key.clone(), ..Variable::default() };
+        self.change_variable(&key, Change::VariableWrite { variable: Box::new(row), check_index, lock }).await
+    }
+
+    fn sealed(&self, key: &VariableKey, items: &Secrets) -> Result<SealedSecrets, ServerError> {
         if items.expose().keys().any(String::is_empty) {
             return Err(bad("an item of a variable needs a name"));
         }
@@ -58,12 +69,48 @@ impl Core {
         if size > MAX_ITEMS_BYTES {
             return Err(bad("variables are limited to 64KiB in total size"));
         }
+        self.keyring.seal(&owner(key), items)
+    }
+
+    /// Takes the lock of a variable, which is made if it is not there. Without items those that are there stay.
+    pub(crate) async fn acquire_lock(
+        &self,
+        key: VariableKey,
+        items: &Secrets,
+        lock: VariableLock,
+    ) -> Result<VariableWritten, ServerError> {
+        check_path(&key.path).map_err(bad)?;
+        let mut lock = lock.or_default();
+        if let Err(errors) = lock.check() {
+            return Err(bad(crate::admission::joined(&errors)));
+        }
+        if lock.id.is_empty() {
+            lock.id = crate::core::new_id();
+        }
+        if items.is_empty() && self.snapshot().variable(&key).is_none() {
+            return Err(bad("variable missing required Items object"));
+        }
         let row = Variable {
-            items: self.keyring.seal(&owner(&key), items)?,
+            items: self.sealed(&key, items)?,
             key: key.clone(),
+            lock: Some(lock),
             ..Variable::default()
         };
-        self.change_variable(&key, Change::VariableWrite { variable: Box::new(row), check_index }).await
+        let change =
+            Change::VariableWrite { variable: Box::new(row), check_index: None, lock: LockUse::Acquire };
+        self.change_variable(&key, change).await
+    }
+
+    /// Gives up the lock of a variable.
+    pub(crate) async fn release_lock(
+        &self,
+        key: VariableKey,
+        id: String,
+    ) -> Result<VariableWritten, ServerError> {
+        let row = Variable { key: key.clone(), ..Variable::default() };
+        let lock = LockUse::Release(id);
+        let change = Change::VariableWrite { variable: Box::new(row), check_index: None, lock };
+        self.change_variable(&key, change).await
     }
 
     /// Removes a variable; one that is not there is as wished.
@@ -93,6 +140,7 @@ impl Core {
                 });
                 Ok(VariableWritten::Conflict { variable, index: root.index() })
             }
+            Some(Refusal::VariableLocked { .. }) => Ok(VariableWritten::Locked),
             Some(refusal) => Err(refusal.into()),
         }
     }

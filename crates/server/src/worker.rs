@@ -5,12 +5,14 @@ use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use crate::plan::{Planner, Submitted};
 use caravan_scheduler::Params;
+use caravan_state::{AdminRow, Topic};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::JobType;
 use caravan_types::plan::Decision;
 use caravan_types::{EvalId, Nanos, UnixNanos};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Plans per evaluation before it counts as failed (`http-api` section 6.2).
@@ -21,12 +23,43 @@ fn attempts_for(kind: &str) -> u32 {
     }
 }
 
+/// How many of the workers work; operators may change it.
+#[derive(Debug)]
+pub(crate) struct WorkerPool {
+    most: usize,
+    active: watch::Sender<usize>,
+}
+
+impl WorkerPool {
+    /// Works with so many at first; more than there are processors are only there if they are asked for here.
+    pub(crate) fn new(active: usize) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let active = active.max(1);
+        Self { most: active.max(processors), active: watch::Sender::new(active) }
+    }
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+    pub(crate) fn active(&self) -> usize {
+        *self.active.borrow()
+    }
+    pub(crate) fn set(&self, active: usize) {
+        self.active.send_replace(active.min(self.most));
+    }
+    /// Waits until the worker of a number is one of those that work.
+    async fn wanted(&self, index: usize) {
+        // The sender lives in self, so that the wait can only end by success.
+        let _ = self.active.subscribe().wait_for(|active| index < *active).await;
+    }
+}
 /// How long a job is left alone whose evaluation could not be worked on.
 const LATER: Nanos = Nanos(60_000_000_000);
 
 /// One worker; several may run.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    pub(crate) index: usize,
+    pub(crate) pool: Arc<WorkerPool>,
     pub(crate) core: Core,
     pub(crate) broker: Broker,
     pub(crate) planner: Planner,
@@ -36,11 +69,27 @@ impl Worker {
     /// Works until cancelled. The evaluation in hand is finished first.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         loop {
+            let next = async {
+                self.pool.wanted(self.index).await;
+                self.broker.dequeue().await
+            };
             let (eval, receipt) = tokio::select! {
                 () = cancel.cancelled() => return,
-                next = self.broker.dequeue() => next,
+                next = next => next,
             };
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                () = self.unpaused() => {}
+            }
             self.process(&eval, receipt).await;
+        }
+    }
+
+    /// Waits while operators have scheduling paused.
+    async fn unpaused(&self) {
+        let mut settings = self.core.store.watch().on(Topic::Admin(AdminRow::Settings)).start();
+        while self.core.snapshot().scheduler_config().pause_eval_broker {
+            settings.changed().await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a command changed: the feed for brokers, streams and reconcilers.
 
 use crate::root::Table;
+use crate::tenancy::AdminRow;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{
@@ -60,6 +61,10 @@ pub enum Changed {
     Service(ServiceId),
     /// Removed.
     ServiceRemoved(ServiceId),
+    /// Written by an operator.
+    Admin(AdminRow),
+    /// Removed by an operator.
+    AdminRemoved(AdminRow),
     /// The scaling policies of a job differ.
     ScalingPolicies(JobKey),
     /// Something of a job was scaled, or what was is forgotten.
@@ -83,6 +88,7 @@ impl Changed {
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
             Self::Service(_) | Self::ServiceRemoved(_) => Table::Services,
+            Self::Admin(row) | Self::AdminRemoved(row) => row.table(),
             Self::ScalingPolicies(_) => Table::ScalingPolicies,
             Self::ScalingEvents(_) => Table::ScalingEvents,
         }

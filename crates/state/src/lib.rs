@@ -7,6 +7,7 @@
 //! comes with the command, so that all servers arrive at the same state.
 
 mod apply;
+pub mod archive;
 mod changes;
 mod check;
 mod claim;
@@ -18,6 +19,7 @@ mod root;
 mod snapshot;
 mod status;
 mod store;
+mod tenancy;
 mod tx;
 mod watch;
 
@@ -27,6 +29,7 @@ pub use events::{EVENT_BUFFER, Event, EventBatch, EventLog, EventReader, EventRo
 pub use root::{Root, ScalingEvents, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};
+pub use tenancy::AdminRow;
 pub use watch::{Topic, Watch, WatchBuilder};
 
 #[cfg(test)]

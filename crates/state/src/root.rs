@@ -1,6 +1,7 @@
 //! The state as one immutable value.
 
 use crate::index::Indexes;
+use crate::tenancy::Tenancy;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::deployment::Deployment;
@@ -65,11 +66,31 @@ pub enum Table {
     ScalingEvents,
     /// When periodic jobs made their last child.
     PeriodicLaunches,
+    /// Namespaces.
+    Namespaces,
+    /// Node pools.
+    NodePools,
+    /// Policies of access control.
+    AclPolicies,
+    /// Tokens.
+    AclTokens,
+    /// Roles.
+    AclRoles,
+    /// Ways to log in.
+    AuthMethods,
+    /// What those get who log in.
+    BindingRules,
+    /// Secrets that are exchanged once.
+    OneTimeTokens,
+    /// What is known of the root keys.
+    RootKeys,
+    /// Settings of the region.
+    Settings,
 }
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 28] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -88,6 +109,16 @@ impl Table {
         Self::ScalingPolicies,
         Self::ScalingEvents,
         Self::PeriodicLaunches,
+        Self::Namespaces,
+        Self::NodePools,
+        Self::AclPolicies,
+        Self::AclTokens,
+        Self::AclRoles,
+        Self::AuthMethods,
+        Self::BindingRules,
+        Self::OneTimeTokens,
+        Self::RootKeys,
+        Self::Settings,
     ];
 
     /// The table's name in snapshots and logs.
@@ -111,6 +142,16 @@ impl Table {
             Self::ScalingPolicies => "scaling_policies",
             Self::ScalingEvents => "scaling_events",
             Self::PeriodicLaunches => "periodic_launches",
+            Self::Namespaces => "namespaces",
+            Self::NodePools => "node_pools",
+            Self::AclPolicies => "acl_policies",
+            Self::AclTokens => "acl_tokens",
+            Self::AclRoles => "acl_roles",
+            Self::AuthMethods => "acl_auth_methods",
+            Self::BindingRules => "acl_binding_rules",
+            Self::OneTimeTokens => "one_time_tokens",
+            Self::RootKeys => "root_keys",
+            Self::Settings => "settings",
         }
     }
 }
@@ -135,6 +176,7 @@ pub struct Root {
     pub(crate) services: OrdMap<ServiceId, Arc<ServiceRegistration>>,
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
     pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
+    pub(crate) tenancy: Tenancy,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

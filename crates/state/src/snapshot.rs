@@ -7,10 +7,15 @@
 
 use crate::index::Indexes;
 use crate::root::{Root, ScalingEvents, Table};
+use crate::tenancy::Settings;
+use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Token};
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
+use caravan_types::namespace::NamespaceSpec;
+use caravan_types::node_pool::NodePool;
+use caravan_types::operator::RootKeyMeta;
 use caravan_types::{JobKey, UnixNanos};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -92,23 +97,35 @@ struct PackedAlloc {
 
 const RUN_JOBS: &str = "run_jobs";
 
-struct Writer(Vec<u8>);
+#[derive(Default)]
+struct Writer {
+    bytes: Vec<u8>,
+    /// Rows and bytes of each table that was written.
+    sizes: Vec<(&'static str, u64, u64)>,
+}
 
 impl Writer {
     fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
         // Writing to memory cannot fail, and every row type has string keys only.
-        rmp_serde::encode::write_named(&mut self.0, value).expect("rows always encode to memory");
+        rmp_serde::encode::write_named(&mut self.bytes, value).expect("rows always encode to memory");
     }
-    fn table<T: Serialize>(&mut self, name: &str, rows: impl ExactSizeIterator<Item = T>) {
+    fn table<T: Serialize>(&mut self, name: &'static str, rows: impl ExactSizeIterator<Item = T>) {
         self.value(name);
-        self.value(&(rows.len() as u64));
+        let (count, before) = (rows.len() as u64, self.bytes.len());
+        self.value(&count);
         rows.for_each(|row| self.value(&row));
+        self.sizes.push((name, count, (self.bytes.len() - before) as u64));
     }
 }
 
-/// Encodes a root.
-pub fn encode(root: &Root) -> Vec<u8> {
-    let mut out = Writer(vec![0; HEADER]);
+/// Rows and bytes of each table.
+pub(crate) fn sizes(root: &Root) -> Vec<(&'static str, u64, u64)> {
+    written(root).sizes
+}
+
+/// Header and body; the header is still empty.
+fn written(root: &Root) -> Writer {
+    let mut out = Writer { bytes: vec![0; HEADER], sizes: Vec::new() };
     let tables = Table::ALL.iter().map(|t| (t.as_str().to_owned(), root.table_index[*t as usize]));
     out.value(&Head { index: root.index, tables: tables.collect() });
     out.table(Table::Nodes.as_str(), root.nodes.values());
@@ -132,7 +149,13 @@ pub fn encode(root: &Root) -> Vec<u8> {
         root.scaling_events.iter().map(|(key, row)| Keyed { key: key.clone(), version: 0, row: &**row }),
     );
     out.table(Table::PeriodicLaunches.as_str(), root.periodic_launches.iter());
-    let mut bytes = out.0;
+    tenancy_out(&mut out, root);
+    out
+}
+
+/// Encodes a root.
+pub fn encode(root: &Root) -> Vec<u8> {
+    let mut bytes = written(root).bytes;
     let body = &bytes[HEADER..];
     let (crc, length) = (crc32fast::hash(body), body.len() as u64);
     bytes[..8].copy_from_slice(MAGIC);
@@ -140,6 +163,58 @@ pub fn encode(root: &Root) -> Vec<u8> {
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     bytes[16..24].copy_from_slice(&length.to_le_bytes());
     bytes
+}
+
+fn tenancy_out(out: &mut Writer, root: &Root) {
+    let own = &root.tenancy;
+    out.table(Table::Namespaces.as_str(), own.namespaces.values());
+    out.table(Table::NodePools.as_str(), own.node_pools.values());
+    out.table(Table::AclPolicies.as_str(), own.policies.values());
+    out.table(Table::AclTokens.as_str(), own.tokens.values());
+    out.table(Table::AclRoles.as_str(), own.roles.values());
+    out.table(Table::AuthMethods.as_str(), own.auth_methods.values());
+    out.table(Table::BindingRules.as_str(), own.binding_rules.values());
+    out.table(Table::OneTimeTokens.as_str(), own.one_time.values());
+    out.table(Table::RootKeys.as_str(), own.root_keys.values());
+    out.table(Table::Settings.as_str(), std::iter::once(&own.settings));
+}
+
+/// Rows that are always there are kept where the snapshot has none.
+fn tenancy_in(from: &mut Reader<'_>, root: &mut Root) -> Result<(), SnapshotError> {
+    let own = &mut root.tenancy;
+    own.namespaces.extend(keyed_by(from.later_table(Table::Namespaces.as_str())?, |row: &NamespaceSpec| {
+        row.name.clone()
+    }));
+    own.node_pools
+        .extend(keyed_by(from.later_table(Table::NodePools.as_str())?, |row: &NodePool| row.name.clone()));
+    own.policies
+        .extend(keyed_by(from.later_table(Table::AclPolicies.as_str())?, |row: &Policy| row.name.clone()));
+    own.tokens.extend(keyed_by(from.later_table(Table::AclTokens.as_str())?, |row: &Token| {
+        row.accessor_id.clone()
+    }));
+    own.roles.extend(keyed_by(from.later_table(Table::AclRoles.as_str())?, |row: &Role| row.id.clone()));
+    own.auth_methods.extend(keyed_by(from.later_table(Table::AuthMethods.as_str())?, |row: &AuthMethod| {
+        row.name.clone()
+    }));
+    own.binding_rules
+        .extend(keyed_by(from.later_table(Table::BindingRules.as_str())?, |row: &BindingRule| {
+            row.id.clone()
+        }));
+    own.one_time.extend(keyed_by(from.later_table(Table::OneTimeTokens.as_str())?, |row: &OneTimeToken| {
+        row.one_time_secret_id.clone()
+    }));
+    own.root_keys.extend(keyed_by(from.later_table(Table::RootKeys.as_str())?, |row: &RootKeyMeta| {
+        row.key_id.clone()
+    }));
+    if let Some(settings) = from.later_table::<Settings>(Table::Settings.as_str())?.pop() {
+        own.settings = Arc::new(settings);
+    }
+    own.index();
+    Ok(())
+}
+
+fn keyed_by<K, T>(rows: Vec<T>, key: impl Fn(&T) -> K) -> impl Iterator<Item = (K, Arc<T>)> {
+    rows.into_iter().map(move |row| (key(&row), Arc::new(row)))
 }
 
 fn keyed<'r, T>((key, version): &(JobKey, u64), row: &'r Arc<T>) -> Keyed<&'r T> {
@@ -271,6 +346,7 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.scaling_events = rows.into_iter().map(|k| (k.key, Arc::new(k.row))).collect();
     let rows: Vec<(JobKey, UnixNanos)> = from.later_table(Table::PeriodicLaunches.as_str())?;
     root.periodic_launches = rows.into_iter().collect();
+    tenancy_in(&mut from, &mut root)?;
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
 }

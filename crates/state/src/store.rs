@@ -74,7 +74,11 @@ impl Store {
         let (root, outcome, changes) = before.apply(index, command);
         let after = Arc::new(root);
         self.root.store(after.clone());
-        self.registry.wake(&changes, &before, &after);
+        if changes.is_restore() {
+            self.registry.wake_all();
+        } else {
+            self.registry.wake(&changes, &before, &after);
+        }
         self.events.push(&changes, &before, &after);
         self.index.send_replace(index);
         // An error only says that nobody listens.

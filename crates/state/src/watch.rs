@@ -5,6 +5,7 @@
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
+use crate::tenancy::AdminRow;
 use caravan_types::alloc::Allocation;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
@@ -46,6 +47,8 @@ pub enum Topic {
     ServicesOfAlloc(AllocId),
     /// Services of a job.
     ServicesOfJob(JobKey),
+    /// A row that an operator writes.
+    Admin(AdminRow),
     /// Evaluations of a job.
     EvalsOfJob(JobKey),
     /// Allocations of a job.
@@ -133,6 +136,9 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
         Changed::Service(id) | Changed::ServiceRemoved(id) => service_topics(id, before, after, topics),
         Changed::Variable(key) | Changed::VariableRemoved(key) => {
             topics.insert(Topic::Variable(key.clone()));
+        }
+        Changed::Admin(row) | Changed::AdminRemoved(row) => {
+            topics.insert(Topic::Admin(row.clone()));
         }
     }
 }

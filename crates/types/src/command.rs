@@ -3,6 +3,7 @@
 //! A command carries `now` and every generated id, so that applying it is deterministic. Encoded as
 //! MessagePack with named fields.
 
+use crate::admin::AdminChange;
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
 use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
@@ -16,7 +17,7 @@ use crate::plan::StopAlloc;
 use crate::scaling::{Scale, VersionTag};
 use crate::service::ServiceRegistration;
 use crate::time::UnixNanos;
-use crate::variable::{Variable, VariableKey};
+use crate::variable::{LockUse, Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -239,6 +240,9 @@ pub enum Change {
         variable: Box<Variable>,
         /// Refuse unless the row's index is this (0: unless it is new).
         check_index: Option<u64>,
+        /// What the writer has to do with the variable's lock.
+        #[serde(default)]
+        lock: LockUse,
     },
     /// A variable is removed. One that is not there is no refusal.
     VariableDelete {
@@ -258,6 +262,13 @@ pub enum Change {
         services: Vec<ServiceId>,
         /// Refuse when one is not there.
         strict: bool,
+    },
+    /// What operators change.
+    Admin(AdminChange),
+    /// The whole state is replaced.
+    Restore {
+        /// A state snapshot.
+        snapshot: Vec<u8>,
     },
     /// Nothing: a barrier.
     Noop,
@@ -297,6 +308,8 @@ impl Change {
             Self::VariableDelete { .. } => "VariableDelete",
             Self::ServicesRegister { .. } => "ServicesRegister",
             Self::ServicesDeregister { .. } => "ServicesDeregister",
+            Self::Admin(change) => change.kind(),
+            Self::Restore { .. } => "Restore",
             Self::Noop => "Noop",
         }
     }
@@ -484,6 +497,12 @@ pub enum Refusal {
         expected: u64,
         /// Found; 0 = no such variable.
         actual: u64,
+    },
+    /// Somebody else holds the variable.
+    #[error("variable {key} is locked")]
+    VariableLocked {
+        /// Which.
+        key: String,
     },
     /// The change makes no sense, in one sentence.
     #[error("{0}")]

@@ -5,16 +5,23 @@
 //! clients see serialise to exactly that JSON (`http-api` shapes); the same serde description is used
 //! for MessagePack with named fields, where times are integers.
 
+pub mod acl;
+pub mod admin;
 pub mod alloc;
 pub mod api;
 mod class;
 pub mod command;
 pub mod deployment;
+pub mod duration;
 pub mod eval;
 pub mod host_volume;
 pub mod id;
+pub mod identity;
 pub mod job;
+pub mod namespace;
 pub mod node;
+pub mod node_pool;
+pub mod operator;
 pub mod plan;
 pub mod plugin;
 pub mod scaling;

@@ -1,9 +1,10 @@
 //! Variables: small sets of named values that are kept sealed (`http-api` section 5.9).
 
+use crate::duration::GoDuration;
 use crate::id::Namespace;
 use crate::sealed::SealedSecrets;
 use crate::ser::Secrets;
-use crate::time::UnixNanos;
+use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -42,6 +43,8 @@ pub struct Variable {
     pub key: VariableKey,
     /// Its items, sealed.
     pub items: SealedSecrets,
+    /// Who holds it.
+    pub lock: Option<VariableLock>,
     /// Index of its creation.
     pub create_index: u64,
     /// Index of its last change.
@@ -52,6 +55,65 @@ pub struct Variable {
     pub modify_time: UnixNanos,
 }
 
+/// Shortest and longest life of a lock.
+pub const LOCK_LIFE: (Nanos, Nanos) = (Nanos::from_secs(10), Nanos::from_secs(24 * 3600));
+/// Life and delay of a lock that does not say.
+const LOCK_DEFAULT: Nanos = Nanos::from_secs(15);
+
+/// A lock on a variable: while somebody holds it, nobody else writes the variable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.9")]
+pub struct VariableLock {
+    #[serde(rename = "ID")]
+    pub id: String,
+    #[serde(rename = "TTL")]
+    pub ttl: GoDuration,
+    pub lock_delay: GoDuration,
+}
+
+impl VariableLock {
+    /// With what it does not say filled in.
+    #[must_use]
+    pub fn or_default(mut self) -> Self {
+        for duration in [&mut self.ttl, &mut self.lock_delay] {
+            if duration.is_zero() {
+                *duration = GoDuration(LOCK_DEFAULT);
+            }
+        }
+        self
+    }
+
+    /// Checks life and delay.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub fn check(&self) -> Result<(), Vec<String>> {
+        let mut errors = Vec::new();
+        if self.lock_delay.0.0 < 0 {
+            errors.push("LockDelay must be positive".to_owned());
+        }
+        if self.ttl.0 < LOCK_LIFE.0 || self.ttl.0 > LOCK_LIFE.1 {
+            errors.push("TTL must be between 10 seconds and 24 hours".to_owned());
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
+
+/// What a writer has to do with a variable's lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockUse {
+    /// Nothing: refused while somebody holds it.
+    #[default]
+    None,
+    /// It takes the lock; refused while somebody else holds it.
+    Acquire,
+    /// It holds the lock of this id.
+    Held(String),
+    /// It gives up the lock of this id.
+    Release(String),
+}
+
 /// What lists tell of a variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -59,6 +121,8 @@ pub struct Variable {
 pub struct VariableMetadata {
     pub namespace: Namespace,
     pub path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<VariableLock>,
     pub create_index: u64,
     pub modify_index: u64,
     pub create_time: UnixNanos,
@@ -83,6 +147,7 @@ impl Variable {
         VariableMetadata {
             namespace: self.key.namespace.clone(),
             path: self.key.path.clone(),
+            lock: self.lock.clone(),
             create_index: self.create_index,
             modify_index: self.modify_index,
             create_time: self.create_time,

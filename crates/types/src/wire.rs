@@ -413,6 +413,26 @@ pub struct ServiceSync {
     pub services: Vec<ServiceRegistration>,
 }
 
+/// A client asks for the signed identities of tasks of one of its allocations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SignIdentities {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// Which allocation.
+    pub alloc_id: AllocId,
+    /// Task and name of the identity.
+    pub wanted: Vec<(String, String)>,
+}
+
+/// The identities that were asked for, in the same order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SignedIdentities {
+    /// Tokens.
+    pub tokens: Vec<crate::acl::Secret>,
+}
+
 /// An HTTP request that one agent answers for another: clients relay to servers, servers to the node
 /// that holds an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,16 @@
 //! The verbs.
 
+pub(crate) mod acl;
 pub(crate) mod alloc;
+pub(crate) mod completion;
 pub(crate) mod deployment;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod job;
+pub(crate) mod misc;
 pub(crate) mod monitor;
+pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod plugin;

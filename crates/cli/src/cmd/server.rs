@@ -1,17 +1,74 @@
-//! `server members`
+//! `server ...`
 
+use crate::cmd::one;
 use crate::ctx::Ctx;
-use crate::error::{Doing as _, Outcome};
+use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::json;
 use crate::table::Table;
-use caravan_sdk::Member;
+use caravan_sdk::{Member, Response};
 use clap::Subcommand;
 
 /// Verbs of servers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerVerb {
+    /// Have a server leave that is gone for good
+    ForceLeave(LeaveArgs),
+    /// Join other servers
+    Join(JoinArgs),
     /// List the servers
     Members(MembersArgs),
+}
+
+/// Flags of `server force-leave`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct LeaveArgs {
+    /// Forget it altogether
+    #[arg(long)]
+    prune: bool,
+    /// Name of the server
+    #[arg(value_name = "NODE", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Arguments of `server join`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct JoinArgs {
+    /// Addresses of servers
+    #[arg(value_name = "ADDR", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(ctx: &Ctx, verb: &ServerVerb) -> Outcome {
+    match verb {
+        ServerVerb::Members(args) => members(ctx, args).await,
+        ServerVerb::ForceLeave(args) => {
+            let node = one(&args.args, "This command takes one argument: <node>")?;
+            let mut query = ctx.query().param("node", node);
+            if args.prune {
+                query = query.param("prune", "1");
+            }
+            let done: Result<Response<()>, _> = ctx.client.put("/v1/agent/force-leave", &query, &()).await;
+            done.doing(format!("Error force-leaving server {node}"))?;
+            Ok(0)
+        }
+        ServerVerb::Join(args) => {
+            if args.args.is_empty() {
+                return Err(CliError::Usage("One or more node addresses must be given as arguments".into()));
+            }
+            let query = args.args.iter().fold(ctx.query(), |query, address| query.param("address", address));
+            let done: Response<serde_json::Value> =
+                ctx.client.put("/v1/agent/join", &query, &()).await.doing("Error joining")?;
+            match done.value["error"].as_str().unwrap_or_default() {
+                "" => {
+                    let n = done.value["num_joined"].as_u64().unwrap_or(0);
+                    ctx.out.line(&format!("Joined {n} servers successfully"));
+                    Ok(0)
+                }
+                error => Err(CliError::failed(format!("Error joining: failed joining: {error}"))),
+            }
+        }
+    }
 }
 
 /// Flags of `server members`.
@@ -25,8 +82,8 @@ pub(crate) struct MembersArgs {
     verbose: bool,
 }
 
-/// Runs it.
-pub(crate) async fn members(ctx: &Ctx, args: &MembersArgs) -> Outcome {
+/// Lists the servers.
+async fn members(ctx: &Ctx, args: &MembersArgs) -> Outcome {
     let members = ctx.client.agent().members().await.doing("Error querying servers")?.members;
     if args.json {
         ctx.out.line(&json(&members)?);

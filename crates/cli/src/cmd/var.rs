@@ -1,5 +1,7 @@
 //! `var …`
 
+mod lock;
+
 use crate::cmd::{at_most_one, one};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -25,6 +27,10 @@ pub(crate) enum VarVerb {
     List(ListArgs),
     /// Remove a variable
     Purge(PurgeArgs),
+    /// Hold a variable while a program runs
+    Lock(lock::LockArgs),
+    /// Write an example of a variable
+    Init(lock::InitArgs),
 }
 
 /// Flags of `var put`.
@@ -115,6 +121,8 @@ pub(crate) async fn run(ctx: &Ctx, verb: &VarVerb) -> Outcome {
         VarVerb::Get(args) => get(ctx, args).await,
         VarVerb::List(args) => list(ctx, args).await,
         VarVerb::Purge(args) => purge(ctx, args).await,
+        VarVerb::Lock(args) => lock::run(ctx, args).await,
+        VarVerb::Init(args) => lock::init(ctx, args),
     }
 }
 

@@ -546,6 +546,7 @@ impl AllocRunner {
 
     /// Looks at its health. Answers when to look again, whether something became known, and whom to blame.
     pub(super) fn judge(&self) -> Judged {
+        let checks = self.checks_stand();
         let mut state = self.lock();
         let state = &mut *state;
         if state.stopping {
@@ -553,7 +554,7 @@ impl AllocRunner {
         }
         let before = state.health.report().1;
         let tasks = state.tasks.iter().map(|(n, s)| (n.as_str(), s.role, &s.record.state));
-        let (again, blame) = state.health.look(tasks, clock::now());
+        let (again, blame) = state.health.look(tasks, checks, clock::now());
         Judged { again, news: state.health.report().1 != before, blame }
     }
 

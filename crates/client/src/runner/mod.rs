@@ -9,6 +9,7 @@ mod fence;
 mod fresh;
 mod health;
 mod host_hook;
+mod identity;
 mod lifecycle;
 mod payload;
 mod service_hook;

@@ -1,6 +1,7 @@
 //! What the services of an allocation need to know of it, and what they may do to it.
 
 use super::alloc::AllocRunner;
+use super::health::Checks;
 use super::start::Plan;
 use super::task::TaskAction;
 use crate::clock;
@@ -122,6 +123,17 @@ impl AllocRunner {
     /// tasks that do not run are not in it: compare with [`Self::expected_checks`].
     pub(crate) fn checks_summary(&self) -> watch::Receiver<ChecksSummary> {
         self.services().book.watch()
+    }
+
+    /// How the checks stand that its health depends on.
+    pub(super) fn checks_stand(&self) -> Checks {
+        let expected = self.expected_checks();
+        let summary = *self.checks_summary().borrow();
+        match expected {
+            0 => Checks::None,
+            _ if summary.all_passing() && summary.passing >= expected => Checks::Passing(summary.since),
+            _ => Checks::Open,
+        }
     }
 
     /// How many checks count for the allocation's health once everything of it runs.

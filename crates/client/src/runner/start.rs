@@ -4,6 +4,7 @@ use super::alloc::AllocRunner;
 use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fence::Footing;
 use super::fresh::{self, Owner};
+use super::identity::{self, Change};
 use super::payload;
 use crate::alloc_dir::TaskDir;
 use crate::csi::supervisor::PluginTask;
@@ -119,10 +120,14 @@ impl Plan {
             .dir()
             .build_task(&self.name, task.resources.secrets_mb)
             .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
+        let mut env = self.env.variables().clone();
+        let signed = identity::fetch(runner, task).await.map_err(|why| hook("identity", why))?;
+        let owner = self.owner_of_fresh_volumes().await;
+        identity::write(&self.dirs, &signed, owner).map_err(|why| hook("identity", why))?;
+        env.extend(identity::variables(&signed));
         if let Some(job) = &self.alloc.job {
             payload::write(&self.dirs.local(), job, task).map_err(|why| hook("dispatch_payload", why))?;
         }
-        let env = self.env.variables().clone();
         let mut mounts = Vec::new();
         if let Some(plugin) = &self.plugin {
             plugin.prepare().map_err(|e| hook("csi_plugin_supervisor", e.to_string()))?;
@@ -130,7 +135,7 @@ impl Plan {
         }
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
             .map_err(|why| hook("volumes", why))?;
-        if let Some(owner) = self.owner_of_fresh_volumes().await {
+        if let Some(owner) = owner {
             let ownerless = ownerless(self.group(), task, &self.env, &volumes);
             let fresh = ownerless.filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
             fresh.for_each(|volume| fresh::give(&volume.host_path, owner));
@@ -158,6 +163,12 @@ impl Plan {
                 Err(StartFault::Driver(error))
             }
         }
+    }
+
+    /// Renews the identities of the task, which runs, until that changes something for it.
+    pub(super) async fn renewed(&self, runner: &AllocRunner) -> Change {
+        let owner = self.owner_of_fresh_volumes().await;
+        identity::renewed(runner, self.task(), &self.dirs, owner).await
     }
 
     /// Gives the task, which runs, the mounts of a volume anew.

@@ -3,6 +3,7 @@
 use super::alloc::AllocRunner;
 use super::binds::Binds;
 use super::fence::LEASE_EXPIRED;
+use super::identity::Change;
 use super::lifecycle::Role;
 use super::start::{Plan, StartFault, state_dir};
 use crate::ClientError;
@@ -325,6 +326,8 @@ impl TaskRunner {
         };
         let mut supervise = std::pin::pin!(supervise);
         let mut wait = std::pin::pin!(plan.driver.wait(id));
+        let alloc = self.alloc.clone();
+        let mut renewed = Box::pin(plan.renewed(&alloc));
         loop {
             tokio::select! {
                 biased;
@@ -335,6 +338,17 @@ impl TaskRunner {
                 })),
                 () = context.shutdown.cancelled() => return Seen::AgentEnds,
                 () = killed(&mut self.kill) => return Seen::Killed,
+                change = &mut renewed => {
+                    match change {
+                        Change::Restart(reason) => return Seen::Restart(reason),
+                        Change::Signal(signal) => {
+                            if let Err(error) = plan.driver.signal(id, &signal).await {
+                                tracing::warn!(task = %id, %error, "the signal after a renewal failed");
+                            }
+                        }
+                    }
+                    renewed = Box::pin(plan.renewed(&alloc));
+                }
                 action = self.actions.recv() => match action {
                     Some(TaskAction::Restart { reason }) => return Seen::Restart(reason),
                     Some(TaskAction::Unhealthy { reason }) => return Seen::ChecksFail(reason),

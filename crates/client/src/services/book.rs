@@ -1,6 +1,8 @@
 //! What the checks of an allocation said last.
 
 use super::wanted::WantedCheck;
+use crate::clock;
+use caravan_types::UnixNanos;
 use caravan_types::service::{CheckResult, CheckStatus};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,8 @@ pub struct ChecksSummary {
     pub failing: usize,
     /// Not decided yet.
     pub pending: usize,
+    /// Since when it is so.
+    pub since: UnixNanos,
 }
 
 impl ChecksSummary {
@@ -98,7 +102,14 @@ impl CheckBook {
                 CheckStatus::Pending => summary.pending += 1,
             }
         }
-        self.summary.send_if_modified(|known| std::mem::replace(known, summary) != summary);
+        self.summary.send_if_modified(|known| {
+            summary.since = known.since;
+            if *known == summary {
+                return false;
+            }
+            *known = ChecksSummary { since: clock::now(), ..summary };
+            true
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CheckResult>> {
@@ -123,7 +134,7 @@ mod tests {
         book.put(result("b", "readiness", CheckStatus::Failure));
         assert!(!book.watch().borrow().all_passing());
         book.put(result("a", "healthiness", CheckStatus::Success));
-        assert_eq!(*book.watch().borrow(), ChecksSummary { passing: 1, ..Default::default() });
+        assert_eq!((book.watch().borrow().passing, book.watch().borrow().failing), (1, 0));
         assert!(book.watch().borrow().all_passing());
         book.keep_only(["b".to_owned()].iter());
         assert_eq!(book.all().len(), 1);

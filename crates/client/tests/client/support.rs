@@ -6,6 +6,7 @@ use caravan_drivers::{
     Driver, ExecDriver, ExecOptions, MockDriver, RawExecDriver, RawExecOptions, ShimCommand,
 };
 use caravan_rpc::{Code, RpcError};
+use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
 use caravan_types::job::{Job, JobType, RestartMode, RestartPolicy, Task, TaskGroup};
 use caravan_types::node::{Node, NodeEvent, NodeStatus};
@@ -13,7 +14,8 @@ use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, VolumeStats, WatchAllocs,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities,
+    VolumeStats, WatchAllocs,
 };
 use caravan_types::{AllocId, Nanos, VolumeKey};
 use futures::StreamExt;
@@ -278,6 +280,11 @@ impl Servers for TestServers {
         self.up()?;
         self.change(|w| w.reports.push((request.claim, request.step)));
         Ok(Done::default())
+    }
+    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
+        self.up()?;
+        let token = |(task, name): &(String, String)| Secret::new(format!("{task}.{name}"));
+        Ok(SignedIdentities { tokens: request.wanted.iter().map(token).collect() })
     }
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.up()?;

@@ -1,5 +1,6 @@
 //! What an agent tells about itself (`http-api` sections 3.7 and 5.7).
 
+use super::agent_admin;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
@@ -31,7 +32,7 @@ pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
                 "Members": [member(call)],
             })))
         }
-        ["servers"] => {
+        ["servers"] if !call.is_put() => {
             call.only(&Method::GET)?;
             // Agents without a server are answered by one; a server that is no client has none to name.
             if call.state.client.is_none() && call.hops == 0 {
@@ -39,7 +40,7 @@ pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
             }
             Reply::json(call.server()?.addresses())
         }
-        _ => Err(ApiError::unknown_path()),
+        _ => agent_admin::route(call, rest),
     }
 }
 

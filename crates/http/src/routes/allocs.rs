@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::filter::whole_allocation;
 use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
-use caravan_server::Kind;
+use caravan_server::{Kind, NsCap};
 use caravan_state::{Table, Topic};
 use caravan_types::AllocId;
 use caravan_types::alloc::{AllocListStub, AllocatedTaskResources, Allocation};
@@ -54,7 +54,10 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let resources = call.query.flag("resources")?.unwrap_or(false);
     let task_states = call.query.flag("task_states")?.unwrap_or(true);
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Allocs)], |root| {
-        let here = |alloc: &&Arc<Allocation>| namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns);
+        let here = |alloc: &&Arc<Allocation>| {
+            namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns)
+                && call.may(&alloc.namespace, NsCap::ReadJob)
+        };
         let seen = |alloc: &&Arc<Allocation>| asked_about(alloc, with_job);
         let (rows, next) = match prefix {
             "" => pager.take(

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
-use caravan_server::DeploymentRequest;
+use caravan_server::{DeploymentRequest, NsCap};
 use caravan_state::{Table, Topic};
 use caravan_types::deployment::Deployment;
 use caravan_types::{AllocId, DeploymentId, JobKey};
@@ -22,7 +22,10 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     check_prefix("deployment", prefix)?;
     let pager = Pager::new(&call.query)?;
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Deployments)], |root| {
-        let here = |row: &&Arc<Deployment>| namespace.as_ref().is_none_or(|ns| row.namespace == *ns);
+        let here = |row: &&Arc<Deployment>| {
+            namespace.as_ref().is_none_or(|ns| row.namespace == *ns)
+                && call.may(&row.namespace, NsCap::ReadJob)
+        };
         let (rows, next) = match prefix {
             "" => pager.take(
                 root.deployments_by_age(pager.start_by_age(), pager.reverse).filter(here),

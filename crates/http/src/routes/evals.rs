@@ -7,6 +7,7 @@ use crate::error::ApiError;
 use crate::filter::whole_evaluation;
 use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
+use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::EvalId;
 use caravan_types::eval::{EvalStub, Evaluation};
@@ -22,6 +23,7 @@ fn is_selected(call: &Call, eval: &Evaluation) -> bool {
     namespace.as_ref().is_none_or(|ns| eval.namespace == *ns)
         && (status.is_empty() || eval.status.as_str() == status)
         && (job.is_empty() || eval.job_id == *job)
+        && call.may(&eval.namespace, NsCap::ReadJob)
 }
 
 /// The page of the list that is asked for.

@@ -1,11 +1,12 @@
 //! Names by any part of them (`http-api` section 3.7).
 
-use super::search::{CONTEXTS, context_error, found};
+use super::search::{CONTEXTS, context_error, found, may_search};
 use crate::blocking;
 use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
+use caravan_server::{Caller, NsCap};
 use caravan_state::{Root, Table};
 use caravan_types::Namespace;
 use caravan_types::job::{Carried, Job};
@@ -85,12 +86,13 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         return Err(context_error(&body.context));
     }
     let namespace = call.query.list_namespace();
+    let allowed = |kind: &str| may_search(&call.caller, kind, namespace.as_ref());
     let (meta, (matches, truncations)) = blocking::read(call, &[], |root| {
         let (mut matches, mut truncations) = (Map::new(), Map::new());
-        for (kind, _) in &wanted {
+        for (kind, _) in wanted.iter().filter(|(kind, _)| allowed(kind)) {
             truncations.insert((*kind).into(), json!(false));
             if BY_ID.contains(kind) {
-                let ids = by_id(root, kind, namespace.as_ref(), &body.text);
+                let ids = by_id(&call.caller, root, kind, namespace.as_ref(), &body.text);
                 // Without a name there is nothing to be found in variables but their beginning.
                 if *kind != "vars" || !ids.is_empty() {
                     truncations.insert((*kind).into(), json!(ids.len() > QUERIED));
@@ -99,9 +101,12 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
                 }
             }
         }
-        let asks =
-            |kind: &str| all || body.context == kind || (body.context == "jobs" && OF_JOBS.contains(&kind));
-        by_name(root, &asks, namespace.as_ref(), &body.text).answer(&mut matches, &mut truncations);
+        let asks = |kind: &str| {
+            allowed(kind)
+                && (all || body.context == kind || (body.context == "jobs" && OF_JOBS.contains(&kind)))
+        };
+        by_name(&call.caller, root, &asks, namespace.as_ref(), &body.text)
+            .answer(&mut matches, &mut truncations);
         let tables: Vec<Table> = wanted.iter().filter_map(|(_, table)| *table).collect();
         Ok((root.tables_index(&tables), (matches, truncations)))
     })
@@ -111,14 +116,26 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// UUIDs have hexadecimal digits only: another text begins none.
-fn by_id(root: &Root, kind: &str, namespace: Option<&Namespace>, text: &str) -> Vec<String> {
+fn by_id(caller: &Caller, root: &Root, kind: &str, namespace: Option<&Namespace>, text: &str) -> Vec<String> {
     let is_hex = text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-    if is_hex || matches!(kind, "volumes" | "vars") { found(root, kind, namespace, text) } else { Vec::new() }
+    if is_hex || matches!(kind, "volumes" | "vars") {
+        found(caller, root, kind, namespace, text)
+    } else {
+        Vec::new()
+    }
 }
 
-fn by_name(root: &Root, asks: &impl Fn(&str) -> bool, namespace: Option<&Namespace>, text: &str) -> Found {
+fn by_name(
+    caller: &Caller,
+    root: &Root,
+    asks: &impl Fn(&str) -> bool,
+    namespace: Option<&Namespace>,
+    text: &str,
+) -> Found {
     let mut found = Found { text: text.to_lowercase(), kinds: BTreeMap::new() };
-    let here = |own: &Namespace| namespace.is_none_or(|wanted| own == wanted);
+    let here = |own: &Namespace| {
+        namespace.is_none_or(|wanted| own == wanted) && caller.may(own.as_str(), NsCap::ReadJob)
+    };
     if asks("nodes") {
         root.nodes().for_each(|node| found.offer("nodes", &node.name, || vec![node.id.to_string()]));
     }
@@ -136,7 +153,7 @@ fn by_name(root: &Root, asks: &impl Fn(&str) -> bool, namespace: Option<&Namespa
     }
     for kind in ["namespaces", "node_pools"] {
         if asks(kind) {
-            for name in super::search::found(root, kind, None, "") {
+            for name in super::search::found(caller, root, kind, None, "") {
                 found.offer(kind, &name, Vec::new);
             }
         }

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::page::{Token, object, page};
 use crate::query::go_bool;
 use crate::reply::{Meta, Reply};
-use caravan_server::ServerError;
+use caravan_server::{NsCap, ServerError};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::HostVolumeId;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeSpec};
@@ -128,6 +128,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         let rows = root
             .host_volumes()
             .filter(|row| namespace.as_ref().is_none_or(|ns| row.namespace == *ns))
+            .filter(|row| call.may(&row.namespace, NsCap::HostVolumeRead))
             .filter(|row| row.id.as_str().starts_with(prefix) || row.name.starts_with(prefix))
             .filter(|row| row.node_id.as_str().starts_with(node))
             .filter(|row| matches!(pool, "" | "all") || row.node_pool == pool)
@@ -156,6 +157,7 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
         let rows = root
             .host_claims()
             .filter(|claim| namespace.as_ref().is_none_or(|ns| claim.namespace == *ns))
+            .filter(|claim| call.may(&claim.namespace, NsCap::HostVolumeRead))
             .filter(|claim| claim.id.starts_with(prefix))
             .filter(|claim| is("job_id", claim.job_id.as_str()))
             .filter(|claim| is("task_group", &claim.task_group_name))

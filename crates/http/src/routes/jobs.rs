@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
 use crate::reply::Reply;
 use caravan_hcl::job::ParseOptions;
-use caravan_server::{JobRegistered, JobSubmission, joined};
+use caravan_server::{JobRegistered, JobSubmission, NsCap, joined};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::api;
 use caravan_types::command::JobSource;
@@ -69,7 +69,8 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     let tables = [Table::Jobs, Table::JobSummaries];
     let pager = Pager::new(&call.query)?;
     let (mut meta, (stubs, next)) = blocking::read(call, &tables.map(Topic::Table), |root| {
-        let rows = root.jobs_with_prefix(namespace.as_ref(), prefix).collect();
+        let rows = root.jobs_with_prefix(namespace.as_ref(), prefix);
+        let rows = rows.filter(|job| call.may(&job.namespace, NsCap::ListJobs)).collect();
         let (rows, next) =
             pager.cut(rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()), |job| object(job))?;
         let stubs: Vec<JobListStub> = rows.into_iter().map(|job| stub(root, job, with_meta)).collect();
@@ -80,7 +81,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
+pub(crate) fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
     JobListStub {
         id: job.id.clone(),
         parent_id: job.parent_id.clone(),

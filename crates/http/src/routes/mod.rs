@@ -1,7 +1,9 @@
 //! The routes, a module for each kind of object.
 
+pub(crate) mod acl;
 pub(crate) mod actions;
 pub(crate) mod agent;
+pub(crate) mod agent_admin;
 pub(crate) mod allocs;
 pub(crate) mod children;
 pub(crate) mod client;
@@ -15,9 +17,13 @@ pub(crate) mod host_volumes;
 pub(crate) mod job;
 pub(crate) mod job_versions;
 pub(crate) mod jobs;
+pub(crate) mod metrics;
 pub(crate) mod monitor;
+pub(crate) mod namespaces;
 pub(crate) mod node_changes;
+pub(crate) mod node_pools;
 pub(crate) mod nodes;
+pub(crate) mod operator;
 pub(crate) mod plan;
 pub(crate) mod plugins;
 pub(crate) mod scaling;
@@ -33,6 +39,8 @@ pub(crate) mod volume_metrics;
 pub(crate) mod volumes;
 
 use crate::error::ApiError;
+use crate::reply::Meta;
+use caravan_state::{Root, Table};
 
 /// Ids of allocations, evaluations, deployments and nodes are UUIDs; `what` names the kind.
 fn check_uuid(what: &str, id: &str) -> Result<(), ApiError> {
@@ -62,4 +70,11 @@ fn check_prefix(what: &str, prefix: &str) -> Result<(), ApiError> {
             u32::from(c)
         ))),
     }
+}
+
+/// What is not there, with the index from which on it may be.
+fn absent(root: &Root, table: Table, message: &str) -> ApiError {
+    let index = root.table_index(table);
+    let meta = Meta { index, known_leader: true, next_token: String::new() };
+    ApiError::not_found(message).with_meta(meta)
 }

@@ -1,17 +1,20 @@
 //! Nodes, to be read; their changes are in [`super::node_changes`] (`http-api` sections 3.3 and 5.4).
 
-use super::{allocs, check_prefix, check_uuid, node_changes};
+use super::{allocs, check_prefix, check_uuid, node_changes, node_pools};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
+use caravan_server::NsCap;
 use caravan_state::{Table, Topic};
 use caravan_types::NodeId;
+use caravan_types::alloc::Allocation;
 use caravan_types::node::Node;
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -44,11 +47,8 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
-        ["pools"] => {
-            call.only(&Method::GET)?;
-            Ok(pools())
-        }
-        ["pool", ..] => Err(ApiError::unknown_path()),
+        ["pools"] => node_pools::list(call).await,
+        ["pool", rest @ ..] => node_pools::route(call, rest).await,
         [id, "drain"] => node_changes::drain(call, id).await,
         [id, "eligibility"] => node_changes::eligibility(call, id).await,
         [id, "evaluate"] => node_changes::evaluate(call, id).await,
@@ -85,34 +85,12 @@ async fn get(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
 async fn allocations(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
     check_uuid("node", id.as_str())?;
     let (meta, rows) = blocking::read(call, &[Topic::AllocsOfNode(id.clone())], |root| {
-        let mut rows: Vec<_> = root.allocs_by_node(&id).cloned().collect();
+        let seen = |alloc: &&Arc<Allocation>| call.may(&alloc.namespace, NsCap::ReadJob);
+        let mut rows: Vec<_> = root.allocs_by_node(&id).filter(seen).cloned().collect();
         rows.sort_by_key(|alloc| alloc.create_index);
         Ok((root.table_index(Table::Allocs), rows))
     })
     .await?;
     let rows: Vec<Value> = rows.iter().map(|alloc| allocs::full(alloc)).collect::<Result<_, _>>()?;
     Ok(Reply::value(Value::Array(rows)).meta(meta))
-}
-
-/// The pools that are always there; others cannot be made yet.
-fn pools() -> Reply {
-    let pool = |name: &str, description: &str| {
-        json!({
-            "Name": name,
-            "Description": description,
-            "Meta": null,
-            "NodeIdentityTTL": 86_400_000_000_000_i64,
-            "SchedulerConfiguration": null,
-            "Hash": "",
-            "CreateIndex": 1,
-            "ModifyIndex": 1,
-        })
-    };
-    let pools =
-        [pool("all", "Node pool with all nodes in the cluster."), pool("default", "Default node pool.")];
-    Reply::value(Value::Array(pools.into())).meta(Meta {
-        index: 1,
-        known_leader: true,
-        next_token: String::new(),
-    })
 }

@@ -5,6 +5,7 @@ use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{Meta, Reply};
+use caravan_server::Level;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::plugin::Plugin;
 use caravan_types::{AllocId, PluginId};
@@ -21,7 +22,8 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     }
     let prefix = call.query.text("prefix");
     let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::Plugins)], |root| {
-        let stubs: Vec<_> = root.plugins_with_prefix(prefix).map(|plugin| plugin.stub()).collect();
+        let rows = root.plugins_with_prefix(prefix).filter(|_| call.caller.acl.plugin(Level::List));
+        let stubs: Vec<_> = rows.map(|plugin| plugin.stub()).collect();
         Ok((root.table_index(Table::Plugins), stubs))
     })
     .await?;

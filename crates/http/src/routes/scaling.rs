@@ -6,7 +6,7 @@ use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{Meta, Reply};
-use caravan_server::ScaleRequest;
+use caravan_server::{NsCap, ScaleRequest};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::JobKey;
 use caravan_types::alloc::ClientStatus;
@@ -127,7 +127,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     let prefix = call.query.text("prefix");
     let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::ScalingPolicies)], |root| {
         let jobs = root.jobs_with_prefix(namespace.as_ref(), of_job);
-        let jobs = jobs.filter(|job| of_job.is_empty() || job.id == *of_job);
+        let jobs = jobs.filter(|job| (of_job.is_empty() || job.id == *of_job) && seen(call, job));
         let stubs: Vec<Value> = jobs
             .flat_map(|job| scaling::policies(job))
             .filter(|policy| policy["ID"].as_str().is_some_and(|id| id.starts_with(prefix)))
@@ -141,6 +141,12 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(Value::Array(stubs)).meta(meta))
 }
 
+/// Whether the caller may see the policies of a job.
+fn seen(call: &Call, job: &Job) -> bool {
+    let caps = [NsCap::ReadJob, NsCap::ReadScalingPolicy, NsCap::ListScalingPolicies];
+    call.caller.acl.namespace_any(job.namespace.as_str(), &caps)
+}
+
 fn stub(policy: &Value) -> Value {
     let keys = ["ID", "Enabled", "Type", "Target", "CreateIndex", "ModifyIndex"];
     keys.into_iter().map(|key| (key.to_owned(), policy[key].clone())).collect()
@@ -148,7 +154,7 @@ fn stub(policy: &Value) -> Value {
 
 async fn policy(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let (meta, policy) = blocking::read(call, &[Topic::Table(Table::ScalingPolicies)], |root| {
-        let mut all = root.jobs().flat_map(|job| scaling::policies(job));
+        let mut all = root.jobs().filter(|job| seen(call, job)).flat_map(|job| scaling::policies(job));
         match all.find(|policy| policy["ID"] == id) {
             Some(policy) => Ok((policy["ModifyIndex"].as_u64().unwrap_or(1), policy)),
             None => {

@@ -5,6 +5,7 @@ use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
+use caravan_server::{Caller, Level, NsCap, PoolCap, VarCap};
 use caravan_state::{Root, Table};
 use caravan_types::Namespace;
 use serde_json::{Map, Value, json};
@@ -25,14 +26,14 @@ pub(crate) const CONTEXTS: [(&str, Option<Table>); 12] = [
     ("allocs", Some(Table::Allocs)),
     ("jobs", Some(Table::Jobs)),
     ("nodes", Some(Table::Nodes)),
-    ("node_pools", None),
+    ("node_pools", Some(Table::NodePools)),
     ("evals", Some(Table::Evals)),
     ("deployment", Some(Table::Deployments)),
     ("plugins", Some(Table::Plugins)),
     ("volumes", Some(Table::Volumes)),
     ("scaling_policy", Some(Table::ScalingPolicies)),
     ("vars", Some(Table::Variables)),
-    ("namespaces", None),
+    ("namespaces", Some(Table::Namespaces)),
     ("host_volumes", Some(Table::HostVolumes)),
 ];
 
@@ -40,15 +41,16 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: SearchBody = required(&call.body)?;
     let all = matches!(body.context.as_str(), "" | "all");
-    let kinds: Vec<_> = CONTEXTS.iter().filter(|(name, _)| all || *name == body.context).collect();
+    let mut kinds: Vec<_> = CONTEXTS.iter().filter(|(name, _)| all || *name == body.context).collect();
     if kinds.is_empty() {
         return Err(context_error(&body.context));
     }
     let namespace = call.query.list_namespace();
+    kinds.retain(|(kind, _)| may_search(&call.caller, kind, namespace.as_ref()));
     let (meta, (matches, truncations)) = blocking::read(call, &[], |root| {
         let (mut matches, mut truncations) = (Map::new(), Map::new());
         for (name, _) in &kinds {
-            let mut ids = found(root, name, namespace.as_ref(), &body.prefix);
+            let mut ids = found(&call.caller, root, name, namespace.as_ref(), &body.prefix);
             truncations.insert((*name).into(), json!(ids.len() > LIMIT));
             ids.truncate(LIMIT);
             matches.insert((*name).into(), if ids.is_empty() { Value::Null } else { json!(ids) });
@@ -71,17 +73,25 @@ pub(crate) fn context_error(context: &str) -> ApiError {
 }
 
 /// At most one id more than is answered.
-pub(crate) fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, prefix: &str) -> Vec<String> {
-    let here = |ns: &Namespace| namespace.is_none_or(|wanted| ns == wanted);
-    let fixed =
-        |names: &[&str]| names.iter().filter(|n| n.starts_with(prefix)).map(|n| (*n).to_owned()).collect();
+pub(crate) fn found(
+    caller: &Caller,
+    root: &Root,
+    kind: &str,
+    namespace: Option<&Namespace>,
+    prefix: &str,
+) -> Vec<String> {
+    let may = |ns: &Namespace, cap: NsCap| caller.may(ns.as_str(), cap);
+    let here = |ns: &Namespace| namespace.is_none_or(|wanted| ns == wanted) && may(ns, NsCap::ReadJob);
     let most = LIMIT + 1;
     match kind {
         "allocs" => {
             let rows = root.allocs_with_prefix(prefix).filter(|a| here(&a.namespace));
             rows.take(most).map(|a| a.id.to_string()).collect()
         }
-        "jobs" => root.jobs_with_prefix(namespace, prefix).take(most).map(|j| j.id.to_string()).collect(),
+        "jobs" => {
+            let rows = root.jobs_with_prefix(namespace, prefix).filter(|job| here(&job.namespace));
+            rows.take(most).map(|j| j.id.to_string()).collect()
+        }
         "nodes" => {
             let rows =
                 root.nodes().filter(|n| n.id.as_str().starts_with(prefix) || n.name.starts_with(prefix));
@@ -97,15 +107,22 @@ pub(crate) fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, pref
         }
         "plugins" => root.plugins_with_prefix(prefix).take(most).map(|p| p.id.to_string()).collect(),
         "volumes" => {
-            root.volumes_with_prefix(namespace, prefix).take(most).map(|v| v.id.to_string()).collect()
+            let rows = root.volumes_with_prefix(namespace, prefix);
+            let rows = rows.filter(|v| may(&v.namespace, NsCap::CsiListVolume));
+            rows.take(most).map(|v| v.id.to_string()).collect()
         }
         "host_volumes" => {
+            let here = |ns: &Namespace| {
+                namespace.is_none_or(|wanted| ns == wanted) && may(ns, NsCap::HostVolumeRead)
+            };
             let rows = root.host_volumes().filter(|v| here(&v.namespace));
             let rows = rows.filter(|v| v.id.as_str().starts_with(prefix) || v.name.starts_with(prefix));
             rows.take(most).map(|v| v.id.to_string()).collect()
         }
         "vars" => {
-            root.variables_with_prefix(namespace, prefix).take(most).map(|v| v.key.path.clone()).collect()
+            let rows = root.variables_with_prefix(namespace, prefix);
+            let rows = rows.filter(|v| caller.variable(v.key.namespace.as_str(), &v.key.path, VarCap::List));
+            rows.take(most).map(|v| v.key.path.clone()).collect()
         }
         "scaling_policy" => {
             let jobs = root.jobs().filter(|job| here(&job.namespace));
@@ -113,8 +130,31 @@ pub(crate) fn found(root: &Root, kind: &str, namespace: Option<&Namespace>, pref
             let ids = policies.filter_map(|policy| policy["ID"].as_str().map(str::to_owned));
             ids.filter(|id| id.starts_with(prefix)).take(most).collect()
         }
-        "node_pools" => fixed(&["all", "default"]),
-        "namespaces" => fixed(&["default"]),
+        "node_pools" => {
+            let rows = root.node_pools().filter(|pool| pool.name.starts_with(prefix));
+            let rows = rows.filter(|pool| caller.acl.node_pool(&pool.name, PoolCap::Read));
+            rows.take(most).map(|pool| pool.name.clone()).collect()
+        }
+        "namespaces" => {
+            let rows = root.namespaces().filter(|row| row.name.as_str().starts_with(prefix));
+            let rows = rows.filter(|row| caller.acl.sees_namespace(row.name.as_str()));
+            rows.take(most).map(|row| row.name.to_string()).collect()
+        }
         _ => Vec::new(),
+    }
+}
+
+/// Whether objects of a kind may be looked for at all, at least somewhere.
+pub(crate) fn may_search(caller: &Caller, kind: &str, namespace: Option<&Namespace>) -> bool {
+    let namespace = namespace.map_or("*", Namespace::as_str);
+    match kind {
+        "nodes" | "classes" => caller.node(Level::Read),
+        "node_pools" => caller.acl.any_node_pool(PoolCap::Read),
+        "namespaces" => caller.may("*", NsCap::ListJobs) || caller.may("*", NsCap::ReadJob),
+        "plugins" => caller.acl.plugin(Level::List),
+        "volumes" => caller.may(namespace, NsCap::CsiListVolume),
+        "host_volumes" => caller.may(namespace, NsCap::HostVolumeRead),
+        "vars" => caller.acl.any_variable(namespace),
+        _ => caller.may(namespace, NsCap::ReadJob),
     }
 }

@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
 use crate::reply::Reply;
+use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::alloc::Allocation;
 use caravan_types::deployment::{Deployment, DeploymentState, DeploymentStatus};
@@ -62,6 +63,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         } else {
             named.iter().filter_map(|key| root.job(key)).collect()
         };
+        rows.retain(|job| call.may(&job.namespace, NsCap::ReadJob));
         rows.sort_by_key(|job| (job.modify_index, job.key()));
         let (rows, next) =
             pager.cut(rows, |job| Token::Modified(job.modify_index), |job| object(job)).map_err(uncoded)?;

@@ -1,16 +1,17 @@
 //! Variables (`http-api` section 5.9).
 
 use crate::blocking;
-use crate::body;
+use crate::body::{self, VariableGiven};
 use crate::call::Call;
 use crate::encode::encode;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply, TEXT};
-use caravan_server::{Kind, ServerError, VariableWritten};
+use caravan_server::{Kind, ServerError, VarCap, VariableWritten};
 use caravan_state::{Table, Topic};
 use caravan_types::Namespace;
-use caravan_types::variable::{Variable, VariableKey};
+use caravan_types::ser::Secrets;
+use caravan_types::variable::{LockUse, Variable, VariableDecrypted, VariableKey};
 use http::{Method, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
@@ -20,7 +21,11 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.query.list_namespace();
     let prefix = call.query.text("prefix");
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Variables)], |root| {
-        let rows = root.variables_with_prefix(namespace.as_ref(), prefix).collect();
+        let rows = root.variables_with_prefix(namespace.as_ref(), prefix);
+        let seen = |row: &&Arc<Variable>| {
+            call.caller.variable(row.key.namespace.as_str(), &row.key.path, VarCap::List)
+        };
+        let rows = rows.filter(seen).collect();
         let (rows, next) = page(
             &call.query,
             rows,
@@ -40,10 +45,11 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
     if path.is_empty() {
         return Err(ApiError::bad_request("missing variable path"));
     }
-    for lock in ["lock-acquire", "lock-release", "lock-renew"] {
-        if call.query.get(lock).is_some() {
-            return Err(ApiError::bad_request("locks of variables are not supported yet"));
-        }
+    if let Some(operation) = lock_operation(call)? {
+        return match call.is_put() {
+            true => lock(call, path, operation).await,
+            false => Err(ApiError::bad_request("Invalid method")),
+        };
     }
     match call.method {
         Method::GET => get(call, path).await,
@@ -90,39 +96,122 @@ fn refused(error: &ServerError) -> ApiError {
     }
 }
 
-async fn put(call: &Call, path: &str) -> Result<Reply, ApiError> {
-    let check_index = check_index(call)?;
-    let (namespace, named, items) = body::variable(&call.body)?;
-    if !named.is_empty() && named != path {
+/// What a request does with a lock.
+#[derive(Clone, Copy)]
+enum Operation {
+    Acquire,
+    Release,
+    Renew,
+}
+
+fn lock_operation(call: &Call) -> Result<Option<Operation>, ApiError> {
+    let known = [
+        ("lock-acquire", Operation::Acquire),
+        ("lock-release", Operation::Release),
+        ("lock-renew", Operation::Renew),
+    ];
+    let mut asked = known.into_iter().filter(|(name, _)| call.query.get(name).is_some());
+    let first = asked.next().map(|(_, operation)| operation);
+    if asked.next().is_some() {
+        return Err(ApiError::bad_request("multiple lock operations"));
+    }
+    if first.is_some() && call.query.get("cas").is_some() {
+        return Err(ApiError::bad_request("CAS can't be used with lock operations"));
+    }
+    Ok(first)
+}
+
+/// The variable that a body is about.
+fn key_of(call: &Call, path: &str, given: &VariableGiven) -> Result<VariableKey, ApiError> {
+    if !given.path.is_empty() && given.path != path {
         return Err(ApiError::bad_request(
             "path mismatch: the request's path and body name different variables",
         ));
     }
     // The body wins over the query, as it is recorded.
-    let namespace = if namespace.is_empty() { call.query.namespace() } else { Namespace::new(namespace) };
-    let key = VariableKey::new(namespace, path);
-    let done = call.server()?.write_variable(key, &items, check_index).await;
-    written(done.map_err(|e| refused(&e))?)
+    let namespace = match given.namespace.as_str() {
+        "" => call.query.namespace(),
+        namespace => Namespace::new(namespace),
+    };
+    Ok(VariableKey::new(namespace, path))
+}
+
+async fn lock(call: &Call, path: &str, operation: Operation) -> Result<Reply, ApiError> {
+    let given = body::variable(&call.body)?;
+    let key = key_of(call, path, &given)?;
+    let server = call.server()?;
+    let own = given.lock.clone().unwrap_or_default();
+    if own.id.is_empty() && !matches!(operation, Operation::Acquire) {
+        return Err(ApiError::bad_request("missing lock ID"));
+    }
+    match operation {
+        Operation::Acquire => {
+            let done = server.acquire_lock(key.clone(), &given.items, own).await;
+            written(call, &key, done.map_err(|e| refused(&e))?)
+        }
+        Operation::Release => {
+            let done = server.release_lock(key.clone(), own.id).await.map_err(|e| refused(&e))?;
+            match done {
+                VariableWritten::Done { variable: Some(variable), index } => {
+                    Ok(Reply::json(variable.metadata)?.index(index))
+                }
+                other => written(call, &key, other),
+            }
+        }
+        Operation::Renew => match server.renew_lock(&key, &own.id) {
+            Ok(Some(metadata)) => Reply::json(metadata),
+            Ok(None) => Err(ApiError::new(StatusCode::CONFLICT, "attempting to modify locked variable")),
+            Err(error) if error.kind == Kind::NotFound => Err(ApiError::not_found(error.message)),
+            Err(error) => Err(ApiError::new(StatusCode::CONFLICT, error.message)),
+        },
+    }
+}
+
+async fn put(call: &Call, path: &str) -> Result<Reply, ApiError> {
+    let check_index = check_index(call)?;
+    let given = body::variable(&call.body)?;
+    if given.items.is_empty() {
+        return Err(ApiError::bad_request("variable missing required Items object"));
+    }
+    let key = key_of(call, path, &given)?;
+    let lock = match given.lock {
+        Some(lock) if !lock.id.is_empty() => LockUse::Held(lock.id),
+        _ => LockUse::None,
+    };
+    let done = call.server()?.write_variable(key.clone(), &given.items, check_index, lock).await;
+    written(call, &key, done.map_err(|e| refused(&e))?)
 }
 
 async fn delete(call: &Call, path: &str) -> Result<Reply, ApiError> {
     let key = VariableKey::new(call.query.namespace(), path);
-    let done = call.server()?.delete_variable(key, check_index(call)?).await;
+    let done = call.server()?.delete_variable(key.clone(), check_index(call)?).await;
     match done.map_err(|e| refused(&e))? {
         VariableWritten::Done { index, .. } => Ok(Reply::empty().status(StatusCode::NO_CONTENT).index(index)),
-        conflict => written(conflict),
+        conflict => written(call, &key, conflict),
     }
 }
 
-fn written(done: VariableWritten) -> Result<Reply, ApiError> {
+/// The outcome. Who may not read the variable is not told its items.
+fn written(call: &Call, key: &VariableKey, done: VariableWritten) -> Result<Reply, ApiError> {
+    let conflict = |variable: &VariableDecrypted, index: u64| {
+        let text = encode(&json!(variable), false);
+        Reply::raw(TEXT, text).status(StatusCode::CONFLICT).index(index)
+    };
     match done {
         VariableWritten::Done { variable: Some(variable), index } => Ok(Reply::json(variable)?.index(index)),
         VariableWritten::Done { variable: None, index } => {
             Ok(Reply::empty().status(StatusCode::NO_CONTENT).index(index))
         }
-        VariableWritten::Conflict { variable, index } => {
-            let text = encode(&json!(variable), false);
-            Ok(Reply::raw(TEXT, text).status(StatusCode::CONFLICT).index(index))
+        VariableWritten::Conflict { mut variable, index } => {
+            if !call.caller.variable(key.namespace.as_str(), &key.path, VarCap::Read) {
+                variable.items = Secrets::default();
+            }
+            Ok(conflict(&variable, index))
+        }
+        VariableWritten::Locked => {
+            let row = Variable { key: key.clone(), ..Variable::default() };
+            let variable = VariableDecrypted { metadata: row.metadata(), items: Secrets::default() };
+            Ok(conflict(&variable, 0))
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
-use caravan_server::ServerError;
+use caravan_server::{NsCap, ServerError};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::volume::{Claim, ClaimMode, CsiVolume, Volume};
 use caravan_types::{Namespace, NodeId, PluginId};
@@ -34,6 +34,13 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.query.list_namespace();
+    let asked = namespace.clone().unwrap_or_else(|| Namespace::new("*"));
+    if !call.may(&asked, NsCap::CsiListVolume) && !call.may(&asked, NsCap::CsiReadVolume) {
+        return Err(crate::access::denied());
+    }
+    let seen = |volume: &Volume| {
+        call.may(&volume.namespace, NsCap::CsiListVolume) || call.may(&volume.namespace, NsCap::CsiReadVolume)
+    };
     let prefix = call.query.text("prefix");
     let plugin = call.query.text("plugin_id");
     let node = call.query.get("node_id").filter(|id| !id.is_empty()).map(NodeId::new);
@@ -46,10 +53,11 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
                 && volume.id.as_str().starts_with(prefix)
                 && (plugin.is_empty() || volume.plugin_id == *plugin)
         };
+        let wanted = |volume: &&Arc<Volume>| wanted(volume) && seen(volume);
         // The narrowest index first: only rows of the page are built, and only candidates looked at.
         let rows = match (&on_node, plugin) {
             (Some(keys), _) => keys.iter().filter_map(|key| root.volume(key)).filter(wanted).collect(),
-            (None, "") => root.volumes_with_prefix(namespace.as_ref(), prefix).collect(),
+            (None, "") => root.volumes_with_prefix(namespace.as_ref(), prefix).filter(|v| seen(v)).collect(),
             (None, plugin) => root.volumes_by_plugin(&PluginId::new(plugin)).filter(wanted).collect(),
         };
         let (rows, next) = page(

@@ -148,6 +148,8 @@ impl Api {
             lease: Default::default(),
             keyring: None,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            acl: Default::default(),
+            issuer: None,
             gc: Default::default(),
             rejections: Default::default(),
         };

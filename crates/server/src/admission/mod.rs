@@ -4,6 +4,7 @@
 
 mod blocks;
 mod group;
+mod homes;
 #[cfg(test)]
 mod messages;
 mod network;
@@ -16,6 +17,7 @@ mod unheeded;
 mod volume;
 mod warnings;
 
+pub(crate) use homes::{homes, localised};
 pub(crate) use template::update;
 pub(crate) use volume::against;
 
@@ -61,11 +63,6 @@ pub fn check(job: &Job) -> Verdict {
     }
     if job.namespace.is_empty() {
         errors.push("Job must be in a namespace".into());
-    } else if job.namespace != "default" {
-        errors.push(format!("job \"{}\" is in nonexistent namespace \"{}\"", job.id, job.namespace));
-    }
-    if job.node_pool != "default" && job.node_pool != "all" {
-        errors.push(format!("job \"{}\" is in nonexistent node pool \"{}\"", job.id, job.node_pool));
     }
     if job.priority < 1 || job.priority > MAX_PRIORITY {
         errors.push(format!("job priority must be between [1, {MAX_PRIORITY}]"));
@@ -138,6 +135,14 @@ fn by_type(job: &Job, errors: &mut Vec<String>) {
     } else {
         affinities(&job.affinities, errors);
         spreads(&job.spreads, errors);
+    }
+    if !job.kind.is_batch() {
+        if job.periodic.is_some() {
+            errors.push("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+        }
+        if job.parameterized_job.is_some() && !job.dispatched {
+            errors.push("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+        }
     }
 }
 

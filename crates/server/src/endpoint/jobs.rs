@@ -81,6 +81,7 @@ pub(crate) struct Jobs {
 /// The verdict on a job that can run, by itself and with the volumes that there are.
 fn admitted(root: &Root, job: &Job) -> Result<admission::Verdict, ServerError> {
     let mut verdict = admission::check(job);
+    verdict.errors.extend(admission::homes(root, job));
     verdict.errors.extend(admission::against(root, job));
     match verdict.errors.is_empty() {
         true => Ok(verdict),
@@ -156,12 +157,7 @@ impl Jobs {
         if job.datacenters.is_empty() {
             job.datacenters = vec!["*".into()];
         }
-        if job.node_pool.is_empty() {
-            job.node_pool = "default".into();
-        }
-        if job.namespace.is_empty() {
-            job.namespace = caravan_types::Namespace::default_namespace();
-        }
+        admission::localised(&self.core.snapshot(), job);
         if job.region.is_empty() || job.region == "global" {
             job.region.clone_from(&self.region);
         }
@@ -175,7 +171,11 @@ impl Jobs {
     pub(crate) fn validate(&self, job: &Job) -> admission::Verdict {
         let mut job = job.clone();
         match self.localise(&mut job) {
-            Ok(()) => admission::check(&job),
+            Ok(()) => {
+                let mut verdict = admission::check(&job);
+                verdict.errors.extend(admission::homes(&self.core.snapshot(), &job));
+                verdict
+            }
             Err(error) => admission::Verdict { errors: vec![error.message], warnings: Vec::new() },
         }
     }

@@ -102,6 +102,8 @@ impl Setup {
             heartbeat: self.heartbeat,
             lease: self.lease,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            acl: Default::default(),
+            issuer: None,
             gc: Default::default(),
             rejections: Default::default(),
             keyring: self.keyring,

@@ -16,6 +16,7 @@ impl Tx {
         eval: Option<&Evaluation>,
         source: Option<&JobSource>,
     ) -> Done {
+        super::admin::homes(&self.root, submitted)?;
         let key = submitted.key();
         let old = self.root.job(&key).cloned();
         let actual = old.as_ref().map_or(0, |job| job.job_modify_index);

@@ -1,5 +1,6 @@
 //! Applying a command: a pure function from a root to the next.
 
+mod admin;
 mod alloc;
 mod deployment;
 mod host_volume;
@@ -53,6 +54,7 @@ impl Tx {
     fn change(&mut self, change: &Change) -> Done {
         match change {
             Change::NodeRegister { node, evals } => {
+                self.ensure_node_pool(&node.node_pool);
                 self.node_register(node);
                 self.node_evals(&node.id, evals);
             }
@@ -113,10 +115,14 @@ impl Tx {
                 self.host_volume_delete(namespace, id, *force)?;
             }
             Change::HostClaimDelete { id } => self.host_claim_delete(id)?,
-            Change::VariableWrite { variable, check_index } => self.variable_write(variable, *check_index)?,
+            Change::VariableWrite { variable, check_index, lock } => {
+                self.variable_write(variable, *check_index, lock)?;
+            }
             Change::VariableDelete { key, check_index } => self.variable_delete(key, *check_index)?,
             Change::ServicesRegister { services } => self.services_register(services),
             Change::ServicesDeregister { services, strict } => self.services_deregister(services, *strict)?,
+            Change::Admin(change) => self.admin(change)?,
+            Change::Restore { snapshot } => self.restore(snapshot)?,
             Change::Noop => {}
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::Done;
 use crate::tx::Tx;
 use caravan_types::command::Refusal;
-use caravan_types::variable::{Variable, VariableKey};
+use caravan_types::variable::{LockUse, Variable, VariableKey};
 
 impl Tx {
     fn check_variable(&self, key: &VariableKey, expected: Option<u64>) -> Done {
@@ -16,14 +16,45 @@ impl Tx {
         }
     }
 
-    pub(super) fn variable_write(&mut self, row: &Variable, expected: Option<u64>) -> Done {
+    pub(super) fn variable_write(&mut self, row: &Variable, expected: Option<u64>, lock: &LockUse) -> Done {
+        let locked = || Refusal::VariableLocked { key: row.key.to_string() };
+        let old = self.root.variable(&row.key).cloned();
+        let holder = old.as_ref().and_then(|old| old.lock.as_ref());
+        let mut row = row.clone();
+        match (lock, holder) {
+            (LockUse::None, None) => row.lock = None,
+            (LockUse::None, Some(_)) => return Err(locked()),
+            (LockUse::Acquire, Some(held)) if row.lock.as_ref().is_none_or(|mine| mine.id != held.id) => {
+                return Err(locked());
+            }
+            (LockUse::Acquire, _) => {
+                // Who takes a lock without items leaves those that are there.
+                if let Some(old) = old.as_ref().filter(|_| row.items.is_empty()) {
+                    row.items = old.items.clone();
+                }
+            }
+            (LockUse::Held(_) | LockUse::Release(_), None) => {
+                return Err(Refusal::Invalid("variable doesn't hold a lock".to_owned()));
+            }
+            (LockUse::Held(id) | LockUse::Release(id), Some(held)) if *id != held.id => return Err(locked()),
+            (LockUse::Held(_), Some(held)) => row.lock = Some(held.clone()),
+            (LockUse::Release(_), Some(_)) => {
+                row.lock = None;
+                if let Some(old) = old.as_ref().filter(|_| row.items.is_empty()) {
+                    row.items = old.items.clone();
+                }
+            }
+        }
         self.check_variable(&row.key, expected)?;
-        self.put_variable(row.clone());
+        self.put_variable(row);
         Ok(())
     }
 
     pub(super) fn variable_delete(&mut self, key: &VariableKey, expected: Option<u64>) -> Done {
-        if self.root.variable(key).is_some() {
+        if let Some(row) = self.root.variable(key) {
+            if row.lock.is_some() {
+                return Err(Refusal::VariableLocked { key: key.to_string() });
+            }
             self.check_variable(key, expected)?;
             self.remove_variable(key);
         }

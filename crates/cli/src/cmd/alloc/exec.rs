@@ -55,7 +55,7 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     /// Allocation or job, and the command
-    #[arg(value_name = "ALLOCATION", num_args = 0.., trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "ALLOCATION", num_args = 0.., trailing_var_arg = true)]
     args: Vec<String>,
 }
 

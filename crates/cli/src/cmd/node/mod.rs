@@ -3,6 +3,7 @@
 pub(crate) mod drain;
 pub(crate) mod eligibility;
 pub(crate) mod meta;
+pub(crate) mod pool;
 pub(crate) mod status;
 
 use crate::ctx::Ctx;
@@ -22,6 +23,9 @@ pub(crate) enum NodeVerb {
     /// Free pairs of nodes: read, apply
     #[command(subcommand)]
     Meta(meta::MetaVerb),
+    /// Node pools: apply, delete, info, init, jobs, list, nodes
+    #[command(subcommand)]
+    Pool(pool::PoolVerb),
 }
 
 /// The node that is meant: the agent's own, or the one named.

@@ -4,6 +4,10 @@
 //! nonces are long enough to be drawn by lot. What is sealed is bound to the object that it belongs to, so
 //! that nobody who can write the state can have one object's secrets opened as another's.
 
+mod sign;
+
+pub(crate) use sign::{Jwk, Signer};
+
 use crate::error::{Kind, ServerError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,10 +17,11 @@ use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use rand::TryRngCore as _;
 use sha2::{Digest as _, Sha256};
+use sign::Signers;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes of a root key.
 const KEY: usize = 32;
@@ -27,8 +32,16 @@ const SUFFIX: &str = ".key";
 
 /// Root keys by id, one of which seals; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Keyring(Arc<Keys>);
+pub(crate) struct Keyring(Arc<Shared>);
 
+struct Shared {
+    keys: RwLock<Keys>,
+    signers: Signers,
+    /// Where keys are kept; none: they end with the process.
+    dir: Option<PathBuf>,
+}
+
+#[derive(Default)]
 struct Keys {
     by_id: BTreeMap<String, XChaCha20Poly1305>,
     active: String,
@@ -36,7 +49,7 @@ struct Keys {
 
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyring").field("active", &self.0.active).finish_non_exhaustive()
+        f.debug_struct("Keyring").field("active", &self.active()).finish_non_exhaustive()
     }
 }
 
@@ -50,8 +63,15 @@ fn random<const N: usize>() -> Result<[u8; N], ServerError> {
     Ok(bytes)
 }
 
-/// What a key is called; says nothing about it, but tells a damaged one.
+/// What a key is called, in the form of a UUID; says nothing about it, but tells a damaged one.
 fn id_of(key: &[u8]) -> String {
+    let digest = Sha256::digest(key);
+    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// The name that keys had before they were called like UUIDs.
+fn old_id_of(key: &[u8]) -> String {
     Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -62,36 +82,111 @@ fn bytes_of(secrets: &Secrets) -> Result<Vec<u8>, ServerError> {
 impl Keyring {
     /// One key that ends with the process, for servers that keep nothing.
     pub(crate) fn memory() -> Result<Self, ServerError> {
-        Ok(Self::of(&[random::<KEY>()?]))
+        Ok(Self::of(&[random::<KEY>()?], None, Signers::default()))
     }
 
     /// The keys of a directory; the first one is made if there is none.
     pub(crate) fn dir(dir: &Path) -> Result<Self, ServerError> {
         caravan_sys::files::private_dir(dir).map_err(failed)?;
         let mut keys: Vec<[u8; KEY]> = Vec::new();
+        let mut old_names: Vec<String> = Vec::new();
         let entries = std::fs::read_dir(dir).map_err(|e| failed(format!("{}: {e}", dir.display())))?;
         for entry in entries {
             let path = entry.map_err(|e| failed(format!("{}: {e}", dir.display())))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             let Some(id) = name.strip_suffix(SUFFIX) else { continue };
             let bytes = std::fs::read(&path).map_err(|e| failed(format!("{}: {e}", path.display())))?;
-            let key = <[u8; KEY]>::try_from(bytes).ok().filter(|key| id_of(key) == id);
-            keys.push(key.ok_or_else(|| failed(format!("{} is damaged", path.display())))?);
+            let key = <[u8; KEY]>::try_from(bytes).ok();
+            let key = key.filter(|key| id_of(key) == id || old_id_of(key) == id);
+            let key = key.ok_or_else(|| failed(format!("{} is damaged", path.display())))?;
+            if old_id_of(&key) == id {
+                old_names.push(id.to_owned());
+            }
+            keys.push(key);
         }
         if keys.is_empty() {
             let key = random::<KEY>()?;
-            let path = dir.join(format!("{}{SUFFIX}", id_of(&key)));
-            caravan_sys::files::atomic_write(&path, &key, 0o600).map_err(failed)?;
+            write_key(dir, &key)?;
             keys.push(key);
         }
         keys.sort_unstable_by_key(|key| id_of(key));
-        Ok(Self::of(&keys))
+        let ring = Self::of(&keys, Some(dir.to_owned()), Signers::read(dir)?);
+        // What was sealed under an old name must still be opened.
+        for key in keys.iter().filter(|key| old_names.contains(&old_id_of(*key))) {
+            ring.keys_mut().by_id.insert(old_id_of(key), XChaCha20Poly1305::new(key.into()));
+        }
+        Ok(ring)
     }
 
-    fn of(keys: &[[u8; KEY]]) -> Self {
+    fn of(keys: &[[u8; KEY]], dir: Option<PathBuf>, signers: Signers) -> Self {
         let by_id = keys.iter().map(|key| (id_of(key), XChaCha20Poly1305::new(key.into()))).collect();
         let active = keys.first().map(|key| id_of(key)).unwrap_or_default();
-        Self(Arc::new(Keys { by_id, active }))
+        Self(Arc::new(Shared { keys: RwLock::new(Keys { by_id, active }), signers, dir }))
+    }
+
+    /// Whoever held the lock left it whole: each change is one assignment.
+    fn keys(&self) -> RwLockReadGuard<'_, Keys> {
+        self.0.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keys_mut(&self) -> RwLockWriteGuard<'_, Keys> {
+        self.0.keys.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key that seals.
+    pub(crate) fn active(&self) -> String {
+        self.keys().active.clone()
+    }
+
+    /// Whether this server has a key.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.keys().by_id.contains_key(id)
+    }
+
+    /// Makes another key, which does not seal yet; its id.
+    pub(crate) fn make(&self) -> Result<String, ServerError> {
+        let key = random::<KEY>()?;
+        if let Some(dir) = &self.0.dir {
+            write_key(dir, &key)?;
+        }
+        let id = id_of(&key);
+        self.keys_mut().by_id.insert(id.clone(), XChaCha20Poly1305::new(&key.into()));
+        Ok(id)
+    }
+
+    /// From now on this key seals, if this server has it.
+    pub(crate) fn activate(&self, id: &str) {
+        let mut keys = self.keys_mut();
+        if keys.by_id.contains_key(id) {
+            id.clone_into(&mut keys.active);
+        }
+    }
+
+    /// Forgets a key for good.
+    pub(crate) fn forget(&self, id: &str) -> Result<(), ServerError> {
+        self.keys_mut().by_id.remove(id);
+        self.0.signers.forget(id);
+        let Some(dir) = &self.0.dir else { return Ok(()) };
+        for suffix in [SUFFIX, sign::SUFFIX] {
+            let path = dir.join(format!("{id}{suffix}"));
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(format!("{}: {error}", path.display())));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What signs with a key; made when it is asked for first, because that takes long.
+    pub(crate) async fn signer(&self, id: &str) -> Result<Arc<Signer>, ServerError> {
+        self.0.signers.get_or_make(id, self.0.dir.clone()).await
+    }
+
+    /// What signed with a key, if anything ever did.
+    pub(crate) fn known_signer(&self, id: &str) -> Option<Arc<Signer>> {
+        self.0.signers.get(id)
     }
 
     /// Seals the secrets of an object, which `owner` names. No secrets are sealed to nothing.
@@ -99,7 +194,7 @@ impl Keyring {
         if secrets.is_empty() {
             return Ok(SealedSecrets::default());
         }
-        let keys = &self.0;
+        let keys = self.keys();
         let cipher = keys.by_id.get(&keys.active).ok_or_else(|| failed("it has no key"))?;
         let nonce = random::<NONCE>()?;
         let plain = bytes_of(secrets)?;
@@ -119,7 +214,8 @@ impl Keyring {
         let wrong = |why: String| {
             ServerError::new(Kind::Internal, format!("the secrets of {owner} cannot be opened: {why}"))
         };
-        let cipher = self.0.by_id.get(&sealed.key).ok_or_else(|| {
+        let keys = self.keys();
+        let cipher = keys.by_id.get(&sealed.key).ok_or_else(|| {
             wrong(format!("they were sealed with key {}, which this server does not have", sealed.key))
         })?;
         let damaged = || wrong("they are damaged".to_owned());
@@ -130,6 +226,11 @@ impl Keyring {
         let plain = cipher.decrypt(&XNonce::from(nonce), payload).map_err(|_| damaged())?;
         serde_json::from_slice(&plain).map(Secrets::new).map_err(|_| damaged())
     }
+}
+
+fn write_key(dir: &Path, key: &[u8; KEY]) -> Result<(), ServerError> {
+    let path = dir.join(format!("{}{SUFFIX}", id_of(key)));
+    caravan_sys::files::atomic_write(&path, key, 0o600).map_err(failed)
 }
 
 #[cfg(test)]
@@ -158,6 +259,32 @@ mod tests {
         let ring = Keyring::memory().unwrap();
         let sealed = ring.seal("x", &Secrets::default()).unwrap();
         assert!(sealed.is_empty() && ring.open("y", &sealed).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_new_key_seals_and_the_old_one_still_opens() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = Keyring::dir(dir.path()).unwrap();
+        let (first, sealed) = (ring.active(), ring.seal("x", &secrets()).unwrap());
+        let second = ring.make().unwrap();
+        ring.activate(&second);
+        assert_eq!(ring.seal("x", &secrets()).unwrap().key, second);
+        assert_eq!(Keyring::dir(dir.path()).unwrap().open("x", &sealed).unwrap(), secrets());
+        ring.forget(&first).unwrap();
+        assert!(!ring.has(&first) && ring.open("x", &sealed).is_err());
+        assert_eq!(Keyring::dir(dir.path()).unwrap().active(), second);
+    }
+
+    #[test]
+    fn keys_under_an_old_name_are_still_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = [7; KEY];
+        std::fs::write(dir.path().join(format!("{}{SUFFIX}", old_id_of(&key))), key).unwrap();
+        let ring = Keyring::dir(dir.path()).unwrap();
+        let mut sealed = ring.seal("x", &secrets()).unwrap();
+        assert_eq!(sealed.key, id_of(&key));
+        sealed.key = old_id_of(&key);
+        assert_eq!(ring.open("x", &sealed).unwrap(), secrets());
     }
 
     #[test]

@@ -1,0 +1,132 @@
+//! `operator api`, `operator metrics`, `operator utilization`
+
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::format::json;
+use caravan_sdk::Token;
+use http::Method;
+use std::io::{IsTerminal as _, Read as _};
+
+/// Flags of `operator api`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApiArgs {
+    /// Method of the request
+    #[arg(short = 'X', value_name = "METHOD")]
+    method: Option<String>,
+    /// A header, name: value; may be repeated
+    #[arg(short = 'H', value_name = "HEADER")]
+    header: Vec<String>,
+    /// Only say what would be sent, as a command for curl
+    #[arg(long)]
+    dryrun: bool,
+    /// Take the body from this file or, with -, from standard input
+    #[arg(short = 'd', value_name = "FILE")]
+    body: Option<String>,
+    /// Path, and perhaps the body
+    #[arg(value_name = "PATH", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `operator metrics`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MetricsArgs {
+    /// Indent JSON
+    #[arg(long)]
+    pretty: bool,
+    /// prometheus, or JSON when nothing is said
+    #[arg(long, default_value = "", hide_default_value = true)]
+    format: String,
+    /// Show JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Sends any request.
+pub(crate) async fn run(ctx: &Ctx, args: &ApiArgs) -> Outcome {
+    let (path, given) = match args.args.as_slice() {
+        [path] => (path.as_str(), None),
+        [path, body] => (path.as_str(), Some(body.as_str())),
+        _ => return Err(CliError::Usage("This command takes one or two arguments: <path> [body]".into())),
+    };
+    let path =
+        path.strip_prefix("http://").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path);
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/v1/{path}") };
+    let body = body(given, args)?;
+    let default = if body.is_empty() { "GET" } else { "PUT" };
+    let method: Method = args
+        .method
+        .as_deref()
+        .unwrap_or(default)
+        .to_uppercase()
+        .parse()
+        .map_err(|_| CliError::Usage("The method is none of HTTP".into()))?;
+    let mut headers: Vec<(&str, Token)> = Vec::new();
+    for header in &args.header {
+        let (name, value) = header.split_once(':').ok_or_else(|| {
+            CliError::Usage(format!("A header must be of the form name: value, not {header:?}"))
+        })?;
+        headers.push((name.trim(), Token::new(value.trim())));
+    }
+    if args.dryrun {
+        ctx.out.line(&format!("curl -X {method} {}{path}", ctx.client.address()));
+        return Ok(0);
+    }
+    let answer = ctx.client.exchange(method, &path, &headers, body.into()).await;
+    let (code, body) = answer.doing("Error performing request")?;
+    if code == 404 && body.is_empty() {
+        return Ok(0);
+    }
+    ctx.out.raw(&body);
+    Ok(0)
+}
+
+fn body(given: Option<&str>, args: &ApiArgs) -> Result<Vec<u8>, CliError> {
+    let from = given.or(args.body.as_deref());
+    match from {
+        None => Ok(Vec::new()),
+        Some("-") => {
+            let mut text = Vec::new();
+            let mut input = std::io::stdin();
+            if input.is_terminal() {
+                return Err(CliError::failed(
+                    "The body is to be read from standard input, which is a terminal",
+                ));
+            }
+            input.read_to_end(&mut text).doing("Error reading the body")?;
+            Ok(text)
+        }
+        Some(text) => match text.strip_prefix('@') {
+            Some(path) => std::fs::read(path).doing(format!("Error reading {path:?}")),
+            None => Ok(text.as_bytes().to_vec()),
+        },
+    }
+}
+
+/// Shows the figures of an agent.
+pub(crate) async fn metrics(ctx: &Ctx, args: &MetricsArgs) -> Outcome {
+    let doing = "Error getting metrics";
+    if args.format == "prometheus" && !args.json {
+        let query = ctx.query().param("format", "prometheus");
+        let text = ctx.client.raw(Method::GET, "/v1/metrics", &query, Vec::new().into()).await;
+        ctx.out.raw(&text.doing(doing)?);
+        return Ok(0);
+    }
+    let answer: caravan_sdk::Response<serde_json::Value> =
+        ctx.client.get("/v1/metrics", &ctx.query()).await.doing(doing)?;
+    match args.pretty || args.json {
+        true => ctx.out.line(&json(&answer.value)?),
+        false => ctx.out.line(&answer.value.to_string()),
+    }
+    Ok(0)
+}
+
+/// What only the reference's paying users have.
+pub(crate) async fn utilization(ctx: &Ctx) -> Outcome {
+    let path = "/v1/operator/utilization";
+    let answer = ctx.client.exchange(Method::POST, path, &[], Vec::new().into()).await;
+    let (code, body) = answer.doing("Error generating bundle")?;
+    Err(CliError::failed(format!(
+        "Error generating bundle: Unexpected response code: {code} ({})",
+        String::from_utf8_lossy(&body).trim_end()
+    )))
+}

@@ -1,0 +1,220 @@
+//! `operator root keyring ...`, `operator gossip keyring ...`, `operator client-introduction ...`
+
+use crate::cmd::one;
+use crate::ctx::Ctx;
+use crate::data::DataArgs;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::format;
+use crate::table::Table;
+use caravan_types::duration;
+use caravan_types::operator::RootKeyMeta;
+use clap::Subcommand;
+use serde_json::json;
+
+/// Secrets of the servers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RootVerb {
+    /// Keys that secrets are sealed and identities signed with: list, remove, rotate
+    #[command(subcommand)]
+    Keyring(KeyringVerb),
+}
+
+/// Verbs of root keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyringVerb {
+    /// List the keys
+    List(ListArgs),
+    /// Forget a key
+    Remove(RemoveArgs),
+    /// Make a new key
+    Rotate(RotateArgs),
+}
+
+/// Flags of `operator root keyring list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Show whole ids
+    #[arg(long)]
+    verbose: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// Flags of `operator root keyring remove`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// Although it sealed what is there
+    #[arg(long)]
+    force: bool,
+    /// Id of the key
+    #[arg(value_name = "KEY", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `operator root keyring rotate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RotateArgs {
+    /// Seal everything anew with it
+    #[arg(long)]
+    full: bool,
+    /// Use it at once
+    #[arg(long)]
+    now: bool,
+    /// Use it after this time, and tell it until then
+    #[arg(long, value_name = "DURATION")]
+    prepublish: Option<String>,
+    /// Show whole ids
+    #[arg(long)]
+    verbose: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// Secrets between servers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GossipVerb {
+    /// Keys of what servers say to each other: list, generate
+    #[command(subcommand)]
+    Keyring(GossipKeyringVerb),
+}
+
+/// Verbs of keys between servers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GossipKeyringVerb {
+    /// Make a key
+    Generate,
+    /// List the keys
+    List,
+}
+
+/// Letting nodes in.
+#[derive(Debug, Subcommand)]
+pub(crate) enum IntroductionVerb {
+    /// Tokens that let a node in: create
+    #[command(subcommand)]
+    Token(IntroductionTokenVerb),
+}
+
+/// Verbs of tokens that let a node in.
+#[derive(Debug, Subcommand)]
+pub(crate) enum IntroductionTokenVerb {
+    /// Make a token
+    Create(IntroductionArgs),
+}
+
+/// Flags of `node intro create`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct IntroductionArgs {
+    /// Name of the node
+    #[arg(long, default_value = "", hide_default_value = true)]
+    node_name: String,
+    /// Pool of the node
+    #[arg(long, default_value = "", hide_default_value = true)]
+    node_pool: String,
+    /// How long it holds
+    #[arg(long, default_value = "", hide_default_value = true)]
+    ttl: String,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// Runs a verb of root keys.
+pub(crate) async fn run(ctx: &Ctx, verb: &KeyringVerb) -> Outcome {
+    let operator = ctx.client.operator();
+    match verb {
+        KeyringVerb::List(args) => {
+            let keys = operator.keys(&ctx.query()).await.doing("error")?;
+            if let Some(shown) = args.data.show(ctx, &keys) {
+                return shown;
+            }
+            ctx.out.line(&table(ctx, &keys, args.verbose));
+            Ok(0)
+        }
+        KeyringVerb::Remove(args) => {
+            let id = one(&args.args, "This command requires one argument: <key ID>")?;
+            let mut query = ctx.query();
+            if args.force {
+                query = query.param("force", "true");
+            }
+            operator.delete_key(id, &query).await.doing("error")?;
+            ctx.out.line(&format!("Removed encryption key {id}"));
+            Ok(0)
+        }
+        KeyringVerb::Rotate(args) => rotate(ctx, args).await,
+    }
+}
+
+async fn rotate(ctx: &Ctx, args: &RotateArgs) -> Outcome {
+    let mut query = ctx.query();
+    match (args.now, &args.prepublish) {
+        (true, None) => {}
+        (false, Some(text)) => {
+            let ahead = duration::parse(text).ok_or_else(|| CliError::failed(duration::invalid(text)))?;
+            query = query.param("publish_time", ctx.clock().now.plus(ahead).0.to_string());
+        }
+        (true, Some(_)) => {
+            return Err(CliError::failed("Only one of \"-now\" or \"-prepublish\" can be used."));
+        }
+        (false, None) => {
+            return Err(CliError::failed(
+                "\nOne of \"-now\" or \"-prepublish\" must be used.\n\n\
+                 If a key has been leaked use \"-now\" to force immediate rotation.\n\n\
+                 Otherwise please use \"-prepublish <duration>\" to ensure the new key is not used\n\
+                 to sign workload identities before JWKS endpoints are updated.\n",
+            ));
+        }
+    }
+    if args.full {
+        query = query.param("full", "true");
+    }
+    let key = ctx.client.operator().rotate_key(&query).await.doing("error")?;
+    if let Some(shown) = args.data.show(ctx, &key) {
+        return shown;
+    }
+    ctx.out.line(&table(ctx, &[key], args.verbose));
+    Ok(0)
+}
+
+fn table(ctx: &Ctx, keys: &[RootKeyMeta], verbose: bool) -> String {
+    let rows = keys.iter().map(|key| {
+        vec![
+            format::id(&key.key_id, verbose),
+            key.state.as_str().to_owned(),
+            ctx.clock().time(key.create_time),
+            match key.publish_time.is_zero() {
+                true => String::new(),
+                false => ctx.clock().time(key.publish_time),
+            },
+        ]
+    });
+    Table::new(&["Key", "State", "Create Time", "Publish Time"]).rows(rows).render()
+}
+
+/// Runs a verb of keys between servers.
+pub(crate) async fn gossip(ctx: &Ctx, verb: &GossipKeyringVerb) -> Outcome {
+    match verb {
+        GossipKeyringVerb::Generate => Err(CliError::failed(
+            "What servers say to each other is not sealed with a key of its own: there is none to make",
+        )),
+        GossipKeyringVerb::List => {
+            ctx.out.line("Gathering installed encryption keys...");
+            let answer: Result<caravan_sdk::Response<serde_json::Value>, _> =
+                ctx.client.get("/v1/agent/keyring/list", &ctx.query()).await;
+            let answer = answer.doing("error")?;
+            ctx.out.line(&format::json(&answer.value)?);
+            Ok(0)
+        }
+    }
+}
+
+/// Makes a token that lets a node in.
+pub(crate) async fn introduce(ctx: &Ctx, args: &IntroductionArgs) -> Outcome {
+    let request = json!({"NodeName": args.node_name, "NodePool": args.node_pool, "TTL": args.ttl});
+    let token = ctx.client.acl().introduce_client(&request, &ctx.query()).await;
+    let token = token.doing("Error generating introduction token")?;
+    if let Some(shown) = args.data.show(ctx, &json!({"JWT": token})) {
+        return shown;
+    }
+    ctx.out.line(&format!("Successfully generated client introduction token:\n\n{token}"));
+    Ok(0)
+}

@@ -1,0 +1,137 @@
+//! `operator snapshot ...`
+
+use crate::cmd::{at_most_one, one};
+use crate::ctx::Ctx;
+use crate::data::DataArgs;
+use crate::error::{CliError, Doing as _, Outcome};
+use crate::format::bytes;
+use crate::table::{Pairs, Table};
+use bytes::Bytes;
+use caravan_state::archive::{self, ArchiveMeta};
+use clap::Subcommand;
+use serde_json::json;
+use std::path::Path;
+
+/// Verbs of snapshots.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotVerb {
+    /// Show what a snapshot holds
+    Inspect(InspectArgs),
+    /// Replace the whole state by that of a snapshot
+    Restore(PathArgs),
+    /// Save the whole state
+    Save(SaveArgs),
+}
+
+/// Flags of `operator snapshot inspect`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// File
+    #[arg(value_name = "FILE", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Arguments of `operator snapshot restore`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PathArgs {
+    /// File
+    #[arg(value_name = "FILE", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `operator snapshot save`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SaveArgs {
+    /// Any server may answer
+    #[arg(long)]
+    stale: bool,
+    /// File
+    #[arg(value_name = "FILE", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(ctx: &Ctx, verb: &SnapshotVerb) -> Outcome {
+    match verb {
+        SnapshotVerb::Inspect(args) => inspect(ctx, args),
+        SnapshotVerb::Restore(args) => {
+            let path = one(&args.args, "This command takes one argument: <filename>")?;
+            let content = std::fs::read(path).doing(format!("Error opening snapshot file: {path:?}"))?;
+            ctx.client
+                .operator()
+                .restore_snapshot(Bytes::from(content), &ctx.query())
+                .await
+                .doing("Failed to restore snapshot")?;
+            ctx.out.line("Snapshot Restored");
+            Ok(0)
+        }
+        SnapshotVerb::Save(args) => save(ctx, args).await,
+    }
+}
+
+async fn save(ctx: &Ctx, args: &SaveArgs) -> Outcome {
+    let given = at_most_one(&args.args, "This command takes either no arguments or one: <filename>")?;
+    let stamp = ctx.clock().stamp().replace([':', '-'], "");
+    let path = given.map_or_else(|| format!("caravan-state-{stamp}.snap"), str::to_owned);
+    if Path::new(&path).exists() {
+        return Err(CliError::Usage(format!("Destination file already exists: {path:?}")));
+    }
+    let mut query = ctx.query();
+    query.stale = args.stale;
+    let content = ctx.client.operator().save_snapshot(&query).await;
+    let content = content.doing("Failed to get a snapshot file")?;
+    // What cannot be read again must not be taken for a backup.
+    archive::unpack(&content)
+        .map_err(|error| CliError::failed(format!("Failed to verify snapshot: {error}")))?;
+    write_private(&path, &content).doing("Failed to save snapshot file")?;
+    ctx.out.line(&format!("State file written to {path}"));
+    Ok(0)
+}
+
+/// For the owner alone: there are tokens in it.
+fn write_private(path: &str, content: &[u8]) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+fn inspect(ctx: &Ctx, args: &InspectArgs) -> Outcome {
+    let path = one(&args.args, "This command takes one argument: <filename>")?;
+    let content = std::fs::read(path).doing("Error opening snapshot file")?;
+    let failed = |why: String| CliError::failed(format!("Error inspecting snapshot: {why}"));
+    let (meta, state) = archive::unpack(&content).map_err(|error| failed(error.to_string()))?;
+    let root = caravan_state::decode(&state).map_err(|error| failed(error.to_string()))?;
+    let mut sizes = archive::table_sizes(&root);
+    sizes.retain(|(_, rows, _)| *rows > 0);
+    sizes.sort_by(|a, b| b.2.cmp(&a.2).then(a.0.cmp(b.0)));
+    let stats: Vec<_> =
+        sizes.iter().map(|(name, rows, size)| json!({"Name": name, "Count": rows, "Sum": size})).collect();
+    let data = json!({"Meta": meta, "Size": state.len(), "Stats": stats});
+    if let Some(shown) = args.data.show(ctx, &data) {
+        return shown;
+    }
+    ctx.out.line(&shown(ctx, &meta, state.len() as u64, &sizes));
+    Ok(0)
+}
+
+fn shown(ctx: &Ctx, meta: &ArchiveMeta, size: u64, sizes: &[(&'static str, u64, u64)]) -> String {
+    let created = caravan_types::UnixNanos(meta.created.saturating_mul(1_000_000));
+    let pairs = Pairs::new()
+        .pair("Created", ctx.clock().time(created))
+        .pair("ID", &meta.id)
+        .pair("Size", bytes(size))
+        .pair("Index", meta.index.to_string())
+        .pair("Term", meta.term.to_string())
+        .pair("Version", meta.version.to_string());
+    let mut table = Table::new(&["Type", "Count", "Size"]);
+    for (name, rows, size) in sizes {
+        table.row(vec![(*name).to_owned(), rows.to_string(), bytes(*size)]);
+    }
+    let (rows, all) = sizes.iter().fold((0, 0), |(rows, all), (_, n, size)| (rows + n, all + size));
+    table.row(vec!["Total".to_owned(), rows.to_string(), bytes(all)]);
+    format!("{}\n\n{}", pairs.render(), table.render())
+}

@@ -1,0 +1,182 @@
+//! `var lock`, `var init`
+
+use crate::cmd::at_most_one;
+use crate::ctx::Ctx;
+use crate::error::{CliError, Doing as _, Outcome};
+use caravan_sdk::{Error, Written};
+use caravan_types::duration::{self, GoDuration};
+use caravan_types::ser::Secrets;
+use caravan_types::variable::{VariableDecrypted, VariableLock};
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often a lock that somebody else holds is asked for.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Flags of `var lock`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(override_usage = "caravan var lock [OPTIONS] <PATH> <PROGRAM> [ARGUMENT ...]")]
+pub(crate) struct LockArgs {
+    /// How long the lock holds without a sign of life
+    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    ttl: String,
+    /// How long nobody else gets the lock after that
+    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    delay: String,
+    /// How often taking the lock is tried again when the servers do not answer
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    max_retry: u32,
+    /// Run the program directly, not by the shell
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    shell: Option<bool>,
+    /// Say what happens
+    #[arg(long)]
+    verbose: bool,
+    /// Path, and the program with its arguments
+    #[arg(value_name = "PATH PROGRAM", num_args = 0.., trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// Flags of `var init`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct InitArgs {
+    /// Form of the example: hcl or json
+    #[arg(long, value_name = "FORM", default_value = "hcl")]
+    out: String,
+    /// Say nothing but what goes wrong
+    #[arg(long)]
+    quiet: bool,
+    /// File
+    #[arg(value_name = "PATH", num_args = 0..)]
+    args: Vec<String>,
+}
+
+const HCL: &str = "# The path and the namespace may be given on the command line instead.\npath      = \"path/to/variable\"\nnamespace = \"default\"\n\nitems {\n  key1 = \"value 1\"\n  key2 = \"value 2\"\n}\n";
+const JSON: &str = "{\n  \"Namespace\": \"default\",\n  \"Path\": \"path/to/variable\",\n  \"Items\": {\n    \"key1\": \"value 1\",\n    \"key2\": \"value 2\"\n  }\n}\n";
+
+/// Writes an example.
+pub(super) fn init(ctx: &Ctx, args: &InitArgs) -> Outcome {
+    let (default, text) = match args.out.as_str() {
+        "hcl" => ("spec.nv.hcl", HCL),
+        "json" => ("spec.nv.json", JSON),
+        other => return Err(CliError::Usage(format!("Unknown form \"{other}\": use one of hcl, json"))),
+    };
+    let path = at_most_one(&args.args, "This command takes no arguments or one: <filename>")?;
+    let path = path.unwrap_or(default);
+    if std::path::Path::new(path).exists() {
+        return Err(CliError::failed(format!("File {path:?} already exists")));
+    }
+    std::fs::write(path, text).doing(format!("Failed to write {path:?}"))?;
+    if !args.quiet {
+        ctx.out.line(&format!("Example variable specification written to {path}"));
+    }
+    Ok(0)
+}
+
+fn span(text: &str) -> Result<GoDuration, CliError> {
+    duration::parse(text).map(GoDuration).ok_or_else(|| CliError::Usage(duration::invalid(text)))
+}
+
+/// Runs a program while the lock of a variable is held.
+pub(super) async fn run(ctx: &Ctx, args: &LockArgs) -> Outcome {
+    let [path, program, rest @ ..] = args.args.as_slice() else {
+        return Err(CliError::Usage("Not enough arguments (expected >1)".into()));
+    };
+    let lock =
+        VariableLock { ttl: span(&args.ttl)?, lock_delay: span(&args.delay)?, ..VariableLock::default() };
+    let held = acquire(ctx, args, path, &lock).await?;
+    let lock = held.metadata.lock.ok_or_else(|| CliError::failed("The servers gave no lock"))?;
+    if args.verbose {
+        ctx.out.note(&format!("Holding the lock {} of variable {path:?}", lock.id));
+    }
+    let child = start(args, program, rest)?;
+    let done = watch(ctx, path, &lock, child).await;
+    let released = ctx.client.variables().release_lock(path, &lock.id, &ctx.query()).await;
+    let status = done?;
+    released.doing("Error releasing the lock")?;
+    Ok(status)
+}
+
+async fn acquire(
+    ctx: &Ctx,
+    args: &LockArgs,
+    path: &str,
+    lock: &VariableLock,
+) -> Result<VariableDecrypted, CliError> {
+    let mut tries = 0;
+    // A variable that is made to be locked needs an item.
+    let mut items = Secrets::default();
+    loop {
+        match ctx.client.variables().acquire_lock(path, &items, lock, &ctx.query()).await {
+            Ok(Written::Done(variable)) => return Ok(*variable),
+            Ok(Written::Conflict(_)) if args.verbose => {
+                ctx.out.note(&format!("Somebody else holds variable {path:?}"));
+            }
+            Ok(Written::Conflict(_)) => {}
+            Err(Error::Status { code: 400, body }) if items.is_empty() && body.contains("Items") => {
+                items = Secrets::new(BTreeMap::from([("lock".to_owned(), "held".to_owned())]));
+                continue;
+            }
+            Err(error @ Error::Status { .. }) => return Err(error).doing("Error acquiring the lock"),
+            Err(error) => {
+                tries += 1;
+                if tries > args.max_retry {
+                    return Err(error).doing("Error acquiring the lock");
+                }
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+fn start(args: &LockArgs, program: &str, rest: &[String]) -> Result<Child, CliError> {
+    let mut command = match args.shell {
+        Some(true) => {
+            let mut shell = Command::new("/bin/sh");
+            shell.arg("-c").arg(
+                std::iter::once(program).chain(rest.iter().map(String::as_str)).collect::<Vec<_>>().join(" "),
+            );
+            shell
+        }
+        _ => {
+            let mut command = Command::new(program);
+            command.args(rest);
+            command
+        }
+    };
+    command.stdin(Stdio::inherit()).kill_on_drop(true);
+    command.spawn().doing(format!("Error starting {program:?}"))
+}
+
+/// Renews the lock until the program is over; ends the program when the lock is lost.
+async fn watch(ctx: &Ctx, path: &str, lock: &VariableLock, mut child: Child) -> Outcome {
+    let failed = |error| CliError::Io { doing: "Error waiting for the program".into(), source: error };
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let period = lock.ttl.0.to_std() / 2;
+    let mut renewal = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    loop {
+        tokio::select! {
+            status = child.wait() => {
+                let status = status.map_err(failed)?;
+                let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+                return Ok(u8::try_from(code.unwrap_or(1)).unwrap_or(1));
+            }
+            // The program gets them as well: it is in the same group. The lock is given up once it has ended.
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => child.start_kill().map_err(failed)?,
+            _ = renewal.tick() => {
+                let renewed = ctx.client.variables().renew_lock(path, &lock.id, &ctx.query()).await;
+                if let Err(Error::Status { body, .. }) = renewed {
+                    child.start_kill().map_err(failed)?;
+                    let _ = child.wait().await;
+                    return Err(CliError::failed(format!("The lock of variable {path:?} was lost: {body}")));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Who may do what: access control from the first token to the workload that reads its own variable, and
+//! what comes back from a snapshot.
+
+use crate::id_of;
+use anyhow::{Context, Result, bail, ensure};
+use caravan_testkit::{Agent, AgentOptions, Call, Output, Reply, eventually};
+use serde_json::{Value, json};
+use std::fs;
+
+/// An agent with access control, and its first token.
+struct Guarded {
+    agent: Agent,
+    root: String,
+}
+
+impl Guarded {
+    fn start() -> Result<Self> {
+        let extra = "acl {\n  enabled = true\n}\n".to_owned();
+        let agent = Agent::launch(AgentOptions { extra, ..AgentOptions::default() })?;
+        let mut root = String::new();
+        eventually("the first token", || {
+            let made = agent.caravan(&["acl", "bootstrap", "-json"])?.ok()?;
+            let token: Value = serde_json::from_str(&made.stdout).context(made.stdout)?;
+            root = token["SecretID"].as_str().context("no secret")?.to_owned();
+            Ok(())
+        })?;
+        let guarded = Self { agent, root };
+        eventually("the node to be ready", || {
+            let nodes = guarded.as_root("GET", "/v1/nodes", None)?.json()?;
+            if nodes[0]["Status"] == "ready" { Ok(()) } else { bail!("{nodes}") }
+        })?;
+        Ok(guarded)
+    }
+
+    fn call(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
+        self.agent.send(&Call {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            headers: vec![("X-Nomad-Token".to_owned(), token.to_owned())],
+            body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
+            patience: None,
+        })
+    }
+
+    fn as_root(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
+        self.call(&self.root, method, path, body)
+    }
+
+    /// A verb with a token.
+    fn verb(&self, token: &str, args: &[&str]) -> Result<Output> {
+        let token = format!("-token={token}");
+        let mut args = args.to_vec();
+        // Options come before what is given to the verb.
+        let at = args.iter().position(|arg| arg.contains('/') || arg.starts_with('-')).unwrap_or(args.len());
+        args.insert(at, &token);
+        self.agent.caravan(&args)
+    }
+
+    /// A token with one policy.
+    fn token(&self, policy: &str, rules: &str) -> Result<String> {
+        let body = json!({"Name": policy, "Rules": rules});
+        let made = self.as_root("PUT", &format!("/v1/acl/policy/{policy}"), Some(&body))?;
+        ensure!(made.status == 200, "{made:?}");
+        let body = json!({"Name": policy, "Type": "client", "Policies": [policy]});
+        let token = self.as_root("PUT", "/v1/acl/token", Some(&body))?.json()?;
+        Ok(token["SecretID"].as_str().context("no secret")?.to_owned())
+    }
+}
+
+fn job(id: &str, namespace: &str, script: &str, more: &str) -> String {
+    format!(
+        "job \"{id}\" {{\n namespace = \"{namespace}\"\n group \"g\" {{\n task \"t\" {{\n driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n {more}\n kill_timeout = \"1s\"\n resources {{\n cpu = 20\n memory = 16\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+#[test]
+fn a_token_may_what_its_policies_say_and_nothing_else() -> Result<()> {
+    let guarded = Guarded::start()?;
+    guarded.agent.caravan(&["acl", "bootstrap"])?.failed()?;
+    for path in ["/v1/jobs", "/v1/nodes", "/v1/vars", "/v1/namespaces", "/v1/acl/tokens", "/v1/agent/self"] {
+        let nobody = guarded.agent.request("GET", path, None)?;
+        let hidden = nobody.status == 200 && nobody.text() == "[]";
+        ensure!(nobody.status == 403 || nobody.status == 400 || hidden, "{path}: {nobody:?}");
+        let wrong = guarded.call("5a1a6ad5-0000-4a4e-9e3a-2f1a6d2bb6c9", "GET", path, None)?;
+        ensure!(wrong.status == 403, "{path}: {wrong:?}");
+    }
+    guarded.verb(&guarded.root, &["namespace", "apply", "-description=ours", "team"])?.ok()?;
+    let writer = guarded.token("team-write", "namespace \"team\" {\n policy = \"write\"\n}\n")?;
+    let reader = guarded.token("team-read", "namespace \"team\" {\n policy = \"read\"\n}\n")?;
+    let file = |name: &str, text: &str| -> Result<String> {
+        let path = guarded.agent.dir().join(format!("{name}.nomad.hcl"));
+        fs::write(&path, text)?;
+        Ok(path.to_string_lossy().into_owned())
+    };
+    let ours = file("ours", &job("ours", "team", "sleep 600", ""))?;
+    let theirs = file("theirs", &job("theirs", "default", "sleep 600", ""))?;
+    guarded.verb(&reader, &["job", "run", "-detach", &ours])?.failed()?;
+    guarded.verb(&writer, &["job", "run", "-detach", &theirs])?.failed()?;
+    guarded.verb(&writer, &["job", "run", "-detach", &ours])?.ok()?;
+    let seen = guarded.call(&reader, "GET", "/v1/jobs?namespace=*", None)?.json()?;
+    ensure!(seen.as_array().is_some_and(|list| list.len() == 1 && list[0]["ID"] == "ours"), "{seen}");
+    let other = guarded.call(&reader, "GET", "/v1/job/ours", None)?;
+    ensure!(other.status == 403, "{other:?}");
+    let stop = guarded.call(&reader, "DELETE", "/v1/job/ours?namespace=team", None)?;
+    ensure!(stop.status == 403, "{stop:?}");
+    let full = guarded.as_root("DELETE", "/v1/namespace/team", None)?;
+    ensure!(full.status == 400 || full.status == 500, "a namespace with jobs was removed: {full:?}");
+    guarded.verb(&writer, &["job", "stop", "-detach", "-namespace=team", "ours"])?.ok()?;
+    Ok(())
+}
+
+#[test]
+fn a_workload_reads_its_own_variable_and_no_other() -> Result<()> {
+    let guarded = Guarded::start()?;
+    for (path, value) in [("nomad/jobs/reads", "mine"), ("secret", "theirs")] {
+        let body = json!({"Path": path, "Items": {"word": value}});
+        let put = guarded.as_root("PUT", &format!("/v1/var/{path}"), Some(&body))?;
+        ensure!(put.status == 200, "{put:?}");
+    }
+    let text = job(
+        "reads",
+        "default",
+        "cat $NOMAD_SECRETS_DIR/nomad_token > $NOMAD_ALLOC_DIR/token; test \"$NOMAD_TOKEN\" = \"$(cat $NOMAD_SECRETS_DIR/nomad_token)\" && echo same; sleep 600",
+        "identity {\n env = true\n file = true\n }",
+    );
+    let path = guarded.agent.dir().join("reads.nomad.hcl");
+    fs::write(&path, text)?;
+    guarded.verb(&guarded.root, &["job", "run", "-detach", &path.to_string_lossy()])?.ok()?;
+    let mut alloc = String::new();
+    eventually("the workload to run", || {
+        let list = guarded.as_root("GET", "/v1/job/reads/allocations", None)?.json()?;
+        ensure!(list[0]["ClientStatus"] == "running", "{list}");
+        alloc = id_of(&list[0])?;
+        Ok(())
+    })?;
+    let mut token = String::new();
+    eventually("the workload's token", || {
+        let logs =
+            format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true&origin=start&follow=false");
+        let said = guarded.as_root("GET", &logs, None)?.text();
+        ensure!(said.contains("same"), "{said:?}");
+        token = guarded.as_root("GET", &format!("/v1/client/fs/cat/{alloc}?path=alloc/token"), None)?.text();
+        Ok(())
+    })?;
+    ensure!(token.split('.').count() == 3, "{token:?}");
+    let mine = guarded.call(&token, "GET", "/v1/var/nomad/jobs/reads", None)?.json()?;
+    ensure!(mine["Items"]["word"] == "mine", "{mine}");
+    for (method, path) in
+        [("GET", "/v1/var/secret"), ("GET", "/v1/jobs"), ("DELETE", "/v1/var/nomad/jobs/reads")]
+    {
+        let other = guarded.call(&token, method, path, None)?;
+        ensure!(other.status == 403 || other.text() == "[]", "{method} {path}: {other:?}");
+    }
+    // The keys that such tokens are checked with are there for everybody.
+    let keys = guarded.agent.get("/.well-known/jwks.json")?;
+    ensure!(keys["keys"].as_array().is_some_and(|keys| !keys.is_empty()), "{keys}");
+    Ok(())
+}
+
+#[test]
+fn what_was_saved_comes_back() -> Result<()> {
+    let guarded = Guarded::start()?;
+    guarded.verb(&guarded.root, &["namespace", "apply", "-description=kept", "kept"])?.ok()?;
+    let reader = guarded.token("look", "operator {\n policy = \"read\"\n}\n")?;
+    let file = guarded.agent.dir().join("state.snap").to_string_lossy().into_owned();
+    guarded.verb(&reader, &["operator", "snapshot", "save", &file])?.failed()?;
+    guarded.verb(&guarded.root, &["operator", "snapshot", "save", &file])?.ok()?;
+    guarded.agent.caravan(&["operator", "snapshot", "inspect", &file])?.ok()?;
+    guarded.verb(&guarded.root, &["namespace", "delete", "kept"])?.ok()?;
+    guarded.verb(&guarded.root, &["namespace", "apply", "-description=new", "later"])?.ok()?;
+    guarded.verb(&guarded.root, &["operator", "snapshot", "restore", &file])?.ok()?;
+    let names = guarded.as_root("GET", "/v1/namespaces", None)?.json()?;
+    let names: Vec<&str> =
+        names.as_array().into_iter().flatten().filter_map(|n| n["Name"].as_str()).collect();
+    ensure!(names == ["default", "kept"], "{names:?}");
+    let still = guarded.call(&reader, "GET", "/v1/operator/scheduler/configuration", None)?;
+    ensure!(still.status == 200, "{still:?}");
+    Ok(())
+}

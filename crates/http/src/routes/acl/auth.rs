@@ -1,0 +1,195 @@
+//! Ways to log in, binding rules, logging in, letting nodes in (`http-api` section 3.6).
+
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use crate::typed::{self, coded, refused};
+use caravan_server::{Admin, Introduction, joined};
+use caravan_state::{AdminRow, Table, Topic};
+use caravan_types::acl::{AuthMethod, BindingRule};
+use caravan_types::duration::GoDuration;
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub(super) async fn route(call: &Call, admin: &Admin, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        ["auth-methods"] => methods(call).await,
+        ["auth-method"] => write_method(call, admin, "").await,
+        ["auth-method", name] => method(call, admin, name).await,
+        ["binding-rules"] => rules(call).await,
+        ["binding-rule"] => write_rule(call, admin, "").await,
+        ["binding-rule", id] => rule(call, admin, id).await,
+        ["login"] => login(call, admin).await,
+        ["oidc", "auth-url"] => oidc(
+            call,
+            "auth-url",
+            &[
+                ("AuthMethodName", "missing auth method name"),
+                ("ClientNonce", "missing client nonce"),
+                ("RedirectURI", "missing redirect URI"),
+            ],
+        ),
+        ["oidc", "complete-auth"] => oidc(
+            call,
+            "complete-auth",
+            &[
+                ("AuthMethodName", "missing auth method name"),
+                ("ClientNonce", "missing client nonce"),
+                ("State", "missing state"),
+                ("Code", "missing code"),
+                ("RedirectURI", "missing redirect URI"),
+            ],
+        ),
+        ["identity", "client-introduction-token"] => introduce(call, admin).await,
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+async fn methods(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let prefix = call.query.text("prefix");
+    let (meta, rows) = blocking::read(call, &[Topic::Table(Table::AuthMethods)], |root| {
+        let rows = root.auth_methods().filter(|row| row.name.starts_with(prefix)).map(|row| row.stub());
+        Ok((root.table_index(Table::AuthMethods), rows.collect::<Vec<_>>()))
+    })
+    .await?;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+async fn method(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiError> {
+    if name.is_empty() {
+        return Err(ApiError::bad_request("missing ACL auth-method name"));
+    }
+    match call.method {
+        Method::GET => {
+            let topic = Topic::Admin(AdminRow::AuthMethod(name.to_owned()));
+            let (meta, row) = blocking::read(call, &[topic], |root| match root.auth_method(name) {
+                Some(row) => Ok((row.modify_index, row.shown())),
+                None => Err(super::super::absent(root, Table::AuthMethods, "ACL auth-method not found")),
+            })
+            .await?;
+            Ok(Reply::json(row)?.meta(meta))
+        }
+        Method::DELETE => {
+            let index = admin.delete_auth_method(name.to_owned()).await.map_err(|e| refused(&e))?;
+            Ok(Reply::empty().index(index))
+        }
+        _ => write_method(call, admin, name).await,
+    }
+}
+
+async fn write_method(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let row: AuthMethod = typed::row(&call.body)?;
+    if !name.is_empty() && row.name != name {
+        return Err(ApiError::bad_request("ACL auth-method name does not match request path"));
+    }
+    let (row, index) = admin.write_auth_method(row).await.map_err(|e| coded(&e))?;
+    Ok(Reply::json(row.shown())?.index(index))
+}
+
+async fn rules(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let prefix = call.query.text("prefix");
+    let (meta, rows) = blocking::read(call, &[Topic::Table(Table::BindingRules)], |root| {
+        let rows = root.binding_rules().filter(|row| row.id.starts_with(prefix)).map(|row| row.stub());
+        Ok((root.table_index(Table::BindingRules), rows.collect::<Vec<_>>()))
+    })
+    .await?;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+async fn rule(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {
+    if id.is_empty() {
+        return Err(ApiError::bad_request("missing ACL binding rule ID"));
+    }
+    match call.method {
+        Method::GET => {
+            let topic = Topic::Admin(AdminRow::BindingRule(id.to_owned()));
+            let (meta, row) = blocking::read(call, &[topic], |root| match root.binding_rule(id) {
+                Some(row) => Ok((row.modify_index, row.clone())),
+                None => Err(super::super::absent(root, Table::BindingRules, "ACL binding rule not found")),
+            })
+            .await?;
+            Ok(Reply::json(row)?.meta(meta))
+        }
+        Method::DELETE => {
+            let index = admin.delete_binding_rule(id.to_owned()).await.map_err(|e| refused(&e))?;
+            Ok(Reply::empty().index(index))
+        }
+        _ => write_rule(call, admin, id).await,
+    }
+}
+
+async fn write_rule(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let row: BindingRule = typed::row(&call.body)?;
+    if !id.is_empty() && row.id != id {
+        return Err(ApiError::bad_request("ACL binding rule ID does not match request path"));
+    }
+    let (row, index) = admin.write_binding_rule(row).await.map_err(|e| coded(&e))?;
+    Ok(Reply::json(row)?.index(index))
+}
+
+/// The fields that are missing from a body, in the words of each.
+fn missing(body: &Value, kind: &str, fields: &[(&str, &str)]) -> Result<(), ApiError> {
+    let errors: Vec<String> = fields
+        .iter()
+        .filter(|(field, _)| body[*field].as_str().is_none_or(str::is_empty))
+        .map(|(_, words)| (*words).to_owned())
+        .collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::bad_request(format!("invalid {kind} request: {}", joined(&errors)))),
+    }
+}
+
+async fn login(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: Value = typed::row(&call.body)?;
+    let fields = [("AuthMethodName", "missing auth method name"), ("LoginToken", "missing login token")];
+    missing(&body, "login", &fields)?;
+    let text = |name: &str| body[name].as_str().unwrap_or_default();
+    let token = admin.login(text("AuthMethodName"), text("LoginToken")).await.map_err(|e| coded(&e))?;
+    Ok(super::shown(&token)?.index(0))
+}
+
+/// Logging in by way of somebody else's page is not built.
+fn oidc(call: &Call, step: &str, fields: &[(&str, &str)]) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: Value = typed::row(&call.body)?;
+    missing(&body, &format!("OIDC {step}"), fields)?;
+    let name = body["AuthMethodName"].as_str().unwrap_or_default();
+    let root = call.server()?.store().snapshot();
+    match root.auth_method(name) {
+        None => Err(ApiError::bad_request(format!("auth-method \"{name}\" not found"))),
+        Some(method) if method.kind != "OIDC" => {
+            Err(ApiError::bad_request(format!("unsupported auth-method type: {}", method.kind)))
+        }
+        Some(_) => Err(ApiError::internal(
+            "logging in with OIDC is not supported yet: use an auth method of type JWT",
+        )),
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct IntroductionBody {
+    node_name: String,
+    node_pool: String,
+    #[serde(rename = "TTL")]
+    ttl: GoDuration,
+}
+
+async fn introduce(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: IntroductionBody = match call.body.is_empty() {
+        true => IntroductionBody::default(),
+        false => typed::row(&call.body)?,
+    };
+    let introduction = Introduction { node_name: body.node_name, node_pool: body.node_pool, ttl: body.ttl.0 };
+    let token = admin.introduce(introduction).await.map_err(|e| coded(&e))?;
+    Ok(Reply::value(json!({"JWT": token})))
+}

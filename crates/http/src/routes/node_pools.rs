@@ -1,0 +1,136 @@
+//! Node pools (`http-api` section 3.3).
+
+use super::jobs;
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Token, object, page};
+use crate::reply::Reply;
+use crate::typed::{self, refused};
+use caravan_server::{NsCap, PoolCap};
+use caravan_state::{AdminRow, Root, Table, Topic};
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::node_pool::{ALL, NodePool};
+use http::Method;
+use std::sync::Arc;
+
+/// `/v1/node/pools`.
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    if call.is_put() {
+        return write(call, None).await;
+    }
+    call.only(&Method::GET)?;
+    let prefix = call.query.text("prefix");
+    let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::NodePools)], |root| {
+        let seen = |row: &&Arc<NodePool>| {
+            row.name.starts_with(prefix) && call.caller.acl.node_pool(&row.name, PoolCap::Read)
+        };
+        let rows: Vec<_> = root.node_pools().filter(seen).collect();
+        let (rows, next) = page(&call.query, rows, |row| Token::Id(row.name.as_str()), |row| object(row))?;
+        let rows: Vec<_> = rows.into_iter().cloned().collect();
+        Ok((root.table_index(Table::NodePools), (rows, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+/// `/v1/node/pool/...`.
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        [name, "nodes"] => {
+            call.only(&Method::GET)?;
+            without_prefix(call)?;
+            nodes_of(call, name).await
+        }
+        [name, "jobs"] => {
+            call.only(&Method::GET)?;
+            without_prefix(call)?;
+            jobs_of(call, name).await
+        }
+        [name] if call.is_get() => get(call, name).await,
+        [name] if call.is_delete() => {
+            let done = call.server()?.admin().delete_node_pool((*name).to_owned()).await;
+            Ok(Reply::empty().index(done.map_err(|e| refused(&e))?))
+        }
+        [name] => {
+            call.put()?;
+            write(call, Some(name)).await
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+fn without_prefix(call: &Call) -> Result<(), ApiError> {
+    match call.query.text("prefix") {
+        "" => Ok(()),
+        _ => Err(ApiError::bad_request("prefix query parameter is not allowed")),
+    }
+}
+
+async fn write(call: &Call, name: Option<&str>) -> Result<Reply, ApiError> {
+    let row: NodePool = typed::row(&call.body)?;
+    if name.is_some_and(|name| row.name != name) {
+        return Err(ApiError::bad_request("Node pool name does not match request path"));
+    }
+    let index = call.server()?.admin().write_node_pool(row).await.map_err(|e| refused(&e))?;
+    Ok(Reply::empty().index(index))
+}
+
+async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
+    let topic = Topic::Admin(AdminRow::NodePool(name.to_owned()));
+    let (meta, row) = blocking::read(call, &[topic], |root| match root.node_pool(name) {
+        Some(row) => Ok((row.modify_index, row.clone())),
+        None => Err(unknown(root)),
+    })
+    .await?;
+    Ok(Reply::json(row)?.meta(meta))
+}
+
+fn unknown(root: &Root) -> ApiError {
+    super::absent(root, Table::NodePools, "node pool not found")
+}
+
+async fn nodes_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
+    let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::Nodes)], |root| {
+        root.node_pool(name).ok_or_else(|| unknown(root))?;
+        let seen = |node: &&Arc<Node>| {
+            (name == ALL || node.node_pool == name)
+                && call.caller.acl.node_pool(&node.node_pool, PoolCap::Read)
+        };
+        let rows: Vec<_> = root.nodes().filter(seen).collect();
+        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), |node| object(node))?;
+        let stubs: Vec<_> = rows.into_iter().map(|node| node.stub()).collect();
+        Ok((root.table_index(Table::Nodes), (stubs, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(stubs)?.meta(meta))
+}
+
+async fn jobs_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
+    let namespace = call.query.list_namespace();
+    let with_meta = call.query.flag("meta")?.unwrap_or(false);
+    let tables = [Table::Jobs, Table::JobSummaries];
+    let (mut meta, (stubs, next)) = blocking::read(call, &tables.map(Topic::Table), |root| {
+        root.node_pool(name).ok_or_else(|| unknown(root))?;
+        let seen = |job: &&Arc<Job>| {
+            job.node_pool == name
+                && call.may(&job.namespace, NsCap::ListJobs)
+                && call.caller.acl.node_pool(name, PoolCap::Read)
+        };
+        let rows: Vec<_> = root.jobs_with_prefix(namespace.as_ref(), "").filter(seen).collect();
+        let (rows, next) = page(
+            &call.query,
+            rows,
+            |job| Token::Key(job.namespace.as_str(), job.id.as_str()),
+            |job| object(job),
+        )?;
+        let stubs: Vec<_> = rows.into_iter().map(|job| jobs::stub(root, job, with_meta)).collect();
+        Ok((root.tables_index(&tables), (stubs, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(stubs)?.meta(meta))
+}

@@ -1,0 +1,319 @@
+//! What operators look at and set: the servers, scheduling, root keys, snapshots (`http-api` section 3.7).
+
+use super::system::enterprise;
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::query::go_bool;
+use crate::reply::Reply;
+use crate::typed::{self, coded, refused};
+use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_state::archive::{self, ArchiveMeta};
+use caravan_state::{AdminRow, Table, Topic};
+use caravan_types::UnixNanos;
+use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// For how long a key set may be kept: a key that is made ahead is told this long before it is used.
+const KEYS_FRESH: &str = "max-age=3600";
+
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        ["raft", "configuration"] => {
+            call.only(&Method::GET)?;
+            raft(call)
+        }
+        ["raft", "peer"] => remove_peer(call),
+        ["raft", "transfer-leadership"] => transfer(call),
+        ["autopilot", "configuration"] => autopilot(call).await,
+        ["autopilot", "health"] => {
+            call.only(&Method::GET)?;
+            health(call)
+        }
+        ["scheduler", "configuration"] => scheduler(call).await,
+        ["keyring", "keys"] => {
+            call.only(&Method::GET)?;
+            keys(call).await
+        }
+        ["keyring", "rotate"] => rotate(call).await,
+        ["keyring", "key", id] => delete_key(call, id).await,
+        ["snapshot"] => match call.method {
+            Method::GET => save(call).await,
+            _ => restore(call).await,
+        },
+        ["upgrade-check", "vault-workload-identity"] => {
+            call.only(&Method::GET)?;
+            upgrade_check(call).await
+        }
+        ["license"] => match call.method {
+            Method::GET => Ok(Reply::empty().status(StatusCode::NO_CONTENT)),
+            Method::PUT | Method::POST => Err(enterprise()),
+            _ => Err(ApiError::method()),
+        },
+        ["utilization"] => match call.method {
+            Method::POST => Err(enterprise()),
+            _ => Err(ApiError::method()),
+        },
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+fn own_name(call: &Call) -> String {
+    format!("{}.{}", call.state.info.name, call.state.info.region)
+}
+
+fn raft(call: &Call) -> Result<Reply, ApiError> {
+    let server = call.server()?;
+    let info = &call.state.info;
+    Ok(Reply::value(json!({
+        "Index": 0,
+        "Servers": [{
+            "ID": info.server_id,
+            "Node": own_name(call),
+            "Address": info.rpc_addr,
+            "Leader": server.is_leader(),
+            "Voter": true,
+            "RaftProtocol": "3",
+        }],
+    })))
+}
+
+/// There is one server, which cannot be taken out of its own cluster.
+fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
+    if !call.is_delete() {
+        return Err(ApiError::unknown_path());
+    }
+    if !call.query.text("address").is_empty() {
+        return Err(ApiError::bad_request(
+            "Removing a peer by address is not supported in the current raft protocol version",
+        ));
+    }
+    match call.query.text("id") {
+        "" => Err(ApiError::bad_request("Must specify the peer's ID to remove")),
+        id if id == call.state.info.server_id => {
+            Err(ApiError::internal("the only server of the region cannot be removed"))
+        }
+        id => Err(ApiError::internal(format!("id \"{id}\" was not found in the Raft configuration"))),
+    }
+}
+
+/// Leadership stays where it is: there is nobody else.
+fn transfer(call: &Call) -> Result<Reply, ApiError> {
+    call.put()?;
+    let info = &call.state.info;
+    let (id, address) = (call.query.text("id"), call.query.text("address"));
+    match (id, address) {
+        ("", "") => return Err(ApiError::bad_request("must provide id or address")),
+        (_, "") | ("", _) => {}
+        _ => return Err(ApiError::bad_request("must provide either id or address")),
+    }
+    if !id.is_empty() && id.len() != 36 {
+        return Err(ApiError::bad_request("id must be a uuid: uuid string is wrong length"));
+    }
+    if id != info.server_id && address != info.rpc_addr {
+        let what = if id.is_empty() { address } else { id };
+        return Err(ApiError::internal(format!("\"{what}\" was not found in the Raft configuration")));
+    }
+    let own = json!({"ID": info.server_id, "Address": info.rpc_addr});
+    Ok(Reply::value(json!({"From": own, "To": own, "Noop": true})))
+}
+
+fn check_index(call: &Call) -> Result<Option<u64>, ApiError> {
+    match call.query.text("cas") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            ApiError::bad_request(format!(
+                "Error parsing cas value: strconv.ParseUint: parsing \"{text}\": invalid syntax"
+            ))
+        }),
+    }
+}
+
+async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
+    match call.method {
+        Method::GET => {
+            let root = call.server()?.store().snapshot();
+            Reply::json(root.autopilot_config())
+        }
+        Method::PUT => {
+            let row: AutopilotConfig = typed::row(&call.body)?;
+            let done = call.server()?.admin().set_autopilot(row, check_index(call)?).await;
+            Ok(Reply::value(json!(done.map_err(|e| refused(&e))?.0)))
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+fn health(call: &Call) -> Result<Reply, ApiError> {
+    let server = call.server()?;
+    let info = &call.state.info;
+    let metrics = server.log_metrics();
+    let healthy = metrics.is_leader;
+    let reply = Reply::value(json!({
+        "Healthy": healthy,
+        "FailureTolerance": 0,
+        "Leader": if healthy { info.server_id.as_str() } else { "" },
+        "Voters": [info.server_id],
+        "Servers": [{
+            "LastContact": "0s",
+            "ID": info.server_id,
+            "Name": own_name(call),
+            "Address": info.rpc_addr,
+            "SerfStatus": "alive",
+            "Version": info.version,
+            "Leader": healthy,
+            "LastTerm": metrics.term,
+            "LastIndex": metrics.last_log_index,
+            "Healthy": healthy,
+            "Voter": true,
+            "StableSince": call.state.started.to_time(),
+        }],
+    }));
+    Ok(if healthy { reply } else { reply.status(StatusCode::TOO_MANY_REQUESTS) })
+}
+
+async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
+    if call.is_get() {
+        let topic = Topic::Admin(AdminRow::Settings);
+        let (meta, config) = blocking::read(call, &[topic], |root| {
+            Ok((root.scheduler_config().modify_index, root.scheduler_config().clone()))
+        })
+        .await?;
+        let body = meta.merge_into(json!({"SchedulerConfig": config}));
+        return Ok(Reply::value(body).meta(meta));
+    }
+    call.put()?;
+    let mut body: Value = typed::row(&call.body)?;
+    let algorithm = body["SchedulerAlgorithm"].as_str().unwrap_or_default().to_owned();
+    if !matches!(algorithm.as_str(), "" | "binpack" | "spread") {
+        return Err(ApiError::bad_request(format!("invalid scheduler algorithm: {algorithm}")));
+    }
+    if algorithm.is_empty() {
+        body["SchedulerAlgorithm"] = json!("binpack");
+    }
+    // What a request does not say is off, also where it is on by default.
+    if let Some(preemption) = body.as_object_mut().and_then(|map| {
+        let entry = map.entry("PreemptionConfig").or_insert_with(|| json!({}));
+        entry.as_object_mut()
+    }) {
+        preemption.entry("SystemSchedulerEnabled").or_insert(json!(false));
+    }
+    let config: SchedulerConfig = typed::of_value(&body)?;
+    let done = call.server()?.admin().set_scheduler(config, check_index(call)?).await;
+    let (updated, index) = done.map_err(|e| refused(&e))?;
+    Ok(Reply::value(json!({"Updated": updated, "Index": index})).index(index))
+}
+
+async fn keys(call: &Call) -> Result<Reply, ApiError> {
+    let (meta, rows) = blocking::read(call, &[Topic::Table(Table::RootKeys)], |root| {
+        Ok((root.table_index(Table::RootKeys), root.root_keys().cloned().collect::<Vec<_>>()))
+    })
+    .await?;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+async fn rotate(call: &Call) -> Result<Reply, ApiError> {
+    call.put()?;
+    let full = call.query.flag("full")?.unwrap_or(false);
+    let publish = match call.query.text("publish_time") {
+        "" | "0" => None,
+        text => {
+            let wrong = |_| ApiError::bad_request("Error parsing publish_time value: invalid syntax");
+            Some(UnixNanos(text.parse().map_err(wrong)?))
+        }
+    };
+    let (key, index) = call.server()?.admin().rotate_key(full, publish).await.map_err(|e| refused(&e))?;
+    Ok(Reply::value(json!({"Key": key, "Index": index})).index(index))
+}
+
+async fn delete_key(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    if !call.is_delete() {
+        return Err(ApiError::method());
+    }
+    let force = match call.query.text("force") {
+        "" => false,
+        text => go_bool(text)
+            .ok_or_else(|| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid force parameter"))?,
+    };
+    let index = call.server()?.admin().delete_key(id, force).await.map_err(|e| refused(&e))?;
+    Ok(Reply::value(json!({"Index": index})).index(index))
+}
+
+/// Milliseconds since the epoch.
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+async fn save(call: &Call) -> Result<Reply, ApiError> {
+    let server = call.server()?.clone();
+    server.barrier().await.map_err(|e| coded(&e))?;
+    let made = tokio::task::spawn_blocking(move || {
+        let root = server.store().snapshot();
+        let (index, term, created) = (root.index(), server.log_metrics().term, now_ms());
+        let meta = ArchiveMeta { version: 1, id: format!("{term}-{index}-{created}"), index, term, created };
+        archive::pack(&meta, &caravan_state::encode(&root))
+    });
+    let failed = |why: String| ApiError::internal(format!("failed to save a snapshot: {why}"));
+    let bytes = made.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+    let digest = format!("sha-256={}", BASE64.encode(Sha256::digest(&bytes)));
+    let mut reply = Reply::raw("application/x-gzip", Body::from(bytes));
+    if let Ok(value) = HeaderValue::from_str(&digest) {
+        reply.headers.insert(HeaderName::from_static("digest"), value);
+    }
+    Ok(reply)
+}
+
+async fn restore(call: &Call) -> Result<Reply, ApiError> {
+    call.put()?;
+    let server = call.server()?.clone();
+    let body = call.body.clone();
+    let read = tokio::task::spawn_blocking(move || archive::unpack(&body));
+    let failed = |why: String| ApiError::internal(format!("failed to restore from snapshot: {why}"));
+    let (_, state) = read.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+    server.admin().restore(state).await.map_err(|e| failed(e.message))?;
+    Ok(Reply::empty())
+}
+
+/// Vault is not contacted, so that nothing depends on tokens of the old kind.
+async fn upgrade_check(call: &Call) -> Result<Reply, ApiError> {
+    let (meta, ()) = blocking::read(call, &[], |root| Ok((root.index(), ()))).await?;
+    let body = json!({"JobsWithoutVaultIdentity": [], "OutdatedNodes": [], "VaultTokens": null});
+    Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}
+
+/// `/.well-known/...`: the keys that identities are checked with, and where they are (RFC 8414).
+pub(crate) async fn well_known(call: &Call, name: &str) -> Result<Reply, ApiError> {
+    let admin = call.server()?.admin();
+    match name {
+        "jwks.json" => {
+            call.only(&Method::GET)?;
+            let set = admin.key_set().await.map_err(|e| coded(&e))?;
+            let (meta, ()) = blocking::read(call, &[Topic::Table(Table::RootKeys)], |root| {
+                Ok((root.table_index(Table::RootKeys), ()))
+            })
+            .await?;
+            Ok(Reply::value(set).meta(meta).header("cache-control", KEYS_FRESH))
+        }
+        "openid-configuration" => {
+            call.only(&Method::GET)?;
+            let issuer = admin
+                .issuer()
+                .ok_or_else(|| ApiError::not_found("OIDC Discovery endpoint disabled"))?
+                .trim_end_matches('/');
+            Ok(Reply::value(json!({
+                "issuer": issuer,
+                "jwks_uri": format!("{issuer}/.well-known/jwks.json"),
+                "id_token_signing_alg_values_supported": ["RS256", "EdDSA"],
+                "response_types_supported": ["code"],
+                "subject_types_supported": ["public"],
+            })))
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}

@@ -1,0 +1,82 @@
+//! Namespaces and node pools (`http-api` sections 3.3 and 3.7).
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::query::{QueryOptions, Response, path};
+use caravan_types::job::JobListStub;
+use caravan_types::namespace::NamespaceSpec;
+use caravan_types::node::NodeListStub;
+use caravan_types::node_pool::NodePool;
+
+/// Routes of namespaces.
+#[derive(Clone, Copy, Debug)]
+pub struct Namespaces<'a>(&'a Client);
+
+/// Routes of node pools.
+#[derive(Clone, Copy, Debug)]
+pub struct NodePools<'a>(&'a Client);
+
+impl Client {
+    /// Routes of namespaces.
+    pub fn namespaces(&self) -> Namespaces<'_> {
+        Namespaces(self)
+    }
+    /// Routes of node pools.
+    pub fn node_pools(&self) -> NodePools<'_> {
+        NodePools(self)
+    }
+}
+
+/// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
+#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+impl Namespaces<'_> {
+    /// Lists namespaces.
+    pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<NamespaceSpec>>, Error> {
+        self.0.get("/v1/namespaces", query).await
+    }
+    /// A namespace.
+    pub async fn info(&self, name: &str, query: &QueryOptions) -> Result<Response<NamespaceSpec>, Error> {
+        self.0.get(&path("/v1/namespace/{}", &[name]), query).await
+    }
+    /// Writes a namespace.
+    pub async fn write(&self, spec: &NamespaceSpec, query: &QueryOptions) -> Result<Response<()>, Error> {
+        self.0.put("/v1/namespace", query, spec).await
+    }
+    /// Removes a namespace that nothing is in.
+    pub async fn delete(&self, name: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
+        self.0.delete(&path("/v1/namespace/{}", &[name]), query).await
+    }
+}
+
+/// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
+#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+impl NodePools<'_> {
+    /// Lists node pools.
+    pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<NodePool>>, Error> {
+        self.0.get("/v1/node/pools", query).await
+    }
+    /// A node pool.
+    pub async fn info(&self, name: &str, query: &QueryOptions) -> Result<Response<NodePool>, Error> {
+        self.0.get(&path("/v1/node/pool/{}", &[name]), query).await
+    }
+    /// Writes a node pool.
+    pub async fn write(&self, pool: &NodePool, query: &QueryOptions) -> Result<Response<()>, Error> {
+        self.0.put("/v1/node/pools", query, pool).await
+    }
+    /// Removes a node pool that nothing is in.
+    pub async fn delete(&self, name: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
+        self.0.delete(&path("/v1/node/pool/{}", &[name]), query).await
+    }
+    /// Nodes of a pool.
+    pub async fn nodes(
+        &self,
+        name: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<Vec<NodeListStub>>, Error> {
+        self.0.get(&path("/v1/node/pool/{}/nodes", &[name]), query).await
+    }
+    /// Jobs of a pool.
+    pub async fn jobs(&self, name: &str, query: &QueryOptions) -> Result<Response<Vec<JobListStub>>, Error> {
+        self.0.get(&path("/v1/node/pool/{}/jobs", &[name]), query).await
+    }
+}

@@ -1,0 +1,197 @@
+//! What operators look at and set (`http-api` section 3.7).
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::query::{QueryOptions, Response, path};
+use bytes::Bytes;
+use caravan_types::Time;
+use caravan_types::operator::{AutopilotConfig, RootKeyMeta, SchedulerConfig};
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A member of the replicated log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct RaftServer {
+    #[serde(rename = "ID")]
+    pub id: String,
+    pub node: String,
+    pub address: String,
+    pub leader: bool,
+    pub voter: bool,
+    pub raft_protocol: String,
+}
+
+/// The members of the replicated log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct RaftConfiguration {
+    pub servers: Vec<RaftServer>,
+    pub index: u64,
+}
+
+/// How scheduling is done, with the index of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 3.7")]
+pub struct SchedulerSettings {
+    pub scheduler_config: SchedulerConfig,
+    pub index: u64,
+    pub known_leader: bool,
+    pub last_contact: u64,
+    pub next_token: String,
+}
+
+/// Health of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct AutopilotServer {
+    #[serde(rename = "ID")]
+    pub id: String,
+    pub name: String,
+    pub address: String,
+    pub serf_status: String,
+    pub version: String,
+    pub leader: bool,
+    pub voter: bool,
+    pub healthy: bool,
+    pub last_contact: String,
+    pub last_term: u64,
+    pub last_index: u64,
+    pub stable_since: Time,
+}
+
+/// Health of the servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct AutopilotHealth {
+    pub healthy: bool,
+    pub failure_tolerance: u64,
+    pub leader: String,
+    pub voters: Vec<String>,
+    pub servers: Vec<AutopilotServer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Updated {
+    updated: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Rotated {
+    key: RootKeyMeta,
+}
+
+/// Routes of operators.
+#[derive(Clone, Copy, Debug)]
+pub struct Operator<'a>(&'a Client);
+
+impl Client {
+    /// Routes of operators.
+    pub fn operator(&self) -> Operator<'_> {
+        Operator(self)
+    }
+}
+
+fn conditional(query: &QueryOptions, check: Option<u64>) -> QueryOptions {
+    match check {
+        None => query.clone(),
+        Some(index) => query.clone().param("cas", index.to_string()),
+    }
+}
+
+/// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
+#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+impl Operator<'_> {
+    /// The members of the replicated log.
+    pub async fn raft(&self, query: &QueryOptions) -> Result<RaftConfiguration, Error> {
+        Ok(self.0.get("/v1/operator/raft/configuration", query).await?.value)
+    }
+    /// Takes a member out.
+    pub async fn remove_peer(&self, id: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
+        self.0.delete("/v1/operator/raft/peer", &query.clone().param("id", id)).await
+    }
+    /// Has another member lead; `by` is `id` or `address`.
+    pub async fn transfer_leadership(
+        &self,
+        by: &str,
+        peer: &str,
+        query: &QueryOptions,
+    ) -> Result<Value, Error> {
+        let query = query.clone().param(by, peer);
+        Ok(self.0.put("/v1/operator/raft/transfer-leadership", &query, &()).await?.value)
+    }
+
+    /// How the servers are cared for.
+    pub async fn autopilot(&self, query: &QueryOptions) -> Result<AutopilotConfig, Error> {
+        Ok(self.0.get("/v1/operator/autopilot/configuration", query).await?.value)
+    }
+    /// Sets it; `check`: only if it was last changed there. Answers whether it was set.
+    pub async fn set_autopilot(
+        &self,
+        config: &AutopilotConfig,
+        check: Option<u64>,
+        query: &QueryOptions,
+    ) -> Result<bool, Error> {
+        let query = conditional(query, check);
+        Ok(self.0.put("/v1/operator/autopilot/configuration", &query, config).await?.value)
+    }
+    /// Health of the servers. An unhealthy cluster answers with status 429, which is read as well.
+    pub async fn autopilot_health(&self, query: &QueryOptions) -> Result<AutopilotHealth, Error> {
+        let path = "/v1/operator/autopilot/health";
+        match self.0.get(path, query).await {
+            Ok(answer) => Ok(answer.value),
+            Err(Error::Status { code: 429, body }) => {
+                serde_json::from_str(&body).map_err(|source| Error::Decode { path: path.to_owned(), source })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How scheduling is done.
+    pub async fn scheduler(&self, query: &QueryOptions) -> Result<SchedulerSettings, Error> {
+        Ok(self.0.get("/v1/operator/scheduler/configuration", query).await?.value)
+    }
+    /// Sets it; `check`: only if it was last changed there. Answers whether it was set.
+    pub async fn set_scheduler(
+        &self,
+        config: &SchedulerConfig,
+        check: Option<u64>,
+        query: &QueryOptions,
+    ) -> Result<bool, Error> {
+        let query = conditional(query, check);
+        let answer: Response<Updated> =
+            self.0.put("/v1/operator/scheduler/configuration", &query, config).await?;
+        Ok(answer.value.updated)
+    }
+
+    /// Lists the root keys.
+    pub async fn keys(&self, query: &QueryOptions) -> Result<Vec<RootKeyMeta>, Error> {
+        Ok(self.0.get("/v1/operator/keyring/keys", query).await?.value)
+    }
+    /// Makes a new root key; parameters of the query are `full` and `publish_time`.
+    pub async fn rotate_key(&self, query: &QueryOptions) -> Result<RootKeyMeta, Error> {
+        let answer: Response<Rotated> = self.0.put("/v1/operator/keyring/rotate", query, &()).await?;
+        Ok(answer.value.key)
+    }
+    /// Removes a root key.
+    pub async fn delete_key(&self, id: &str, query: &QueryOptions) -> Result<Value, Error> {
+        Ok(self.0.delete(&path("/v1/operator/keyring/key/{}", &[id]), query).await?.value)
+    }
+
+    /// A snapshot of the whole state, as an archive.
+    pub async fn save_snapshot(&self, query: &QueryOptions) -> Result<Bytes, Error> {
+        Ok(self.0.raw(Method::GET, "/v1/operator/snapshot", query, Bytes::new()).await?)
+    }
+    /// Replaces the whole state by that of an archive.
+    pub async fn restore_snapshot(&self, archive: Bytes, query: &QueryOptions) -> Result<(), Error> {
+        self.0.raw(Method::PUT, "/v1/operator/snapshot", query, archive).await.map(drop)
+    }
+}

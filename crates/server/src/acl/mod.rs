@@ -1,0 +1,37 @@
+//! Access control: rules of policies, what they allow, who a request comes from.
+//!
+//! Pure but for [`resolve`], which reads the newest state and keeps compiled sets of policies.
+
+mod compiled;
+mod parse;
+mod privilege;
+mod resolve;
+
+pub use compiled::Acl;
+pub use parse::{RulesError, parse};
+pub use privilege::{HostVolumeCap, Level, NsCap, PoolCap, VarCap};
+pub(crate) use resolve::Resolver;
+pub use resolve::{Caller, Denied, Workload};
+
+use caravan_types::Nanos;
+
+/// Settings of access control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AclConfig {
+    /// Whether it is on.
+    pub enabled: bool,
+    /// Shortest life of a token that ends.
+    pub min_expiration: Nanos,
+    /// Longest life of a token that ends.
+    pub max_expiration: Nanos,
+}
+
+impl Default for AclConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            min_expiration: Nanos::from_secs(60),
+            max_expiration: Nanos::from_secs(24 * 3600),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Policies, tokens, roles (`http-api` section 3.6).
+
+use super::{Admin, bad, hash_of};
+use crate::acl;
+use crate::admission::joined;
+use crate::core::new_id;
+use crate::error::{Kind, ServerError};
+use caravan_state::Root;
+use caravan_types::acl::{OneTimeToken, Policy, Role, RoleLink, Secret, Token, TokenType};
+use caravan_types::admin::AdminChange;
+use caravan_types::{Nanos, Time};
+use std::sync::Arc;
+
+/// How long a secret can be exchanged.
+const ONE_TIME: Nanos = Nanos::from_secs(600);
+
+/// Whether a text has the form of a UUID.
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36 && uuid::Uuid::parse_str(text).is_ok()
+}
+
+fn named(error: &ServerError) -> bool {
+    error.kind == Kind::Refused
+}
+
+impl Admin {
+    /// The limits of a token's life.
+    pub(super) fn life(&self) -> (Nanos, Nanos) {
+        (self.config.min_expiration, self.config.max_expiration)
+    }
+
+    /// Makes the first token. `secret`: its secret, where the operator brings one; `reset`: the index of the
+    /// bootstrap that this one replaces.
+    ///
+    /// # Errors
+    /// If it was done, or the secret is none.
+    pub async fn bootstrap(
+        &self,
+        secret: Option<String>,
+        reset: Option<u64>,
+    ) -> Result<(Arc<Token>, u64), ServerError> {
+        if secret.as_deref().is_some_and(|secret| !is_uuid(secret)) {
+            return Err(bad("invalid acl token"));
+        }
+        let mut token = Token {
+            accessor_id: new_id(),
+            secret_id: Secret::new(secret.unwrap_or_else(new_id)),
+            name: "Bootstrap Token".into(),
+            kind: TokenType::Management,
+            global: true,
+            create_time: self.core.now().to_time(),
+            ..Token::default()
+        };
+        token.hash = Some(hash_of(&token.stub()));
+        let accessor = token.accessor_id.clone();
+        let change = AdminChange::Bootstrap { token: Box::new(token), reset };
+        let index = self.commit_as(change, Kind::BadRequest).await?;
+        Ok((self.stored(&accessor)?, index))
+    }
+
+    fn stored(&self, accessor: &str) -> Result<Arc<Token>, ServerError> {
+        let root = self.core.snapshot();
+        root.acl_token(accessor).cloned().ok_or_else(|| ServerError::not_found("ACL token not found"))
+    }
+
+    /// Writes a policy.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_policy(&self, mut policy: Policy) -> Result<u64, ServerError> {
+        let mut errors = policy.check().err().unwrap_or_default();
+        if let Err(error) = acl::parse(&policy.rules) {
+            errors.push(format!("failed to parse rules: {error}"));
+        }
+        if !errors.is_empty() {
+            return Err(bad(format!("policy 0 invalid: {}", joined(&errors))));
+        }
+        (policy.create_index, policy.modify_index, policy.hash) = (0, 0, String::new());
+        policy.hash = hash_of(&policy);
+        self.commit(AdminChange::PolicyWrite(Box::new(policy))).await
+    }
+
+    /// Removes a policy; one that is not there is as wished.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn delete_policy(&self, name: String) -> Result<u64, ServerError> {
+        self.commit(AdminChange::PolicyDelete(name)).await
+    }
+
+    /// Makes a token, or changes the one of its accessor.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_token(&self, mut token: Token) -> Result<(Arc<Token>, u64), ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let before = match token.accessor_id.as_str() {
+            "" => None,
+            id => Some(root.acl_token(id).ok_or_else(|| bad(format!("cannot find token {id}")))?),
+        };
+        match before {
+            Some(before) => {
+                token.secret_id = before.secret_id.clone();
+                token.create_time = before.create_time;
+                token.expiration_ttl = before.expiration_ttl;
+                if token.expiration_time.is_zero() {
+                    token.expiration_time = before.expiration_time;
+                }
+            }
+            None => {
+                if !token.secret_id.is_empty() && !is_uuid(token.secret_id.expose()) {
+                    return Err(bad("invalid acl token"));
+                }
+                token.accessor_id = new_id();
+                if token.secret_id.is_empty() {
+                    token.secret_id = Secret::new(new_id());
+                }
+                token.create_time = now.to_time();
+                if !token.expiration_ttl.is_zero() {
+                    token.expiration_time = now.plus(token.expiration_ttl.0).to_time();
+                }
+            }
+        }
+        if let Err(errors) = token.check(before.map(AsRef::as_ref), now, self.life()) {
+            return Err(bad(format!("token 0 invalid: {}", joined(&errors))));
+        }
+        if let Some(roles) = &mut token.roles {
+            *roles = linked(&root, roles)?;
+        }
+        // Who has roles has policies as well, if only none.
+        if token.roles.is_some() && token.policies.is_none() {
+            token.policies = Some(Vec::new());
+        }
+        (token.create_index, token.modify_index, token.hash) = (0, 0, None);
+        token.hash = Some(hash_of(&token.stub()));
+        let accessor = token.accessor_id.clone();
+        let index = self.commit_as(AdminChange::TokenWrite(Box::new(token)), Kind::BadRequest).await?;
+        Ok((self.stored(&accessor)?, index))
+    }
+
+    /// Removes tokens by their accessors.
+    ///
+    /// # Errors
+    /// If one of them is not there.
+    pub async fn delete_tokens(&self, accessors: Vec<String>) -> Result<u64, ServerError> {
+        self.commit_as(AdminChange::TokensDelete(accessors), Kind::BadRequest).await
+    }
+
+    /// A secret that can be exchanged once for the token's.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn make_one_time(&self, accessor: &str) -> Result<(OneTimeToken, u64), ServerError> {
+        let row = OneTimeToken {
+            one_time_secret_id: Secret::new(new_id()),
+            accessor_id: accessor.to_owned(),
+            expires_at: self.core.now().plus(ONE_TIME).to_time(),
+            ..OneTimeToken::default()
+        };
+        let index = self.commit(AdminChange::OneTimeWrite(Box::new(row.clone()))).await?;
+        Ok((OneTimeToken { create_index: index, modify_index: index, ..row }, index))
+    }
+
+    /// The token that a secret stands for; the secret is used up.
+    ///
+    /// # Errors
+    /// If it stands for none, any more.
+    pub async fn exchange(&self, secret: Secret) -> Result<(Arc<Token>, u64), ServerError> {
+        let denied = || ServerError::new(Kind::Forbidden, "Permission denied");
+        let root = self.core.snapshot();
+        let row = root.one_time_token(&secret).ok_or_else(denied)?;
+        let token = root.acl_token(&row.accessor_id).cloned().ok_or_else(denied)?;
+        let over = row.expires_at.to_unix() <= self.core.now();
+        let used = self.commit(AdminChange::OneTimeDelete(vec![secret])).await;
+        let index = used.map_err(|error| if named(&error) { denied() } else { error })?;
+        if over { Err(denied()) } else { Ok((token, index)) }
+    }
+
+    /// Makes a role, or changes the one of its id.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_role(&self, mut role: Role) -> Result<(Arc<Role>, u64), ServerError> {
+        if let Err(errors) = role.check() {
+            return Err(bad(format!("role 0 invalid: {}", joined(&errors))));
+        }
+        let root = self.core.snapshot();
+        if role.id.is_empty() {
+            role.id = new_id();
+        } else if root.acl_role(&role.id).is_none() {
+            return Err(bad(format!("cannot find role {}", role.id)));
+        }
+        if root.acl_role_named(&role.name).is_some_and(|other| other.id != role.id) {
+            return Err(bad(format!("role with name {} already exists", role.name)));
+        }
+        for policy in &role.policies {
+            if root.acl_policy(&policy.name).is_none() {
+                return Err(bad(format!("cannot find policy {}", policy.name)));
+            }
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        role.policies.retain(|policy| seen.insert(policy.name.clone()));
+        (role.create_index, role.modify_index, role.hash) = (0, 0, String::new());
+        role.hash = hash_of(&role);
+        let id = role.id.clone();
+        let index = self.commit_as(AdminChange::RoleWrite(Box::new(role)), Kind::BadRequest).await?;
+        let root = self.core.snapshot();
+        let role = root.acl_role(&id).cloned().ok_or_else(|| ServerError::not_found("ACL role not found"))?;
+        Ok((role, index))
+    }
+
+    /// Removes a role.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn delete_role(&self, id: String) -> Result<u64, ServerError> {
+        self.commit(AdminChange::RoleDelete(id)).await
+    }
+
+    /// Removes tokens and one-time secrets whose time is over.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub(crate) async fn collect_expired(&self) -> Result<(), ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let tokens: Vec<String> =
+            root.acl_tokens().filter(|t| t.expired(now)).map(|t| t.accessor_id.clone()).collect();
+        if !tokens.is_empty() {
+            self.commit(AdminChange::TokensDelete(tokens)).await?;
+        }
+        let over = |row: &&Arc<OneTimeToken>| row.expires_at != Time(0) && row.expires_at.to_unix() <= now;
+        let secrets: Vec<Secret> =
+            root.one_time_tokens().filter(over).map(|row| row.one_time_secret_id.clone()).collect();
+        if !secrets.is_empty() {
+            self.commit(AdminChange::OneTimeDelete(secrets)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Roles named by id or by name, each with both, once.
+fn linked(root: &Root, roles: &[RoleLink]) -> Result<Vec<RoleLink>, ServerError> {
+    let mut out: Vec<RoleLink> = Vec::new();
+    for link in roles {
+        let role = if link.id.is_empty() { root.acl_role_named(&link.name) } else { root.acl_role(&link.id) };
+        let asked = if link.id.is_empty() { &link.name } else { &link.id };
+        let role = role.ok_or_else(|| bad(format!("cannot find role {asked}")))?;
+        if !out.iter().any(|known| known.id == role.id) {
+            out.push(RoleLink { id: role.id.clone(), name: role.name.clone() });
+        }
+    }
+    Ok(out)
+}

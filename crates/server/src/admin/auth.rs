@@ -1,0 +1,89 @@
+//! Ways to log in, and what a login gives.
+
+use super::{Admin, bad, hash_of};
+use crate::admission::joined;
+use crate::core::new_id;
+use crate::error::{Kind, ServerError};
+use crate::selector::Selector;
+use caravan_types::acl::{AuthMethod, BindingRule};
+use caravan_types::admin::AdminChange;
+use std::sync::Arc;
+
+/// The name that tokens get unless the method says otherwise.
+const TOKEN_NAME: &str = "${auth_method_type}-${auth_method_name}";
+
+impl Admin {
+    /// Makes a way to log in, or changes it: what the change does not name stays.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_auth_method(
+        &self,
+        mut method: AuthMethod,
+    ) -> Result<(Arc<AuthMethod>, u64), ServerError> {
+        if let Some(before) = self.core.snapshot().auth_method(&method.name) {
+            method.merge(before);
+        }
+        if let Err(errors) = method.check(self.life()) {
+            return Err(bad(format!("auth method 0 invalid: {}", joined(&errors))));
+        }
+        if method.token_name_format.is_empty() {
+            method.token_name_format = TOKEN_NAME.to_owned();
+        }
+        (method.create_index, method.modify_index, method.hash) = (0, 0, String::new());
+        method.hash = hash_of(&method);
+        let name = method.name.clone();
+        let change = AdminChange::AuthMethodWrite(Box::new(method));
+        let index = self.commit_as(change, Kind::BadRequest).await?;
+        let root = self.core.snapshot();
+        let method = root.auth_method(&name).cloned();
+        Ok((method.ok_or_else(|| ServerError::not_found("ACL auth-method not found"))?, index))
+    }
+
+    /// Removes a way to log in, with its binding rules.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn delete_auth_method(&self, name: String) -> Result<u64, ServerError> {
+        self.commit(AdminChange::AuthMethodDelete(name)).await
+    }
+
+    /// Makes a binding rule, or changes it: what the change does not name stays.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_binding_rule(
+        &self,
+        mut rule: BindingRule,
+    ) -> Result<(Arc<BindingRule>, u64), ServerError> {
+        if rule.id.is_empty() {
+            rule.id = new_id();
+        } else {
+            let root = self.core.snapshot();
+            let before = root.binding_rule(&rule.id);
+            rule.merge(before.ok_or_else(|| bad(format!("cannot find binding rule {}", rule.id)))?);
+        }
+        let mut errors = rule.check().err().unwrap_or_default();
+        if let Err(error) = Selector::parse(&rule.selector) {
+            errors.push(format!("selector is invalid: {error}"));
+        }
+        if !errors.is_empty() {
+            return Err(bad(format!("binding rule 0 invalid: {}", joined(&errors))));
+        }
+        (rule.create_index, rule.modify_index, rule.hash) = (0, 0, String::new());
+        rule.hash = hash_of(&rule);
+        let id = rule.id.clone();
+        let index = self.commit_as(AdminChange::BindingRuleWrite(Box::new(rule)), Kind::BadRequest).await?;
+        let root = self.core.snapshot();
+        let rule = root.binding_rule(&id).cloned();
+        Ok((rule.ok_or_else(|| ServerError::not_found("ACL binding rule not found"))?, index))
+    }
+
+    /// Removes a binding rule.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn delete_binding_rule(&self, id: String) -> Result<u64, ServerError> {
+        self.commit(AdminChange::BindingRuleDelete(id)).await
+    }
+}

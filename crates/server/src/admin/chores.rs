@@ -1,0 +1,56 @@
+//! What follows from operators' changes by itself: keys that become active, tokens whose time is over.
+
+use super::Admin;
+use caravan_state::{Table, Topic};
+use caravan_types::Nanos;
+use caravan_types::operator::RootKeyState;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often tokens are looked at.
+const ROUND: Duration = Duration::from_secs(300);
+/// Longest wait for a key, so that a clock that was set is noticed.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Does the chores.
+#[derive(Debug)]
+pub(crate) struct Chores(Admin);
+
+impl Chores {
+    pub(crate) fn new(admin: Admin) -> Self {
+        Self(admin)
+    }
+
+    /// Until cancelled.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut keys = self.0.core.store.watch().on(Topic::Table(Table::RootKeys)).start();
+        let mut round = tokio::time::interval(ROUND);
+        round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = keys.changed() => self.settle_keys().await,
+                () = tokio::time::sleep(self.until_publish()) => self.settle_keys().await,
+                _ = round.tick() => {
+                    if let Err(error) = self.0.collect_expired().await {
+                        tracing::warn!(%error, "tokens whose time is over could not be removed");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn settle_keys(&self) {
+        if let Err(error) = self.0.settle_keys().await {
+            tracing::warn!(%error, "the root keys could not be brought in order");
+        }
+    }
+
+    /// How long until a key that was made ahead is to be used.
+    fn until_publish(&self) -> Duration {
+        let (root, now) = (self.0.core.snapshot(), self.0.core.now());
+        let ahead = root.root_keys().filter(|key| key.state == RootKeyState::Prepublished);
+        let next = ahead.map(|key| key.publish_time.since(now)).min();
+        next.map_or(LONGEST, |wait| wait.max(Nanos::from_millis(1)).to_std().min(LONGEST))
+    }
+}

@@ -1,0 +1,274 @@
+//! Root keys, and identities signed with them (`http-api` sections 3.7 and 5.10).
+
+use super::Admin;
+use crate::core::new_id;
+use crate::error::{Kind, ServerError};
+use crate::keyring::{Jwk, Signer};
+use caravan_state::Root;
+use caravan_types::acl::Secret;
+use caravan_types::admin::{AdminChange, Resealed, SealedRow};
+use caravan_types::identity::{Audience, Claims, DEFAULT_AUDIENCE, IdentitySpec};
+use caravan_types::node_pool::DEFAULT;
+use caravan_types::operator::{RootKeyMeta, RootKeyState};
+use caravan_types::wire;
+use caravan_types::{Nanos, UnixNanos};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What secrets are sealed with.
+const ALGORITHM: &str = "xchacha20-poly1305";
+/// Rows that are sealed anew in one command.
+const BATCH: usize = 256;
+/// For how long a node may be introduced, unless the request says less.
+const INTRODUCTION: Nanos = Nanos::from_secs(300);
+/// For how long at most.
+const LONGEST_INTRODUCTION: Nanos = Nanos::from_secs(1800);
+
+/// A node that is to be let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its name; empty: any.
+    pub node_name: String,
+    /// Its pool; empty: `default`.
+    pub node_pool: String,
+    /// For how long; 0: five minutes.
+    pub ttl: Nanos,
+}
+
+impl Admin {
+    /// Brings what is known of root keys and the keys of this server in step: at the start, and when a key that
+    /// was made ahead is to be used.
+    pub(crate) async fn settle_keys(&self) -> Result<(), ServerError> {
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let due = root.root_keys().find(|key| {
+            key.state == RootKeyState::Prepublished
+                && key.publish_time <= now
+                && self.core.keyring.has(&key.key_id)
+        });
+        if let Some(key) = due {
+            let key = RootKeyMeta { state: RootKeyState::Active, ..(**key).clone() };
+            let id = key.key_id.clone();
+            self.commit(AdminChange::RootKeyWrite { key: Box::new(key), full: false }).await?;
+            self.core.keyring.activate(&id);
+            return Ok(());
+        }
+        match root.active_root_key() {
+            Some(key) if self.core.keyring.has(&key.key_id) => self.core.keyring.activate(&key.key_id),
+            // A state from elsewhere: what it sealed cannot be opened, and from now on our key is used.
+            _ => {
+                let id = self.core.keyring.active();
+                self.write_key(&id, RootKeyState::Active, UnixNanos(0), false).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_key(
+        &self,
+        id: &str,
+        state: RootKeyState,
+        publish_time: UnixNanos,
+        full: bool,
+    ) -> Result<(RootKeyMeta, u64), ServerError> {
+        let key = RootKeyMeta {
+            key_id: id.to_owned(),
+            algorithm: ALGORITHM.to_owned(),
+            state,
+            create_time: self.core.now(),
+            publish_time,
+            ..RootKeyMeta::default()
+        };
+        let change = AdminChange::RootKeyWrite { key: Box::new(key.clone()), full };
+        let index = self.commit(change).await?;
+        Ok((key, index))
+    }
+
+    /// Makes a new root key. `publish`: it seals and signs from then on, until then it is only told; `full`: what
+    /// the others sealed is sealed anew.
+    ///
+    /// # Errors
+    /// If both are asked for, or the key cannot be kept.
+    pub async fn rotate_key(
+        &self,
+        full: bool,
+        publish: Option<UnixNanos>,
+    ) -> Result<(RootKeyMeta, u64), ServerError> {
+        if full && publish.is_some() {
+            return Err(ServerError::refused(
+                "keyring cannot be prepublished and full rotated at the same time",
+            ));
+        }
+        let id = self.core.keyring.make()?;
+        if let Some(publish) = publish {
+            return self.write_key(&id, RootKeyState::Prepublished, publish, false).await;
+        }
+        let done = self.write_key(&id, RootKeyState::Active, UnixNanos(0), full).await?;
+        self.core.keyring.activate(&id);
+        if full {
+            self.reseal().await?;
+        }
+        Ok(done)
+    }
+
+    /// Seals everything with the key in use. What is written meanwhile is sealed with it already.
+    async fn reseal(&self) -> Result<(), ServerError> {
+        let (root, active) = (self.core.snapshot(), self.core.keyring.active());
+        let mut rows: Vec<Resealed> = Vec::new();
+        for (row, before, owner) in sealed(&root) {
+            if before.is_empty() || before.key == active {
+                continue;
+            }
+            let open = self.core.keyring.open(&owner, &before)?;
+            rows.push(Resealed { row, after: self.core.keyring.seal(&owner, &open)?, before });
+        }
+        for batch in rows.chunks(BATCH) {
+            self.commit(AdminChange::Reseal(batch.to_vec())).await?;
+        }
+        // Nothing is left for them to do.
+        let done: Vec<Arc<RootKeyMeta>> = self
+            .core
+            .snapshot()
+            .root_keys()
+            .filter(|key| key.state == RootKeyState::Rekeying)
+            .cloned()
+            .collect();
+        for key in done {
+            let key = RootKeyMeta { state: RootKeyState::Inactive, ..(*key).clone() };
+            self.commit(AdminChange::RootKeyWrite { key: Box::new(key), full: false }).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a root key.
+    ///
+    /// # Errors
+    /// If it is in use, or what it sealed is there (unless `force`), or it is not there.
+    pub async fn delete_key(&self, id: &str, force: bool) -> Result<u64, ServerError> {
+        let index = self.commit(AdminChange::RootKeyDelete { id: id.to_owned(), force }).await?;
+        self.core.keyring.forget(id)?;
+        Ok(index)
+    }
+
+    async fn active_signer(&self) -> Result<Arc<Signer>, ServerError> {
+        self.core.keyring.signer(&self.core.keyring.active()).await
+    }
+
+    /// The public keys that identities are checked with, as a JSON web key set.
+    ///
+    /// # Errors
+    /// If the key in use cannot be kept.
+    pub async fn key_set(&self) -> Result<Value, ServerError> {
+        let root = self.core.snapshot();
+        let mut keys: Vec<Jwk> = Vec::new();
+        for key in root.root_keys() {
+            let signer = match key.state {
+                RootKeyState::Active | RootKeyState::Prepublished if self.core.keyring.has(&key.key_id) => {
+                    Some(self.core.keyring.signer(&key.key_id).await?)
+                }
+                _ => self.core.keyring.known_signer(&key.key_id),
+            };
+            keys.extend(signer.map(|signer| signer.jwk()));
+        }
+        Ok(json!({"keys": keys}))
+    }
+
+    /// Who issues identities, as others reach it.
+    pub fn issuer(&self) -> Option<&str> {
+        self.issuer.as_deref()
+    }
+
+    /// Signs claims: when, for how long and by whom is filled in.
+    pub(crate) async fn sign(&self, mut claims: Claims, ttl: Nanos) -> Result<String, ServerError> {
+        let now = self.core.now();
+        claims.iss = self.issuer.clone().unwrap_or_default();
+        (claims.iat, claims.nbf) = (now.as_secs(), now.as_secs());
+        claims.exp = (ttl.0 > 0).then(|| now.plus(ttl).as_secs());
+        claims.jti = new_id();
+        self.active_signer().await?.sign(&claims)
+    }
+
+    /// The identities of an allocation's tasks that its node asks for.
+    pub(crate) async fn sign_identities(
+        &self,
+        request: wire::SignIdentities,
+    ) -> Result<wire::SignedIdentities, ServerError> {
+        let root = self.core.snapshot();
+        let alloc = root.alloc(&request.alloc_id).filter(|alloc| alloc.node_id == request.node_id);
+        let alloc = alloc.ok_or_else(|| ServerError::not_found("alloc not found"))?.clone();
+        if alloc.client_terminal() {
+            return Err(ServerError::refused("the allocation is over"));
+        }
+        let group =
+            alloc.group().ok_or_else(|| ServerError::not_found("the group of the allocation is gone"))?;
+        let mut tokens = Vec::new();
+        for (task, name) in &request.wanted {
+            let unknown = || ServerError::not_found(format!("task \"{task}\" has no identity \"{name}\""));
+            let spec = group
+                .task(task)
+                .and_then(|task| IdentitySpec::wanted(task).into_iter().find(|spec| spec.name == *name))
+                .ok_or_else(unknown)?;
+            let claims = Claims {
+                namespace: alloc.namespace.to_string(),
+                job_id: alloc.job_id.to_string(),
+                allocation_id: alloc.id.to_string(),
+                task: task.clone(),
+                sub: Claims::workload_subject(
+                    &self.region,
+                    alloc.namespace.as_str(),
+                    alloc.job_id.as_str(),
+                    &alloc.task_group,
+                    task,
+                    name,
+                ),
+                aud: Audience(match spec.audience.is_empty() && spec.is_default() {
+                    true => vec![DEFAULT_AUDIENCE.to_owned()],
+                    false => spec.audience,
+                }),
+                ..Claims::default()
+            };
+            tokens.push(Secret::new(self.sign(claims, spec.ttl).await?));
+        }
+        Ok(wire::SignedIdentities { tokens })
+    }
+
+    /// A token that lets a node in.
+    ///
+    /// # Errors
+    /// If there is no such pool, or nothing can be signed.
+    pub async fn introduce(&self, introduction: Introduction) -> Result<String, ServerError> {
+        let pool = match introduction.node_pool.as_str() {
+            "" => DEFAULT,
+            pool => pool,
+        };
+        if self.core.snapshot().node_pool(pool).is_none() {
+            return Err(ServerError::new(Kind::BadRequest, format!("node pool \"{pool}\" does not exist")));
+        }
+        let ttl = match introduction.ttl {
+            ttl if ttl.0 <= 0 => INTRODUCTION,
+            ttl => ttl.min(LONGEST_INTRODUCTION),
+        };
+        let claims = Claims {
+            sub: format!("node-introduction:{}:{pool}:{}:default", self.region, introduction.node_name),
+            node_name: Some(introduction.node_name),
+            node_pool: pool.to_owned(),
+            aud: Audience(vec![DEFAULT_AUDIENCE.to_owned()]),
+            ..Claims::default()
+        };
+        self.sign(claims, ttl).await
+    }
+}
+
+/// Everything sealed, with what each is bound to.
+fn sealed(root: &Root) -> Vec<(SealedRow, caravan_types::sealed::SealedSecrets, String)> {
+    let variables = root.variables().map(|row| {
+        (SealedRow::Variable(row.key.clone()), row.items.clone(), crate::variables::owner(&row.key))
+    });
+    let volumes = root
+        .volumes()
+        .map(|row| (SealedRow::Volume(row.key()), row.secrets.clone(), crate::secrets::owner(&row.key())));
+    let claims = root.claims().map(|row| {
+        let owner = crate::secrets::owner(&row.id.volume);
+        (SealedRow::Claim(row.id.clone()), row.kept_secrets.clone(), owner)
+    });
+    variables.chain(volumes).chain(claims).collect()
+}

@@ -1,0 +1,310 @@
+//! Logging in with a signed token of somebody else (`http-api` section 3.6, RFC 7519).
+
+use super::{Admin, bad, hash_of};
+use crate::core::new_id;
+use crate::error::{Kind, ServerError};
+use crate::jwks;
+use crate::selector::{Facts, Selector};
+use caravan_state::Root;
+use caravan_types::acl::{AuthConfig, AuthMethod, BindType, RoleLink, Secret, Token, TokenType};
+use caravan_types::admin::AdminChange;
+use caravan_types::{Nanos, UnixNanos};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How far a clock may be off where the method does not say.
+const SKEW: Nanos = Nanos::from_secs(60);
+/// For how long a token without an end holds after it was made, and before.
+const LEEWAY: Nanos = Nanos::from_secs(150);
+
+/// Algorithms that a public key can check; shared secrets are none.
+const ALGORITHMS: [(&str, Algorithm); 9] = [
+    ("RS256", Algorithm::RS256),
+    ("RS384", Algorithm::RS384),
+    ("RS512", Algorithm::RS512),
+    ("PS256", Algorithm::PS256),
+    ("PS384", Algorithm::PS384),
+    ("PS512", Algorithm::PS512),
+    ("ES256", Algorithm::ES256),
+    ("ES384", Algorithm::ES384),
+    ("EdDSA", Algorithm::EdDSA),
+];
+
+fn unproved(why: &str) -> ServerError {
+    ServerError::new(
+        Kind::Unauthorized,
+        format!("unable to validate provided token: unable to verify signature of JWT token: {why}"),
+    )
+}
+
+impl Admin {
+    /// Exchanges a signed token for one of ours.
+    ///
+    /// # Errors
+    /// If there is no such method, the token proves nothing, or no rule is about who it names.
+    pub async fn login(&self, method: &str, token: &str) -> Result<Arc<Token>, ServerError> {
+        let root = self.core.snapshot();
+        let method = root
+            .auth_method(method)
+            .ok_or_else(|| bad(format!("auth-method \"{method}\" not found")))?
+            .clone();
+        if method.kind != "JWT" {
+            return Err(bad(format!("unsupported auth-method type: {}", method.kind)));
+        }
+        let config = method.config.clone().unwrap_or_default();
+        let keys = keys_of(&config).await?;
+        let claims = verified(&config, &keys, token, self.core.now())?;
+        let facts = facts_of(&config, &claims);
+        let (root, now) = (self.core.snapshot(), self.core.now());
+        let mut token =
+            bound(&root, &method, &facts).ok_or_else(|| bad("no role or policy bindings matched"))?;
+        let names = [("auth_method_type", method.kind.as_str()), ("auth_method_name", method.name.as_str())];
+        token.name = facts.interpolate(&method.token_name_format, &names);
+        token.accessor_id = new_id();
+        token.secret_id = Secret::new(new_id());
+        token.global = method.token_locality == "global";
+        token.create_time = now.to_time();
+        token.expiration_ttl = method.max_token_ttl;
+        token.expiration_time = now.plus(method.max_token_ttl.0).to_time();
+        token.hash = Some(hash_of(&token.stub()));
+        let accessor = token.accessor_id.clone();
+        self.commit(AdminChange::TokenWrite(Box::new(token))).await?;
+        let stored = self.core.snapshot().acl_token(&accessor).cloned();
+        stored.ok_or_else(|| ServerError::not_found("ACL token not found"))
+    }
+}
+
+/// What the binding rules of a method give to somebody: none if no rule is about them.
+fn bound(root: &Root, method: &AuthMethod, facts: &Facts) -> Option<Token> {
+    let (mut roles, mut policies, mut management) = (Vec::new(), BTreeSet::new(), false);
+    for rule in root.binding_rules().filter(|rule| rule.auth_method == method.name) {
+        if !Selector::parse(&rule.selector).is_ok_and(|selector| selector.fits(facts)) {
+            continue;
+        }
+        let name = facts.interpolate(&rule.bind_name, &[]);
+        match rule.binds() {
+            Some(BindType::Management) => management = true,
+            Some(BindType::Policy) if root.acl_policy(&name).is_some() => {
+                policies.insert(name);
+            }
+            Some(BindType::Role) => {
+                if let Some(role) = root.acl_role_named(&name)
+                    && !roles.iter().any(|known: &RoleLink| known.id == role.id)
+                {
+                    roles.push(RoleLink { id: role.id.clone(), name: role.name.clone() });
+                }
+            }
+            Some(BindType::Policy) | None => {}
+        }
+    }
+    if management {
+        return Some(Token { kind: TokenType::Management, ..Token::default() });
+    }
+    if roles.is_empty() && policies.is_empty() {
+        return None;
+    }
+    Some(Token {
+        policies: Some(policies.into_iter().collect()),
+        roles: (!roles.is_empty()).then_some(roles),
+        ..Token::default()
+    })
+}
+
+/// The keys that a method trusts.
+async fn keys_of(config: &AuthConfig) -> Result<Vec<DecodingKey>, ServerError> {
+    if !config.jwks_url.is_empty() {
+        return jwks::fetch(&config.jwks_url).await;
+    }
+    if !config.oidc_discovery_url.is_empty() {
+        return jwks::discover(&config.oidc_discovery_url).await;
+    }
+    let pems = config.jwt_validation_pub_keys.iter().flatten();
+    let keys: Vec<DecodingKey> = pems.filter_map(|pem| key_of(pem)).collect();
+    if keys.is_empty() {
+        return Err(ServerError::refused("the auth method has no public key that can be read"));
+    }
+    Ok(keys)
+}
+
+fn key_of(pem: &str) -> Option<DecodingKey> {
+    let pem = pem.as_bytes();
+    let rsa = DecodingKey::from_rsa_pem(pem);
+    rsa.or_else(|_| DecodingKey::from_ec_pem(pem)).or_else(|_| DecodingKey::from_ed_pem(pem)).ok()
+}
+
+/// The claims of a token that one of the keys signed, now, for us.
+fn verified(
+    config: &AuthConfig,
+    keys: &[DecodingKey],
+    token: &str,
+    now: UnixNanos,
+) -> Result<Map<String, Value>, ServerError> {
+    let malformed = || unproved("error verifying token signature: illegal base64 data at input byte 0");
+    let algorithm = decode_header(token).map_err(|_| malformed())?.alg;
+    let allowed: Vec<Algorithm> = match config.signing_algs.as_deref() {
+        None | Some([]) => ALGORITHMS.iter().map(|(_, algorithm)| *algorithm).collect(),
+        Some(names) => ALGORITHMS
+            .iter()
+            .filter(|(name, _)| names.iter().any(|wanted| wanted == name))
+            .map(|(_, algorithm)| *algorithm)
+            .collect(),
+    };
+    if !allowed.contains(&algorithm) {
+        return Err(unproved("token signed with unexpected algorithm"));
+    }
+    // Times, audience and issuer are looked at below, in words that clients know.
+    let mut validation = Validation::new(algorithm);
+    (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
+    validation.required_spec_claims.clear();
+    let opened = keys.iter().find_map(|key| decode::<Map<String, Value>>(token, key, &validation).ok());
+    let claims = opened
+        .ok_or_else(|| {
+            unproved(
+                "error verifying token signature: no known key successfully validated the token signature",
+            )
+        })?
+        .claims;
+    times(config, &claims, now.as_secs())?;
+    let one_of = |wanted: &Option<Vec<String>>, found: &[&str]| {
+        wanted
+            .as_ref()
+            .is_none_or(|list| list.is_empty() || list.iter().any(|wanted| found.contains(&wanted.as_str())))
+    };
+    if !one_of(&config.bound_audiences, &texts(claims.get("aud"))) {
+        return Err(unproved(
+            "invalid audience (aud) claim: audience claim does not match any expected audience",
+        ));
+    }
+    if !one_of(&config.bound_issuer, &texts(claims.get("iss"))) {
+        return Err(unproved("invalid issuer (iss) claim"));
+    }
+    Ok(claims)
+}
+
+fn texts(value: Option<&Value>) -> Vec<&str> {
+    match value {
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(text)) => vec![text.as_str()],
+        _ => Vec::new(),
+    }
+}
+
+fn times(config: &AuthConfig, claims: &Map<String, Value>, now: i64) -> Result<(), ServerError> {
+    let seconds = |name: &str| claims.get(name).and_then(Value::as_f64).map(|n| n.floor());
+    let given = |leeway: Nanos, otherwise: Nanos| match leeway.0 {
+        0 => otherwise,
+        n if n < 0 => Nanos::ZERO,
+        _ => leeway,
+    };
+    let secs = |n: Nanos| n.0.div_euclid(1_000_000_000);
+    let skew = secs(given(config.clock_skew_leeway.0, SKEW));
+    let (iat, nbf, exp) = (whole(seconds("iat")), whole(seconds("nbf")), whole(seconds("exp")));
+    let Some(known) = iat.or(nbf).or(exp) else {
+        return Err(unproved(
+            "no issued at (iat), not before (nbf), or expiration time (exp) claims in token",
+        ));
+    };
+    let exp = exp.unwrap_or_else(|| {
+        let begun = iat.unwrap_or(known).max(nbf.unwrap_or(known));
+        begun.saturating_add(secs(given(config.expiration_leeway.0, LEEWAY)))
+    });
+    let nbf = nbf.unwrap_or_else(|| {
+        iat.unwrap_or_else(|| exp.saturating_sub(secs(given(config.not_before_leeway.0, LEEWAY))))
+    });
+    if now.saturating_sub(skew) >= exp {
+        return Err(unproved("invalid expiration time (exp) claim: token is expired"));
+    }
+    if now.saturating_add(skew) < nbf {
+        return Err(unproved("invalid not before (nbf) claim: token not yet valid"));
+    }
+    if iat.is_some_and(|iat| now.saturating_add(skew) < iat) {
+        return Err(unproved("invalid issued at (iat) claim: token issued in the future"));
+    }
+    Ok(())
+}
+
+/// Seconds as a whole number.
+fn whole(seconds: Option<f64>) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of the integer")]
+    seconds.filter(|n| n.is_finite()).map(|n| n as i64)
+}
+
+/// What the claims say, by the names that the method gives them.
+fn facts_of(config: &AuthConfig, claims: &Map<String, Value>) -> Facts {
+    let claims = Value::Object(claims.clone());
+    let find = |path: &str| {
+        if path.starts_with('/') { claims.pointer(path) } else { claims.get(path) }
+    };
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        _ => None,
+    };
+    let mut facts = Facts::default();
+    for (path, name) in &config.claim_mappings {
+        if let Some(value) = find(path).and_then(text) {
+            facts.values.insert(name.clone(), value);
+        }
+    }
+    for (path, name) in &config.list_claim_mappings {
+        let values = match find(path) {
+            Some(Value::Array(items)) => items.iter().filter_map(text).collect(),
+            Some(one) => text(one).into_iter().collect(),
+            None => continue,
+        };
+        facts.lists.insert(name.clone(), values);
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::duration::GoDuration;
+    use serde_json::json;
+
+    fn at(claims: &Value, now: i64) -> Result<(), String> {
+        let config =
+            AuthConfig { clock_skew_leeway: GoDuration(Nanos::from_secs(10)), ..AuthConfig::default() };
+        times(&config, claims.as_object().unwrap(), now).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn times_are_checked_with_a_little_patience() {
+        let claims = json!({"iat": 100, "nbf": 100, "exp": 200});
+        assert!(at(&claims, 150).is_ok() && at(&claims, 209).is_ok() && at(&claims, 91).is_ok());
+        assert!(at(&claims, 210).unwrap_err().ends_with("token is expired"));
+        assert!(at(&claims, 89).unwrap_err().ends_with("token not yet valid"));
+        assert!(at(&json!({}), 1).unwrap_err().contains("no issued at"));
+        assert!(at(&json!({"iat": 100}), 200).is_ok() && at(&json!({"iat": 100}), 400).is_err());
+    }
+
+    #[test]
+    fn claims_become_values_and_lists() {
+        let config: AuthConfig = serde_json::from_value(json!({
+            "ClaimMappings": {"sub": "user", "/a/b": "deep", "none": "x"},
+            "ListClaimMappings": {"groups": "groups", "sub": "subs"},
+        }))
+        .unwrap();
+        let claims = json!({"sub": "dev", "a": {"b": true}, "groups": ["x", 1]});
+        let facts = facts_of(&config, claims.as_object().unwrap());
+        assert_eq!(
+            facts.values,
+            [("deep", "true"), ("user", "dev")].map(|(k, v)| (k.into(), v.into())).into()
+        );
+        assert_eq!(facts.lists["groups"], ["x", "1"]);
+        assert_eq!(facts.lists["subs"], ["dev"]);
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_in_the_recorded_words() {
+        let error = verified(&AuthConfig::default(), &[], "a.b.c", UnixNanos(0)).unwrap_err();
+        assert_eq!(
+            error.message,
+            "unable to validate provided token: unable to verify signature of JWT token: error verifying token signature: illegal base64 data at input byte 0"
+        );
+        assert_eq!(error.http_status(), 401);
+    }
+}

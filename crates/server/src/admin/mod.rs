@@ -1,0 +1,184 @@
+//! What operators change: namespaces, node pools, settings of the region, access control, root keys.
+
+mod acl;
+mod auth;
+mod chores;
+mod keys;
+mod login;
+
+pub(crate) use chores::Chores;
+pub use keys::Introduction;
+
+use crate::acl::{AclConfig, Caller, Denied, Resolver};
+use crate::admission;
+use crate::core::Core;
+use crate::error::{Kind, ServerError};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_types::Namespace;
+use caravan_types::admin::AdminChange;
+use caravan_types::command::{Change, Outcome, Refusal};
+use caravan_types::namespace::NamespaceSpec;
+use caravan_types::node_pool::{ALL, NodePool};
+use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+/// Serves operators; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    core: Core,
+    region: String,
+    config: AclConfig,
+    resolver: Resolver,
+    /// Who issues identities, as others reach it; none: it is not said.
+    issuer: Option<String>,
+}
+
+fn bad(message: impl Into<String>) -> ServerError {
+    ServerError::new(Kind::BadRequest, message)
+}
+
+/// What tells one content from another.
+fn hash_of(content: &impl Serialize) -> String {
+    // Rows of ours have text keys only; nothing else can fail in memory.
+    let bytes = serde_json::to_vec(content).unwrap_or_default();
+    BASE64.encode(Sha256::digest(bytes))
+}
+
+impl Admin {
+    pub(crate) fn new(core: Core, region: String, config: AclConfig, issuer: Option<String>) -> Self {
+        let resolver = Resolver::new(config.enabled, core.keyring.clone());
+        Self { core, region, config, resolver, issuer }
+    }
+
+    /// Whether access control is on.
+    pub fn acl_enabled(&self) -> bool {
+        self.resolver.enabled()
+    }
+
+    /// Who holds a secret; an empty one is nobody in particular.
+    ///
+    /// # Errors
+    /// If nobody holds it, or its time is over.
+    pub fn caller(&self, secret: &str) -> Result<Caller, Denied> {
+        self.resolver.resolve(&self.core.snapshot(), secret, self.core.now())
+    }
+
+    async fn propose(&self, change: AdminChange) -> Result<Outcome, ServerError> {
+        self.core.propose(Change::Admin(change)).await
+    }
+
+    /// The index; a refusal is an error of a kind that the caller chooses.
+    async fn commit_as(&self, change: AdminChange, kind: Kind) -> Result<u64, ServerError> {
+        let outcome = self.propose(change).await?;
+        match outcome.refused {
+            None => Ok(outcome.index),
+            Some(refusal) => Err(ServerError::new(kind, refusal.to_string())),
+        }
+    }
+
+    async fn commit(&self, change: AdminChange) -> Result<u64, ServerError> {
+        self.commit_as(change, Kind::Refused).await
+    }
+
+    /// Writes a namespace.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_namespace(&self, mut row: NamespaceSpec) -> Result<u64, ServerError> {
+        if let Err(errors) = row.check() {
+            let errors = admission::joined(&errors);
+            return Err(ServerError::refused(format!("Invalid namespace \"{}\": {errors}", row.name)));
+        }
+        if !row.quota.is_empty() {
+            return Err(ServerError::refused(format!(
+                "namespace \"{}\" using non-existent quota \"{}\"",
+                row.name, row.quota
+            )));
+        }
+        (row.create_index, row.modify_index, row.hash) = (0, 0, String::new());
+        row.hash = hash_of(&row);
+        self.commit(AdminChange::NamespaceWrite(Box::new(row))).await
+    }
+
+    /// Removes a namespace that nothing is in.
+    ///
+    /// # Errors
+    /// If something is in it, or it is not there.
+    pub async fn delete_namespace(&self, name: Namespace) -> Result<u64, ServerError> {
+        let region = self.region.clone();
+        self.commit(AdminChange::NamespaceDelete { name, region }).await
+    }
+
+    /// Writes a node pool.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_node_pool(&self, mut row: NodePool) -> Result<u64, ServerError> {
+        if NodePool::is_built_in(&row.name) && (row.name == ALL || row.scheduler_configuration.is_some()) {
+            return Err(bad(format!("modifying node pool \"{}\" is not allowed", row.name)));
+        }
+        if let Err(errors) = row.check() {
+            let errors = admission::joined(&errors);
+            return Err(bad(format!("invalid node pool \"{}\": {errors}", row.name)));
+        }
+        if row.scheduler_configuration.is_some() {
+            return Err(ServerError::refused("Feature \"Node Pools Governance\" is unlicensed"));
+        }
+        (row.create_index, row.modify_index, row.hash) = (0, 0, None);
+        row.hash = Some(hash_of(&row));
+        self.commit(AdminChange::NodePoolWrite(Box::new(row))).await
+    }
+
+    /// Removes a node pool that nothing is in.
+    ///
+    /// # Errors
+    /// If something is in it, or it is not there.
+    pub async fn delete_node_pool(&self, name: String) -> Result<u64, ServerError> {
+        let region = self.region.clone();
+        self.commit(AdminChange::NodePoolDelete { name, region }).await
+    }
+
+    /// Sets how scheduling is done. Answers whether it was set (`check_index`: only if it was last changed
+    /// there), and the index.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn set_scheduler(
+        &self,
+        config: SchedulerConfig,
+        check_index: Option<u64>,
+    ) -> Result<(bool, u64), ServerError> {
+        set(self.propose(AdminChange::Scheduler { config: Box::new(config), check_index }).await?)
+    }
+
+    /// Sets how the servers are cared for; as [`Admin::set_scheduler`].
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn set_autopilot(
+        &self,
+        config: AutopilotConfig,
+        check_index: Option<u64>,
+    ) -> Result<(bool, u64), ServerError> {
+        set(self.propose(AdminChange::Autopilot { config: Box::new(config), check_index }).await?)
+    }
+
+    /// Replaces the whole state by a snapshot.
+    ///
+    /// # Errors
+    /// If the bytes are no snapshot, or the change cannot be made durable.
+    pub async fn restore(&self, snapshot: Vec<u8>) -> Result<u64, ServerError> {
+        caravan_state::decode(&snapshot).map_err(|e| ServerError::refused(e.to_string()))?;
+        self.core.commit(Change::Restore { snapshot }).await
+    }
+}
+
+fn set(outcome: Outcome) -> Result<(bool, u64), ServerError> {
+    match outcome.refused {
+        None => Ok((true, outcome.index)),
+        Some(Refusal::Changed { .. }) => Ok((false, outcome.index)),
+        Some(refusal) => Err(refusal.into()),
+    }
+}

@@ -1,0 +1,102 @@
+//! Locks on variables: held as long as their holders renew them (`http-api` section 5.9).
+//!
+//! Who holds what is in the shared state; when each must be renewed is known to this server alone, and begins anew
+//! with it.
+
+use crate::core::Core;
+use caravan_state::{Table, Topic};
+use caravan_types::command::Change;
+use caravan_types::variable::{LockUse, Variable, VariableKey, VariableLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug)]
+struct Held {
+    id: String,
+    until: Instant,
+}
+
+/// Watches over the locks; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Locks {
+    core: Core,
+    held: Arc<Mutex<BTreeMap<VariableKey, Held>>>,
+    renewed: Arc<Notify>,
+}
+
+/// How long a lock holds after a sign of its holder: its life, and the delay in which nobody else gets it.
+fn patience(lock: &VariableLock) -> std::time::Duration {
+    lock.ttl.0.to_std() + lock.lock_delay.0.to_std()
+}
+
+impl Locks {
+    pub(crate) fn new(core: Core) -> Self {
+        Self { core, held: Arc::default(), renewed: Arc::default() }
+    }
+
+    /// A thread that panicked left whole entries only.
+    fn held(&self) -> MutexGuard<'_, BTreeMap<VariableKey, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The holder gave a sign of life.
+    pub(crate) fn renew(&self, key: &VariableKey, lock: &VariableLock) {
+        let held = Held { id: lock.id.clone(), until: Instant::now() + patience(lock) };
+        self.held().insert(key.clone(), held);
+        self.renewed.notify_one();
+    }
+
+    /// Gives up locks whose holders are silent, until cancelled.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut watch = self.core.store.watch().on(Topic::Table(Table::Variables)).start();
+        loop {
+            let next = self.settle().await;
+            let due = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = watch.changed() => {}
+                () = self.renewed.notified() => {}
+                () = due => {}
+            }
+        }
+    }
+
+    /// Gives up what is over; answers when to look again.
+    async fn settle(&self) -> Option<Instant> {
+        let root = self.core.snapshot();
+        let locked: BTreeMap<VariableKey, VariableLock> =
+            root.variables().filter_map(|row| Some((row.key.clone(), row.lock.clone()?))).collect();
+        let (now, mut over) = (Instant::now(), Vec::new());
+        let next = {
+            let mut held = self.held();
+            held.retain(|key, known| locked.get(key).is_some_and(|lock| lock.id == known.id));
+            for (key, lock) in &locked {
+                let known = held
+                    .entry(key.clone())
+                    .or_insert_with(|| Held { id: lock.id.clone(), until: now + patience(lock) });
+                if known.until <= now {
+                    over.push((key.clone(), lock.id.clone()));
+                }
+            }
+            held.values().map(|known| known.until).filter(|until| *until > now).min()
+        };
+        for (key, id) in over {
+            let variable = Box::new(Variable { key: key.clone(), ..Variable::default() });
+            let lock = LockUse::Release(id);
+            let change = Change::VariableWrite { variable, check_index: None, lock };
+            match self.core.propose(change).await {
+                Ok(_) => tracing::info!(variable = %key, "the lock was not renewed and is given up"),
+                Err(error) => tracing::warn!(variable = %key, %error, "the lock cannot be given up"),
+            }
+        }
+        next
+    }
+}

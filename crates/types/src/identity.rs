@@ -1,0 +1,212 @@
+//! Who a workload or a node is, as signed claims (`http-api` section 5.10).
+
+use crate::job::{Carried, Task};
+use crate::time::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The identity that a task has whether it asks or not: it stands for the task at the servers.
+pub const DEFAULT_NAME: &str = "default";
+/// Who that identity is for.
+pub const DEFAULT_AUDIENCE: &str = "nomadproject.io";
+
+/// An `identity` block of a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.1")]
+pub struct IdentitySpec {
+    pub name: String,
+    #[serde(deserialize_with = "crate::ser::null_default")]
+    pub audience: Vec<String>,
+    pub change_mode: String,
+    pub change_signal: String,
+    pub env: bool,
+    pub file: bool,
+    pub filepath: String,
+    pub service_name: String,
+    #[serde(rename = "TTL")]
+    pub ttl: Nanos,
+    pub extra_claims: Option<Vec<String>>,
+}
+
+impl IdentitySpec {
+    /// The identity of a task that says nothing about it.
+    pub fn default_one() -> Self {
+        Self { name: DEFAULT_NAME.into(), audience: vec![DEFAULT_AUDIENCE.into()], ..Self::default() }
+    }
+
+    /// Reads a block as it is kept with its job; what cannot be read is none.
+    pub fn of(block: &Carried) -> Option<Self> {
+        let mut spec: Self = serde_json::from_value(block.0.clone()).ok()?;
+        if spec.name.is_empty() {
+            spec.name = DEFAULT_NAME.into();
+        }
+        Some(spec)
+    }
+
+    /// The block as it is kept with its job.
+    pub fn carried(&self) -> Carried {
+        // Texts, numbers and lists of texts only.
+        Carried(serde_json::to_value(self).unwrap_or_default())
+    }
+
+    /// All identities of a task that reach it.
+    pub fn wanted(task: &Task) -> Vec<Self> {
+        let all = task.identity.iter().chain(&task.identities).filter_map(Self::of);
+        all.filter(|spec| spec.env || spec.file).collect()
+    }
+
+    /// Whether it is the one that stands for the task at the servers.
+    pub fn is_default(&self) -> bool {
+        self.name == DEFAULT_NAME
+    }
+
+    /// The variable that carries it.
+    pub fn variable(&self) -> String {
+        if self.is_default() { "NOMAD_TOKEN".into() } else { format!("NOMAD_TOKEN_{}", self.name) }
+    }
+
+    /// Where it is written, below the task's directory.
+    pub fn path(&self) -> String {
+        match self.filepath.as_str() {
+            "" if self.is_default() => "secrets/nomad_token".into(),
+            "" => format!("secrets/nomad_{}.jwt", self.name),
+            path => path.trim_start_matches('/').into(),
+        }
+    }
+}
+
+/// What a signed identity says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.10 and RFC 7519")]
+pub struct Claims {
+    #[serde(rename = "nomad_namespace", skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(rename = "nomad_job_id", skip_serializing_if = "String::is_empty")]
+    pub job_id: String,
+    #[serde(rename = "nomad_allocation_id", skip_serializing_if = "String::is_empty")]
+    pub allocation_id: String,
+    #[serde(rename = "nomad_task", skip_serializing_if = "String::is_empty")]
+    pub task: String,
+    #[serde(rename = "nomad_service", skip_serializing_if = "String::is_empty")]
+    pub service: String,
+    #[serde(rename = "nomad_node_id", skip_serializing_if = "String::is_empty")]
+    pub node_id: String,
+    #[serde(rename = "nomad_node_name", skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    #[serde(rename = "nomad_node_pool", skip_serializing_if = "String::is_empty")]
+    pub node_pool: String,
+    #[serde(rename = "nomad_node_class", skip_serializing_if = "String::is_empty")]
+    pub node_class: String,
+    #[serde(rename = "nomad_node_datacenter", skip_serializing_if = "String::is_empty")]
+    pub node_datacenter: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra_claims: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub iss: String,
+    pub sub: String,
+    #[serde(skip_serializing_if = "Audience::is_empty")]
+    pub aud: Audience,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exp: Option<i64>,
+    pub nbf: i64,
+    pub iat: i64,
+    pub jti: String,
+}
+
+/// One or several audiences; one is written as plain text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "OneOrMany", into = "OneOrMany")]
+pub struct Audience(pub Vec<String>);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Audience {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<OneOrMany> for Audience {
+    fn from(given: OneOrMany) -> Self {
+        match given {
+            OneOrMany::One(one) => Self(vec![one]),
+            OneOrMany::Many(many) => Self(many),
+        }
+    }
+}
+
+impl From<Audience> for OneOrMany {
+    fn from(audience: Audience) -> Self {
+        match <[String; 1]>::try_from(audience.0) {
+            Ok([one]) => Self::One(one),
+            Err(many) => Self::Many(many),
+        }
+    }
+}
+
+impl Claims {
+    /// The subject of a workload: `region:namespace:job:group:task:identity`.
+    pub fn workload_subject(
+        region: &str,
+        namespace: &str,
+        job: &str,
+        group: &str,
+        task: &str,
+        identity: &str,
+    ) -> String {
+        format!("{region}:{namespace}:{job}:{group}:{task}:{identity}")
+    }
+
+    /// Whether they speak for a task.
+    pub fn is_workload(&self) -> bool {
+        !self.allocation_id.is_empty()
+    }
+
+    /// Whether their time is over, in seconds since the epoch.
+    pub fn expired(&self, now: i64) -> bool {
+        self.exp.is_some_and(|exp| exp <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_say_where_an_identity_goes() {
+        let block = Carried(serde_json::json!({"Name": "vault", "File": true, "TTL": 5, "Audience": null}));
+        let spec = IdentitySpec::of(&block).unwrap();
+        assert_eq!(
+            (spec.variable().as_str(), spec.path().as_str()),
+            ("NOMAD_TOKEN_vault", "secrets/nomad_vault.jwt")
+        );
+        let own = IdentitySpec::default_one();
+        assert_eq!((own.variable().as_str(), own.path().as_str()), ("NOMAD_TOKEN", "secrets/nomad_token"));
+        assert_eq!(own.carried().0["Audience"][0], DEFAULT_AUDIENCE);
+        let task = Task { identity: Some(own.carried()), identities: vec![block], ..Task::default() };
+        assert_eq!(IdentitySpec::wanted(&task), [spec]);
+    }
+
+    #[test]
+    fn claims_have_the_recorded_names() {
+        let claims = Claims {
+            job_id: "web".into(),
+            allocation_id: "a".into(),
+            aud: Audience(vec![DEFAULT_AUDIENCE.into()]),
+            ..Claims::default()
+        };
+        let json = serde_json::to_value(&claims).unwrap();
+        assert_eq!((&json["nomad_job_id"], &json["aud"]), (&"web".into(), &DEFAULT_AUDIENCE.into()));
+        assert!(json.get("exp").is_none() && json.get("nomad_node_id").is_none());
+        assert_eq!(serde_json::from_value::<Claims>(json).unwrap(), claims);
+        assert!(claims.is_workload() && !claims.expired(i64::MAX));
+    }
+}

@@ -1,0 +1,163 @@
+//! What operators set for the whole region: scheduling, care for the servers, root keys
+//! (`http-api` section 5.7).
+
+use crate::duration::GoDuration;
+use crate::time::{Nanos, UnixNanos};
+use serde::{Deserialize, Serialize};
+
+/// How the scheduler ranks nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchedulerAlgorithm {
+    /// Fill nodes one after the other.
+    #[default]
+    Binpack,
+    /// Use all nodes alike.
+    Spread,
+}
+
+impl SchedulerAlgorithm {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Binpack => "binpack",
+            Self::Spread => "spread",
+        }
+    }
+}
+
+/// Which kinds of jobs may push others off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(clippy::struct_excessive_bools, reason = "the shape is given")]
+pub struct PreemptionConfig {
+    pub system_scheduler_enabled: bool,
+    pub sys_batch_scheduler_enabled: bool,
+    pub batch_scheduler_enabled: bool,
+    pub service_scheduler_enabled: bool,
+}
+
+impl Default for PreemptionConfig {
+    fn default() -> Self {
+        Self {
+            system_scheduler_enabled: true,
+            sys_batch_scheduler_enabled: false,
+            batch_scheduler_enabled: false,
+            service_scheduler_enabled: false,
+        }
+    }
+}
+
+/// How scheduling is done in the region.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct SchedulerConfig {
+    pub scheduler_algorithm: SchedulerAlgorithm,
+    pub preemption_config: PreemptionConfig,
+    pub memory_oversubscription_enabled: bool,
+    pub reject_job_registration: bool,
+    pub pause_eval_broker: bool,
+    pub node_limit_for_feasibility_checks: u64,
+    pub create_index: u64,
+    pub modify_index: u64,
+}
+
+/// Care for the set of servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(clippy::struct_excessive_bools, reason = "the shape is given")]
+pub struct AutopilotConfig {
+    pub last_contact_threshold: GoDuration,
+    pub server_stabilization_time: GoDuration,
+    pub cleanup_dead_servers: bool,
+    pub max_trailing_logs: u64,
+    pub min_quorum: u64,
+    pub enable_redundancy_zones: bool,
+    pub disable_upgrade_migration: bool,
+    pub enable_custom_upgrades: bool,
+    pub create_index: u64,
+    pub modify_index: u64,
+}
+
+impl Default for AutopilotConfig {
+    fn default() -> Self {
+        Self {
+            last_contact_threshold: GoDuration(Nanos::from_millis(200)),
+            server_stabilization_time: GoDuration(Nanos::from_secs(10)),
+            cleanup_dead_servers: true,
+            max_trailing_logs: 250,
+            min_quorum: 0,
+            enable_redundancy_zones: false,
+            disable_upgrade_migration: false,
+            enable_custom_upgrades: false,
+            create_index: 1,
+            modify_index: 1,
+        }
+    }
+}
+
+/// What is known of a root key; the key itself is not in the shared state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+pub struct RootKeyMeta {
+    #[serde(rename = "KeyID")]
+    pub key_id: String,
+    pub algorithm: String,
+    pub state: RootKeyState,
+    pub create_time: UnixNanos,
+    pub publish_time: UnixNanos,
+    pub create_index: u64,
+    pub modify_index: u64,
+}
+
+/// What a root key is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RootKeyState {
+    /// What is written is sealed with it, and identities are signed with it.
+    #[default]
+    Active,
+    /// What was sealed with it can be opened.
+    Inactive,
+    /// The same; what it sealed is being sealed anew.
+    Rekeying,
+    /// It will be active from its publish time on.
+    Prepublished,
+    /// It is damaged.
+    Deprecated,
+}
+
+impl RootKeyState {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Inactive => "inactive",
+            Self::Rekeying => "rekeying",
+            Self::Prepublished => "prepublished",
+            Self::Deprecated => "deprecated",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_the_recorded_ones() {
+        let json = serde_json::to_value(SchedulerConfig::default()).unwrap();
+        assert_eq!(json["SchedulerAlgorithm"], "binpack");
+        assert_eq!(json["PreemptionConfig"]["SystemSchedulerEnabled"], true);
+        assert_eq!(json["PreemptionConfig"]["SysBatchSchedulerEnabled"], false);
+        assert_eq!(json.as_object().unwrap().len(), 8);
+        let json = serde_json::to_value(AutopilotConfig::default()).unwrap();
+        assert_eq!((&json["LastContactThreshold"], &json["MaxTrailingLogs"]), (&"200ms".into(), &250.into()));
+        let json = serde_json::to_value(RootKeyMeta::default()).unwrap();
+        assert_eq!((&json["State"], &json["KeyID"]), (&"active".into(), &"".into()));
+    }
+}
