@@ -5,6 +5,7 @@ mod chaos;
 mod conformance;
 mod docs;
 mod proto;
+mod sched;
 
 use anyhow::bail;
 use std::process::ExitCode;
@@ -13,7 +14,9 @@ const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
   bench agent       measure the release build end to end, one JSON object a line
+  bench api         what the HTTP API costs: rates, idle queries, pages
   bench hcl         how fast job files are read
+  bench scheduler   how fast evaluations are decided, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
                     [--steps N] [--nodes N] [--minutes N]; one JSON object a schedule
@@ -23,7 +26,8 @@ chores:
   docs [--check]    write docs/job-language.md from the tables of the job language
                     (--check: only compare, fail when they differ)
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
-                    (--check: only compare, fail when they differ)";
+                    (--check: only compare, fail when they differ)
+  sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,6 +41,7 @@ fn main() -> anyhow::Result<ExitCode> {
         "csi-conformance" => return conformance::run(rest),
         "docs" => docs::run(rest)?,
         "proto" => proto::run(rest)?,
+        "sched" => sched::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }
     Ok(ExitCode::SUCCESS)

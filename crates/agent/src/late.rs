@@ -6,7 +6,7 @@ use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
+    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;
@@ -60,5 +60,8 @@ impl Servers for LateServers {
     }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.get()?.sign_identities(request).await
+    }
+    async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
+        self.get()?.sync_services(request).await
     }
 }

@@ -8,6 +8,7 @@ mod flags;
 mod host;
 mod late;
 mod logging;
+mod monitor;
 mod reserved;
 mod run;
 mod settings;
@@ -51,8 +52,8 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
         .map_err(AgentError::Runtime)?;
     let signals = runtime.block_on(async { run::Signals::listen() })?;
     // After the signals: what has said anything listens to them.
-    logging::start(&settings.log_level, settings.log_json);
-    let result = runtime.block_on(run::run(settings, signals));
+    let logs = logging::start(&settings.log_level, settings.log_json);
+    let result = runtime.block_on(run::run(settings, signals, logs));
     // What still runs has had its time.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result

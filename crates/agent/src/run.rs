@@ -4,6 +4,7 @@ use crate::data_dir;
 use crate::drivers;
 use crate::error::{AgentError, chain};
 use crate::late::LateServers;
+use crate::monitor::Monitors;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use caravan_client::{Client, ClientConfig};
 use caravan_consensus::{Config as LogConfig, ServerId};
@@ -43,7 +44,7 @@ impl Signals {
 }
 
 /// Runs an agent until a signal, or until a part of it fails for good.
-pub(crate) async fn run(settings: Settings, signals: Signals) -> Result<(), AgentError> {
+pub(crate) async fn run(settings: Settings, signals: Signals, logs: Monitors) -> Result<(), AgentError> {
     // Ports first: an agent that cannot listen must not touch any state.
     let http = listen("HTTP", settings.http).await?;
     let rpc = match &settings.server {
@@ -54,6 +55,7 @@ pub(crate) async fn run(settings: Settings, signals: Signals) -> Result<(), Agen
     data_dir::make(&settings.data_dir, settings.dev).map_err(fail)?;
     let mut agent = Agent {
         settings: &settings,
+        logs,
         http_address: http.local_addr().map_err(AgentError::Runtime)?,
         stop: CancellationToken::new(),
         stop_server: CancellationToken::new(),
@@ -84,6 +86,7 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
 
 struct Agent<'a> {
     settings: &'a Settings,
+    logs: Monitors,
     http_address: SocketAddr,
     stop: CancellationToken,
     stop_server: CancellationToken,
@@ -108,6 +111,7 @@ impl Agent<'_> {
             server: server.clone(),
             client: None,
             relay: None,
+            logs: Some(Arc::new(self.logs.clone())),
             info: Arc::new(self.info()?),
             acl: self.settings.acl.enabled,
             started: now(),
@@ -201,6 +205,7 @@ impl Agent<'_> {
             lease: server.lease,
             volume_calls_per_plugin: server.volume_calls_per_plugin,
             gc: server.gc,
+            rejections: server.rejections,
             keyring: (!self.settings.dev).then(|| server.data_dir.join("keyring")),
             acl: self.settings.acl,
             issuer: server.issuer.clone(),
@@ -208,6 +213,9 @@ impl Agent<'_> {
         let (handle, service) = caravan_server::Service::start(config, registry)
             .await
             .map_err(|e| AgentError::Server(e.message))?;
+        if let Some(indexes) = server.event_buffer {
+            handle.store().events().remember(indexes);
+        }
         let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
         self.servers.spawn(async move {
             if let Err(error) = service.run(stop).await {
@@ -373,6 +381,7 @@ fn config_shown(settings: &Settings) -> Value {
         "DataDir": if settings.dev { String::new() } else { settings.data_dir.display().to_string() },
         "LogLevel": settings.log_level,
         "LogJson": settings.log_json,
+        "EnableDebug": settings.enable_debug,
         "BindAddr": settings.http.ip().to_string(),
         "DevMode": settings.dev,
         "Ports": { "HTTP": settings.http.port(), "RPC": settings.rpc.port() },

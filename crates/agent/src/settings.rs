@@ -3,7 +3,7 @@
 use crate::error::AgentError;
 use crate::flags::Flags;
 use caravan_hcl::config::AgentConfig;
-use caravan_server::{AclConfig, Ages, GcConfig};
+use caravan_server::{AclConfig, Ages, GcConfig, RejectionConfig};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) data_dir: PathBuf,
     pub(crate) log_level: String,
     pub(crate) log_json: bool,
+    /// Whether profiles of the process may be asked for.
+    pub(crate) enable_debug: bool,
     pub(crate) http: SocketAddr,
     pub(crate) rpc: SocketAddr,
     pub(crate) advertise_http: String,
@@ -61,6 +63,9 @@ pub(crate) struct ServerSettings {
     pub(crate) volume_calls_per_plugin: usize,
     pub(crate) issuer: Option<String>,
     pub(crate) gc: GcConfig,
+    /// Indexes whose events are remembered, where the configuration says.
+    pub(crate) event_buffer: Option<usize>,
+    pub(crate) rejections: RejectionConfig,
 }
 
 /// The client part.
@@ -82,6 +87,8 @@ pub(crate) struct ClientSettings {
 
 const HTTP_PORT: u16 = 4646;
 const RPC_PORT: u16 = 4647;
+/// More indexes would keep too much of the past in memory.
+const MOST_EVENTS: usize = 100_000;
 const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
 
 fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
@@ -172,6 +179,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     };
     let lease = lease(&server_file)?;
     let volume_calls_per_plugin = calls_per_plugin(server_file.volume_calls_per_plugin)?;
+    let event_buffer = event_buffer(server_file.event_buffer_size)?;
     let server = is_server.then(|| ServerSettings {
         data_dir: server_dir,
         workers: workers(server_file.num_schedulers, host.cores),
@@ -182,6 +190,8 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         volume_calls_per_plugin,
         issuer: server_file.oidc_issuer.clone().filter(|issuer| !issuer.is_empty()),
         gc: gc(&server_file),
+        event_buffer,
+        rejections: rejections(&server_file),
     });
     let client = if is_client { Some(client(flags, client_file, &data_dir, is_server)?) } else { None };
     let plugins = file
@@ -199,6 +209,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         data_dir,
         log_level,
         log_json: flags.log_json || file.log_json.unwrap_or(false),
+        enable_debug: file.enable_debug.unwrap_or(false),
         http,
         rpc,
         advertise_http,
@@ -234,6 +245,17 @@ fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
     }
 }
 
+/// When nodes are taken out that refuse placements (`jobspec` section 11.2).
+fn rejections(file: &caravan_hcl::config::ServerConfig) -> RejectionConfig {
+    let defaults = RejectionConfig::default();
+    let Some(tracker) = &file.plan_rejection_tracker else { return defaults };
+    RejectionConfig {
+        enabled: tracker.enabled.unwrap_or(defaults.enabled),
+        threshold: tracker.node_threshold.and_then(|n| usize::try_from(n).ok()).unwrap_or(defaults.threshold),
+        window: tracker.node_window.unwrap_or(defaults.window),
+    }
+}
+
 /// When what is over is forgotten (`jobspec` section 11.2).
 fn gc(file: &caravan_hcl::config::ServerConfig) -> GcConfig {
     let GcConfig { interval, ages } = GcConfig::default();
@@ -246,6 +268,14 @@ fn gc(file: &caravan_hcl::config::ServerConfig) -> GcConfig {
             deployments: file.deployment_gc_threshold.unwrap_or(ages.deployments),
             nodes: file.node_gc_threshold.unwrap_or(ages.nodes),
         },
+    }
+}
+
+fn event_buffer(configured: Option<i64>) -> Result<Option<usize>, AgentError> {
+    let Some(given) = configured else { return Ok(None) };
+    match usize::try_from(given) {
+        Ok(indexes) if (1..=MOST_EVENTS).contains(&indexes) => Ok(Some(indexes)),
+        _ => Err(bad("server.event_buffer_size", format!("{given} is not between 1 and {MOST_EVENTS}"))),
     }
 }
 

@@ -26,6 +26,11 @@ pub(crate) fn normalise(root: &Command, args: Vec<OsString>) -> Vec<OsString> {
                     None => verbs = false,
                 }
             }
+            // What follows belongs to the program that is named, flags and all.
+            if !verbs && command.get_positionals().any(Arg::is_trailing_var_arg_set) {
+                out.push(arg);
+                break;
+            }
             out.push(arg);
             continue;
         };

@@ -2,8 +2,8 @@
 
 use crate::args;
 use crate::cmd::{
-    acl, alloc, completion, deployment, eval, explain, fmt, job, misc, namespace, node, operator, plugin,
-    scaling, server, status, system, var, version, volume,
+    acl, alloc, completion, deployment, eval, explain, fmt, job, misc, monitor, namespace, node, operator,
+    plugin, scaling, server, service, status, system, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
@@ -42,7 +42,7 @@ enum Verb {
     /// Jobs: run, plan, validate, status, stop, start, restart, inspect, history, init, dispatch, periodic and more
     #[command(subcommand)]
     Job(job::JobVerb),
-    /// Allocations: status, logs, stop, restart
+    /// Allocations: status, logs, fs, exec, checks, signal, stop, restart
     #[command(subcommand)]
     Alloc(alloc::AllocVerb),
     /// Evaluations: list, status
@@ -51,7 +51,7 @@ enum Verb {
     /// Deployments: list, status, pause, resume, promote, fail, unblock
     #[command(subcommand)]
     Deployment(deployment::DeploymentVerb),
-    /// Nodes: status
+    /// Nodes: status, drain, eligibility, meta
     #[command(subcommand)]
     Node(node::NodeVerb),
     /// Access control: bootstrap, policies, tokens, roles, logins
@@ -101,6 +101,17 @@ enum Verb {
     /// Chores of the servers: gc
     #[command(subcommand)]
     System(system::SystemVerb),
+    /// Services: list, info, delete
+    #[command(subcommand)]
+    Service(service::ServiceVerb),
+    /// Follow an agent's log
+    Monitor(monitor::MonitorArgs),
+    /// Alias of `alloc exec`
+    Exec(alloc::exec::ExecArgs),
+    /// Alias of `alloc fs`
+    Fs(alloc::fs::FsArgs),
+    /// Alias of `job action`
+    Action(alloc::exec::ActionArgs),
     /// Show any object by its id or a prefix of it
     Status(status::StatusArgs),
     /// Put files of the language into their canonical layout
@@ -286,6 +297,19 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Alloc(alloc::AllocVerb::Status(args)) => Box::pin(alloc::status::run(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Stop(args)) => Box::pin(alloc::stop::stop(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Restart(args)) => Box::pin(alloc::stop::restart(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Exec(args)) | Verb::Exec(args) => {
+            Box::pin(alloc::exec::run(ctx, args)).await
+        }
+        Verb::Job(job::JobVerb::Action(args)) | Verb::Action(args) => {
+            Box::pin(alloc::exec::action(ctx, args)).await
+        }
+        Verb::Alloc(alloc::AllocVerb::Fs(args)) | Verb::Fs(args) => Box::pin(alloc::fs::run(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Checks(args)) => Box::pin(alloc::checks::checks(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Signal(args)) => Box::pin(alloc::checks::signal(ctx, args)).await,
+        Verb::Alloc(alloc::AllocVerb::Pause(args)) => Box::pin(alloc::checks::pause(ctx, args)).await,
+        Verb::Service(verb) => Box::pin(service::run(ctx, verb)).await,
+        Verb::Monitor(args) => Box::pin(monitor::run(ctx, args)).await,
+        Verb::Node(node::NodeVerb::Meta(verb)) => Box::pin(node::meta::run(ctx, verb)).await,
         Verb::Eval(verb) => Box::pin(eval::run(ctx, verb)).await,
         Verb::Deployment(verb) => Box::pin(deployment::run(ctx, verb)).await,
         Verb::Job(job::JobVerb::Promote(args)) => Box::pin(deployment::job_promote(ctx, args)).await,

@@ -21,6 +21,7 @@ mod monitor;
 mod out;
 mod resolve;
 mod table;
+mod terminal;
 mod volumefile;
 
 pub use cli::{is_verb, main};

@@ -30,13 +30,24 @@ impl Allocs {
     /// Takes up an allocation that an earlier agent ran.
     pub(crate) fn restore(&self, alloc: Allocation, records: BTreeMap<String, TaskRecord>) {
         tracing::info!(alloc = %alloc.id, name = alloc.name, "taking back allocation");
-        self.begin(Arc::new(alloc), records);
+        self.begin(Arc::new(alloc), records, Vec::new());
     }
 
-    fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>) {
+    /// What on this node is ending to make room for an allocation: the one that it replaces, and those that were
+    /// evicted for it. Plugins are not waited for: they may have to serve until their successor does.
+    fn before(&self, alloc: &Allocation) -> Vec<AllocRunner> {
+        let runners = self.lock();
+        let ids = alloc.preempted_allocations.iter().chain([&alloc.previous_allocation]);
+        ids.filter_map(|id| runners.get(id))
+            .filter(|runner| runner.alloc().server_terminal() && !runner.is_plugin())
+            .cloned()
+            .collect()
+    }
+
+    fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>, before: Vec<AllocRunner>) {
         let runner = AllocRunner::new(Arc::clone(&self.context), Arc::clone(&alloc), records);
         self.lock().insert(alloc.id.clone(), runner.clone());
-        self.tasks.spawn(runner.run());
+        self.tasks.spawn(runner.run(before));
     }
 
     /// Follows what the servers say: new ones are kept before they are begun.
@@ -67,7 +78,8 @@ impl Allocs {
             return;
         }
         for alloc in fresh {
-            self.begin(alloc, BTreeMap::new());
+            let before = self.before(&alloc);
+            self.begin(alloc, BTreeMap::new(), before);
         }
         let mut removed = delta.removed;
         if delta.full {
@@ -95,7 +107,11 @@ impl Allocs {
     /// Tells the servers how every allocation does: they may have given them up.
     pub(crate) fn tell_all(&self) {
         let runners: Vec<AllocRunner> = self.lock().values().cloned().collect();
-        runners.iter().for_each(AllocRunner::push);
+        for runner in &runners {
+            runner.push();
+            // With the node the servers may have given up its services.
+            runner.services().renew.send_modify(|count| *count += 1);
+        }
     }
 
     /// Ends and removes an allocation that the servers have forgotten; tried until it is done.
@@ -139,15 +155,16 @@ impl Allocs {
         }
     }
 
-    /// Removes a finished allocation because a user asks for its space.
-    pub(crate) async fn collect(&self, id: &AllocId) -> Result<(), ClientError> {
+    /// Removes a finished allocation because a user asks for its space. Answers whether it was finished.
+    pub(crate) async fn collect(&self, id: &AllocId) -> Result<bool, ClientError> {
         let runner = self.get(id)?;
-        if runner.status().is_terminal() {
-            runner.reached(Stage::Over).await;
-            runner.destroy().await?;
-            self.lock().remove(id);
+        if !runner.status().is_terminal() {
+            return Ok(false);
         }
-        Ok(())
+        runner.reached(Stage::Over).await;
+        runner.destroy().await?;
+        self.lock().remove(id);
+        Ok(true)
     }
 
     /// Ends and removes everything: first what uses plugins, then the plugins.

@@ -12,7 +12,7 @@ use crate::reporter::Reporter;
 use crate::runner::Context;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
-use crate::{ClientError, contact, env, fingerprint};
+use crate::{ClientError, contact, env, fingerprint, metadata};
 use caravan_csi::{Class, CsiError, Deadlines};
 use caravan_drivers::{Driver, ExecOutput, TaskId, Usage};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
@@ -68,7 +68,9 @@ impl Client {
         if !known {
             store.put_identity(&identity).later();
         }
-        let node = NodeState::new(fingerprint::read(&config, &identity));
+        let mut node = fingerprint::read(&config, &identity);
+        node.meta = metadata::in_force(&config.meta, &loaded.node_meta);
+        let node = NodeState::new(node);
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         let registry = Registry::restore(loaded.registrations, store.clone(), |id| here.contains(id));
@@ -93,6 +95,7 @@ impl Client {
             drivers: DriverManager::new(drivers, &config, node.clone()),
             host_env: env::host_env(host_variables(), config.option_list("env.denylist")),
             reporter: Reporter::default(),
+            meta: std::sync::Mutex::new(loaded.node_meta),
             config,
             identity,
             store,
@@ -223,8 +226,8 @@ fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
 /// Asks things of a running client. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    context: Arc<Context>,
-    allocs: Allocs,
+    pub(crate) context: Arc<Context>,
+    pub(crate) allocs: Allocs,
 }
 
 impl Handle {
@@ -323,13 +326,6 @@ impl Handle {
     ) -> Result<ExecOutput, ClientError> {
         let (driver, id) = self.allocs.get(alloc)?.running(task)?;
         Ok(driver.exec(&TaskId(id), command, timeout).await?)
-    }
-    /// Removes a finished allocation's files.
-    ///
-    /// # Errors
-    /// When it is not here or cannot be removed.
-    pub async fn collect(&self, alloc: &AllocId) -> Result<(), ClientError> {
-        self.allocs.collect(alloc).await
     }
     /// Makes a call through the CSI controller that runs here.
     ///

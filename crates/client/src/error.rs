@@ -63,6 +63,17 @@ pub enum ClientError {
     /// There is no such task in the allocation.
     #[error("unknown task name \"{0}\"")]
     UnknownTask(String),
+    /// The job file gives the task no such action.
+    #[error("action {action} not found in task {task}")]
+    UnknownAction {
+        /// Which.
+        action: String,
+        /// Task.
+        task: String,
+    },
+    /// A change of the node's free pairs makes no sense.
+    #[error("{0}")]
+    Metadata(String),
     /// The task does not run.
     #[error("task \"{0}\" is not running.")]
     TaskNotRunning(String),

@@ -10,6 +10,7 @@
 
 mod alloc_dir;
 mod allocs;
+mod ask;
 mod client;
 mod clock;
 mod config;
@@ -22,15 +23,20 @@ mod fingerprint;
 pub mod fs;
 mod host_volumes;
 mod lease;
+mod metadata;
 mod node;
 mod reporter;
 mod restart;
 mod runner;
 mod servers;
+mod services;
 mod state;
 
+pub use caravan_drivers::{ExecEvent, ExecInput, ExecRequest, ExecStream};
 pub use client::{Client, Handle, Service};
 pub use config::ClientConfig;
 pub use csi::CsiFault;
 pub use error::ClientError;
+pub use metadata::Metadata;
 pub use servers::{Answers, RpcServers, Servers};
+pub use services::ChecksSummary;

@@ -110,6 +110,11 @@ impl NodeState {
         self.update(|node| node.host_volumes = volumes);
     }
 
+    /// Writes the free pairs.
+    pub(crate) fn put_meta(&self, meta: BTreeMap<String, String>) {
+        self.update(|node| node.meta = meta);
+    }
+
     /// Writes an attribute.
     pub(crate) fn put_attribute(&self, key: &str, value: String) {
         self.update(|node| drop(node.attributes.insert(key.to_owned(), value)));

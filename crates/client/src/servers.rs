@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use caravan_rpc::{Channel, RpcError, methods};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
+    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
 };
 use futures::stream::{BoxStream, StreamExt};
 use std::fmt::Debug;
@@ -34,6 +34,8 @@ pub trait Servers: Debug + Send + Sync + 'static {
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError>;
     /// Asks for signed identities of tasks.
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError>;
+    /// Tells which services an allocation has.
+    async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError>;
 }
 
 /// The servers behind a channel.
@@ -80,5 +82,8 @@ impl Servers for RpcServers {
     }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.channel.call::<methods::SignIdentities>(request, DEADLINE).await
+    }
+    async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
+        self.channel.call::<methods::ServiceSync>(request, DEADLINE).await
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::session::{ExecRequest, ExecStream};
 use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
 
@@ -59,6 +60,13 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
     /// Runs a program in the task's surroundings and collects its output. It is killed at the timeout.
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput>;
+
+    /// Runs a program in the task's surroundings and talks to it while it runs. Errors of its start may come as the
+    /// first item of the stream.
+    async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
+        tracing::debug!(task = %id, command = request.command.first(), "driver runs no programs");
+        Err(Error::Unsupported { driver: self.name(), what: "run a program in a task" })
+    }
 
     /// Ends a run of which no handle was stored, because the agent died between its start and that. `state_dir` is
     /// that of its [`TaskConfig`]. Nothing there is no error. Drivers whose tasks end with the agent have nothing to

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::config::Reader;
 use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
 use crate::ids::IdRanges;
+use crate::session::{ExecRequest, ExecStream};
 use crate::supervised::{ShimCommand, ShimTasks, convert, end_forgotten};
 use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
@@ -350,6 +351,10 @@ impl Driver for ExecDriver {
 
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
         self.tasks.exec(id, command, timeout).await
+    }
+
+    async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
+        self.tasks.exec_stream(id, request).await
     }
 
     async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {

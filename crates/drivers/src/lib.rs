@@ -12,6 +12,7 @@ mod exec;
 mod ids;
 mod mock;
 mod raw_exec;
+mod session;
 mod supervised;
 mod task;
 
@@ -21,6 +22,7 @@ pub use exec::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, ExecDriver, ExecOptions
 pub use ids::IdRanges;
 pub use mock::MockDriver;
 pub use raw_exec::{RawExecDriver, RawExecOptions};
+pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
 pub use supervised::{ShimCommand, own_program};
 pub use task::{
     ExecOutput, ExitResult, LogConfig, Mount, Propagation, Resources, TaskConfig, TaskDirs, TaskHandle,

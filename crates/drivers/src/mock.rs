@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::config::Reader;
 use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
+use crate::session::{ExecEvent, ExecRequest, ExecStream, QUEUE};
 use crate::task::{
     ExecOutput, ExitResult, LogConfig, TaskConfig, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
 };
@@ -308,6 +309,23 @@ impl Driver for MockDriver {
             stderr: Vec::new(),
             exit_code: task.config.exec_exit_code,
         })
+    }
+
+    async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
+        let said = self.exec(id, &request.command, Duration::ZERO).await?;
+        let (input, _nobody_reads) = mpsc::channel(QUEUE);
+        let (outputs, output) = mpsc::channel(QUEUE);
+        let events = [
+            ExecEvent::Stdout(said.stdout),
+            ExecEvent::StderrClosed,
+            ExecEvent::StdoutClosed,
+            ExecEvent::Exited(said.exit_code),
+        ];
+        for event in events {
+            // The queue is longer than this, and its reader is in our hands.
+            let _ = outputs.try_send(Ok(event));
+        }
+        Ok(ExecStream { input, output })
     }
 }
 

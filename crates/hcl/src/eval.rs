@@ -314,13 +314,19 @@ impl Evaluator {
             Some(mut value) => {
                 // Go as far as possible without copying: roots hold everything.
                 let mut steps = t.steps.as_slice();
-                while let (Value::Map(.., map), Some((Step::Attribute(name), rest))) =
-                    (value, steps.split_first())
-                {
-                    match map.get(&name.text) {
-                        Some(inner) => (value, steps) = (inner, rest),
-                        None => return Err(missing(value, &name.text, name.span)),
-                    }
+                while let Some((step, rest)) = steps.split_first() {
+                    let inner = match (value, step) {
+                        (Value::Map(.., map), Step::Attribute(name)) => match map.get(&name.text) {
+                            Some(inner) => inner,
+                            None => return Err(missing(value, &name.text, name.span)),
+                        },
+                        (Value::Map(.., map), Step::Index(Value::Str(key), _)) => match map.get(&**key) {
+                            Some(inner) => inner,
+                            None => break,
+                        },
+                        _ => break,
+                    };
+                    (value, steps) = (inner, rest);
                 }
                 walk(value.clone(), steps)
             }

@@ -104,6 +104,9 @@ pub fn variables(text: &str) {
     }
 }
 
+/// One of these functions.
+pub type Probe = fn(&str);
+
 /// All of them, by the names of the fuzz targets.
-pub const ALL: &[(&str, fn(&str))] =
+pub const ALL: &[(&str, Probe)] =
     &[("hcl2", hcl2), ("hcl1", hcl1), ("json", json), ("template", template), ("variables", variables)];

@@ -31,20 +31,23 @@ pub(crate) async fn read<T>(
     let mut watch = topics.iter().fold(store.watch(), |watch, topic| watch.on(topic.clone())).start();
     let mut seen = 0;
     loop {
-        let root = store.snapshot();
-        // Nothing found: clients look again from the index that the error carries.
-        let index = match answer(&root) {
-            Ok((meta, value)) if meta.index > wait.index => return Ok((meta, value)),
-            Ok((meta, _)) => meta.index,
-            Err(ApiError { meta: Some(meta), .. }) if meta.index <= wait.index => meta.index,
-            Err(error) => return Err(error),
-        };
-        // An index that went back says that the whole state was replaced.
-        if root.index() < seen || call.state.stopping.is_cancelled() {
-            return answer(&root);
+        {
+            // The state is let go before the wait: thousands may wait, each since another change.
+            let root = store.snapshot();
+            // Nothing found: clients look again from the index that the error carries.
+            let index = match answer(&root) {
+                Ok((meta, value)) if meta.index > wait.index => return Ok((meta, value)),
+                Ok((meta, _)) => meta.index,
+                Err(ApiError { meta: Some(meta), .. }) if meta.index <= wait.index => meta.index,
+                Err(error) => return Err(error),
+            };
+            // An index that went back says that the whole state was replaced.
+            if root.index() < seen || call.state.stopping.is_cancelled() {
+                return answer(&root);
+            }
+            seen = root.index();
+            tracing::trace!(index, wanted = wait.index, "a query waits");
         }
-        seen = root.index();
-        tracing::trace!(index, wanted = wait.index, "a query waits");
         tokio::select! {
             () = watch.changed() => {}
             () = call.state.stopping.cancelled() => return answer(&store.snapshot()),

@@ -1,27 +1,33 @@
 //! The client of this agent behind the routes.
 
 use crate::client_side::{
-    ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, LogKind, Origin, Range,
+    ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
-use crate::host;
+use crate::{disks, host};
 use async_trait::async_trait;
 use bytes::Bytes;
 use caravan_client::fs::{self, AllocFs, FsError};
-use caravan_client::{ClientError, Handle};
+use caravan_client::{ClientError, ExecEvent, ExecInput, ExecRequest, Handle, Metadata};
+use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use caravan_types::{AllocId, NodeId};
 use futures::StreamExt;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
+
+/// Messages that wait for a slow program.
+const QUEUE: usize = 16;
 
 /// Between two looks at a counter that a share is made from.
 const SAMPLE: Duration = Duration::from_millis(100);
 
 fn of_fs(error: &FsError) -> ClientSideError {
     let status = match error {
-        FsError::NotFound(_) | FsError::NoLogs(_) => StatusCode::NOT_FOUND,
+        FsError::NotFound(_) | FsError::NoDirectory(_) | FsError::NoLogs(_) => StatusCode::NOT_FOUND,
         FsError::UnknownTask(_) | FsError::IsDirectory(_) | FsError::NotDirectory(_) => {
             StatusCode::BAD_REQUEST
         }
@@ -245,7 +251,13 @@ impl ClientSide for Handle {
         let before = host::cpus(&read("/proc/stat").await?);
         tokio::time::sleep(SAMPLE).await;
         let (stat, meminfo) = (read("/proc/stat").await?, read("/proc/meminfo").await?);
-        Ok(host::stats(&before, &stat, &meminfo, &read("/proc/uptime").await?, now_ns()))
+        let uptime = read("/proc/uptime").await?;
+        let dir = self.allocs_dir();
+        let mhz = self.node().attributes.get("cpu.frequency").and_then(|mhz| mhz.parse().ok());
+        let looked = tokio::task::spawn_blocking(move || (disks::all(), disks::of(&dir))).await;
+        let (disks, alloc_dir) = looked.unwrap_or_default();
+        let machine = host::Machine { disks, alloc_dir, mhz: mhz.unwrap_or(0.0) };
+        Ok(host::stats(&before, &stat, &meminfo, &uptime, now_ns(), &machine))
     }
 
     async fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientSideError> {
@@ -258,6 +270,46 @@ impl ClientSide for Handle {
         })
     }
 
+    async fn exec(&self, open: &ExecOpen) -> Result<ExecSession, ClientSideError> {
+        session(self, open).await
+    }
+
+    async fn checks(&self, alloc: &AllocId) -> Result<Value, ClientSideError> {
+        Ok(json!(Self::checks(self, alloc).map_err(|e| of_client(&e))?))
+    }
+
+    async fn collect(&self, alloc: &AllocId) -> Result<(), ClientSideError> {
+        match Self::collect(self, alloc).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ClientSideError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "No such allocation on client, or allocation not eligible for GC",
+            )),
+            Err(error) => Err(of_client(&error)),
+        }
+    }
+
+    async fn collect_all(&self) -> Result<(), ClientSideError> {
+        Self::collect_all(self).await.map_err(|e| of_client(&e))
+    }
+
+    async fn metadata(&self) -> Result<Value, ClientSideError> {
+        Ok(shown(&Self::metadata(self)))
+    }
+
+    async fn change_metadata(
+        &self,
+        changes: BTreeMap<String, Option<String>>,
+    ) -> Result<Value, ClientSideError> {
+        match Self::change_metadata(self, changes).await {
+            Ok(metadata) => Ok(shown(&metadata)),
+            Err(error @ ClientError::Metadata(_)) => {
+                Err(ClientSideError::new(StatusCode::BAD_REQUEST, error.to_string()))
+            }
+            Err(error) => Err(of_client(&error)),
+        }
+    }
+
     async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientSideError> {
         Self::signal(self, alloc, task, signal).await.map_err(|error| match error {
             ClientError::UnknownTask(_) => {
@@ -266,6 +318,59 @@ impl ClientSide for Handle {
             other => of_client(&other),
         })
     }
+}
+
+fn shown(metadata: &Metadata) -> Value {
+    json!({"Meta": metadata.meta, "Dynamic": metadata.dynamic, "Static": metadata.fixed})
+}
+
+/// A program in a task of this node, in the words of the wire.
+async fn session(handle: &Handle, open: &ExecOpen) -> Result<ExecSession, ClientSideError> {
+    let refused = |error: ClientError| match &error {
+        ClientError::UnknownTask(_) => {
+            ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, "task not found")
+        }
+        ClientError::UnknownAction { .. } => ClientSideError::new(StatusCode::NOT_FOUND, error.to_string()),
+        _ => of_client(&error),
+    };
+    let command = if open.action.is_empty() {
+        open.command.clone()
+    } else {
+        handle.action(&open.alloc, &open.task, &open.action).map_err(refused)?
+    };
+    let request = ExecRequest { command, tty: open.tty };
+    let stream = handle.exec_stream(&open.alloc, &open.task, request).await.map_err(refused)?;
+    let (input, mut inputs) = mpsc::channel(QUEUE);
+    let to = stream.input;
+    // Ends with either side; the program ends when nobody reads its output.
+    tokio::spawn(async move {
+        while let Some(message) = inputs.recv().await {
+            let message = match message {
+                ExecIn::Data(data) => ExecInput::Data(data),
+                ExecIn::Close => ExecInput::Close,
+                ExecIn::Resize { rows, columns } => ExecInput::Resize { rows, columns },
+            };
+            if to.send(message).await.is_err() {
+                return;
+            }
+        }
+    });
+    let output = futures::stream::unfold(stream.output, |mut output| async move {
+        let item = match output.recv().await? {
+            Ok(ExecEvent::Stdout(data)) => Ok(ExecOut::Stdout(data)),
+            Ok(ExecEvent::Stderr(data)) => Ok(ExecOut::Stderr(data)),
+            Ok(ExecEvent::StdoutClosed) => Ok(ExecOut::StdoutClosed),
+            Ok(ExecEvent::StderrClosed) => Ok(ExecOut::StderrClosed),
+            Ok(ExecEvent::Exited(code)) => Ok(ExecOut::Exited(code)),
+            Err(error) => Err(ClientSideError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                // The prefix is what clients know from errors of drivers.
+                format!("rpc error: code = Unknown desc = {error}"),
+            )),
+        };
+        Some((item, output))
+    });
+    Ok(ExecSession { input, output: output.boxed() })
 }
 
 fn cpu(busy: f64, user: f64, system: f64, throttled_periods: u64, throttled_ns: u64) -> Value {

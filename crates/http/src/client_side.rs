@@ -3,12 +3,15 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use caravan_types::{AllocId, NodeId, Time};
 use futures::stream::BoxStream;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
+use tokio::sync::mpsc;
 
 /// A file of an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -111,6 +114,20 @@ pub type Frames = BoxStream<'static, Result<Frame, ClientSideError>>;
 /// Raw content as it is read.
 pub type Content = BoxStream<'static, Result<Bytes, ClientSideError>>;
 
+/// A program that runs in a task. Dropping the output ends it.
+pub struct ExecSession {
+    /// To the program.
+    pub input: mpsc::Sender<ExecIn>,
+    /// From the program; an error is the last item.
+    pub output: BoxStream<'static, Result<ExecOut, ClientSideError>>,
+}
+
+impl fmt::Debug for ExecSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExecSession")
+    }
+}
+
 /// The client of this agent. Every path is confined to the allocation's directory; errors are worded as
 /// in `http-api` section 3.4.
 #[async_trait]
@@ -154,6 +171,21 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
     async fn host_stats(&self) -> Result<Value, ClientSideError>;
     /// Restarts one task, or those that run, or all of them.
     async fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientSideError>;
+    /// Runs a program in a task.
+    async fn exec(&self, open: &ExecOpen) -> Result<ExecSession, ClientSideError>;
+    /// What the checks of the allocation's services said last, by id, in the shape of `CheckQueryResult`.
+    async fn checks(&self, alloc: &AllocId) -> Result<Value, ClientSideError>;
+    /// Removes the files of an allocation that is over.
+    async fn collect(&self, alloc: &AllocId) -> Result<(), ClientSideError>;
+    /// The same of all that are over.
+    async fn collect_all(&self) -> Result<(), ClientSideError>;
+    /// The node's free pairs: `Meta`, `Dynamic`, `Static`.
+    async fn metadata(&self) -> Result<Value, ClientSideError>;
+    /// Changes the node's free pairs; none takes one away.
+    async fn change_metadata(
+        &self,
+        changes: BTreeMap<String, Option<String>>,
+    ) -> Result<Value, ClientSideError>;
     /// Signals one task, or all of them.
     async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientSideError>;
 }

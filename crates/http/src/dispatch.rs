@@ -17,6 +17,7 @@ use caravan_server::{Caller, Handle};
 use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
 use std::time::Instant;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -131,7 +132,8 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     }
     let decoded = decode_percent(&path);
     let segments: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let body = state.shared.bodies.read(&path, body).await?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     // Headers that agents write count only where an agent wrote them.
@@ -175,7 +177,22 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     if asks {
         return Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false));
     }
-    if let ["v1", "client", rest @ ..] = segments.as_slice() {
+    if let Some(target) = routes::exec::target(&segments) {
+        call.only(&Method::GET)?;
+        return routes::exec::upgrade(&call, &target, upgrade).map(|reply| reply.into_response(false));
+    }
+    if let ["v1", "agent", rest @ ..] = segments.as_slice()
+        && routes::monitor::is_mine(rest)
+    {
+        return match routes::monitor::place(&call)? {
+            routes::client::Place::Here => {
+                routes::monitor::route(&call, rest).map(|reply| reply.into_response(pretty))
+            }
+            routes::client::Place::There(channel) => relay::forward(&call, &channel).await,
+        };
+    }
+    if let Some(rest) = of_node(&segments) {
+        let rest = rest.as_slice();
         return match routes::client::place(&call, rest)? {
             routes::client::Place::Here => {
                 routes::client::route(&call, rest).await.map(|reply| reply.into_response(pretty))
@@ -256,12 +273,29 @@ fn redirect(to: &str, method: &Method) -> Reply {
 
 /// Whether an agent without a server answers the request itself.
 fn answers_itself(call: &Call, segments: &[&str]) -> bool {
+    let here = |place: Result<routes::client::Place, ApiError>| {
+        place.is_ok_and(|place| matches!(place, routes::client::Place::Here))
+    };
+    // Programs are run over a connection of its own, not by passing the request on.
+    if routes::exec::target(segments).is_some() {
+        return true;
+    }
+    if let Some(rest) = of_node(segments) {
+        return here(routes::client::place(call, &rest));
+    }
     match segments {
-        ["v1", "client", rest @ ..] => {
-            routes::client::place(call, rest).is_ok_and(|place| matches!(place, routes::client::Place::Here))
-        }
+        ["v1", "agent", rest @ ..] if routes::monitor::is_mine(rest) => here(routes::monitor::place(call)),
         ["v1", ..] => is_local(segments),
         _ => false,
+    }
+}
+
+/// The rest of a path that the node answers.
+fn of_node<'a>(segments: &[&'a str]) -> Option<Vec<&'a str>> {
+    match segments {
+        ["v1", "client", rest @ ..] => Some(rest.to_vec()),
+        ["v1", "allocation", id, "checks"] => Some(vec!["allocation", id, "checks"]),
+        _ => None,
     }
 }
 
@@ -287,8 +321,12 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "jobs", "statuses"] => routes::statuses::route(call).await,
         ["v1", "scaling", rest @ ..] => routes::scaling::policies(call, rest).await,
         ["v1", "validate", "job"] => routes::jobs::validate(call),
+        ["v1", "job", rest @ .., "services"] if !rest.is_empty() => {
+            routes::services::of_job(call, &rest.join("/")).await
+        }
         ["v1", "job", rest @ ..] if !rest.is_empty() => routes::job::route(call, &rest.join("/")).await,
         ["v1", "allocations"] => routes::allocs::list(call).await,
+        ["v1", "allocation", id, "services"] => routes::services::of_alloc(call, id).await,
         ["v1", "allocation", rest @ ..] if !rest.is_empty() => routes::allocs::route(call, rest).await,
         ["v1", "evaluations"] => routes::evals::list(call).await,
         ["v1", "evaluations", "count"] => routes::evals::count(call).await,
@@ -310,6 +348,10 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "plugin", "csi", id] => routes::plugins::get(call, id).await,
         ["v1", "vars"] => routes::vars::list(call).await,
         ["v1", "var", rest @ ..] => routes::vars::route(call, &rest.join("/")).await,
+        ["v1", "event", "stream"] => routes::event::stream(call),
+        ["v1", "services"] => routes::services::list(call).await,
+        ["v1", "service", name] => routes::services::get(call, name).await,
+        ["v1", "service", name, id] => routes::services::delete(call, name, id).await,
         ["v1", "search", "fuzzy"] => routes::fuzzy::route(call).await,
         ["v1", "search"] => routes::search::route(call).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),

@@ -1,5 +1,6 @@
 //! Figures of the host from proc(5), for `/v1/client/stats` (`http-api` section 5.7).
 
+use crate::disks::Disk;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -48,14 +49,27 @@ fn share(part: u64, before: u64, passed: u64) -> f64 {
     f64::from(part) * 100.0 / f64::from(passed)
 }
 
-/// The shape of `HostStats`. Disks and devices are not measured.
+/// What does not come from proc(5).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Machine {
+    /// Its disks.
+    pub(crate) disks: Vec<Disk>,
+    /// The file system that allocations lie on.
+    pub(crate) alloc_dir: Option<Disk>,
+    /// MHz of a processor.
+    pub(crate) mhz: f64,
+}
+
+/// The shape of `HostStats`. Devices are not measured.
 pub(crate) fn stats(
     before: &BTreeMap<String, CpuTimes>,
     stat: &str,
     meminfo: &str,
     uptime: &str,
     now_ns: i64,
+    machine: &Machine,
 ) -> Value {
+    let mut ticks = 0.0;
     let cpus: Vec<Value> = cpus(stat)
         .iter()
         .map(|(name, now)| {
@@ -63,13 +77,15 @@ pub(crate) fn stats(
             let passed = now.total.saturating_sub(then.total);
             let idle = share(now.idle, then.idle, passed);
             let busy = if passed == 0 { 0.0 } else { 100.0 - idle };
+            let consumed = busy / 100.0 * machine.mhz;
+            ticks += consumed;
             json!({
                 "CPU": name,
                 "User": share(now.user, then.user, passed),
                 "System": share(now.system, then.system, passed),
                 "Idle": idle,
                 "TotalPercent": busy,
-                "TotalTicks": 0.0,
+                "TotalTicks": consumed,
             })
         })
         .collect();
@@ -83,12 +99,12 @@ pub(crate) fn stats(
             "Free": memory(meminfo, "MemFree"),
         },
         "CPU": cpus,
-        "DiskStats": [],
-        "AllocDirStats": null,
-        "DeviceStats": [],
+        "DiskStats": machine.disks.iter().map(Disk::stats).collect::<Vec<_>>(),
+        "AllocDirStats": machine.alloc_dir.as_ref().map(Disk::stats),
+        "DeviceStats": null,
         "Uptime": uptime.unwrap_or(0),
         "Timestamp": now_ns,
-        "CPUTicksConsumed": 0.0,
+        "CPUTicksConsumed": ticks,
     })
 }
 
@@ -101,7 +117,15 @@ mod tests {
         let before = cpus("cpu  9 9 9 9\ncpu0 10 0 10 80 0 0 0 0 0 0\nintr 1\n");
         assert_eq!(before.len(), 1);
         let meminfo = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    400 kB\n";
-        let stats = stats(&before, "cpu0 30 0 20 150 0 0 0 0 0 0\n", meminfo, "12.34 5.6\n", 7);
+        let stats = stats(
+            &before,
+            "cpu0 30 0 20 150 0 0 0 0 0 0\n",
+            meminfo,
+            "12.34 5.6\n",
+            7,
+            &Machine { mhz: 1000.0, ..Machine::default() },
+        );
+        assert_eq!(stats["CPUTicksConsumed"], 300.0);
         let cpu = &stats["CPU"][0];
         assert_eq!((&cpu["User"], &cpu["System"], &cpu["Idle"]), (&json!(20.0), &json!(10.0), &json!(70.0)));
         assert_eq!(stats["Memory"]["Used"], 600 * 1024);
@@ -111,7 +135,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_of_the_kernel_breaks_it(stat in ".*", meminfo in ".*", uptime in ".*") {
-            let _ = stats(&cpus(&stat), &stat, &meminfo, &uptime, 0);
+            let _ = stats(&cpus(&stat), &stat, &meminfo, &uptime, 0, &Machine::default());
         }
     }
 }

@@ -16,13 +16,16 @@ mod call;
 mod client_of;
 mod client_side;
 mod compress;
+mod disks;
 mod dispatch;
 mod encode;
 mod error;
+mod exec;
 mod filter;
 mod frames;
 mod host;
 mod jobdiff;
+mod log_source;
 mod page;
 mod query;
 mod relay;
@@ -35,10 +38,11 @@ mod typed;
 
 pub use body_read::MAX_BODY;
 pub use client_side::{
-    ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, LogKind, Origin, Range,
+    ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
 pub use encode::encode;
 pub use error::ApiError;
+pub use log_source::{LogLevel, LogRecord, LogRecords, LogSource};
 pub use relay::{answer, rpc};
 pub use serve::{Listener, serve};
 pub use state::{AgentInfo, HttpState, Shared};

@@ -137,7 +137,9 @@ fn extend(headers: &mut HeaderMap, pairs: Vec<(String, String)>) {
 
 /// The RPC side: what an agent adds to its calls so that others can pass requests on to it.
 pub fn rpc(state: HttpState) -> RouterBuilder {
-    caravan_rpc::Router::builder().stream::<methods::Http, _, _, _>(move |_, request| {
+    let exec = crate::exec::rpc(state.clone());
+    let builder = caravan_rpc::Router::builder().duplex::<methods::Exec, _, _, _>(exec);
+    builder.stream::<methods::Http, _, _, _>(move |_, request| {
         let state = state.clone();
         async move { Ok(answer(state, request)) }
     })

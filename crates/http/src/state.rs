@@ -3,6 +3,7 @@
 use crate::body_read::Bodies;
 use crate::cache::Answers;
 use crate::client_side::ClientSide;
+use crate::log_source::LogSource;
 use crate::transport::Transport;
 use caravan_rpc::Channel;
 use caravan_server::Handle;
@@ -45,6 +46,8 @@ pub struct HttpState {
     pub relay: Option<Channel>,
     /// Whether access control is on, on agents without a server: they ask one.
     pub acl: bool,
+    /// The agent's log, for its monitor.
+    pub logs: Option<Arc<dyn LogSource>>,
     /// Facts.
     pub info: Arc<AgentInfo>,
     /// When this agent started.

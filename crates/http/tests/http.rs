@@ -14,6 +14,8 @@ mod relays;
 mod shape;
 #[path = "http/state.rs"]
 mod state;
+#[path = "http/streams.rs"]
+mod streams;
 #[path = "http/transport.rs"]
 mod transport;
 #[path = "http/variables.rs"]

@@ -1,6 +1,6 @@
 //! The calls between agents: names and messages. Servers serve the first group, clients the second.
 
-use crate::{Method, StreamMethod};
+use crate::{DuplexMethod, Method, StreamMethod};
 use caravan_types::wire;
 
 macro_rules! method {
@@ -24,6 +24,16 @@ macro_rules! method {
             type Item = $item;
         }
     };
+}
+
+/// A program in a task, talked to while it runs. Served by servers and by clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Exec;
+impl DuplexMethod for Exec {
+    const NAME: &'static str = "Agent.Exec";
+    type Request = wire::ExecOpen;
+    type Input = wire::ExecIn;
+    type Output = wire::ExecOut;
 }
 
 method!(
@@ -63,7 +73,10 @@ method!(
     /// Identities of tasks, signed.
     SignIdentities = "Alloc.SignIdentities", wire::SignIdentities => wire::SignedIdentities
 );
-
+method!(
+    /// Which services an allocation has.
+    ServiceSync = "Service.Sync", wire::ServiceSync => wire::Done
+);
 method!(
     /// How full a node's volumes are.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done

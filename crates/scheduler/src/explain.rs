@@ -1,6 +1,9 @@
 //! Metrics of an evaluation as sentences.
 
+use caravan_types::alloc::Allocation;
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation};
+use caravan_types::plan::Decision;
+use std::collections::BTreeMap;
 
 /// Why allocations of an evaluation were not placed, one sentence for each cause; empty when all were.
 pub fn explain(eval: &Evaluation) -> Vec<String> {
@@ -24,6 +27,56 @@ pub fn explain(eval: &Evaluation) -> Vec<String> {
     }
     if eval.status == EvalStatus::Failed && !eval.status_description.is_empty() {
         sentences.push(format!("The evaluation failed: {}.", eval.status_description));
+    }
+    sentences
+}
+
+/// Why allocations of a decision would not be placed, and what would change it: as [`explain`], with what the
+/// scheduler noted about single nodes.
+pub fn explain_decision(decision: &Decision) -> Vec<String> {
+    let mut sentences = explain(&decision.eval);
+    for blocked in decision.follow_ups.iter().filter(|eval| eval.status == EvalStatus::Blocked) {
+        sentences.extend(blocked.missing_non_node_resources.iter().filter_map(|text| waiting(text)));
+    }
+    // The rest is told by what the blocked evaluation waits for.
+    sentences.retain(|sentence| !sentence.starts_with("Evaluation "));
+    for (group, notes) in &decision.notes {
+        sentences.extend(notes.iter().map(|note| format!("Task group {group:?}: {note}.")));
+    }
+    sentences
+}
+
+/// What was looked at, filtered, exhausted and scored for the groups of a decision that are placed.
+pub fn describe(decision: &Decision) -> Vec<String> {
+    let mut groups: BTreeMap<&str, Vec<&Allocation>> = BTreeMap::new();
+    let new = decision.plan.placements.values().flatten().filter(|alloc| alloc.create_index == 0);
+    for alloc in new {
+        groups.entry(&alloc.task_group).or_default().push(alloc);
+    }
+    let mut sentences = Vec::new();
+    for (group, allocs) in groups {
+        let Some(metric) = allocs.first().and_then(|alloc| alloc.metrics.as_ref()) else { continue };
+        let count = allocs.len();
+        let what = if count == 1 { "1 allocation".to_owned() } else { format!("{count} allocations") };
+        let mut text = format!(
+            "Task group {group:?} ({what} placed): {} looked at, {} filtered, {} exhausted",
+            nodes(metric.nodes_evaluated),
+            metric.nodes_filtered,
+            metric.nodes_exhausted
+        );
+        if let Some(best) = metric.score_meta_data.first() {
+            let scores = best.scores.iter().filter(|(_, score)| *score != 0.0);
+            let scores: Vec<String> =
+                scores.map(|(scorer, score)| format!("{} {score:.2}", scorer.as_str())).collect();
+            let node = best.node_id.short();
+            text.push_str(&format!(
+                "; the best, {node}, scored {:.2} ({})",
+                best.norm_score,
+                scores.join(", ")
+            ));
+        }
+        sentences.push(format!("{text}."));
+        sentences.extend(causes(metric).into_iter().map(|cause| format!("Task group {group:?}: {cause}.")));
     }
     sentences
 }
@@ -83,14 +136,18 @@ fn waiting(text: &str) -> Option<String> {
             "Waits for a claim on volume {id:?} in namespace {namespace:?} to be released."
         ));
     }
+    if let Some(key) = text.strip_prefix("host-volume:") {
+        let (namespace, name) = key.split_once(':')?;
+        return Some(format!(
+            "Waits for host volume {name:?} in namespace {namespace:?} to be there and free."
+        ));
+    }
     text.strip_prefix("csi-plugin:").map(|id| format!("Waits for plugin {id:?} to become healthy."))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-
     #[test]
     fn metrics_become_sentences() {
         let metric = AllocMetric {

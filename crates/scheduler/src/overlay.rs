@@ -20,12 +20,13 @@ pub struct Overlay<'a, V> {
     base: &'a V,
     rules: Option<Rules>,
     released: BTreeSet<AllocId>,
+    granted: Vec<Arc<Claim>>,
 }
 
 impl<'a, V> Overlay<'a, V> {
     /// The picture as it is.
     pub fn new(base: &'a V) -> Self {
-        Self { base, rules: None, released: BTreeSet::new() }
+        Self { base, rules: None, released: BTreeSet::new(), granted: Vec::new() }
     }
 
     /// With these rules for all pools.
@@ -38,6 +39,12 @@ impl<'a, V> Overlay<'a, V> {
     #[must_use]
     pub fn without_claims_of(self, allocs: impl IntoIterator<Item = AllocId>) -> Self {
         Self { released: allocs.into_iter().collect(), ..self }
+    }
+
+    /// As if these claims were granted.
+    #[must_use]
+    pub fn with_claims(self, granted: Vec<Arc<Claim>>) -> Self {
+        Self { granted, ..self }
     }
 }
 
@@ -67,10 +74,12 @@ impl<V: View> View for Overlay<'_, V> {
         self.base.volume(key)
     }
     fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>> {
-        self.base.claims_of(key).filter(|claim| !self.released.contains(&claim.id.alloc))
+        let held = self.base.claims_of(key).filter(|claim| !self.released.contains(&claim.id.alloc));
+        held.chain(self.granted.iter().filter(move |claim| claim.id.volume == *key))
     }
     fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
-        self.base.claims_by_node(id).filter(|claim| !self.released.contains(&claim.id.alloc))
+        let held = self.base.claims_by_node(id).filter(|claim| !self.released.contains(&claim.id.alloc));
+        held.chain(self.granted.iter().filter(move |claim| claim.node_id == *id))
     }
     fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
         self.base.plugin(id)

@@ -6,6 +6,7 @@ use crate::csi;
 use crate::device;
 use crate::host;
 use crate::metric;
+use crate::notes;
 use crate::ports::{self, PortError};
 use crate::preempt;
 use crate::prepared::{Prepared, Rank, Reject};
@@ -47,6 +48,8 @@ pub(crate) struct Failure {
     pub metric: AllocMetric,
     /// What else than nodes would help.
     pub waits: BTreeSet<WaitsFor>,
+    /// What would change it, for people.
+    pub notes: Vec<String>,
 }
 
 impl Failure {
@@ -113,6 +116,9 @@ struct Search<'s, 'a> {
     rejects: Vec<(usize, Reject)>,
 }
 
+/// The best candidate, what it gives, and the scores of the first few.
+type Best = (usize, Fit, Vec<(usize, Score)>);
+
 /// The next best candidate of a lane.
 struct Head<'l> {
     norm: f64,
@@ -153,7 +159,7 @@ impl Search<'_, '_> {
     }
 
     /// Takes the candidates best first until one suits.
-    fn best<V: View>(&mut self, ctx: &mut Context<'_, V>) -> Option<(usize, Fit, Vec<(usize, Score)>)> {
+    fn best<V: View>(&mut self, ctx: &mut Context<'_, V>) -> Option<Best> {
         let prepared = self.prepared;
         let ranges = prepared.axes.ranges();
         let mut heads: BinaryHeap<Head<'_>> = BinaryHeap::new();
@@ -270,7 +276,7 @@ impl Search<'_, '_> {
             metric::filter(&mut metric, &ctx.nodes[at], prepared.unfit(at).unwrap_or_default());
         }
         metric::ask(&mut metric, prepared.group);
-        Err(Box::new(Failure { metric, waits }))
+        Err(Box::new(Failure { metric, waits, notes: Vec::new() }))
     }
 
     /// What a candidate with room gives to this very allocation, or why it does not suit.
@@ -331,14 +337,14 @@ impl Search<'_, '_> {
         waits
     }
 
-    fn failure<V: View>(&self, ctx: &Context<'_, V>) -> Failure {
+    fn failure<V: View>(&self, ctx: &mut Context<'_, V>) -> Failure {
         let mut waits = self.absent_volumes(ctx);
         let mut metric = self.prepared.metric.clone();
         for (index, reject) in &self.rejects {
             count(&mut metric, &ctx.nodes[self.prepared.candidates[*index].at], reject, &mut waits);
         }
         metric::ask(&mut metric, self.prepared.group);
-        Failure { metric, waits }
+        Failure { metric, waits, notes: notes::of(ctx, self.prepared) }
     }
 }
 

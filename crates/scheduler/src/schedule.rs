@@ -1,7 +1,6 @@
 //! From evaluation to decision.
 
 use crate::context::Context;
-use crate::disconnect;
 use crate::field::Field;
 use crate::metric;
 use crate::place::{Failure, Selected, select};
@@ -9,14 +8,14 @@ use crate::prepared::Prepared;
 use crate::reconcile::{self, Changes, NOT_NEEDED, Place, RESCHEDULED, Stop, UPDATING, reschedule};
 use crate::rng::Rng;
 use crate::system;
+use crate::timed::Timed;
+use crate::versions::Versions;
 use crate::view::View;
 use caravan_lang::Matcher;
-use caravan_types::alloc::{
-    AllocDeploymentStatus, AllocStateChange, Allocation, ClientStatus, DesiredStatus,
-};
+use caravan_types::alloc::{AllocDeploymentStatus, Allocation, ClientStatus, DesiredStatus};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor};
 use caravan_types::host_volume::HostVolumeClaim;
-use caravan_types::job::{Job, TaskGroup};
+use caravan_types::job::Job;
 use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
 use caravan_types::volume::Claim;
 use caravan_types::{AllocId, DeploymentId, EvalId, NodeId, UnixNanos};
@@ -33,9 +32,6 @@ pub struct Params {
     pub seed: u64,
 }
 
-/// Failed allocations that are due within this are placed anew together.
-const TOGETHER: caravan_types::Nanos = caravan_types::Nanos(5_000_000_000);
-
 const BLOCKED: &str = "created to place remaining allocations";
 
 /// What came of placing.
@@ -50,6 +46,8 @@ struct Outcome {
     host_claims: Vec<HostVolumeClaim>,
     failed: BTreeMap<String, AllocMetric>,
     queued: BTreeMap<String, u32>,
+    /// What would change what failed.
+    notes: BTreeMap<String, Vec<String>>,
     /// Whether something was not placed that a change of the cluster may let in.
     blocked: bool,
     waits: BTreeSet<WaitsFor>,
@@ -75,9 +73,7 @@ pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decisi
             (changes, outcome)
         }
         // Periodic and parameterized jobs are templates: only their children run.
-        Some(job) if job.periodic.is_some() || job.parameterized_job.is_some() => {
-            (Changes::default(), Outcome::default())
-        }
+        Some(job) if job.is_template() => (Changes::default(), Outcome::default()),
         Some(job) => run(view, job, eval, params, &mut rng),
     };
     for group in job.iter().flat_map(|job| &job.task_groups) {
@@ -139,24 +135,6 @@ fn run<V: View>(
     (changes, outcome)
 }
 
-/// Earlier versions of the job that places are to run, by version.
-struct Versions(BTreeMap<u64, Arc<Job>>);
-
-impl Versions {
-    fn of(job: &Job, places: &[Place]) -> Self {
-        let earlier = places.iter().filter_map(|place| place.version.as_ref());
-        let earlier =
-            earlier.filter(|old| old.version != job.version || old.create_index != job.create_index);
-        Self(earlier.map(|old| (old.version, Arc::clone(old))).collect())
-    }
-
-    /// The version that a place runs, where it is not the newest, and its group there.
-    fn find<'a>(&'a self, place: &Place, group: &str) -> Option<(&'a Job, &'a TaskGroup)> {
-        let job = self.0.get(&place.version.as_ref()?.version)?;
-        Some((job, job.group(group)?))
-    }
-}
-
 struct Placer<'a> {
     job: &'a Arc<Job>,
     eval: &'a Evaluation,
@@ -216,8 +194,7 @@ impl<'a> Placer<'a> {
                 if let Some(old) = replaced {
                     // Only the old one's claim is in the way: it must go before the new one can come.
                     let of_old = |w: &WaitsFor| matches!(w, WaitsFor::Claim(_) | WaitsFor::HostVolume(..));
-                    let waits_for_old =
-                        failure.waits.iter().any(of_old) && select(ctx, prepared, &place, true).is_ok();
+                    let waits_for_old = failure.waits.iter().any(of_old) && would_fit(ctx, prepared, &place);
                     if waits_for_old {
                         outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
                         // Part of every update of a volume's only writer, and over within moments: queued, but
@@ -289,6 +266,13 @@ impl<'a> Placer<'a> {
     }
 }
 
+/// Whether there will be a node once what the plan stops has released its volumes. Nobody is evicted for that yet.
+fn would_fit<V: View>(ctx: &mut Context<'_, V>, prepared: &mut Prepared<'_>, place: &Place) -> bool {
+    let Ok(selected) = select(ctx, prepared, place, true) else { return false };
+    selected.preempted.iter().for_each(|victim| ctx.unstop(victim));
+    true
+}
+
 fn record(
     prepared: &Prepared<'_>,
     failure: Failure,
@@ -298,7 +282,8 @@ fn record(
     outcome: &mut Outcome,
 ) {
     let name = &prepared.group.name;
-    let Failure { metric: failed, waits } = failure;
+    let Failure { metric: failed, waits, notes } = failure;
+    outcome.notes.entry(name.clone()).or_insert(notes);
     if counts {
         queue(prepared, waits, outcome);
         if is_system {
@@ -361,10 +346,7 @@ fn decide<V: View>(
 
     let timed = Timed::new(view, eval, job.as_deref(), rng, &changes, now);
     let rollout = std::mem::take(&mut changes.rollout);
-    let acts = outcome.placements.values().flatten().any(|alloc| !alloc.deployment_id.is_empty())
-        || outcome.in_place.iter().any(|(_, deployment)| !deployment.is_empty())
-        || outcome.stops.iter().any(|stop| stop.description == UPDATING);
-    let (deployment, deployment_id) = rollout.finish(acts);
+    let (deployment, deployment_id) = rollout.finish();
     let mut plan = Plan {
         eval_id: eval.id.clone(),
         priority: eval.priority,
@@ -477,113 +459,7 @@ fn decide<V: View>(
         modify_time: now,
         ..Evaluation::clone(old)
     }));
-    Decision { plan, eval: done, follow_ups }
-}
-
-/// Evaluations that look again at a time.
-struct Timed {
-    evals: Vec<Evaluation>,
-    /// By the time at which they look again, for allocations that are unknown until then.
-    unknown: BTreeMap<UnixNanos, EvalId>,
-    /// By failed allocation that waits to be placed anew.
-    failed: BTreeMap<AllocId, EvalId>,
-}
-
-impl Timed {
-    fn new<V: View>(
-        view: &V,
-        eval: &Evaluation,
-        job: Option<&Job>,
-        rng: &mut Rng,
-        changes: &Changes,
-        now: UnixNanos,
-    ) -> Self {
-        let key = eval.job_key();
-        let (mut evals, mut unknown) = (Vec::new(), BTreeMap::new());
-        let mut look = |until: UnixNanos, trigger: Trigger, why: &str| -> EvalId {
-            let planned = view.evals_by_job(&key).find(|e| {
-                e.status == EvalStatus::Pending
-                    && e.triggered_by == trigger
-                    && e.wait_until == until.to_time()
-            });
-            if let Some(planned) = planned {
-                return planned.id.clone();
-            }
-            let id = EvalId::from(rng.uuid());
-            evals.push(Evaluation {
-                id: id.clone(),
-                namespace: eval.namespace.clone(),
-                priority: eval.priority,
-                kind: eval.kind.clone(),
-                triggered_by: trigger,
-                job_id: eval.job_id.clone(),
-                job_modify_index: job.map_or(eval.job_modify_index, |j| j.job_modify_index),
-                status: EvalStatus::Pending,
-                status_description: why.to_owned(),
-                wait_until: until.to_time(),
-                previous_eval: eval.id.clone(),
-                snapshot_index: view.index(),
-                create_time: now,
-                modify_time: now,
-                ..Evaluation::default()
-            });
-            id
-        };
-        for until in changes.unknown.iter().map(|(_, until)| *until).collect::<BTreeSet<_>>() {
-            let id = look(until, Trigger::MaxDisconnectTimeout, "created for delayed disconnect timeout");
-            unknown.insert(until, id);
-        }
-        for until in &changes.later {
-            look(*until, Trigger::AllocReschedule, "created for delayed rescheduling");
-        }
-        if let Some(at) = changes.next_batch {
-            look(at, Trigger::RollingUpdate, "created for the next batch of the update");
-        }
-        let mut failed = BTreeMap::new();
-        let mut waiting: Vec<_> = changes.failed_until.iter().collect();
-        waiting.sort_by_key(|(_, at)| *at);
-        let mut batch: Option<(UnixNanos, EvalId)> = None;
-        for (alloc, at) in waiting {
-            let known = view.evals_by_job(&key).find(|e| e.id == alloc.followup_eval_id && e.id != eval.id);
-            if known.is_some_and(|e| e.status == EvalStatus::Pending) {
-                continue;
-            }
-            // Those that are due within moments are looked at together.
-            let id = match &batch {
-                Some((until, id)) if at.since(*until) <= TOGETHER => id.clone(),
-                _ => look(*at, Trigger::AllocReschedule, "created for delayed rescheduling"),
-            };
-            if batch.as_ref().is_none_or(|(_, known)| *known != id) {
-                batch = Some((*at, id.clone()));
-            }
-            failed.insert(alloc.id.clone(), id);
-        }
-        Self { evals, unknown, failed }
-    }
-
-    /// Failed allocations that now know the evaluation that will look at them.
-    fn waiting(&self, failed: &[(Arc<Allocation>, UnixNanos)]) -> Vec<Allocation> {
-        let known = failed.iter().filter_map(|(alloc, _)| Some((alloc, self.failed.get(&alloc.id)?)));
-        known
-            .map(|(alloc, id)| Allocation { followup_eval_id: id.clone(), ..Allocation::clone(alloc) })
-            .collect()
-    }
-
-    /// The allocation as unknown. It keeps the version of the job that it runs.
-    fn unknown(&self, alloc: &Allocation, until: UnixNanos, eval: &Evaluation, now: UnixNanos) -> Allocation {
-        let mut unknown = Allocation {
-            eval_id: eval.id.clone(),
-            client_status: ClientStatus::Unknown,
-            client_description: disconnect::UNKNOWN.to_owned(),
-            followup_eval_id: self.unknown.get(&until).cloned().unwrap_or_default(),
-            modify_time: now,
-            ..alloc.clone()
-        };
-        unknown.alloc_states.push(AllocStateChange {
-            field: 0,
-            value: ClientStatus::Unknown.as_str().to_owned(),
-            time: now.to_time(),
-        });
-        unknown
-    }
+    let mut notes = outcome.notes;
+    notes.retain(|group, notes| !notes.is_empty() && done.failed_tg_allocs.contains_key(group));
+    Decision { plan, eval: done, follow_ups, notes }
 }

@@ -3,6 +3,7 @@
 use crate::config::{Address, Config, Token};
 use crate::error::Error;
 use crate::query::{Meta, QueryOptions, Response};
+use crate::retry::Retry;
 use crate::transport::{self, Pool};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -61,7 +62,16 @@ impl Client {
         path: &str,
         query: &QueryOptions,
     ) -> Result<Response<T>, Error> {
-        self.call(Method::GET, path, query, &[], Bytes::new()).await
+        let mut tried = 0;
+        loop {
+            let answer = self.call(Method::GET, path, query, &[], Bytes::new()).await;
+            let pause = self.inner.config.retry.pause(tried);
+            match (answer, pause) {
+                (Err(error), Some(pause)) if Retry::is_passing(&error) => tokio::time::sleep(pause).await,
+                (answer, _) => return answer,
+            }
+            tried += 1;
+        }
     }
 
     /// Writes to a route.
@@ -171,7 +181,7 @@ impl Client {
         Err(Error::Status { code, body })
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         method: Method,
         path: &str,

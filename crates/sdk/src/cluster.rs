@@ -157,4 +157,9 @@ impl System<'_> {
     pub async fn gc(&self) -> Result<Response<()>, Error> {
         self.0.put("/v1/system/gc", &QueryOptions::new(), &()).await
     }
+
+    /// Brings derived counts into step.
+    pub async fn reconcile_summaries(&self) -> Result<Response<()>, Error> {
+        self.0.put("/v1/system/reconcile/summaries", &QueryOptions::new(), &()).await
+    }
 }

@@ -117,6 +117,8 @@ pub struct Config {
     pub region: Option<String>,
     /// Namespace; `default` when absent.
     pub namespace: Option<String>,
+    /// How reads are repeated that fail for the moment; not at all by default.
+    pub retry: crate::retry::Retry,
     /// ACL token.
     pub token: Option<Token>,
     /// `user:password` for a proxy in front of the agent.
@@ -148,6 +150,7 @@ impl Config {
             address: get("ADDR").map(|text| text.parse()).transpose()?.unwrap_or_default(),
             region: get("REGION"),
             namespace: get("NAMESPACE"),
+            retry: crate::retry::Retry::default(),
             token: get("TOKEN").map(Token::new),
             http_auth: get("HTTP_AUTH").map(Token::new),
         })

@@ -53,6 +53,12 @@ pub enum Error {
         #[source]
         source: hyper::Error,
     },
+    /// A session with a program was refused, or broke.
+    #[error("{reason}")]
+    Session {
+        /// One sentence; the agent's, where it refused.
+        reason: String,
+    },
     /// The answer is not what the route answers.
     #[error("the answer to {path} cannot be understood: {source}")]
     Decode {

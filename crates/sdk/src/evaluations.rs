@@ -10,6 +10,14 @@ use caravan_types::eval::Evaluation;
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluations<'a>(&'a Client);
 
+/// Why something is not placed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Explanation {
+    /// Sentences.
+    pub reasons: Vec<String>,
+}
+
 impl Client {
     /// Routes of evaluations.
     pub fn evaluations(&self) -> Evaluations<'_> {
@@ -28,6 +36,12 @@ impl Evaluations<'_> {
     /// An evaluation, by its whole id. Parameter `related=true` fills `related_evals`.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Evaluation>, Error> {
         self.0.get(&path("/v1/evaluation/{}", &[id]), query).await
+    }
+
+    /// Why what an evaluation was about is not placed, and what would change it, in sentences. Only Caravan answers
+    /// this.
+    pub async fn explain(&self, id: &str, query: &QueryOptions) -> Result<Response<Explanation>, Error> {
+        self.0.get(&path("/v1/evaluation/{}/explain", &[id]), query).await
     }
 
     /// Allocations that an evaluation made or changed.

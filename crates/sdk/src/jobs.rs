@@ -178,6 +178,41 @@ pub struct PlanResponse {
     pub next_periodic_launch: Time,
     /// Warnings.
     pub warnings: String,
+    /// How placing went, in sentences; with the parameter `explain=true`.
+    pub caravan_reasons: Vec<String>,
+    /// What would move where; with the parameter `what-if`, which may be given several times.
+    pub caravan_what_if: Option<WhatIf>,
+}
+
+/// What would follow from something that happens to nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct WhatIf {
+    /// Allocations that would go.
+    pub moves: Vec<WhatIfMove>,
+    /// What else would be placed: name and node.
+    pub placed: Vec<(String, String)>,
+    /// Why something would wait.
+    pub reasons: Vec<String>,
+}
+
+/// An allocation that would go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct WhatIfMove {
+    /// Namespace of the job.
+    pub namespace: String,
+    /// The job.
+    #[serde(rename = "JobID")]
+    pub job_id: String,
+    /// `job.group[index]`.
+    pub name: String,
+    /// Name of the node that it would leave.
+    pub from: String,
+    /// Name of the node where it would run; empty if it would wait.
+    pub to: String,
+    /// Volumes that would go along.
+    pub volumes: Vec<String>,
 }
 
 macro_rules! diff {

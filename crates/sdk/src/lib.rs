@@ -32,6 +32,68 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Who asks, where, and how patiently: settings go with every call, and a call can say otherwise.
+//!
+//! ```no_run
+//! use caravan_sdk::{Client, Config, QueryOptions, Retry, Token};
+//!
+//! # async fn example() -> Result<(), caravan_sdk::Error> {
+//! let mut config = Config::from_env()?;
+//! config.token = Some(Token::new("24be8c5c-ba87-44a8-85a9-48e9b29696b1"));
+//! config.namespace = Some("team-a".to_owned());
+//! // Reads are repeated while the servers elect a leader; writes never are.
+//! config.retry = Retry::times(5);
+//! let client = Client::new(config);
+//! let everywhere = QueryOptions::new().namespace("*");
+//! let jobs = client.jobs().list(&everywhere).await?.value;
+//! # drop(jobs);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Lists in pages, with a filter expression:
+//!
+//! ```no_run
+//! use caravan_sdk::{Client, QueryOptions};
+//!
+//! # async fn example(client: Client) -> Result<(), caravan_sdk::Error> {
+//! let mut query = QueryOptions { per_page: 100, ..QueryOptions::new() };
+//! query.filter = r#"Type == "batch" and Status == "dead""#.to_owned();
+//! loop {
+//!     let page = client.jobs().list(&query).await?;
+//!     page.value.iter().for_each(|job| println!("{}", job.id));
+//!     if page.meta.next_token.is_empty() {
+//!         break;
+//!     }
+//!     query.next_token = page.meta.next_token;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Streams, such as the output of a task while it runs:
+//!
+//! ```no_run
+//! use caravan_sdk::{Client, LogOptions, LogSource, LogStart, QueryOptions};
+//!
+//! # async fn example(client: Client, alloc: &str) -> Result<(), caravan_sdk::Error> {
+//! let options = LogOptions {
+//!     task: "server".to_owned(),
+//!     source: LogSource::Stdout,
+//!     start: LogStart::Start(0),
+//!     follow: true,
+//! };
+//! let mut log = client.allocations().logs(alloc, &options, &QueryOptions::new()).await?;
+//! while let Some(frame) = log.next().await? {
+//!     print!("{}", String::from_utf8_lossy(&frame.data));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What failed is told by [`Error`]: [`Error::Status`] carries the agent's own words, which are those that
+//! other tools match on. `cargo run -p caravan-sdk --example session` shows all of it against an agent.
 
 mod acl;
 mod allocations;
@@ -41,6 +103,8 @@ mod config;
 mod deployments;
 mod error;
 mod evaluations;
+mod exec;
+mod files;
 mod host_volumes;
 mod job_verbs;
 mod jobs;
@@ -50,6 +114,7 @@ mod namespaces;
 mod nodes;
 mod operator;
 mod query;
+mod retry;
 mod scaling;
 mod transport;
 mod variables;
@@ -62,13 +127,15 @@ pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, St
 pub use config::{Address, Config, Token};
 pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
-pub use evaluations::Evaluations;
+pub use evaluations::{Evaluations, Explanation};
+pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
+pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
     DeregisterOptions, DeregisterResponse, DispatchOptions, DispatchResponse, FieldDiff, ForceResponse,
     JobDiff, JobVersions, Jobs, ObjectDiff, PlanRequest, PlanResponse, RegisterOptions, RegisterResponse,
-    Submission, TaskDiff, TaskGroupDiff, ValidateResponse,
+    Submission, TaskDiff, TaskGroupDiff, ValidateResponse, WhatIf, WhatIfMove,
 };
 pub use logs::{Frame, FrameDecoder, LogStream};
 pub use model::{
@@ -80,6 +147,7 @@ pub use operator::{
     AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
 };
 pub use query::{Meta, QueryOptions, Response, Watch};
+pub use retry::Retry;
 pub use scaling::{
     Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
     TagResponse,

@@ -51,7 +51,7 @@ impl tower_service::Service<Uri> for Connector {
     }
 }
 
-async fn connect(address: &Address) -> io::Result<Io> {
+pub(crate) async fn connect(address: &Address) -> io::Result<Io> {
     match address {
         Address::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;

@@ -42,6 +42,7 @@ pub use endpoint::{
 pub use error::{Kind, ServerError};
 pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
+pub use plan::RejectionConfig;
 pub use server::{Handle, ServerConfig, Service};
 pub use variables::VariableWritten;
 pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

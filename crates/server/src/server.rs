@@ -18,7 +18,7 @@ use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::locks::Locks;
 use crate::periodic::Launcher;
-use crate::plan::{Planner, PlannerService};
+use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
@@ -29,7 +29,7 @@ use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::scaling::VersionTag;
 use caravan_types::wire::Done;
-use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId};
+use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, ServiceId};
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub struct ServerConfig {
     pub volume_calls_per_plugin: usize,
     /// When what is over is forgotten.
     pub gc: GcConfig,
+    /// When nodes are taken out that refuse placements.
+    pub rejections: RejectionConfig,
     /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
     pub keyring: Option<PathBuf>,
     /// Access control.
@@ -116,7 +118,7 @@ impl Service {
         core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
-        let (planner, planner_service) = Planner::new(core.clone());
+        let (planner, planner_service) = Planner::new(core.clone(), config.rejections);
         let controllers = Controllers::new(registry.clone(), config.volume_calls_per_plugin);
         let host_volumes = HostVolumes::new(core.clone(), controllers.clone());
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
@@ -333,6 +335,11 @@ impl Handle {
                 admin.sign_identities(request).await.map_err(RpcError::from)
             }
         });
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::ServiceSync, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.sync_services(request).await.map_err(RpcError::from) }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());
@@ -368,6 +375,27 @@ impl Handle {
     /// With all problems of the job in one text.
     pub fn plan_job(&self, job: Job) -> Result<JobPlanned, ServerError> {
         self.jobs.plan(job)
+    }
+
+    /// Why what an evaluation was about is not placed, if it is looked at now, and what would change it.
+    ///
+    /// # Errors
+    /// If the evaluation does not exist.
+    pub fn explain_eval(&self, id: &EvalId) -> Result<Vec<String>, ServerError> {
+        crate::endpoint::explain::evaluation(&self.jobs.core, id)
+    }
+
+    /// What would move where if something happened to nodes (`node=<id>:down`, or `drain`, `ineligible`, `up`),
+    /// and if this job were registered.
+    ///
+    /// # Errors
+    /// If a text cannot be read or a node is not known.
+    pub fn what_if(
+        &self,
+        job: Option<Job>,
+        imagined: &[String],
+    ) -> Result<caravan_scheduler::Consequences, ServerError> {
+        crate::endpoint::explain::what_if(&self.jobs, job, imagined)
     }
 
     /// Stops a job, or removes it. A job that does not exist is no error.
@@ -491,7 +519,15 @@ impl Handle {
     /// # Errors
     /// If there is no such allocation.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
-        self.jobs.stop_alloc(id).await
+        self.jobs.stop_alloc(id, false).await
+    }
+
+    /// The same, without waiting for the shutdown delay of its tasks.
+    ///
+    /// # Errors
+    /// If there is no such allocation.
+    pub async fn stop_alloc_at_once(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
+        self.jobs.stop_alloc(id, true).await
     }
 
     /// Starts, changes or ends the drain of a node.
@@ -528,6 +564,19 @@ impl Handle {
     /// If there is no such node.
     pub async fn purge_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.nodes.purge(id).await
+    }
+
+    /// Strikes a registration of a service out. Answers the index.
+    ///
+    /// # Errors
+    /// If there is no such registration.
+    pub async fn deregister_service(
+        &self,
+        namespace: &caravan_types::Namespace,
+        name: &str,
+        id: ServiceId,
+    ) -> Result<u64, ServerError> {
+        self.nodes.deregister_service(namespace, name, id).await
     }
 
     /// Collects everything that is over, however young: evaluations, allocations, deployments, jobs, nodes.

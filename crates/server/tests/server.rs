@@ -29,6 +29,8 @@ mod planner;
 mod restart;
 #[path = "server/secrets.rs"]
 mod secrets;
+#[path = "server/templates.rs"]
+mod templates;
 #[path = "server/verbs.rs"]
 mod verbs;
 #[path = "server/volumes.rs"]

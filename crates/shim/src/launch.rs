@@ -38,6 +38,8 @@ pub(crate) struct Stdio<'a> {
     pub(crate) input: BorrowedFd<'a>,
     pub(crate) output: BorrowedFd<'a>,
     pub(crate) error: BorrowedFd<'a>,
+    /// They are one terminal, which becomes the program's own.
+    pub(crate) tty: bool,
 }
 
 /// Starts a program in the task's surroundings. Returns when it was executed, or with the step that failed.
@@ -120,6 +122,9 @@ fn become_program(
     nix::unistd::dup2_stdin(stdio.input).map_err(nix_io("set the standard input"))?;
     nix::unistd::dup2_stdout(stdio.output).map_err(nix_io("set the standard output"))?;
     nix::unistd::dup2_stderr(stdio.error).map_err(nix_io("set the standard error"))?;
+    if stdio.tty {
+        rustix::process::ioctl_tiocsctty(stdio.input).map_err(io("take the terminal"))?;
+    }
     process::close_from(3, true)?;
 
     around.join_cgroup(spec)?;

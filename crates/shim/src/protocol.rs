@@ -87,6 +87,16 @@ pub enum Request {
     Exec {
         /// Program and arguments.
         command: Vec<String>,
+        /// Give it a terminal, on which its errors are written too.
+        #[serde(default)]
+        tty: bool,
+    },
+    /// A new size of the running program's terminal. Answered by nothing.
+    Resize {
+        /// Lines.
+        rows: u16,
+        /// Characters of a line.
+        columns: u16,
     },
     /// Input for the running program; an empty one closes it.
     Input {
@@ -131,6 +141,11 @@ pub enum Reply {
         /// The bytes.
         #[serde(with = "bytes")]
         data: Vec<u8>,
+    },
+    /// The program run with [`Request::Exec`] writes nothing more there. Shims of earlier versions do not say so.
+    OutputClosed {
+        /// Whether it is the standard error.
+        stderr: bool,
     },
     /// The end of a program run with [`Request::Exec`].
     ExecExited {

@@ -106,9 +106,9 @@ impl Server {
             let (outputs, far) = open_outputs(&spec)?;
             let stdio = match &far {
                 Some([output, error]) => {
-                    Stdio { input: null.as_fd(), output: output.as_fd(), error: error.as_fd() }
+                    Stdio { input: null.as_fd(), output: output.as_fd(), error: error.as_fd(), tty: false }
                 }
-                None => Stdio { input: null.as_fd(), output: null.as_fd(), error: null.as_fd() },
+                None => Stdio { input: null.as_fd(), output: null.as_fd(), error: null.as_fd(), tty: false },
             };
             let started_unix_ns = unix_now();
             let launched = launch(&spec, &around, &spec.command, &stdio)?;
@@ -406,13 +406,19 @@ impl Server {
             Request::Exec { .. } if self.clients[index].exec.is_some() => {
                 failed("a program runs on this connection already".into())
             }
-            Request::Exec { command } => match self.exec(&command) {
+            Request::Exec { command, tty } => match self.exec(&command, tty) {
                 Ok(exec) => {
                     self.clients[index].exec = Some(exec);
                     None
                 }
                 Err(error) => failed(caravan_sys::describe(&error)),
             },
+            Request::Resize { rows, columns } => {
+                if let Some(exec) = &self.clients[index].exec {
+                    exec.resize(rows, columns);
+                }
+                None
+            }
             Request::Input { data } => match &mut self.clients[index].exec {
                 Some(exec) => exec.feed(&data).err().and_then(|message| failed(message.into())),
                 // The program has ended; its answer is on the way.
@@ -421,22 +427,45 @@ impl Server {
         }
     }
 
-    fn exec(&self, command: &[String]) -> Result<Exec> {
+    fn exec(&self, command: &[String], tty: bool) -> Result<Exec> {
         let Some((program, args)) = command.split_first() else {
             return Err(Error::Launch("the command to run is empty".into()));
         };
         let command =
             CommandSpec { program: program.clone(), args: args.to_vec(), ..self.spec.command.clone() };
+        if tty {
+            return self.exec_on_terminal(&command);
+        }
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(io("make a pipe"));
         let ((input_far, input), (output, output_far), (error, error_far)) = (pipe()?, pipe()?, pipe()?);
         for near in [&input, &output, &error] {
             rustix::io::ioctl_fionbio(near, true).map_err(io("set up a pipe"))?;
         }
-        let stdio = Stdio { input: input_far.as_fd(), output: output_far.as_fd(), error: error_far.as_fd() };
+        let stdio = Stdio {
+            input: input_far.as_fd(),
+            output: output_far.as_fd(),
+            error: error_far.as_fd(),
+            tty: false,
+        };
         let launched = launch(&self.spec, &self.around, &command, &stdio)?;
         let process = PidFd::open(launched.pid)?
             .ok_or_else(|| Error::Launch("the program's process vanished".into()))?;
         Ok(Exec::new(process, input, output, error))
+    }
+
+    /// Runs a program on a terminal of its own.
+    fn exec_on_terminal(&self, command: &CommandSpec) -> Result<Exec> {
+        let terminal = nix::pty::openpty(None, None).map_err(io("make a terminal"))?;
+        for end in [&terminal.master, &terminal.slave] {
+            rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC).map_err(io("set up a terminal"))?;
+        }
+        rustix::io::ioctl_fionbio(&terminal.master, true).map_err(io("set up a terminal"))?;
+        let far = terminal.slave.as_fd();
+        let stdio = Stdio { input: far, output: far, error: far, tty: true };
+        let launched = launch(&self.spec, &self.around, command, &stdio)?;
+        let process = PidFd::open(launched.pid)?
+            .ok_or_else(|| Error::Launch("the program's process vanished".into()))?;
+        Exec::on_terminal(process, terminal.master).map_err(io("set up a terminal"))
     }
 
     fn usage(&self) -> Result<UsageReport> {

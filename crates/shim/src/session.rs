@@ -16,6 +16,9 @@ use crate::protocol::{FrameBuffer, Reply, encode};
 /// A client that reads slower than this falls behind is not sent more of its program's output for now.
 const BACKLOG: usize = 256 << 10;
 
+/// Ctrl-D.
+const END_OF_INPUT: u8 = 4;
+
 /// A client that lets this much pile up is cut off.
 const LIMIT: usize = 64 << 20;
 
@@ -137,6 +140,7 @@ impl Client {
         if let Some(exec) = &mut self.exec {
             exec.outputs[index] = None;
         }
+        self.send(&Reply::OutputClosed { stderr: index == 1 });
     }
 
     /// Ends the program's session: the rest of its output, then how it ended.
@@ -154,6 +158,7 @@ pub(crate) struct Exec {
     input: Option<File>,
     pending: VecDeque<u8>,
     close_input: bool,
+    tty: bool,
     pub(crate) outputs: [Option<File>; 2],
 }
 
@@ -165,13 +170,39 @@ impl Exec {
             input: Some(input.into()),
             pending: VecDeque::new(),
             close_input: false,
+            tty: false,
             outputs: [Some(output.into()), Some(error.into())],
+        }
+    }
+
+    /// Takes the near end of the program's terminal, which does not block.
+    pub(crate) fn on_terminal(process: PidFd, master: OwnedFd) -> std::io::Result<Self> {
+        let input = master.try_clone()?;
+        Ok(Self {
+            process,
+            input: Some(input.into()),
+            pending: VecDeque::new(),
+            close_input: false,
+            tty: true,
+            outputs: [Some(master.into()), None],
+        })
+    }
+
+    /// Tells the program the size of its terminal, if it has one.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        if let (Some(terminal), true) = (&self.input, self.tty) {
+            let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+            // A terminal that is gone needs no size.
+            let _gone = rustix::termios::tcsetwinsize(terminal, size);
         }
     }
 
     /// Passes input on; an empty one closes it.
     pub(crate) fn feed(&mut self, data: &[u8]) -> Result<(), &'static str> {
-        if data.is_empty() {
+        if data.is_empty() && self.tty {
+            // The end of input as a terminal says it.
+            self.pending.push_back(END_OF_INPUT);
+        } else if data.is_empty() {
             self.close_input = true;
         } else if self.pending.len() + data.len() > LIMIT {
             return Err("the program does not read its input");

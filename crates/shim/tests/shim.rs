@@ -181,7 +181,7 @@ impl Peer {
     }
 
     fn exec(&mut self, command: &[&str], input: &str) -> (String, String, i32) {
-        self.send(&Request::Exec { command: command.iter().map(|s| (*s).to_owned()).collect() });
+        self.send(&Request::Exec { command: command.iter().map(|s| (*s).to_owned()).collect(), tty: false });
         if !input.is_empty() {
             self.send(&Request::Input { data: input.into() });
         }
@@ -191,6 +191,7 @@ impl Peer {
             match self.reply() {
                 Reply::Output { stderr: false, data } => out.extend(data),
                 Reply::Output { stderr: true, data } => err.extend(data),
+                Reply::OutputClosed { .. } => {}
                 Reply::ExecExited { exit_code, .. } => {
                     return (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), exit_code);
                 }
@@ -285,9 +286,35 @@ fn programs_run_beside_the_task_with_input_and_output() {
     assert_eq!((out.as_str(), err.as_str(), code), ("in\nhello\n", "bad\n", 3));
     let (out, _, code) = client.exec(&["head", "-c", "3000000", "/dev/zero"], "");
     assert_eq!((out.len(), code), (3_000_000, 0));
-    let reply = client.ask(&Request::Exec { command: vec!["no-such".into()] });
+    let reply = client.ask(&Request::Exec { command: vec!["no-such".into()], tty: false });
     assert!(matches!(&reply, Reply::Failed { message } if message.contains("no-such")), "{reply:?}");
-    client.send(&Request::Exec { command: vec!["sleep".into(), "300".into()] });
+    client.send(&Request::Exec { command: vec!["sleep".into(), "300".into()], tty: false });
+    world.client().stop(5000);
+}
+
+#[test]
+fn programs_may_have_a_terminal() {
+    let mut world = World::new();
+    world.start(&world.spec("sleep 300")).unwrap();
+    let mut client = world.client();
+    let script =
+        "test -t 0 && test -t 2 && read line && echo got $line; stty size; cat; echo end >&2; exit 4";
+    client.send(&Request::Exec { command: vec!["sh".into(), "-c".into(), script.into()], tty: true });
+    client.send(&Request::Resize { rows: 33, columns: 99 });
+    client.send(&Request::Input { data: b"word\n".to_vec() });
+    client.send(&Request::Input { data: vec![] });
+    let mut said = Vec::new();
+    let code = loop {
+        match client.reply() {
+            Reply::Output { stderr: false, data } => said.extend(data),
+            Reply::OutputClosed { stderr: false } => {}
+            Reply::ExecExited { exit_code, .. } => break exit_code,
+            other => panic!("not from a program on a terminal: {other:?}"),
+        }
+    };
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("got word\r\n33 99\r\n") && said.ends_with("end\r\n"), "{said:?}");
+    assert_eq!(code, 4);
     world.client().stop(5000);
 }
 

@@ -121,8 +121,9 @@ impl Cluster {
             stops: plan.stops.into_values().flatten().collect(),
             claims: plan.claims,
             host_claims: plan.host_claims,
+            deployment: plan.deployment,
+            deployment_updates: plan.deployment_updates,
             evals,
-            ..PlanCommit::default()
         })))
     }
 }

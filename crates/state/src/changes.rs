@@ -5,7 +5,7 @@ use crate::tenancy::AdminRow;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 
 /// A row that a command wrote or removed. Its content is looked up in the newest snapshot.
@@ -61,6 +61,10 @@ pub enum Changed {
     Admin(AdminRow),
     /// Removed by an operator.
     AdminRemoved(AdminRow),
+    /// Written.
+    Service(ServiceId),
+    /// Removed.
+    ServiceRemoved(ServiceId),
     /// The scaling policies of a job differ.
     ScalingPolicies(JobKey),
     /// Something of a job was scaled, or what was is forgotten.
@@ -84,6 +88,7 @@ impl Changed {
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
             Self::Admin(row) | Self::AdminRemoved(row) => row.table(),
+            Self::Service(_) | Self::ServiceRemoved(_) => Table::Services,
             Self::ScalingPolicies(_) => Table::ScalingPolicies,
             Self::ScalingEvents(_) => Table::ScalingEvents,
         }

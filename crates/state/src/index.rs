@@ -7,8 +7,11 @@ use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
+};
 use imbl::OrdSet;
 use std::collections::BTreeSet;
 
@@ -31,6 +34,10 @@ pub(crate) struct Indexes {
     pub(crate) host_volumes_by_node: OrdSet<(NodeId, HostVolumeId)>,
     pub(crate) host_claims_by_job: OrdSet<(JobKey, String)>,
     pub(crate) host_claims_by_volume: OrdSet<(HostVolumeId, String)>,
+    pub(crate) services_by_name: OrdSet<((Namespace, String), ServiceId)>,
+    pub(crate) services_by_alloc: OrdSet<(AllocId, ServiceId)>,
+    pub(crate) services_by_node: OrdSet<(NodeId, ServiceId)>,
+    pub(crate) services_by_job: OrdSet<(JobKey, ServiceId)>,
 }
 
 /// Puts an entry in or takes it out.
@@ -95,6 +102,14 @@ impl Indexes {
         set(&mut self.host_claims_by_volume, (row.volume_id.clone(), row.id.clone()), present);
     }
 
+    pub(crate) fn service(&mut self, row: &ServiceRegistration, present: bool) {
+        let name = (row.namespace.clone(), row.service_name.clone());
+        set(&mut self.services_by_name, (name, row.id.clone()), present);
+        set(&mut self.services_by_alloc, (row.alloc_id.clone(), row.id.clone()), present);
+        set(&mut self.services_by_node, (row.node_id.clone(), row.id.clone()), present);
+        set(&mut self.services_by_job, (row.job_key(), row.id.clone()), present);
+    }
+
     /// Builds all of them from the primaries.
     pub(crate) fn rebuilt(root: &Root) -> Self {
         let mut all = Self::default();
@@ -107,6 +122,7 @@ impl Indexes {
         root.claims.values().for_each(|row| all.claim(row, true));
         root.host_volumes.values().for_each(|row| all.host_volume(row, true));
         root.host_claims.values().for_each(|row| all.host_claim(row, true));
+        root.services.values().for_each(|row| all.service(row, true));
         all
     }
 }

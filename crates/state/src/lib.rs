@@ -11,6 +11,7 @@ pub mod archive;
 mod changes;
 mod check;
 mod claim;
+mod events;
 mod index;
 mod plugins;
 mod read;
@@ -24,6 +25,7 @@ mod watch;
 
 pub use changes::{ChangeSet, Changed};
 pub use check::{check, check_volumes};
+pub use events::{EVENT_BUFFER, Event, EventBatch, EventLog, EventReader, EventRow, EventsMissed, events};
 pub use root::{Root, ScalingEvents, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};

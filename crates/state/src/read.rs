@@ -9,11 +9,12 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, UnixNanos,
-    VolumeId, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,
+    UnixNanos, VolumeId, VolumeKey,
 };
 use imbl::{OrdMap, OrdSet};
 use std::borrow::Borrow;
@@ -399,5 +400,44 @@ impl Root {
         id: &HostVolumeId,
     ) -> impl Iterator<Item = &'a Arc<HostVolumeClaim>> + use<'a> {
         indexed(&self.secondary.host_claims_by_volume, &self.host_claims, id)
+    }
+
+    /// A registered service.
+    pub fn service(&self, id: &ServiceId) -> Option<&Arc<ServiceRegistration>> {
+        self.services.get(id)
+    }
+    /// All registered services, by id.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<ServiceRegistration>> {
+        self.services.values()
+    }
+    /// Registrations of a name, by id.
+    pub fn services_by_name<'a>(
+        &'a self,
+        namespace: &Namespace,
+        name: &str,
+    ) -> impl Iterator<Item = &'a Arc<ServiceRegistration>> + use<'a> {
+        let of = (namespace.clone(), name.to_owned());
+        indexed(&self.secondary.services_by_name, &self.services, &of)
+    }
+    /// Services of an allocation.
+    pub fn services_by_alloc<'a>(
+        &'a self,
+        id: &AllocId,
+    ) -> impl Iterator<Item = &'a Arc<ServiceRegistration>> + use<'a> {
+        indexed(&self.secondary.services_by_alloc, &self.services, id)
+    }
+    /// Services on a node.
+    pub fn services_by_node<'a>(
+        &'a self,
+        id: &NodeId,
+    ) -> impl Iterator<Item = &'a Arc<ServiceRegistration>> + use<'a> {
+        indexed(&self.secondary.services_by_node, &self.services, id)
+    }
+    /// Services of a job.
+    pub fn services_by_job<'a>(
+        &'a self,
+        key: &JobKey,
+    ) -> impl Iterator<Item = &'a Arc<ServiceRegistration>> + use<'a> {
+        indexed(&self.secondary.services_by_job, &self.services, key)
     }
 }

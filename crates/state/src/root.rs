@@ -11,10 +11,11 @@ use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
 use caravan_types::scaling::ScalingEvent;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 use imbl::OrdMap;
 use std::collections::BTreeMap;
@@ -57,6 +58,8 @@ pub enum Table {
     HostClaims,
     /// Variables.
     Variables,
+    /// Registered services.
+    Services,
     /// Scaling policies of jobs; only its index is kept.
     ScalingPolicies,
     /// What was scaled.
@@ -87,7 +90,7 @@ pub enum Table {
 
 impl Table {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Nodes,
         Self::Jobs,
         Self::JobVersions,
@@ -102,6 +105,7 @@ impl Table {
         Self::HostVolumes,
         Self::HostClaims,
         Self::Variables,
+        Self::Services,
         Self::ScalingPolicies,
         Self::ScalingEvents,
         Self::PeriodicLaunches,
@@ -134,6 +138,7 @@ impl Table {
             Self::HostVolumes => "host_volumes",
             Self::HostClaims => "host_claims",
             Self::Variables => "variables",
+            Self::Services => "services",
             Self::ScalingPolicies => "scaling_policies",
             Self::ScalingEvents => "scaling_events",
             Self::PeriodicLaunches => "periodic_launches",
@@ -168,6 +173,7 @@ pub struct Root {
     pub(crate) host_volumes: OrdMap<HostVolumeId, Arc<HostVolume>>,
     pub(crate) host_claims: OrdMap<String, Arc<HostVolumeClaim>>,
     pub(crate) variables: OrdMap<VariableKey, Arc<Variable>>,
+    pub(crate) services: OrdMap<ServiceId, Arc<ServiceRegistration>>,
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
     pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
     pub(crate) tenancy: Tenancy,

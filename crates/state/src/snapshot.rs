@@ -143,6 +143,7 @@ fn written(root: &Root) -> Writer {
     out.table(Table::HostVolumes.as_str(), root.host_volumes.values());
     out.table(Table::HostClaims.as_str(), root.host_claims.values());
     out.table(Table::Variables.as_str(), root.variables.values());
+    out.table(Table::Services.as_str(), root.services.values());
     out.table(
         Table::ScalingEvents.as_str(),
         root.scaling_events.iter().map(|(key, row)| Keyed { key: key.clone(), version: 0, row: &**row }),
@@ -338,6 +339,9 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.host_claims = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<caravan_types::variable::Variable> = from.later_table(Table::Variables.as_str())?;
     root.variables = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
+    let rows: Vec<caravan_types::service::ServiceRegistration> =
+        from.later_table(Table::Services.as_str())?;
+    root.services = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<Keyed<ScalingEvents>> = from.later_table(Table::ScalingEvents.as_str())?;
     root.scaling_events = rows.into_iter().map(|k| (k.key, Arc::new(k.row))).collect();
     let rows: Vec<(JobKey, UnixNanos)> = from.later_table(Table::PeriodicLaunches.as_str())?;

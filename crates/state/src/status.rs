@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// forgotten in this very step. Without evaluations a job that was dead stays dead, because only
 /// collection removes them.
 pub(crate) fn derive(root: &Root, job: &Job, fresh: bool, collected: bool) -> JobStatus {
-    let template = job.periodic.is_some() || (job.parameterized_job.is_some() && !job.dispatched);
+    let template = job.is_template();
     if job.kind == JobType::System || template {
         return if job.stop { JobStatus::Dead } else { JobStatus::Running };
     }

@@ -1,6 +1,7 @@
 //! The place where the newest root is published.
 
 use crate::changes::ChangeSet;
+use crate::events::{EVENT_BUFFER, EventLog};
 use crate::root::{Root, Snapshot};
 use crate::snapshot::{self, SnapshotError};
 use crate::watch::{Registry, WatchBuilder};
@@ -21,6 +22,7 @@ pub struct Store {
     registry: Arc<Registry>,
     index: watch::Sender<u64>,
     feed: broadcast::Sender<Arc<ChangeSet>>,
+    events: Arc<EventLog>,
 }
 
 impl fmt::Debug for Store {
@@ -38,7 +40,13 @@ impl Default for Store {
 impl Store {
     /// A store that begins with this root.
     pub fn new(root: Root) -> Self {
+        Self::with_events(root, EVENT_BUFFER)
+    }
+
+    /// The same, remembering the events of so many indexes.
+    pub fn with_events(root: Root, remembered: usize) -> Self {
         Self {
+            events: EventLog::new(remembered),
             index: watch::Sender::new(root.index()),
             root: ArcSwap::from_pointee(root),
             writer: Mutex::new(()),
@@ -67,9 +75,11 @@ impl Store {
         let after = Arc::new(root);
         self.root.store(after.clone());
         if changes.is_restore() {
+            self.events.reset();
             self.registry.wake_all();
         } else {
             self.registry.wake(&changes, &before, &after);
+            self.events.push(&changes, &before, &after);
         }
         self.index.send_replace(index);
         // An error only says that nobody listens.
@@ -88,10 +98,16 @@ impl Store {
         let _writer = self.lock();
         let index = root.index();
         self.root.store(Arc::new(root));
+        self.events.reset();
         self.registry.wake_all();
         self.index.send_replace(index);
         let set = ChangeSet { index, now: UnixNanos(0), kind: ChangeSet::RESTORE, changes: Vec::new() };
         let _ = self.feed.send(Arc::new(set));
+    }
+
+    /// The newest events.
+    pub fn events(&self) -> &Arc<EventLog> {
+        &self.events
     }
 
     /// Begins a watch: name the topics, start it, then read.

@@ -14,10 +14,11 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::scaling;
+use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -113,6 +114,7 @@ impl Tx {
                 with_it.iter().for_each(|volume| self.remove_host_volume(volume));
             }
             self.derive_host_volumes(id);
+            self.remove_services_of_node(id);
         }
     }
 
@@ -302,6 +304,7 @@ impl Tx {
         self.changed(Changed::Alloc(id.clone()));
         if over {
             self.release_claims(&id);
+            self.remove_services_of_alloc(&id);
         }
     }
 
@@ -320,6 +323,7 @@ impl Tx {
         self.touch_plugins(old.job.iter().flat_map(|job| plugins_of_job(job)));
         self.counts_moved(&old.job_key());
         self.changed(Changed::AllocRemoved(id.clone()));
+        self.remove_services_of_alloc(id);
         self.release_claims(id);
         let gone: Vec<ClaimId> =
             self.root.claims_by_alloc(id).filter(|c| !c.phase.holds()).map(|c| c.id.clone()).collect();
@@ -393,6 +397,26 @@ impl Tx {
         if let Some(old) = self.root.volumes.remove(key) {
             self.root.secondary.volume(&old, false);
             self.changed(Changed::VolumeRemoved(key.clone()));
+        }
+    }
+
+    pub(crate) fn put_service(&mut self, mut row: ServiceRegistration) {
+        row.modify_index = self.index;
+        row.create_index = self.index;
+        if let Some(old) = self.root.services.get(&row.id).cloned() {
+            row.create_index = old.create_index;
+            self.root.secondary.service(&old, false);
+        }
+        self.root.secondary.service(&row, true);
+        let id = row.id.clone();
+        self.root.services.insert(id.clone(), Arc::new(row));
+        self.changed(Changed::Service(id));
+    }
+
+    pub(crate) fn remove_service(&mut self, id: &ServiceId) {
+        if let Some(old) = self.root.services.remove(id) {
+            self.root.secondary.service(&old, false);
+            self.changed(Changed::ServiceRemoved(id.clone()));
         }
     }
 

@@ -9,7 +9,9 @@ use crate::tenancy::AdminRow;
 use caravan_types::alloc::Allocation;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
-use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
+use caravan_types::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
+};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -41,6 +43,12 @@ pub enum Topic {
     Variable(VariableKey),
     /// A row that an operator writes.
     Admin(AdminRow),
+    /// Registrations of a service's name.
+    ServicesOfName(Namespace, String),
+    /// Services of an allocation.
+    ServicesOfAlloc(AllocId),
+    /// Services of a job.
+    ServicesOfJob(JobKey),
     /// Evaluations of a job.
     EvalsOfJob(JobKey),
     /// Allocations of a job.
@@ -63,6 +71,14 @@ fn alloc_topics(alloc: &Allocation, topics: &mut BTreeSet<Topic>) {
     topics.insert(Topic::AllocsOfJob(alloc.job_key()));
     topics.insert(Topic::AllocsOfNode(alloc.node_id.clone()));
     topics.insert(Topic::AllocsOfEval(alloc.eval_id.clone()));
+}
+
+fn service_topics(id: &ServiceId, before: &Root, after: &Root, topics: &mut BTreeSet<Topic>) {
+    for row in [before, after].into_iter().filter_map(|root| root.service(id)) {
+        topics.insert(Topic::ServicesOfName(row.namespace.clone(), row.service_name.clone()));
+        topics.insert(Topic::ServicesOfAlloc(row.alloc_id.clone()));
+        topics.insert(Topic::ServicesOfJob(row.job_key()));
+    }
 }
 
 /// The topics of a change. Rows are looked up before and after it, because a row that moves from one owner
@@ -117,6 +133,7 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
             topics.insert(Topic::HostVolume(id.clone()));
         }
         Changed::HostClaim(_) | Changed::HostClaimRemoved(_) => {}
+        Changed::Service(id) | Changed::ServiceRemoved(id) => service_topics(id, before, after, topics),
         Changed::Variable(key) | Changed::VariableRemoved(key) => {
             topics.insert(Topic::Variable(key.clone()));
         }

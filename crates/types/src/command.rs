@@ -8,11 +8,14 @@ use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
 use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
 use crate::host_volume::{HostVolume, HostVolumeClaim};
-use crate::id::{AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, VolumeKey};
+use crate::id::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, ServiceId, VolumeKey,
+};
 use crate::job::Job;
 use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use crate::plan::StopAlloc;
 use crate::scaling::{Scale, VersionTag};
+use crate::service::ServiceRegistration;
 use crate::time::UnixNanos;
 use crate::variable::{LockUse, Variable, VariableKey};
 use crate::volume::{Claim, ClaimId, MountProof, Volume};
@@ -255,6 +258,18 @@ pub enum Change {
         /// A state snapshot.
         snapshot: Vec<u8>,
     },
+    /// A client registers services of its allocations. Those of allocations that are over are passed over.
+    ServicesRegister {
+        /// Rows to write; indexes are set by apply.
+        services: Vec<ServiceRegistration>,
+    },
+    /// Services are struck out.
+    ServicesDeregister {
+        /// Which.
+        services: Vec<ServiceId>,
+        /// Refuse when one is not there.
+        strict: bool,
+    },
     /// Nothing: a barrier.
     Noop,
 }
@@ -293,6 +308,8 @@ impl Change {
             Self::VariableDelete { .. } => "VariableDelete",
             Self::Admin(change) => change.kind(),
             Self::Restore { .. } => "Restore",
+            Self::ServicesRegister { .. } => "ServicesRegister",
+            Self::ServicesDeregister { .. } => "ServicesDeregister",
             Self::Noop => "Noop",
         }
     }

@@ -111,6 +111,10 @@ id!(
     PluginId
 );
 id!(
+    /// A registration of a service, unique in the region.
+    ServiceId
+);
+id!(
     /// A host volume, by UUID.
     HostVolumeId
 );

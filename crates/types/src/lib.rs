@@ -27,6 +27,7 @@ pub mod plugin;
 pub mod scaling;
 pub mod sealed;
 pub mod ser;
+pub mod service;
 pub mod time;
 pub mod variable;
 pub mod volume;
@@ -34,7 +35,7 @@ pub mod wire;
 pub mod words;
 
 pub use id::{
-    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, VolumeId,
-    VolumeKey,
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,
+    VolumeId, VolumeKey,
 };
 pub use time::{Nanos, Time, UnixNanos};

@@ -109,4 +109,8 @@ pub struct Decision {
     pub eval: Evaluation,
     /// New evaluations: blocked, delayed.
     pub follow_ups: Vec<Evaluation>,
+    /// By group: sentences about what would change it that something was not placed. For people only; they are
+    /// stored nowhere.
+    #[serde(default)]
+    pub notes: BTreeMap<String, Vec<String>>,
 }

@@ -6,6 +6,7 @@ use crate::id::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use crate::job::MountOptions;
 use crate::node::{Node, NodeEvent, NodeSecret, NodeStatus};
 use crate::ser::Secrets;
+use crate::service::ServiceRegistration;
 use crate::time::Nanos;
 use crate::volume::{
     Capability, Claim, ClaimId, CsiSnapshot, MountProof, Topology, TopologyRequest, Usage,
@@ -419,6 +420,19 @@ pub struct SignedIdentities {
     pub tokens: Vec<crate::acl::Secret>,
 }
 
+/// A client tells which services an allocation has now; those that are not named are struck out. Idempotent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServiceSync {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// Of which allocation.
+    pub alloc_id: AllocId,
+    /// All of them.
+    pub services: Vec<ServiceRegistration>,
+}
+
 /// An HTTP request that one agent answers for another: clients relay to servers, servers to the node
 /// that holds an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -445,6 +459,58 @@ pub enum HttpPart {
     },
     /// Then any number of these.
     Body(Vec<u8>),
+}
+
+/// A program to run in a task, wherever the allocation is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecOpen {
+    /// Allocation.
+    pub alloc: AllocId,
+    /// Task.
+    pub task: String,
+    /// Program and arguments; empty for an action of the job file.
+    pub command: Vec<String>,
+    /// Name of the action, where it is one.
+    #[serde(default)]
+    pub action: String,
+    /// Job that the action belongs to.
+    #[serde(default)]
+    pub job: String,
+    /// Give it a terminal.
+    pub tty: bool,
+    /// How many agents passed it on.
+    pub hops: u8,
+}
+
+/// What is sent to the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExecIn {
+    /// Bytes of its standard input.
+    Data(Vec<u8>),
+    /// Its standard input ends.
+    Close,
+    /// A new size of its terminal.
+    Resize {
+        /// Lines.
+        rows: u16,
+        /// Characters of a line.
+        columns: u16,
+    },
+}
+
+/// What the program does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExecOut {
+    /// It writes to its standard output.
+    Stdout(Vec<u8>),
+    /// It writes to its standard error.
+    Stderr(Vec<u8>),
+    /// It writes nothing more to its standard output.
+    StdoutClosed,
+    /// It writes nothing more to its standard error.
+    StderrClosed,
+    /// It ended with this code. Nothing follows.
+    Exited(i32),
 }
 
 /// Which volume a node's request is about, where only that is said.

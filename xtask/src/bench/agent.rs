@@ -185,7 +185,7 @@ fn status_kib(pid: u32, field: &str) -> Result<f64> {
     Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
 }
 
-fn resident(pid: u32) -> Result<f64> {
+pub(super) fn resident(pid: u32) -> Result<f64> {
     Ok(status_kib(pid, "VmRSS:")? / 1024.0)
 }
 

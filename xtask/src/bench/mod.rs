@@ -1,6 +1,8 @@
 //! `cargo xtask bench <name>`: figures, one JSON object a line on standard output.
 
 mod agent;
+mod api;
+mod scheduler;
 mod volumes;
 
 use anyhow::{Result, bail};
@@ -12,10 +14,16 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let release = !arguments.iter().any(|argument| argument == "--debug");
     match arguments.first().map(String::as_str) {
         Some("agent") => agent::run(release),
+        Some("api") => api::run(release),
         Some("volumes") => volumes::run(release),
         Some("hcl") => hcl(release),
-        Some(other) => bail!("there is no bench {other:?}; known: agent, hcl, volumes"),
-        None => bail!("which bench? known: agent, hcl, volumes"),
+        Some(other) => bail!("there is no bench {other:?}; known: agent, api, hcl, volumes"),
+        None => bail!("which bench? known: agent, api, hcl, volumes"),
+        Some("scheduler") => scheduler::run(release),
+        Some("volumes") => volumes::run(release),
+        Some("hcl") => hcl(release),
+        Some(other) => bail!("there is no bench {other:?}; known: agent, hcl, scheduler, volumes"),
+        None => bail!("which bench? known: agent, hcl, scheduler, volumes"),
     }
 }
 

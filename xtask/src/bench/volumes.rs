@@ -197,13 +197,14 @@ fn processor_time(pid: u32) -> Result<f64> {
     Ok(ticks / 100.0)
 }
 
-struct Ghost {
+/// A node that exists in name only.
+pub(super) struct Ghost {
     row: Node,
     channel: Channel,
 }
 
 impl Ghost {
-    fn new(agent: &Agent, n: usize) -> Self {
+    pub(super) fn new(agent: &Agent, n: usize) -> Self {
         let mut row = Node {
             id: format!("00000000-0000-4000-8000-{n:012}").into(),
             secret_id: NodeSecret::new(format!("secret-{n}")),
@@ -231,13 +232,13 @@ impl Ghost {
         Self { row, channel }
     }
 
-    async fn register(&self) -> Result<()> {
+    pub(super) async fn register(&self) -> Result<()> {
         self.channel.call::<methods::NodeRegister>(NodeRegister { node: self.row.clone() }, None).await?;
         Ok(())
     }
 
     /// Beats for as long as the runtime lives.
-    fn stay_alive(&self) {
+    pub(super) fn stay_alive(&self) {
         let (channel, node_id, secret) =
             (self.channel.clone(), self.row.id.clone(), self.row.secret_id.clone());
         tokio::spawn(async move {

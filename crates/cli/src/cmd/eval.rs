@@ -116,6 +116,14 @@ pub(crate) async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         return Ok(0);
     }
     ctx.out.line(&render(&ctx.clock(), &eval, args.verbose));
+    if eval.status == EvalStatus::Blocked || !eval.failed_tg_allocs.is_empty() {
+        // Other servers cannot tell; what is known without them is told above.
+        if let Ok(answer) = evaluations.explain(eval.id.as_str(), &ctx.query()).await
+            && !answer.value.reasons.is_empty()
+        {
+            ctx.out.line(&format!("\nExplanation, as of now\n  * {}", answer.value.reasons.join("\n  * ")));
+        }
+    }
     Ok(0)
 }
 

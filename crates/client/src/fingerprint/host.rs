@@ -25,7 +25,7 @@ pub(super) fn add_attributes(config: &ClientConfig, to: &mut BTreeMap<String, St
     set("os.version", version);
     set("os.signals", SIGNALS.to_owned());
     set("nomad.version", config.version.clone());
-    set("nomad.service_discovery", "false".to_owned());
+    set("nomad.service_discovery", "true".to_owned());
     set("unique.hostname", config.hostname.clone());
     match Hierarchy::detect() {
         Ok(Some(hierarchy)) => {

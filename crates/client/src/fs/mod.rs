@@ -23,6 +23,9 @@ pub enum FsError {
     /// Nothing there.
     #[error("stat {}: no such file or directory", .0.display())]
     NotFound(PathBuf),
+    /// No directory there to be listed.
+    #[error("open {}: no such file or directory", .0.display())]
+    NoDirectory(PathBuf),
     /// The path leads out.
     #[error("Path escapes the alloc directory")]
     Escapes,
@@ -88,7 +91,10 @@ impl AllocFs {
     /// # Errors
     /// [`FsError`].
     pub fn ls(&self, path: &str) -> Result<Vec<FileInfo>, FsError> {
-        let dir = self.open(path)?;
+        let dir = self.open(path).map_err(|error| match error {
+            FsError::NotFound(path) => FsError::NoDirectory(path),
+            other => other,
+        })?;
         if !dir.metadata().map_err(io(path))?.is_dir() {
             return Err(FsError::NotDirectory(path.to_owned()));
         }

@@ -1,18 +1,19 @@
 //! One allocation: hooks before its tasks, the tasks, hooks after them.
 
 use super::Context;
-use super::health::Health;
+use super::health::{Health, Judged};
 use super::lifecycle::{EndReason, Group, Role, Sibling, ends_with, may_start};
 use super::status::aggregate;
 use super::task::{Kill, TaskAction, TaskRunner};
 use crate::ClientError;
 use crate::alloc_dir::AllocDir;
 use crate::clock;
+use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
 };
-use caravan_types::{AllocId, Time, UnixNanos};
+use caravan_types::{AllocId, Time};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -55,23 +56,24 @@ struct Inner {
     changes: watch::Sender<u64>,
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
+    services: ServiceState,
 }
 
 #[derive(Debug)]
-struct State {
-    alloc: Arc<Allocation>,
-    tasks: BTreeMap<String, Slot>,
-    stopping: bool,
+pub(super) struct State {
+    pub(super) alloc: Arc<Allocation>,
+    pub(super) tasks: BTreeMap<String, Slot>,
+    pub(super) stopping: bool,
     health: Health,
 }
 
 #[derive(Debug)]
-struct Slot {
-    record: TaskRecord,
+pub(super) struct Slot {
+    pub(super) record: TaskRecord,
     role: Role,
     leader: bool,
     kill: watch::Sender<Option<Kill>>,
-    actions: mpsc::UnboundedSender<TaskAction>,
+    pub(super) actions: mpsc::UnboundedSender<TaskAction>,
     inbox: Option<mpsc::UnboundedReceiver<TaskAction>>,
 }
 
@@ -111,6 +113,7 @@ impl AllocRunner {
             changes: watch::Sender::new(0),
             readiness: watch::Sender::new(Readiness::Preparing),
             stage: watch::Sender::new(Stage::Running),
+            services: ServiceState::default(),
         };
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
@@ -119,8 +122,9 @@ impl AllocRunner {
         this
     }
 
-    /// Runs it to its end, or until the agent ends.
-    pub(crate) async fn run(self) {
+    /// Runs it to its end, or until the agent ends. It begins when the tasks of those `before` it are dead: ports and
+    /// memory may be theirs until then.
+    pub(crate) async fn run(self, before: Vec<Self>) {
         let mut tasks = JoinSet::new();
         let inboxes: Vec<_> = {
             let mut state = self.lock();
@@ -142,11 +146,12 @@ impl AllocRunner {
         minder.spawn(async move { this.mind_contact().await });
         let this = self.clone();
         minder.spawn(async move { this.mind_health().await });
+        minder.spawn(services::mind(self.clone()));
         if self.is_live() {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.until_stopping() => self.skip_setup(),
-                prepared = self.prepare() => match prepared {
+                prepared = self.prepare(&before) => match prepared {
                     Ok(()) => { self.inner.readiness.send_replace(Readiness::Ready); }
                     Err(why) => self.fail_setup(&why),
                 },
@@ -177,7 +182,10 @@ impl AllocRunner {
     }
 
     /// Hooks before the tasks. The error is in the reference's words.
-    async fn prepare(&self) -> Result<(), String> {
+    async fn prepare(&self, before: &[Self]) -> Result<(), String> {
+        for other in before {
+            other.reached(Stage::TasksDead).await;
+        }
         let failed =
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
@@ -212,6 +220,10 @@ impl AllocRunner {
         }
     }
 
+    /// What it keeps of its services.
+    pub(crate) fn services(&self) -> &ServiceState {
+        &self.inner.services
+    }
     /// What it works with.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.inner.context
@@ -293,7 +305,7 @@ impl AllocRunner {
         self.act(Some(task), |slot| slot.restart(reason))
     }
 
-    fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
+    pub(super) fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
         let state = self.lock();
         match task {
             Some(name) => {
@@ -488,7 +500,7 @@ impl AllocRunner {
     }
 
     /// Watches what siblings may wait for.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
 
@@ -532,57 +544,22 @@ impl AllocRunner {
         aggregate(&self.task_states()).0
     }
 
-    /// Watches over its health until that is known; begins anew with each deployment.
-    async fn mind_health(&self) {
-        let mut changes = self.inner.changes.subscribe();
-        loop {
-            changes.borrow_and_update();
-            let (again, news) = self.look_at_health();
-            if news {
-                self.push();
-            }
-            let now = clock::now();
-            let waiting = async {
-                match again {
-                    Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = waiting => {}
-                changed = changes.changed() => if changed.is_err() { return },
-            }
+    /// Looks at its health. Answers when to look again, whether something became known, and whom to blame.
+    pub(super) fn judge(&self) -> Judged {
+        let checks = self.checks_stand();
+        let mut state = self.lock();
+        let state = &mut *state;
+        if state.stopping {
+            return Judged::default();
         }
-    }
-
-    /// Judges its health. Answers when to look again, and whether something became known.
-    fn look_at_health(&self) -> (Option<UnixNanos>, bool) {
-        let (again, news, blame) = {
-            let mut state = self.lock();
-            let state = &mut *state;
-            if state.stopping {
-                return (None, false);
-            }
-            let before = state.health.report().1;
-            let tasks = state.tasks.iter().map(|(n, s)| (n.as_str(), s.role, &s.record.state));
-            let (again, blame) = state.health.look(tasks, clock::now());
-            (again, state.health.report().1 != before, blame)
-        };
-        if let Some((task, why)) = blame {
-            tracing::info!(alloc = %self.id(), why, "allocation is not healthy");
-            let whom = match task {
-                Some(task) => vec![task],
-                None => self.task_names(),
-            };
-            for task in whom {
-                self.note(&task, TaskEvent::new(event::ALLOC_UNHEALTHY, clock::now()).message(&why));
-            }
-        }
-        (again, news)
+        let before = state.health.report().1;
+        let tasks = state.tasks.iter().map(|(n, s)| (n.as_str(), s.role, &s.record.state));
+        let (again, blame) = state.health.look(tasks, checks, clock::now());
+        Judged { again, news: state.health.report().1 != before, blame }
     }
 
     /// Adds an event to a task without telling anybody yet.
-    fn note(&self, task: &str, event: TaskEvent) {
+    pub(super) fn note(&self, task: &str, event: TaskEvent) {
         let mut state = self.lock();
         let alloc = state.alloc.id.clone();
         if let Some(slot) = state.tasks.get_mut(task) {
@@ -615,7 +592,7 @@ impl AllocRunner {
         self.inner.changes.send_modify(|v| *v += 1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,8 +1,10 @@
 //! Whether an allocation is well: what the servers wait for before they update the next one (`update` blocks) or send
 //! the next one away (`migrate` blocks). The rule is [`judge`]; [`Health`] remembers since when, and for which deployment.
 
+use super::alloc::AllocRunner;
 use super::lifecycle::Role;
-use caravan_types::alloc::{AllocDeploymentStatus, Allocation, TaskRunState, TaskState};
+use crate::clock;
+use caravan_types::alloc::{AllocDeploymentStatus, Allocation, TaskEvent, TaskRunState, TaskState, event};
 use caravan_types::job::JobType;
 use caravan_types::{DeploymentId, Nanos, UnixNanos};
 
@@ -13,6 +15,19 @@ pub(crate) struct Rule {
     pub(crate) well_for: Nanos,
     /// Not later than this after it began.
     pub(crate) within: Nanos,
+    /// The checks of its services count.
+    pub(crate) checks: bool,
+}
+
+/// How the checks of its services stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checks {
+    /// There are none that count.
+    None,
+    /// Not all of them pass.
+    Open,
+    /// All of them pass, since then.
+    Passing(UnixNanos),
 }
 
 impl Rule {
@@ -32,7 +47,7 @@ impl Rule {
                 (&migrate.health_check, migrate.min_healthy_time, migrate.healthy_deadline)
             }
         };
-        (mode != "manual").then_some(Self { well_for, within })
+        (mode != "manual").then_some(Self { well_for, within, checks: mode != "task_states" })
     }
 }
 
@@ -93,6 +108,20 @@ pub(crate) fn judge<'a>(
     Judgement::Wait(Some(if up { well_at.min(end) } else { end }))
 }
 
+/// The judgement of tasks, with their checks taken into account.
+fn with_checks(rule: Rule, tasks: Judgement, checks: Checks, since: UnixNanos, now: UnixNanos) -> Judgement {
+    let end = since.plus(rule.within);
+    let late = || Judgement::Unwell(None, "Services not healthy by deadline".to_owned());
+    match (tasks, checks) {
+        (Judgement::Well, Checks::Open) if rule.checks && end <= now => late(),
+        (Judgement::Well, Checks::Open) if rule.checks => Judgement::Wait(Some(end)),
+        (Judgement::Well, Checks::Passing(began)) if rule.checks && began.plus(rule.well_for) > now => {
+            if end <= now { late() } else { Judgement::Wait(Some(began.plus(rule.well_for).min(end))) }
+        }
+        (tasks, _) => tasks,
+    }
+}
+
 /// Health of one allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
@@ -130,6 +159,7 @@ impl Health {
     pub(crate) fn look<'a>(
         &mut self,
         tasks: impl Iterator<Item = (&'a str, Role, &'a TaskState)>,
+        checks: Checks,
         now: UnixNanos,
     ) -> (Option<UnixNanos>, Option<(Option<String>, String)>) {
         let (Some(rule), None) = (self.rule, &self.known) else { return (None, None) };
@@ -140,7 +170,8 @@ impl Health {
                 ..AllocDeploymentStatus::default()
             });
         };
-        match judge(rule, tasks, self.since, now) {
+        let judged = judge(rule, tasks, self.since, now);
+        match with_checks(rule, judged, checks, self.since, now) {
             Judgement::Well => {
                 say(true);
                 (None, None)
@@ -154,12 +185,64 @@ impl Health {
     }
 }
 
+/// What a look at an allocation's health brought.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Judged {
+    /// When to look again.
+    pub(super) again: Option<UnixNanos>,
+    /// Something became known.
+    pub(super) news: bool,
+    /// It became known that it is not well: the task to blame, if it is one, and why.
+    pub(super) blame: Option<(Option<String>, String)>,
+}
+
+impl AllocRunner {
+    /// Watches over its health until that is known; begins anew with each deployment.
+    pub(super) async fn mind_health(&self) {
+        let mut changes = self.changes();
+        let mut checks = self.checks_summary();
+        loop {
+            changes.borrow_and_update();
+            checks.borrow_and_update();
+            let Judged { again, news, .. } = self.look_at_health();
+            if news {
+                self.push();
+            }
+            let now = clock::now();
+            let waiting = async {
+                match again {
+                    Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = waiting => {}
+                changed = changes.changed() => if changed.is_err() { return },
+                changed = checks.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Judges its health, and says on its tasks why it is not well.
+    pub(super) fn look_at_health(&self) -> Judged {
+        let judged = self.judge();
+        if let Some((task, why)) = &judged.blame {
+            tracing::info!(alloc = %self.id(), why, "allocation is not healthy");
+            let whom = task.clone().map_or_else(|| self.task_names(), |task| vec![task]);
+            for task in whom {
+                self.note(&task, TaskEvent::new(event::ALLOC_UNHEALTHY, clock::now()).message(why));
+            }
+        }
+        judged
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use caravan_types::Time;
 
-    const RULE: Rule = Rule { well_for: Nanos(10), within: Nanos(100) };
+    const RULE: Rule = Rule { well_for: Nanos(10), within: Nanos(100), checks: true };
 
     fn state(state: TaskRunState, began: i64) -> TaskState {
         TaskState { state, started_at: Time(began), ..TaskState::default() }
@@ -168,6 +251,19 @@ mod tests {
     fn at(tasks: &[(Role, TaskState)], now: i64) -> Judgement {
         let tasks = tasks.iter().map(|(role, state)| ("t", *role, state));
         judge(RULE, tasks, UnixNanos(1000), UnixNanos(now))
+    }
+
+    #[test]
+    fn checks_must_pass_for_as_long_as_tasks_must_run() {
+        let look = |checks, now| with_checks(RULE, Judgement::Well, checks, UnixNanos(1000), UnixNanos(now));
+        assert_eq!(look(Checks::None, 1030), Judgement::Well);
+        assert_eq!(look(Checks::Open, 1030), Judgement::Wait(Some(UnixNanos(1100))));
+        assert!(matches!(look(Checks::Open, 1100), Judgement::Unwell(None, _)));
+        assert_eq!(look(Checks::Passing(UnixNanos(1025)), 1030), Judgement::Wait(Some(UnixNanos(1035))));
+        assert_eq!(look(Checks::Passing(UnixNanos(1020)), 1030), Judgement::Well);
+        let free = Rule { checks: false, ..RULE };
+        let judged = with_checks(free, Judgement::Well, Checks::Open, UnixNanos(1000), UnixNanos(1030));
+        assert_eq!(judged, Judgement::Well);
     }
 
     #[test]

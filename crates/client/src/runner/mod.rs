@@ -12,6 +12,7 @@ mod host_hook;
 mod identity;
 mod lifecycle;
 mod payload;
+mod service_hook;
 mod start;
 mod status;
 mod task;
@@ -31,7 +32,7 @@ use crate::state::{Identity, Store};
 use caravan_csi::Deadlines;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
 /// What every runner works with.
@@ -47,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) node: NodeState,
     /// Drivers.
     pub(crate) drivers: DriverManager,
+    /// What users changed of the node's free pairs.
+    pub(crate) meta: Mutex<BTreeMap<String, Option<String>>>,
     /// Plugins.
     pub(crate) plugins: Manager,
     /// Volumes.

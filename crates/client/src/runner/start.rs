@@ -92,6 +92,11 @@ impl Plan {
         (!signal.is_empty()).then_some(signal)
     }
 
+    /// A text with its references replaced.
+    pub(super) fn text(&self, text: &str) -> String {
+        self.env.text(text)
+    }
+
     /// The binds that an earlier agent made for this task.
     pub(super) fn adopt_binds(&self, runner: &AllocRunner) -> Binds {
         if self.driver.capabilities().mounts {

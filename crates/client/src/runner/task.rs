@@ -41,6 +41,11 @@ pub(super) enum TaskAction {
         /// In the reference's words.
         reason: String,
     },
+    /// Its checks fail: start anew, counted by the restart policy.
+    Unhealthy {
+        /// Which check.
+        reason: String,
+    },
     /// Send a signal.
     Signal {
         /// Its name.
@@ -55,6 +60,7 @@ enum Seen {
     Ended(ExitResult),
     Killed,
     Restart(String),
+    ChecksFail(String),
     Unhealthy,
     AgentEnds,
 }
@@ -261,6 +267,10 @@ impl TaskRunner {
                 self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
                 (self.stop(&plan, &id).await, Some(Cause::Requested))
             }
+            Seen::ChecksFail(reason) => {
+                self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
+                (self.stop(&plan, &id).await, Some(Cause::Unhealthy))
+            }
             Seen::Unhealthy => {
                 if let Some(plugin) = &plan.plugin {
                     let reason = plugin.restart_reason();
@@ -341,6 +351,7 @@ impl TaskRunner {
                 }
                 action = self.actions.recv() => match action {
                     Some(TaskAction::Restart { reason }) => return Seen::Restart(reason),
+                    Some(TaskAction::Unhealthy { reason }) => return Seen::ChecksFail(reason),
                     Some(TaskAction::Signal { signal, reply }) => {
                         let event = self.event(event::SIGNALING).detail("task_signal", signal.clone());
                         self.alloc.emit(&self.name, event);
@@ -372,10 +383,14 @@ impl TaskRunner {
         self.update(|r| r.stopping = true).await;
         let event = self.event(event::KILLING).detail("kill_timeout", Nanos::from_std(timeout).to_string());
         self.emit(event);
-        let delay = task.shutdown_delay.to_std();
+        // Nobody finds it any more before it is asked to end.
+        if !self.kill.borrow().as_ref().is_some_and(|k| k.force) {
+            self.alloc.services_told().await;
+        }
+        let delay = Nanos(self.alloc.group_delay().0.saturating_add(task.shutdown_delay.0));
+        let (words, delay) =
+            (format!("Waiting for shutdown_delay of {delay} before killing the task."), delay.to_std());
         if !delay.is_zero() && !self.kill.borrow().as_ref().is_some_and(|k| k.no_delay) {
-            let words =
-                format!("Waiting for shutdown_delay of {} before killing the task.", task.shutdown_delay);
             self.emit(self.event(event::SHUTDOWN_DELAY).message(words));
             let kill = &mut self.kill;
             let cut = async {

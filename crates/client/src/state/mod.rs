@@ -17,6 +17,7 @@ use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -35,6 +36,7 @@ const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
 
 const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
+const NODE_META: &str = "node_meta";
 const FILE: &str = "client.redb";
 /// The data is small; the default cache of the database would be a large part of an idle agent.
 const CACHE_BYTES: usize = 512 * 1024;
@@ -143,6 +145,10 @@ impl Store {
     /// Keeps the plugins.
     pub(crate) fn put_registry(&self, registrations: &Registrations) -> Written {
         self.put(META, REGISTRY.to_owned(), registrations)
+    }
+    /// Keeps what users changed of the node's free pairs.
+    pub(crate) fn put_node_meta(&self, changes: &BTreeMap<String, Option<String>>) -> Written {
+        self.put(META, NODE_META.to_owned(), changes)
     }
     /// Keeps an allocation as the servers sent it.
     pub(crate) fn put_alloc(&self, alloc: &Allocation) -> Written {
@@ -269,6 +275,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
         match key.as_str() {
             IDENTITY => loaded.identity = Some(decode(&key, &value)?),
             REGISTRY => loaded.registrations = decode(&key, &value)?,
+            NODE_META => loaded.node_meta = decode(&key, &value)?,
             _ => {}
         }
     }

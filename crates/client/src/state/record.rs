@@ -45,6 +45,8 @@ pub(crate) struct Loaded {
     pub(crate) identity: Option<Identity>,
     /// Plugins.
     pub(crate) registrations: Registrations,
+    /// What users changed of the node's free pairs.
+    pub(crate) node_meta: BTreeMap<String, Option<String>>,
     /// Allocations as the servers sent them.
     pub(crate) allocs: Vec<Allocation>,
     /// Tasks by allocation and name.

@@ -6,6 +6,7 @@ mod fuse;
 mod mounts;
 mod plugins;
 mod recovery;
+mod services;
 mod support;
 mod tasks;
 mod volumes;

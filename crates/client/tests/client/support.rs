@@ -10,11 +10,12 @@ use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
 use caravan_types::job::{Job, JobType, RestartMode, RestartPolicy, Task, TaskGroup};
 use caravan_types::node::{Node, NodeEvent, NodeStatus};
+use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, SignIdentities, SignedIdentities, VolumeStats,
-    WatchAllocs,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities,
+    VolumeStats, WatchAllocs,
 };
 use caravan_types::{AllocId, Nanos, VolumeKey};
 use futures::StreamExt;
@@ -39,6 +40,7 @@ struct World {
     claims: BTreeMap<ClaimId, ClaimProgress>,
     reports: Vec<(ClaimId, ClaimReportStep)>,
     events: Vec<NodeEvent>,
+    services: BTreeMap<AllocId, Vec<ServiceRegistration>>,
     usage: Vec<(VolumeKey, VolumeUsage)>,
     index: u64,
     down: bool,
@@ -153,6 +155,17 @@ impl TestServers {
         let id = AllocId::new(id);
         let found = |w: &World| w.updates.get(&id)?.task_states.values().find(|t| is(t)).cloned();
         self.wait(&format!("{id}: {what}"), found).await
+    }
+
+    /// Waits for what is said about the services of an allocation.
+    pub async fn services(
+        &self,
+        alloc: &str,
+        what: &str,
+        is: impl Fn(&[ServiceRegistration]) -> bool,
+    ) -> Vec<ServiceRegistration> {
+        let id = AllocId::new(alloc);
+        self.wait(what, |w| w.services.get(&id).filter(|rows| is(rows)).cloned()).await
     }
 
     pub async fn reported(&self, alloc: &str, is: impl Fn(&ClaimReportStep) -> bool) {
@@ -276,6 +289,11 @@ impl Servers for TestServers {
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.up()?;
         self.change(|w| w.usage = request.usage);
+        Ok(Done::default())
+    }
+    async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
+        self.up()?;
+        self.change(|w| drop(w.services.insert(request.alloc_id, request.services)));
         Ok(Done::default())
     }
 }

@@ -5,6 +5,7 @@
 
 mod connection;
 pub(crate) mod convert;
+mod exec;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -328,7 +329,10 @@ impl ShimTasks {
         let run = async {
             let mut connection =
                 Connection::open_to(&task.state.state_dir, task.state.shim).await.map_err(broken)?;
-            connection.send(&Request::Exec { command: command.to_vec() }).await.map_err(broken)?;
+            connection
+                .send(&Request::Exec { command: command.to_vec(), tty: false })
+                .await
+                .map_err(broken)?;
             connection.send(&Request::Input { data: Vec::new() }).await.map_err(broken)?;
             let mut output = ExecOutput::default();
             loop {
@@ -338,6 +342,7 @@ impl ShimTasks {
                         let room = EXEC_OUTPUT.saturating_sub(kept.len()).min(data.len());
                         kept.extend_from_slice(&data[..room]);
                     }
+                    Reply::OutputClosed { .. } => {}
                     Reply::ExecExited { exit_code, signal } => {
                         output.exit_code = if signal == 0 { exit_code } else { 128 + signal };
                         return Ok(output);

@@ -38,6 +38,21 @@ pub fn differences(ids: &mut Ids, recorded: &Value, ours: &Value) -> Vec<String>
     walk.found
 }
 
+/// A document of which only some keys were kept: the others are taken out of ours.
+pub fn cut_like(recorded: &Value, ours: &Value) -> Value {
+    match (recorded, ours) {
+        (Value::Object(theirs), Value::Object(own)) => {
+            let kept = own.iter().filter(|(key, _)| theirs.contains_key(*key));
+            Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+        }
+        (Value::Array(theirs), Value::Array(own)) => {
+            let like = theirs.first().unwrap_or(&Value::Null);
+            own.iter().map(|item| cut_like(like, item)).collect()
+        }
+        (_, own) => own.clone(),
+    }
+}
+
 struct Walk<'a> {
     ids: &'a mut Ids,
     found: Vec<String>,
@@ -47,8 +62,7 @@ fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float",
-        Value::Number(_) => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(items) if items.is_empty() => "[]",
         Value::Array(_) => "list",
@@ -188,15 +202,15 @@ fn kinds_and_keys_are_compared_and_ids_learned() {
     let told = differences(
         &mut ids,
         &json!([{"ID": theirs, "Job": "a", "L": null, "E": [], "N": 1, "X": 1}, {"ID": "b"}]),
-        &json!([{"ID": "b", "Y": 1}, {"ID": own, "Job": "a", "L": [], "E": [], "N": 1.5}]),
+        &json!([{"ID": "b", "Y": 1}, {"ID": own, "Job": "a", "L": [], "E": [], "N": "1"}]),
     );
     assert_eq!(
         told,
         [
             "/0/L: [] instead of null",
-            "/0/N: float instead of integer",
+            "/0/N: string instead of number",
             "/0/X: missing",
-            "/1/Y: integer where nothing was"
+            "/1/Y: number where nothing was"
         ]
     );
     assert_eq!(ids.text(theirs), own);

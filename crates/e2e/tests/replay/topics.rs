@@ -26,15 +26,18 @@ pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
     const ALL: usize = usize::MAX;
     match topic {
         "jobs" | "variables" => &[("namespaces", ALL)],
-        "plan" | "deployments" | "dispatch_periodic" | "services" | "volumes_host" | "queries" => {
+        "plan" | "deployments" | "dispatch_periodic" | "services" | "volumes_host" => {
             &[("namespaces", 2), ("jobs", ALL)]
         }
+        "queries" | "search" | "system" => {
+            &[("namespaces", 12), ("jobs", ALL), ("deployments", 11), ("dispatch_periodic", ALL)]
+        }
         "versions" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
-        "allocations" | "scaling" | "search" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
+        "allocations" | "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
         "exec" | "client" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 11)],
         "client_fs" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 1)],
         "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14), ("allocations", 9)],
-        "errors" | "system" | "node_pools" => &[("namespaces", 2), ("jobs", ALL)],
+        "errors" | "node_pools" => &[("namespaces", 2), ("jobs", ALL)],
         "operator" => &[("namespaces", 2), ("agent", 20), ("jobs", ALL)],
         "acl_policies" => &[("acl_bootstrap", 18)],
         "acl_tokens" => &[("acl_bootstrap", 18), ("acl_policies", ALL)],
@@ -60,6 +63,14 @@ pub fn is_progress(exchange: &Exchange) -> bool {
     matches!(
         parts.as_slice(),
         ["deployment" | "allocation" | "node" | "evaluation", _] | ["job", _, "summary" | "allocations"]
+    )
+}
+
+/// Whether only some keys of the answer were kept.
+pub fn is_cut(exchange: &Exchange) -> bool {
+    matches!(
+        (exchange.topic, exchange.at),
+        ("queries", 28) | ("volumes_csi", 4 | 28 | 29) | ("volumes_host", 21 | 27)
     )
 }
 
@@ -97,9 +108,34 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
                 out.insert("args".into(), args);
             }
             out.remove("StagePublishBaseDir");
+            // Ids begin with whatever they begin with: something there is to be found by the beginning of one.
+            if out.get("Prefix").is_some_and(|prefix| prefix == "e")
+                && let Some(first) =
+                    out.get("Context").and_then(|context| beginning(agent, context.as_str()?))
+            {
+                out.insert("Prefix".into(), json!(first));
+            }
             Value::Object(out)
         }
         other => other.clone(),
+    }
+}
+
+/// How the first id of a kind begins.
+fn beginning(agent: &Agent, context: &str) -> Option<String> {
+    let path = match context {
+        "evals" => "/v1/evaluations",
+        "allocs" => "/v1/allocations",
+        "deployment" => "/v1/deployments",
+        "nodes" => "/v1/nodes",
+        _ => return None,
+    };
+    // Of nodes the recording found none.
+    let found = agent.get(path).ok()?[0]["ID"].as_str().map(|id| id[..1].to_owned());
+    if context == "nodes" {
+        found.map(|first| if first == "e" { "f".into() } else { "e".into() })
+    } else {
+        found
     }
 }
 

@@ -73,8 +73,12 @@ fn report(all: &Diagnostics, item: &Diagnostic, color: bool, out: &mut Vec<u8>) 
     let place = |span: Span| -> Place {
         let source = all.sources.get(span.source);
         let name = source.map(|s| s.name.clone()).unwrap_or_default();
-        let length = source.map_or(0, |s| s.text.len());
-        (name, span.start.min(length)..span.end.max(span.start).min(length))
+        let text = source.map_or("", |s| s.text.as_str());
+        // Places in strings of JSON are as if nothing had been escaped there, so they may be within a character.
+        let boundary = |at: &usize| text.is_char_boundary(*at);
+        let (from, to) = (span.start.min(text.len()), span.end.max(span.start).min(text.len()));
+        let start = (0..=from).rev().find(boundary).unwrap_or_default();
+        (name, start..(to..=text.len()).find(boundary).unwrap_or(text.len()))
     };
     let Some(span) = item.span else { return Ok(()) };
     let kind = match item.severity {

@@ -501,7 +501,10 @@ impl<'t> Parser<'t> {
                 Err(self.error(
                     "E0106",
                     span,
-                    &format!("Missing newline after {}", what.split(' ').next().unwrap_or(what)),
+                    &format!(
+                        "Missing newline after {}",
+                        what.strip_prefix("argument").map_or(what, |_| "argument")
+                    ),
                     format!(
                         "Each {what} must end with a newline (or the closing brace of a one-line block)."
                     ),

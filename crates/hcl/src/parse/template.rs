@@ -71,7 +71,13 @@ impl Parser<'_> {
         match expr.kind {
             ExprKind::Literal(Value::Str(s)) => Ok(s.to_string()),
             _ => {
-                let span = self.span(start, self.pos);
+                let source = &self.text[start..self.pos];
+                let at = source.match_indices("${").chain(source.match_indices("%{"));
+                let at = at.map(|(at, _)| at).filter(|at| !source[..*at].ends_with(['$', '%'])).min();
+                let span = match at {
+                    Some(at) => self.span(start + at, start + at + 2),
+                    None => self.span(start, self.pos),
+                };
                 Err(self.error("E0120", span, "Invalid string literal", "Template sequences are not allowed in this string. To include a literal \"$\", double it (as \"$$\") to escape it."))
             }
         }
@@ -137,7 +143,13 @@ impl Parser<'_> {
         self.pos = after;
         let span = self.span(start, after);
         let end = self.span(to, after);
-        self.finish(tokens, span, end, dedent)
+        let mut expr = self.finish(tokens, span, end, dedent)?;
+        if let ExprKind::Literal(Value::Str(text)) = &expr.kind {
+            // Its place is that of the line, not of the markers around it.
+            let line = self.span(from, to);
+            expr.kind = ExprKind::Template(vec![Part::Text(text.to_string(), line)]);
+        }
+        Ok(expr)
     }
 
     fn finish(&mut self, mut tokens: Vec<Token>, span: Span, end: Span, dedent: bool) -> Parsed<Expr> {
@@ -337,7 +349,7 @@ impl Parser<'_> {
         }
         // To the language a string within the sequence begins here. What follows tells where that goes wrong.
         let line = self.rest().find('\n').map_or(self.rest(), |end| &self.rest()[..end]);
-        if line.matches('"').count() % 2 == 0 {
+        if line.matches('"').count().is_multiple_of(2) {
             return self.error("E0123", opening, &format!("Unclosed template {what} sequence"), unclosed);
         }
         self.pos += line.strip_suffix('\r').unwrap_or(line).len();

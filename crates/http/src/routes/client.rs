@@ -1,7 +1,7 @@
 //! What the node itself answers: files, logs, figures and signals of allocations, figures of the host
 //! (`http-api` sections 3.4 and 4).
 
-use crate::body::{bodies, optional};
+use crate::body::{bodies, optional, required};
 use crate::call::Call;
 use crate::client_side::{ClientSide, Content, LogKind, Origin, Range};
 use crate::error::ApiError;
@@ -13,8 +13,9 @@ use bytes::Bytes;
 use caravan_rpc::Channel;
 use caravan_types::{AllocId, NodeId};
 use futures::{StreamExt, future, stream};
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Which agent answers.
 pub(crate) enum Place {
@@ -34,21 +35,16 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
             Target::Alloc(AllocId::new(alloc.join("/")))
         }
         ["allocation", alloc, verb] => {
-            if *verb == "exec"
-                || *verb == "checks"
-                || *verb == "snapshot"
-                || *verb == "pause"
-                || *verb == "gc"
-            {
+            if *verb == "snapshot" {
                 return Err(ApiError::unknown_path());
             }
-            if !["stats", "restart", "signal"].contains(verb) {
+            if !["stats", "restart", "signal", "checks", "pause", "gc"].contains(verb) {
                 return Err(ApiError::not_found("resource not found"));
             }
             Target::Alloc(AllocId::new(alloc))
         }
         ["allocation", ..] => return Err(ApiError::not_found("resource not found")),
-        ["stats"] => Target::Node(call.query.text("node_id").into()),
+        ["stats" | "gc" | "metadata"] => Target::Node(node_named(call, rest)),
         _ => return Err(ApiError::unknown_path()),
     };
     let client = call.state.client.as_deref();
@@ -107,11 +103,29 @@ bodies! {
         all: bool = "AllTasks";
     }
 
+    /// Free pairs of a node to change.
+    MetadataBody("NodeMetaApplyRequest") {
+        node_id: String = "NodeID";
+        meta: BTreeMap<String, Option<String>> = "Meta";
+    }
+
     /// A signal to send.
     SignalBody("AllocSignalRequest") {
         task: String = "Task";
         signal: String = "Signal";
     }
+}
+
+/// The node that a request names, in its query or its body; empty for whichever is asked.
+fn node_named(call: &Call, rest: &[&str]) -> NodeId {
+    let named = call.query.text("node_id");
+    if named.is_empty()
+        && *rest == ["metadata"]
+        && let Ok(body) = optional::<MetadataBody>(&call.body)
+    {
+        return body.node_id.as_str().into();
+    }
+    named.into()
 }
 
 /// Answers here; [`place`] has made sure that this is the place.
@@ -120,6 +134,25 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
     let named = |task: &str| (!task.is_empty()).then(|| task.to_owned());
     match rest {
         ["stats"] => Ok(Reply::value(client.host_stats().await?)),
+        ["gc"] => {
+            client.collect_all().await?;
+            Ok(Reply::empty())
+        }
+        ["metadata"] if call.is_put() => {
+            let body: MetadataBody = required(&call.body)?;
+            Ok(Reply::value(client.change_metadata(body.meta).await?))
+        }
+        ["metadata"] => {
+            call.only(&Method::GET)?;
+            Ok(Reply::value(client.metadata().await?))
+        }
+        ["allocation", alloc, "checks"] => Ok(Reply::value(client.checks(&AllocId::new(alloc)).await?)),
+        ["allocation", alloc, "gc"] => {
+            client.collect(&AllocId::new(alloc)).await?;
+            Ok(Reply::empty())
+        }
+        // Schedules of tasks are not there, as in the reference's free edition.
+        ["allocation", _, "pause"] => Err(ApiError::internal("Enterprise only")),
         ["fs", verb, alloc @ ..] => files(call, client, verb, &AllocId::new(alloc.join("/"))).await,
         ["allocation", alloc, "stats"] => {
             let task = named(call.query.text("task"));

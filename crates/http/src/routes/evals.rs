@@ -83,6 +83,13 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.only(&Method::GET)?;
             allocations(call, EvalId::new(id)).await
         }
+        [id, "explain"] => {
+            call.only(&Method::GET)?;
+            check_uuid("eval", id)?;
+            let reasons =
+                call.server()?.explain_eval(&EvalId::new(id)).map_err(|e| ApiError::of_change(&e))?;
+            Reply::json(serde_json::json!({ "Reasons": reasons }))
+        }
         [id] => {
             call.only(&Method::GET)?;
             get(call, EvalId::new(id)).await

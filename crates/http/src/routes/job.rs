@@ -154,6 +154,10 @@ async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     }
     let done = server.deregister_job(key, purge, priority).await.map_err(|e| ApiError::of_change(&e))?;
     let mut value = registration(&done);
+    if let Some(answer) = value.as_object_mut() {
+        // Nothing is said against stopping a job.
+        answer.remove("Warnings");
+    }
     value["VolumeEvalID"] = json!("");
     value["VolumeEvalIndex"] = json!(0);
     Ok(Reply::value(value).index(done.index))

@@ -93,7 +93,7 @@ pub(crate) fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
         kind: job.kind,
         priority: job.priority,
         periodic: job.periodic.is_some(),
-        parameterized_job: job.parameterized_job.is_some(),
+        parameterized_job: job.dispatch_rule().is_some(),
         stop: job.stop,
         status: job.status,
         status_description: job.status_description.clone(),

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
 pub(crate) fn route(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;

@@ -38,7 +38,15 @@ fn node(id: &str) -> Result<NodeId, ApiError> {
 
 pub(crate) async fn drain(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
-    let body: DrainBody = required(&call.body)?;
+    // Old clients say it in the query; a drain without a deadline of its own is at once then.
+    let body: DrainBody = match call.query.flag("enable")? {
+        Some(true) => DrainBody {
+            drain_spec: Some(DrainSpecBody { deadline: Nanos::from_secs(-1), ..DrainSpecBody::default() }),
+            ..DrainBody::default()
+        },
+        Some(false) => DrainBody::default(),
+        None => required(&call.body)?,
+    };
     let spec = body.drain_spec;
     let request = DrainRequest {
         deadline: spec.as_ref().map(|spec| spec.deadline),

@@ -43,6 +43,12 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
             }
         }
     }
+    let imagined: Vec<String> = call.query.all("what-if").map(str::to_owned).collect();
+    let consequences = match imagined.is_empty() {
+        true => None,
+        false => Some(server.what_if(Some(job.clone()), &imagined).map_err(|e| ApiError::of_change(&e))?),
+    };
+    let explains = call.query.flag("explain")?.unwrap_or(false);
     let planned = server.plan_job(job).map_err(|e| ApiError::of_change(&e))?;
     let updates = planned.annotations.as_ref().map(|a| &a.desired_tg_updates);
     let diff = match &planned.planned {
@@ -51,7 +57,7 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     };
     // The first evaluation is the one that the plan was made for; clients expect what follows from it.
     let created: Vec<_> = planned.created_evals.iter().skip(1).collect();
-    Reply::json(json!({
+    let mut answer = json!({
         "Annotations": planned.annotations,
         "FailedTGAllocs": some(&planned.failed, planned.failed.is_empty()),
         "JobModifyIndex": planned.job_modify_index,
@@ -60,8 +66,15 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
         "NextPeriodicLaunch": planned.next_periodic_launch.map(UnixNanos::to_time),
         "Warnings": planned.warnings,
         "Index": planned.job_modify_index,
-    }))
-    .map(|reply| reply.index(planned.job_modify_index))
+    });
+    // Only for those who ask: others expect the keys that they know.
+    if explains {
+        answer["CaravanReasons"] = json!(planned.reasons);
+    }
+    if let Some(consequences) = consequences {
+        answer["CaravanWhatIf"] = json!(consequences);
+    }
+    Reply::json(answer).map(|reply| reply.index(planned.job_modify_index))
 }
 
 fn some<T>(value: T, empty: bool) -> Option<T> {

@@ -80,7 +80,7 @@ fn status(root: &Root, job: &Job) -> Value {
     let own =
         |alloc: &&Arc<Allocation>| alloc.job.as_ref().is_none_or(|ran| ran.create_index == job.create_index);
     let allocs: Vec<Value> = root.allocs_by_job(&key).filter(own).map(|alloc| of_alloc(alloc)).collect();
-    let is_parent = job.periodic.is_some() || job.parameterized_job.is_some();
+    let is_parent = job.is_template();
     let children =
         is_parent.then(|| root.children(&key).map(|child| child.status.as_str()).collect::<Vec<_>>());
     let newest = root.deployments_by_job(&key).max_by_key(|row| row.create_index);

@@ -28,9 +28,10 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.server()?.collect_garbage().await.map_err(|e| ApiError::of_change(&e))?;
             Ok(Reply::empty())
         }
+        // Summaries are derived whenever they are asked for: they are never out of step.
         ["system", "reconcile", "summaries"] => {
             call.only(&Method::PUT)?;
-            // Counts of jobs are derived from their records each time: there is nothing to bring in order.
+            call.server()?.barrier().await.map_err(|e| ApiError::of_change(&e))?;
             Ok(Reply::empty())
         }
         ["namespaces"] => namespaces::list(call).await,

@@ -4,14 +4,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use caravan_consensus::{Config, ServerId};
 use caravan_http::{
-    AgentInfo, ClientSide, ClientSideError, Content, FileInfo, Frame, Frames, HttpState, LogKind, Range,
+    AgentInfo, ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, HttpState,
+    LogKind, Range,
 };
 use caravan_rpc::{Channel, PeerIdentity, ReverseRegistry, Secret, methods};
 use caravan_server::{Handle, HeartbeatConfig, ServerConfig, Service};
 use caravan_types::alloc::{AllocUpdate, ClientStatus, TaskEvent, TaskRunState, TaskState, event};
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::volume::ClaimId;
-use caravan_types::wire::{AllocStatus, ClaimGrant, ClaimProgress, ClaimVolume, NodeHeartbeat, NodeRegister};
+use caravan_types::wire::{
+    AllocStatus, ClaimGrant, ClaimProgress, ClaimVolume, ExecIn, ExecOpen, ExecOut, NodeHeartbeat,
+    NodeRegister,
+};
 use caravan_types::{AllocId, NodeId, Time, UnixNanos};
 use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -147,6 +151,7 @@ impl Api {
             acl: Default::default(),
             issuer: None,
             gc: Default::default(),
+            rejections: Default::default(),
         };
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));
@@ -344,6 +349,50 @@ impl ClientSide for Node1 {
             }
             _ => Ok(()),
         }
+    }
+    async fn exec(&self, open: &ExecOpen) -> Result<ExecSession, ClientSideError> {
+        if open.task == "nope" {
+            return Err(refused(StatusCode::INTERNAL_SERVER_ERROR, "task not found"));
+        }
+        // Says its command, then what it is told, until its input ends.
+        let (input, mut inputs) = tokio::sync::mpsc::channel(4);
+        let (outputs, output) = tokio::sync::mpsc::channel(4);
+        let words = open.command.join(" ");
+        tokio::spawn(async move {
+            let _ = outputs.send(Ok(ExecOut::Stdout(words.into_bytes()))).await;
+            while let Some(message) = inputs.recv().await {
+                match message {
+                    ExecIn::Data(data) => drop(outputs.send(Ok(ExecOut::Stdout(data))).await),
+                    ExecIn::Resize { rows, columns } => {
+                        let text = format!("{rows}x{columns}");
+                        drop(outputs.send(Ok(ExecOut::Stdout(text.into_bytes()))).await);
+                    }
+                    ExecIn::Close => break,
+                }
+            }
+            let _ = outputs.send(Ok(ExecOut::StdoutClosed)).await;
+            let _ = outputs.send(Ok(ExecOut::Exited(3))).await;
+        });
+        let output = stream::unfold(output, |mut output| async move { Some((output.recv().await?, output)) });
+        Ok(ExecSession { input, output: output.boxed() })
+    }
+    async fn checks(&self, _: &AllocId) -> Result<Value, ClientSideError> {
+        Ok(json!({}))
+    }
+    async fn collect(&self, _: &AllocId) -> Result<(), ClientSideError> {
+        Ok(())
+    }
+    async fn collect_all(&self) -> Result<(), ClientSideError> {
+        Ok(())
+    }
+    async fn metadata(&self) -> Result<Value, ClientSideError> {
+        Ok(json!({"Meta": {}, "Dynamic": {}, "Static": {}}))
+    }
+    async fn change_metadata(
+        &self,
+        changes: BTreeMap<String, Option<String>>,
+    ) -> Result<Value, ClientSideError> {
+        Ok(json!({"Meta": changes, "Dynamic": changes, "Static": {}}))
     }
     async fn signal(&self, _: &AllocId, _: Option<&str>, _: &str) -> Result<(), ClientSideError> {
         Ok(())

@@ -99,7 +99,8 @@ async fn a_tagged_version_is_kept_and_compared_with() {
 async fn statuses_come_newest_first_in_pages() {
     let api = Api::start().await;
     api.register_node().await;
-    for id in ["web", "crunch", "everywhere"] {
+    assert_eq!(api.web.put("/v1/jobs", &job(2, "a")).await.status, 200);
+    for id in ["crunch", "everywhere"] {
         api.register_job(id).await;
     }
     let first = api.web.get("/v1/jobs/statuses?per_page=2").await;

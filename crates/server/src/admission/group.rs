@@ -24,11 +24,8 @@ pub(super) fn check(job: &Job, group: &TaskGroup) -> (Vec<String>, Vec<String>) 
     network::check(group, &mut errors);
     volume::requests(job, group, &mut errors);
     service::check(job, group, &mut errors);
-    if !group.services.is_empty() {
-        warnings
-            .push(format!("group \"{}\": services are kept with the job but not registered yet", group.name));
-    }
-    warnings.extend(unheeded::of_group(job, group));
+    warnings.extend(service::unregistered(&format!("group \"{}\"", group.name), &group.services));
+    warnings.extend(unheeded::of_group(group));
     warnings.extend(warnings::of_group(group));
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (index, task) in group.tasks.iter().enumerate() {

@@ -453,12 +453,12 @@ const ERRORS: &[Case] = &[
     ("limit of check_restart must be positive; got -1", |j| {
         group(j).services = with_check(json!({"CheckRestart": {"Limit": -1}}));
     }),
-    ("checks of provider nomad must be http or tcp, not grpc", |j| {
-        group(j).services = with_check(json!({"Type": "grpc"}));
+    ("grpc_use_tls is not supported yet", |j| {
+        group(j).services = with_check(json!({"Type": "grpc", "GRPCUseTLS": true}));
         group(j).services[0].0["Provider"] = "nomad".into();
     }),
-    ("failures_before_critical is not possible with provider nomad", |j| {
-        group(j).services = with_check(json!({"FailuresBeforeCritical": 2}));
+    ("failures_before_warning is not possible with provider nomad", |j| {
+        group(j).services = with_check(json!({"FailuresBeforeWarning": 2}));
         group(j).services[0].0["Provider"] = "nomad".into();
     }),
     // Tasks.

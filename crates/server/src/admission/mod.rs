@@ -79,7 +79,7 @@ pub fn check(job: &Job) -> Verdict {
     {
         errors.push(format!("UI description must be under {MAX_DESCRIPTION} characters"));
     }
-    template::check(job, errors, &mut verdict.warnings);
+    template::check(job, errors);
     if job.multiregion.is_some() {
         errors.push("Multiregion jobs are unlicensed.".into());
     }
@@ -135,14 +135,6 @@ fn by_type(job: &Job, errors: &mut Vec<String>) {
     } else {
         affinities(&job.affinities, errors);
         spreads(&job.spreads, errors);
-    }
-    if !job.kind.is_batch() {
-        if job.periodic.is_some() {
-            errors.push("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler".into());
-        }
-        if job.parameterized_job.is_some() {
-            errors.push("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler".into());
-        }
     }
 }
 

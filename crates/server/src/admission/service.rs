@@ -236,15 +236,29 @@ fn one_check(
 }
 
 /// Checks that the built-in catalog runs itself know less.
+/// Says which services are registered nowhere, because their provider is not there.
+pub(super) fn unregistered(owner: &str, services: &[Carried]) -> Option<String> {
+    let names: Vec<String> =
+        read(services).filter(|service| service.provider != "nomad").map(|service| service.name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{owner}: kept with the job but registered nowhere, because their provider is not \"nomad\": services {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// What checks of our own provider cannot do. They can do more than the reference's: scripts, gRPC, and counting.
 fn nomad_check(check: &ServiceCheck, errors: &mut Vec<String>) {
-    if !matches!(check.kind.as_str(), "http" | "tcp" | "") {
-        errors.push(format!("checks of provider nomad must be http or tcp, not {}", check.kind));
+    if check.protocol == "https" {
+        errors.push("protocol \"https\" is not supported yet: use \"http\"".into());
+    }
+    if check.grpc_use_tls {
+        errors.push("grpc_use_tls is not supported yet".into());
     }
     for (what, used) in [
         ("expose", check.expose),
         ("address_mode = \"driver\"", check.address_mode == "driver"),
-        ("success_before_passing", check.success_before_passing > 0),
-        ("failures_before_critical", check.failures_before_critical > 0),
         ("failures_before_warning", check.failures_before_warning > 0),
         ("tls_server_name", !check.tls_server_name.is_empty()),
         ("on_update = \"ignore_warnings\"", check.on_update == "ignore_warnings"),

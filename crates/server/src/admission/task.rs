@@ -1,7 +1,7 @@
 //! Rules for tasks.
 
 use super::targets::{Place, affinities, constraints};
-use super::{blocks, joined, one_of, policies, unheeded, volume};
+use super::{blocks, joined, one_of, policies, service, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::job::{
     Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Task, TaskGroup,
@@ -75,11 +75,6 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
     if let Some(plugin) = &task.csi_plugin_config {
         csi_plugin(plugin, &mut errors);
     }
-    if let Some(file) = task.dispatch_file()
-        && leads_out(&file)
-    {
-        errors.push("Dispatch Payload validation failed: destination escapes allocation directory".into());
-    }
     for (block, present) in [
         ("template", !task.templates.is_empty()),
         ("artifact", !task.artifacts.is_empty()),
@@ -94,30 +89,10 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
             errors.push(format!("{block} blocks are not supported yet"));
         }
     }
-    if !task.services.is_empty() {
-        warnings.push(format!(
-            "task \"{}\" of job \"{}\": services are kept with the job but not registered yet",
-            task.name, job.id
-        ));
-    }
+    let owner = format!("task \"{}\" of job \"{}\"", task.name, job.id);
+    warnings.extend(service::unregistered(&owner, &task.services));
     warnings.extend(unheeded::of_task(task));
     (errors, warnings)
-}
-
-/// Whether a path below a directory leads out of it by its own words.
-fn leads_out(path: &str) -> bool {
-    let mut depth = 0_i64;
-    for part in path.split('/') {
-        depth += match part {
-            "" | "." => 0,
-            ".." => -1,
-            _ => 1,
-        };
-        if depth < 0 {
-            return true;
-        }
-    }
-    false
 }
 
 fn resources(task: &Task, errors: &mut Vec<String>) {

@@ -4,31 +4,19 @@ use super::joined;
 use caravan_lang::cron::{Cron, zone};
 use caravan_types::job::{Job, Parameterized, Periodic};
 
-pub(super) fn check(job: &Job, errors: &mut Vec<String>, warnings: &mut Vec<String>) {
-    let wrong_type = |what: &str| format!("{what} can only be used with \"batch\" or \"sysbatch\" scheduler");
+pub(super) fn check(job: &Job, errors: &mut Vec<String>) {
     if job.periodic.is_some() {
-        if !job.kind.is_batch() {
-            errors.push(wrong_type("Periodic"));
-        }
         match job.periodic_rule() {
             Some(rule) => {
                 let found = periodic(&rule);
                 if !found.is_empty() {
                     errors.push(joined(&found));
                 }
-                if !rule.spec.is_empty() {
-                    warnings.push(
-                        "cron is deprecated and may be removed in a future release. Use crons instead".into(),
-                    );
-                }
             }
             None => errors.push("the periodic block has a value of a wrong type".into()),
         }
     }
     if job.parameterized_job.is_some() && !job.dispatched {
-        if !job.kind.is_batch() {
-            errors.push(wrong_type("Parameterized job"));
-        }
         match job.dispatch_rule() {
             Some(rule) => {
                 let found = parameterized(&rule);

@@ -1,14 +1,13 @@
 //! What is kept with a job but not acted on yet. A job may rely on it, so it is said when the job is submitted.
 
-use caravan_types::job::{Carried, Job, Task, TaskGroup};
+use caravan_types::job::{Carried, Task, TaskGroup};
 
 /// A warning that names what has no effect in the group, if there is anything.
-pub(super) fn of_group(job: &Job, group: &TaskGroup) -> Option<String> {
+pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
     let disk = group.ephemeral_disk.unwrap_or_default();
     sentence(
         &format!("group \"{}\"", group.name),
         [
-            ("spread", !job.spreads.is_empty() || !group.spreads.is_empty()),
             ("max_run_duration", group.max_run_duration.is_some()),
             ("sticky of ephemeral_disk", disk.sticky),
             ("migrate of ephemeral_disk", disk.migrate),

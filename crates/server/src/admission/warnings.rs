@@ -7,10 +7,6 @@ use caravan_types::job::{Carried, Job, TaskGroup};
 /// Warnings about the job as a whole.
 pub(super) fn of_job(job: &Job) -> Vec<String> {
     let mut out = Vec::new();
-    let spec = job.periodic.as_ref().and_then(|p| p.0["Spec"].as_str().map(str::to_owned));
-    if spec.is_some_and(|spec| !spec.is_empty()) {
-        out.push("cron is deprecated and may be removed in a future release. Use crons instead".to_owned());
-    }
     let promote = |group: &TaskGroup| group.update.as_ref().is_some_and(|u| u.auto_promote);
     let updated = job.task_groups.iter().filter(|group| group.update.is_some()).count();
     let promoted = job.task_groups.iter().filter(|group| promote(group)).count();

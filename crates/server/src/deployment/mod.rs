@@ -122,6 +122,8 @@ fn eval(root: &Root, row: &Deployment, now: UnixNanos) -> Option<Evaluation> {
     let priority = if row.eval_priority > 0 { row.eval_priority } else { job.priority };
     Some(Evaluation {
         deployment_id: row.id.clone(),
+        // Clients know these by their deployment; an index of the job is not told.
+        job_modify_index: 0,
         priority,
         ..evaluation(job, Trigger::DeploymentWatcher, now)
     })

@@ -67,6 +67,8 @@ pub struct JobPlanned {
     pub next_periodic_launch: Option<UnixNanos>,
     /// Index of the state that was used.
     pub index: u64,
+    /// How placing went and what was in the way, group by group, in sentences.
+    pub reasons: Vec<String>,
 }
 
 /// Serves everything about jobs.
@@ -151,7 +153,7 @@ impl Jobs {
 
     /// Fills what only the servers know: the region (`global` means the one that is asked), and where the job
     /// may run if it does not say (`jobspec` sections 4.1 and 7).
-    fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
+    pub(crate) fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
         if job.datacenters.is_empty() {
             job.datacenters = vec!["*".into()];
         }
@@ -203,6 +205,8 @@ impl Jobs {
         let planned = imagined.job(&key).cloned();
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
         let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
+        let mut reasons = caravan_scheduler::explain_decision(&decision);
+        reasons.extend(caravan_scheduler::describe(&decision));
         let mut created_evals = vec![decision.eval.clone()];
         created_evals.extend(decision.follow_ups);
         Ok(JobPlanned {
@@ -215,6 +219,7 @@ impl Jobs {
             current,
             planned,
             index: root.index(),
+            reasons,
         })
     }
 
@@ -269,7 +274,11 @@ impl Jobs {
     }
 
     /// Asks that an allocation be stopped and replaced.
-    pub(crate) async fn stop_alloc(&self, id: caravan_types::AllocId) -> Result<(EvalId, u64), ServerError> {
+    pub(crate) async fn stop_alloc(
+        &self,
+        id: caravan_types::AllocId,
+        no_shutdown_delay: bool,
+    ) -> Result<(EvalId, u64), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let alloc = root.alloc(&id).ok_or_else(|| ServerError::not_found("alloc not found"))?;
         let job = root
@@ -279,8 +288,11 @@ impl Jobs {
             .ok_or_else(|| ServerError::new(Kind::NotFound, "job not found"))?;
         let eval = evaluation(&job, Trigger::AllocStop, now);
         let eval_id = eval.id.clone();
-        let transition =
-            caravan_types::alloc::DesiredTransition { migrate: Some(true), ..Default::default() };
+        let transition = caravan_types::alloc::DesiredTransition {
+            migrate: Some(true),
+            no_shutdown_delay: no_shutdown_delay.then_some(true),
+            ..Default::default()
+        };
         let change =
             Change::AllocTransitions { transitions: BTreeMap::from([(id, transition)]), evals: vec![eval] };
         let index = self.core.commit(change).await?;

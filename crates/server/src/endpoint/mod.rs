@@ -1,10 +1,12 @@
 //! What others call: users about jobs, clients about their nodes.
 
 mod dispatch;
+pub(crate) mod explain;
 mod jobs;
 mod node_changes;
 mod nodes;
 mod scaling;
+mod services;
 mod versions;
 
 pub use dispatch::{Dispatch, Dispatched};

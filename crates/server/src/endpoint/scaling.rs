@@ -89,9 +89,8 @@ impl Jobs {
             root.job(&key).ok_or_else(|| ServerError::not_found(format!("job \"{}\" not found", key.id)))?;
         check_job(&root, job, &request)?;
         // Periodic and parameterized jobs are only templates: there is nothing to place.
-        let is_template = job.periodic.is_some() || (job.parameterized_job.is_some() && !job.dispatched);
-        let eval =
-            (request.count.is_some() && !is_template).then(|| evaluation(job, Trigger::JobScaling, now));
+        let eval = (request.count.is_some() && !job.is_template())
+            .then(|| evaluation(job, Trigger::JobScaling, now));
         let eval = eval.map(|eval| caravan_types::eval::Evaluation { job_modify_index: 0, ..eval });
         let eval_id = eval.as_ref().map(|eval| eval.id.clone());
         let scale = Scale {

@@ -17,6 +17,8 @@ pub(crate) struct Accepted {
     pub(crate) host_claims: Vec<HostVolumeClaim>,
     /// Placements that do not fit any more, with the reason.
     pub(crate) refused: Vec<(AllocId, String)>,
+    /// Nodes that do not take what was meant for them.
+    pub(crate) refusing: BTreeSet<NodeId>,
 }
 
 /// Checks every placement against the newest state; stops are always accepted.
@@ -33,8 +35,17 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
     for (node_id, wanted) in &plan.placements {
         let mut on_node = live_allocs(root, node_id, &stopped, wanted);
         for alloc in wanted {
+            if alloc.client_terminal() {
+                // Something is noted on it; it needs no room.
+                placements.push(alloc.clone());
+                continue;
+            }
             let of_alloc = claims.get(&alloc.id).map(Vec::as_slice).unwrap_or_default();
-            let verdict = node_takes(root, node_id, alloc, &on_node)
+            let taken = node_takes(root, node_id, alloc, &on_node);
+            if taken.is_err() {
+                accepted.refusing.insert(node_id.clone());
+            }
+            let verdict = taken
                 .and_then(|()| volumes_take(root, of_alloc, &granted))
                 .and_then(|()| limits_take(root, node_id, of_alloc, &given))
                 .and_then(|()| super::host::takes(root, plan, &stopped, alloc, &placements));

@@ -3,18 +3,23 @@
 
 mod check;
 mod host;
+mod rejections;
 
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
+use crate::heartbeat::event;
 use crate::node_evals::evaluation;
 use caravan_state::Root;
 use caravan_types::command::{Change, PlanCommit, Refusal};
 use caravan_types::eval::{Evaluation, Trigger};
 use caravan_types::host_volume::HostVolumeClaim;
+use caravan_types::node::Eligibility;
 use caravan_types::plan::{Plan, StopAlloc};
-use caravan_types::{JobKey, UnixNanos};
+use caravan_types::{JobKey, NodeId, UnixNanos};
 pub(crate) use check::check;
-use std::collections::BTreeSet;
+pub use rejections::RejectionConfig;
+use rejections::Rejections;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -45,13 +50,16 @@ pub(crate) struct Planner {
 /// Writes plans, one at a time.
 pub(crate) struct PlannerService {
     core: Core,
+    config: RejectionConfig,
+    rejections: Rejections,
     submissions: mpsc::Receiver<Submission>,
 }
 
 impl Planner {
-    pub(crate) fn new(core: Core) -> (Self, PlannerService) {
+    pub(crate) fn new(core: Core, config: RejectionConfig) -> (Self, PlannerService) {
         let (submissions, receiver) = mpsc::channel(64);
-        (Self { submissions }, PlannerService { core, submissions: receiver })
+        let rejections = Rejections::default();
+        (Self { submissions }, PlannerService { core, config, rejections, submissions: receiver })
     }
 
     /// Submits a plan; `evals` are written with it if all of it fits.
@@ -80,12 +88,38 @@ impl PlannerService {
         }
     }
 
-    async fn write(&self, plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
+    /// Takes out nodes that refuse too often what is meant for them.
+    async fn take_out(&mut self, root: &Root, refusing: &BTreeSet<NodeId>) {
+        let now = self.core.now();
+        for id in refusing {
+            if !self.rejections.record(id, now, &self.config)
+                || !root.node(id).is_some_and(|node| node.is_schedulable())
+            {
+                continue;
+            }
+            tracing::warn!(node = %id, "the node refused too many placements and takes no more");
+            let said = event("Scheduler", "Node marked as ineligible: too many placements were refused", now);
+            let ineligible = Change::NodeEligibility {
+                node: id.clone(),
+                eligibility: Eligibility::Ineligible,
+                evals: Vec::new(),
+            };
+            let events = Change::NodeEvents { events: BTreeMap::from([(id.clone(), vec![said])]) };
+            for change in [ineligible, events] {
+                if let Err(error) = self.core.commit(change).await {
+                    tracing::warn!(node = %id, %error, "a node could not be taken out");
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
         let root = self.core.snapshot();
         let accepted = check(&root, &plan);
         for (alloc, reason) in &accepted.refused {
             tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement does not fit any more");
         }
+        self.take_out(&root, &accepted.refusing).await;
         let whole = accepted.refused.is_empty();
         // What would be begun or ended with it is decided anew by the next attempt.
         if accepted.placements.is_empty() && accepted.stops.is_empty() && !whole {

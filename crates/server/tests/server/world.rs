@@ -105,6 +105,7 @@ impl Setup {
             acl: Default::default(),
             issuer: None,
             gc: Default::default(),
+            rejections: Default::default(),
             keyring: self.keyring,
         };
         let registry = ReverseRegistry::default();

@@ -25,7 +25,9 @@
 //! | `eval ID`, `stop ID` | look again; stop |
 //! | `up`, `down`, `drain`, `ineligible` `NAMES` | what becomes of nodes |
 //! | `status ALLOC STATUS` | what a client says of an allocation |
+//! | `settle` | all that was told to stop is over |
 //! | `rules key=value…` | `algorithm=spread`, `oversubscription=true`, `preempt=service,batch` |
+//! | `what-if NODE:down …` | what would move where; also `drain`, `ineligible`, `up` |
 //! | `show` | what is wanted where |
 
 mod job;
@@ -98,8 +100,28 @@ impl Runner {
                 self.eval(line.word(1)?, Trigger::JobDeregister)
             }
             "status" => self.status(line.word(1)?, line.word(2)?),
+            "settle" => {
+                let over =
+                    self.cluster.root().allocs().filter(|a| a.server_terminal() && !a.client_terminal());
+                let client_status = ClientStatus::Complete;
+                let updates = over.map(|alloc| AllocUpdate {
+                    alloc_id: alloc.id.clone(),
+                    client_status,
+                    ..AllocUpdate::default()
+                });
+                let updates = updates.collect();
+                self.change(Change::AllocUpdates { updates, evals: Vec::new() })
+            }
             "show" => {
                 self.output.push_str(&print::wanted(self.cluster.root()));
+                Ok(())
+            }
+            "what-if" => {
+                let imagined: Result<Vec<_>, String> =
+                    line.words[1..].iter().map(|word| word.parse()).collect();
+                let params = caravan_scheduler::Params { now: self.cluster.now(), seed: 1 };
+                let consequences = caravan_scheduler::what_if(self.cluster.root(), &imagined?, &[], &params)?;
+                self.output.push_str(&print::consequences(&consequences));
                 Ok(())
             }
             word @ ("up" | "down" | "drain" | "ineligible") => {
@@ -160,6 +182,15 @@ impl Runner {
         match what {
             "up" => {
                 self.change(status(NodeStatus::Ready))?;
+                // Ends a drain as well, if one is in force.
+                self.change(Change::NodeDrain {
+                    node: node.clone(),
+                    drain: None,
+                    mark_eligible: true,
+                    meta: BTreeMap::new(),
+                    end: None,
+                    evals: Vec::new(),
+                })?;
                 let eligibility = Eligibility::Eligible;
                 self.change(Change::NodeEligibility { node, eligibility, evals: Vec::new() })
             }

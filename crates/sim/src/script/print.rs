@@ -1,5 +1,6 @@
 //! What scripts print.
 
+use caravan_scheduler::Consequences;
 use caravan_state::Root;
 use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
@@ -33,7 +34,7 @@ pub(super) fn decision(root: &Root, decision: &Decision, names: &BTreeMap<AllocI
         lines.push(format!("wait {group}: {count}"));
     }
     lines.sort();
-    lines.extend(caravan_scheduler::explain(&decision.eval).into_iter().map(|why| format!("why {why}")));
+    lines.extend(caravan_scheduler::explain_decision(decision).into_iter().map(|why| format!("why {why}")));
     if lines.is_empty() {
         lines.push("nothing to do".to_owned());
     }
@@ -57,6 +58,14 @@ fn given(alloc: &Allocation) -> String {
         }
     }
     text
+}
+
+pub(super) fn consequences(found: &Consequences) -> String {
+    let moves = found.moves.iter().map(ToString::to_string);
+    let placed = found.placed.iter().map(|(name, node)| format!("place {name} on {node}"));
+    let why = found.reasons.iter().map(|why| format!("why {why}"));
+    let lines: Vec<String> = moves.chain(placed).chain(why).map(|line| format!("  {line}\n")).collect();
+    if lines.is_empty() { "  nothing moves\n".to_owned() } else { lines.concat() }
 }
 
 /// All that is wanted, by node.

@@ -8,6 +8,7 @@ mod job;
 mod node;
 mod plan;
 mod scaling;
+mod service;
 mod variable;
 mod volume;
 
@@ -120,6 +121,8 @@ impl Tx {
             Change::VariableDelete { key, check_index } => self.variable_delete(key, *check_index)?,
             Change::Admin(change) => self.admin(change)?,
             Change::Restore { snapshot } => self.restore(snapshot)?,
+            Change::ServicesRegister { services } => self.services_register(services),
+            Change::ServicesDeregister { services, strict } => self.services_deregister(services, *strict)?,
             Change::Noop => {}
         }
         Ok(())

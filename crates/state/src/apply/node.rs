@@ -106,7 +106,11 @@ impl Tx {
         if let Some(event) = event {
             self.push(&mut node, event.clone());
         }
+        let down = node.status == NodeStatus::Down;
         self.put_node(node);
+        if down {
+            self.remove_services_of_node(id);
+        }
         Ok(())
     }
 

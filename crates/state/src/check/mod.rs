@@ -56,6 +56,7 @@ fn row_indexes(root: &Root, wrong: &mut Vec<String>) {
     root.host_volumes()
         .for_each(|r| row(Table::HostVolumes, r.id.to_string(), r.create_index, r.modify_index));
     root.host_claims().for_each(|r| row(Table::HostClaims, r.id.clone(), r.create_index, r.modify_index));
+    root.services().for_each(|r| row(Table::Services, r.id.to_string(), r.create_index, r.modify_index));
     root.variables().for_each(|r| row(Table::Variables, r.key.to_string(), r.create_index, r.modify_index));
 }
 

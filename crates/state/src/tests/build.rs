@@ -200,3 +200,9 @@ pub(super) fn writer(volume: &str, alloc: &str, job: &JobKey) -> Claim {
 pub(super) fn shared<T>(row: Option<&Arc<T>>) -> &T {
     row.expect("the row is there")
 }
+
+/// A job that makes a child every day, if it is enabled.
+pub(super) fn periodic(id: &str, enabled: bool) -> Job {
+    let rule = serde_json::json!({"Enabled": enabled, "Specs": ["@daily"], "SpecType": "cron"});
+    Job { periodic: Some(caravan_types::job::Carried(rule)), ..job(id, JobType::Batch, 1) }
+}

@@ -7,5 +7,7 @@ mod jobs;
 mod ops;
 mod plugins;
 mod properties;
+mod services;
 mod store;
+mod templates;
 mod volumes;

@@ -1,6 +1,6 @@
 //! Random commands: small choices, made into commands that fit the root at hand.
 
-use super::build::{claim_id, eval, job, plugin_job, plugin_node, update, volume, writer};
+use super::build::{claim_id, eval, job, periodic, plugin_job, plugin_node, update, volume, writer};
 use crate::Root;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredTransition};
 use caravan_types::command::{Change, ClaimStep, JobSource, PlanCommit};
@@ -27,7 +27,7 @@ pub(super) struct Op {
 }
 
 pub(super) fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0u8..39, 0u8..6, 0u8..6, 0u8..12, 0u8..12);
+    let op = (0u8..41, 0u8..6, 0u8..6, 0u8..12, 0u8..12);
     let op = op.prop_map(|(what, a, b, c, d)| Op { what, a, b, c, d });
     proptest::collection::vec(op, 1..max).prop_map(|random| [prelude(), random].concat())
 }
@@ -254,6 +254,18 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             Change::JobDeregister { key, purge, eval: fresh_eval(root, op) }
         }
         12 | 13 => Change::Evals { evals },
+        39 => {
+            let job = Box::new(Job { stop: op.c > 8, ..periodic("cron", op.a.is_multiple_of(3)) });
+            Change::JobRegister { job, expect_modify_index: None, eval: None, source: None }
+        }
+        40 => {
+            let mut child = job(&format!("cron/periodic-{}", op.a), JobType::Batch, 1);
+            child.parent_id = "cron".into();
+            child.dispatch_idempotency_token =
+                if op.b > 3 { format!("t{}", op.c % 3) } else { String::new() };
+            let launched = op.d.is_multiple_of(2).then_some(UnixNanos(i64::from(op.d)));
+            Change::JobChild { eval: None, launched, job: Box::new(child) }
+        }
         14 => Change::Collect {
             evals: vec![format!("e{}", op.c).as_str().into(), format!("e{}", op.d).as_str().into()],
             allocs: vec![alloc_id(op.c).as_str().into(), alloc_id(op.d).as_str().into()],

@@ -80,7 +80,10 @@ impl std::str::FromStr for JobType {
             "batch" => Ok(Self::Batch),
             "system" => Ok(Self::System),
             "sysbatch" => Ok(Self::Sysbatch),
-            other => Err(format!("Invalid job type: \"{other}\"")),
+            other => {
+                let near = crate::words::suggestion(other, ["service", "batch", "system", "sysbatch"]);
+                Err(format!("Invalid job type: \"{other}\"{near}"))
+            }
         }
     }
 }

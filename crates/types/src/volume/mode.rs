@@ -37,7 +37,10 @@ macro_rules! mode {
                 match text {
                     "" => Ok(Self::Unknown),
                     $($text => Ok(Self::$variant),)*
-                    other => Err(format!(concat!("unknown volume ", $what, " mode: {}"), other)),
+                    other => {
+                        let near = crate::words::suggestion(other, [$($text),*]);
+                        Err(format!(concat!("unknown volume ", $what, " mode: {}{}"), other, near))
+                    }
                 }
             }
         }

@@ -91,7 +91,11 @@ pub(crate) async fn run(ctx: &Ctx, args: &LogsArgs) -> Outcome {
 }
 
 /// The newest running allocation of a job, or its newest.
-async fn of_job(ctx: &Ctx, given: &str, group: Option<&str>) -> Result<caravan_types::AllocId, CliError> {
+pub(crate) async fn of_job(
+    ctx: &Ctx,
+    given: &str,
+    group: Option<&str>,
+) -> Result<caravan_types::AllocId, CliError> {
     let job = resolve::job(ctx, given).await?;
     let query = ctx.query().namespace(job.namespace.as_str());
     let allocs = ctx
@@ -117,7 +121,7 @@ fn newest<'a>(allocs: &'a [AllocListStub], group: Option<&str>) -> Option<&'a Al
 }
 
 /// The task that is meant: the one named, or the only one.
-fn choose(alloc: &Allocation, given: Option<&str>) -> Result<String, CliError> {
+pub(crate) fn choose(alloc: &Allocation, given: Option<&str>) -> Result<String, CliError> {
     if let Some(task) = given {
         return Ok(task.to_owned());
     }
@@ -184,7 +188,7 @@ async fn last_lines(
 }
 
 /// The last lines of a text, the last of which may lack its end.
-fn tail(text: &[u8], lines: usize) -> &[u8] {
+pub(crate) fn tail(text: &[u8], lines: usize) -> &[u8] {
     let body = text.strip_suffix(b"\n").unwrap_or(text);
     let cut = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
     match lines {

@@ -1,5 +1,8 @@
 //! `alloc …`
 
+pub(crate) mod checks;
+pub(crate) mod exec;
+pub(crate) mod fs;
 pub(crate) mod logs;
 pub(crate) mod status;
 pub(crate) mod stop;
@@ -20,6 +23,16 @@ pub(crate) enum AllocVerb {
     Stop(stop::StopArgs),
     /// Restart tasks where they are
     Restart(stop::RestartArgs),
+    /// Run a program in a task
+    Exec(exec::ExecArgs),
+    /// Show files of an allocation
+    Fs(fs::FsArgs),
+    /// Show how the checks of its services stand
+    Checks(checks::ChecksArgs),
+    /// Send a signal to tasks
+    Signal(checks::SignalArgs),
+    /// Hold a task with a schedule, or let it go
+    Pause(checks::PauseArgs),
 }
 
 /// What the table of allocations shows.

@@ -10,6 +10,7 @@ use caravan_sdk::AllocUsage;
 use caravan_types::alloc::{Allocation, TaskEvent, TaskState};
 use caravan_types::eval::{AllocMetric, Scorer};
 use caravan_types::job::{Task, VolumeType};
+use caravan_types::service::CheckResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flags of `alloc status`.
@@ -73,16 +74,30 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         }
         _ => None,
     };
-    ctx.out.line(&render(&ctx.clock(), &alloc, usage.as_ref(), args));
+    let checks = match usage {
+        Some(_) => ctx.client.on_node().checks(alloc.id.as_str(), &ctx.query()).await.ok(),
+        None => None,
+    };
+    let checks = checks.map(|answer| answer.value).unwrap_or_default();
+    ctx.out.line(&render(&ctx.clock(), &alloc, usage.as_ref(), &checks, args));
     Ok(0)
 }
 
-fn render(clock: &Clock, alloc: &Allocation, usage: Option<&AllocUsage>, args: &StatusArgs) -> String {
+fn render(
+    clock: &Clock,
+    alloc: &Allocation,
+    usage: Option<&AllocUsage>,
+    checks: &BTreeMap<String, CheckResult>,
+    args: &StatusArgs,
+) -> String {
     if args.short {
         return short(clock, alloc, args.verbose);
     }
     let mut sections = vec![head(clock, alloc, args.verbose)];
     sections.extend(addresses(alloc));
+    if !checks.is_empty() {
+        sections.push(format!("Nomad Service Checks:\n{}", super::checks::table(checks.values()).render()));
+    }
     for (name, state) in &alloc.task_states {
         sections.extend(task(clock, alloc, name, state, usage, args));
     }

@@ -42,6 +42,8 @@ pub(crate) enum JobVerb {
     Periodic(periodic::PeriodicVerb),
     /// Stop jobs
     Stop(stop::StopArgs),
+    /// Run an action that the job file gives a task
+    Action(super::alloc::exec::ActionArgs),
     /// Show a job as the servers keep it
     Inspect(inspect::InspectArgs),
     /// Promote the canaries of a job's newest deployment

@@ -7,7 +7,7 @@ use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::jobfile;
 use crate::metrics;
-use caravan_sdk::{PlanRequest, PlanResponse};
+use caravan_sdk::{PlanRequest, PlanResponse, WhatIf};
 
 /// Flags of `job plan`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -45,6 +45,10 @@ pub(crate) struct PlanArgs {
     /// Show parts of the difference that did not change
     #[arg(long)]
     verbose: bool,
+    /// Show also what would move where if something happened to a node: node=<id>:down, drain, ineligible or up;
+    /// may be given several times
+    #[arg(long, value_name = "EVENT")]
+    what_if: Vec<String>,
     /// Job file, - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
@@ -68,10 +72,17 @@ pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
         preserve_resources: args.preserve_resources,
         policy_override: args.policy_override,
     };
-    let jobs = ctx.client.jobs();
-    let answer = jobs.plan_raw(&id, &file.job, request, &ctx.query()).await.doing("Error during plan")?.value;
-    let plan: PlanResponse = serde_json::from_value(answer.clone())?;
     let data = DataArgs { json: args.json_output, template: args.template.clone() };
+    let mut query = ctx.query();
+    if !args.json_output && args.template.is_none() {
+        query = query.param("explain", "true");
+    }
+    for event in &args.what_if {
+        query = query.param("what-if", event);
+    }
+    let jobs = ctx.client.jobs();
+    let answer = jobs.plan_raw(&id, &file.job, request, &query).await.doing("Error during plan")?.value;
+    let plan: PlanResponse = serde_json::from_value(answer.clone())?;
     if let Some(shown) = data.show(ctx, &answer) {
         return shown.map(|_| status(&plan));
     }
@@ -94,7 +105,13 @@ fn render(plan: &PlanResponse, flags: &str, path: &str, verbose: bool) -> String
         out.push_str(&metrics::failures(&plan.failed_tg_allocs, "  ").join("\n"));
         out.push('\n');
     }
+    for reason in &plan.caravan_reasons {
+        out.push_str(&format!("  {reason}\n"));
+    }
     out.push('\n');
+    if let Some(found) = &plan.caravan_what_if {
+        out.push_str(&what_if(found));
+    }
     if let Some(warnings) = super::warnings(&plan.warnings) {
         out.push_str(&warnings);
         out.push('\n');
@@ -110,6 +127,30 @@ fn render(plan: &PlanResponse, flags: &str, path: &str, verbose: bool) -> String
          potentially invalid."
     ));
     out
+}
+
+/// What would move where.
+fn what_if(found: &WhatIf) -> String {
+    let mut out = "What if:\n".to_owned();
+    for step in &found.moves {
+        let goal = if step.to.is_empty() { "waits".to_owned() } else { format!("-> {}", step.to) };
+        let volumes = if step.volumes.is_empty() {
+            String::new()
+        } else {
+            format!(", with volumes {}", step.volumes.join(", "))
+        };
+        out.push_str(&format!("- {}: {} {goal}{volumes}\n", step.name, step.from));
+    }
+    for (name, node) in &found.placed {
+        out.push_str(&format!("- {name}: new on {node}\n"));
+    }
+    if found.moves.is_empty() && found.placed.is_empty() {
+        out.push_str("- Nothing would move.\n");
+    }
+    for reason in &found.reasons {
+        out.push_str(&format!("  {reason}\n"));
+    }
+    out + "\n"
 }
 
 /// 1 when allocations would start or stop.
@@ -155,6 +196,27 @@ mod tests {
             recorded(include_str!("../../../fixtures/plan-huge.txt"))
         );
         assert_eq!(status(&plan), 0);
+    }
+
+    #[test]
+    fn what_would_move_is_told() {
+        let step = |name: &str, to: &str, volumes: &[&str]| caravan_sdk::WhatIfMove {
+            name: name.into(),
+            from: "n1".into(),
+            to: to.into(),
+            volumes: volumes.iter().map(|v| (*v).to_owned()).collect(),
+            ..Default::default()
+        };
+        let found = WhatIf {
+            moves: vec![step("db.g[0]", "n2", &["data"]), step("web.g[1]", "", &[])],
+            reasons: vec!["Job \"web\": Task group \"g\": 1 node has not enough cpu left.".into()],
+            ..Default::default()
+        };
+        assert_eq!(
+            what_if(&found),
+            "What if:\n- db.g[0]: n1 -> n2, with volumes data\n- web.g[1]: n1 waits\n  Job \"web\": Task group \
+             \"g\": 1 node has not enough cpu left.\n\n"
+        );
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Detail {
     fn render(&self, clock: &Clock, args: &StatusArgs) -> String {
         let mut sections = vec![self.head(clock)];
         if !args.short {
-            if self.job.periodic.is_some() || self.job.parameterized_job.is_some() {
+            if self.job.is_template() {
                 sections.extend(self.family());
             } else {
                 sections.extend(self.body(clock, args));
@@ -232,8 +232,8 @@ impl Detail {
             .pair("Node Pool", job.node_pool.as_str())
             .pair("Status", status_word(job.status.as_str(), job.stop))
             .pair("Periodic", job.periodic.is_some().to_string())
-            .pair("Parameterized", job.parameterized_job.is_some().to_string());
-        if job.periodic.is_some() && job.parameterized_job.is_none() {
+            .pair("Parameterized", job.dispatch_rule().is_some().to_string());
+        if job.periodic.is_some() && job.dispatch_rule().is_none() {
             if job.stop {
                 pairs = pairs.pair("Next Periodic Launch", "none (job stopped)");
             } else if let Some(next) = periodic::next_launch(job, clock) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod drain;
 pub(crate) mod eligibility;
+pub(crate) mod meta;
 pub(crate) mod pool;
 pub(crate) mod status;
 
@@ -22,6 +23,9 @@ pub(crate) enum NodeVerb {
     /// Node pools: apply, delete, info, init, jobs, list, nodes
     #[command(subcommand)]
     Pool(pool::PoolVerb),
+    /// Free pairs of nodes: read, apply
+    #[command(subcommand)]
+    Meta(meta::MetaVerb),
 }
 
 /// The node that is meant: the agent's own, or the one named.

@@ -112,7 +112,7 @@ fn rewritten(pattern: &str) -> String {
             '[' if chars.peek() == Some(&':') => {
                 // A named class, up to its end.
                 out.push('[');
-                while let Some(inner) = chars.next() {
+                for inner in chars.by_ref() {
                     out.push(inner);
                     if inner == ']' {
                         break;

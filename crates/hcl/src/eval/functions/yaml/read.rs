@@ -250,7 +250,15 @@ impl<'t> Reader<'t> {
             return tagged(tag, strip_comment(rest).trim()).or_else(|e| self.wrong(&e));
         }
         let value = if rest.is_empty() || rest.starts_with('#') {
-            self.block(minimum, depth + 1)?
+            // A sequence may stand at the same column as its key.
+            self.skip();
+            let column = minimum.saturating_sub(1);
+            let item = |l: &&str| indent(l) == column && l[column..].starts_with("- ");
+            if self.lines.get(self.at).is_some_and(item) {
+                self.sequence(column, depth + 1)?
+            } else {
+                self.block(minimum, depth + 1)?
+            }
         } else {
             self.inline(rest, depth + 1, minimum)?
         };

@@ -1,0 +1,88 @@
+//! The node's free pairs: those of the configuration, changed by users while the agent runs. Pure.
+
+use std::collections::BTreeMap;
+
+/// Changes by users; none takes a pair of the configuration away.
+pub(crate) type Changes = BTreeMap<String, Option<String>>;
+
+/// The node's free pairs and where they come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// In force.
+    pub meta: BTreeMap<String, String>,
+    /// Changed by users.
+    pub dynamic: BTreeMap<String, Option<String>>,
+    /// Of the configuration.
+    pub fixed: BTreeMap<String, String>,
+}
+
+/// What is in force.
+pub(crate) fn in_force(fixed: &BTreeMap<String, String>, dynamic: &Changes) -> BTreeMap<String, String> {
+    let mut meta = fixed.clone();
+    for (key, value) in dynamic {
+        match value {
+            Some(value) => drop(meta.insert(key.clone(), value.clone())),
+            None => drop(meta.remove(key)),
+        }
+    }
+    meta
+}
+
+/// Adds changes to earlier ones. Taking away what only users had set forgets it.
+///
+/// # Errors
+/// When a key is none.
+pub(crate) fn changed(
+    fixed: &BTreeMap<String, String>,
+    mut dynamic: Changes,
+    changes: Changes,
+) -> Result<Changes, String> {
+    for (key, value) in changes {
+        if key.is_empty() {
+            return Err("metadata keys must not be empty".to_owned());
+        }
+        let plain = |part: &str| {
+            !part.is_empty()
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/'))
+        };
+        if !key.split('.').all(plain) {
+            return Err(format!("metadata key \"{key}\" is invalid"));
+        }
+        match value {
+            None if !fixed.contains_key(&key) => drop(dynamic.remove(&key)),
+            value => drop(dynamic.insert(key, value)),
+        }
+    }
+    Ok(dynamic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(pairs: &[(&str, Option<&str>)]) -> Changes {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), v.map(str::to_owned))).collect()
+    }
+
+    #[test]
+    fn changes_lie_over_the_configuration_and_can_be_taken_back() {
+        let fixed = BTreeMap::from([("rack".to_owned(), "r1".to_owned())]);
+        let first = pairs(&[("color", Some("blue")), ("rack", None), ("n", Some("1"))]);
+        let dynamic = changed(&fixed, Changes::new(), first.clone()).unwrap();
+        assert_eq!(dynamic, first);
+        assert_eq!(in_force(&fixed, &dynamic).keys().collect::<Vec<_>>(), ["color", "n"]);
+        let back = changed(&fixed, dynamic, pairs(&[("rack", Some("r1")), ("color", None)])).unwrap();
+        assert_eq!(back, pairs(&[("rack", Some("r1")), ("n", Some("1"))]));
+    }
+
+    #[test]
+    fn keys_are_checked() {
+        for bad in ["", "a b", ".x", "x.", "a..b"] {
+            assert!(
+                changed(&BTreeMap::new(), Changes::new(), pairs(&[(bad, Some("v"))])).is_err(),
+                "{bad:?}"
+            );
+        }
+        assert!(changed(&BTreeMap::new(), Changes::new(), pairs(&[("a.b-c/d_e", None)])).is_ok());
+    }
+}

@@ -1,0 +1,152 @@
+//! What the services of an allocation need to know of it, and what they may do to it.
+
+use super::alloc::AllocRunner;
+use super::health::Checks;
+use super::start::Plan;
+use super::task::TaskAction;
+use crate::clock;
+use crate::env::{Inputs as EnvInputs, SeenDirs, TaskEnv};
+use crate::services::{ChecksSummary, Inputs, Wanted, wanted};
+use caravan_types::Nanos;
+use caravan_types::alloc::TaskRunState;
+use caravan_types::job::Task;
+use caravan_types::service::ServiceSpec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Servers that cannot be told of the end of a service do not hold its end up for longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl AllocRunner {
+    /// Which services and checks there should be now.
+    pub(crate) fn wanted_services(&self) -> Wanted {
+        let node = self.context().node.get();
+        let (alloc, tasks, ending, stopping) = {
+            let state = self.lock();
+            let tasks = state.tasks.iter().map(|(name, slot)| (name.clone(), slot.record.state.clone()));
+            let ending =
+                state.tasks.iter().filter(|(_, slot)| slot.record.stopping).map(|(name, _)| name.clone());
+            (
+                state.alloc.clone(),
+                tasks.collect::<BTreeMap<_, _>>(),
+                ending.collect::<BTreeSet<_>>(),
+                state.stopping,
+            )
+        };
+        let inputs = Inputs {
+            alloc: &alloc,
+            tasks: &tasks,
+            ending: &ending,
+            stopping,
+            node: &node.id,
+            datacenter: &node.datacenter,
+            address: node.attributes.get("unique.network.ip-address").map_or("127.0.0.1", String::as_str),
+        };
+        wanted(&inputs, |task| self.service_env(task))
+    }
+
+    /// What texts of services may refer to: the task's environment, or that of the group as a whole.
+    fn service_env(&self, task: Option<&str>) -> TaskEnv {
+        let context = self.context();
+        let alloc = self.alloc();
+        let (Some(job), Some(group)) = (&alloc.job, alloc.group()) else { return TaskEnv::default() };
+        let nobody = Task::default();
+        let own = task.and_then(|name| group.task(name)).unwrap_or(&nobody);
+        let dirs = SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() };
+        TaskEnv::build(&EnvInputs {
+            node: &context.node.get(),
+            region: &context.config.region,
+            alloc: &alloc,
+            job,
+            group,
+            task: own,
+            dirs: &dirs,
+            cgroup_parent: &context.config.cgroup_parent,
+            host: &BTreeMap::new(),
+            hooks: &BTreeMap::new(),
+        })
+    }
+
+    /// Texts with their references replaced as in the task.
+    pub(crate) fn in_task_words(&self, task: &str, texts: &[String]) -> Vec<String> {
+        match Plan::make(self, task) {
+            Some(plan) => texts.iter().map(|text| plan.text(text)).collect(),
+            None => texts.to_vec(),
+        }
+    }
+
+    /// Waits, not for long, until the servers have heard of the services as they are now.
+    pub(super) async fn services_told(&self) {
+        let now = *self.changes().borrow();
+        let mut settled = self.services().settled.subscribe();
+        // The sender is ours; servers that are not reached are no reason to go on running.
+        let _ = tokio::time::timeout(PATIENCE, settled.wait_for(|at| *at >= now)).await;
+    }
+
+    /// How long the group waits between the end of its services and that of its tasks.
+    pub(super) fn group_delay(&self) -> Nanos {
+        let state = self.lock();
+        let delay = state.alloc.group().and_then(|group| group.shutdown_delay);
+        delay.filter(|_| state.stopping).unwrap_or_default()
+    }
+
+    /// For how long a task has run (without a name: the youngest of them).
+    pub(crate) fn age_of(&self, task: Option<&str>) -> Duration {
+        let now = clock::now().0;
+        let state = self.lock();
+        let ages = state
+            .tasks
+            .iter()
+            .filter(|(name, slot)| {
+                task.is_none_or(|task| task == *name) && slot.record.state.state == TaskRunState::Running
+            })
+            .map(|(_, slot)| {
+                let since = slot.record.state.started_at.0.max(slot.record.state.last_restart.0);
+                Duration::from_nanos(u64::try_from(now.saturating_sub(since)).unwrap_or(0))
+            });
+        ages.min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Starts a task (without a name: all running ones) anew because its checks fail.
+    pub(crate) fn restart_unhealthy(&self, task: Option<&str>, reason: &str) {
+        let asked = self.act(task, |slot| {
+            // A task that ends right now does not take it, and need not.
+            let _ = slot.actions.send(TaskAction::Unhealthy { reason: reason.to_owned() });
+        });
+        if let Err(error) = asked {
+            tracing::debug!(alloc = %self.id(), %error, "a failing check restarts nothing");
+        }
+    }
+
+    /// How the checks stand that the health of a deployment depends on, now and later. Those of
+    /// tasks that do not run are not in it: compare with [`Self::expected_checks`].
+    pub(crate) fn checks_summary(&self) -> watch::Receiver<ChecksSummary> {
+        self.services().book.watch()
+    }
+
+    /// How the checks stand that its health depends on.
+    pub(super) fn checks_stand(&self) -> Checks {
+        let expected = self.expected_checks();
+        let summary = *self.checks_summary().borrow();
+        match expected {
+            0 => Checks::None,
+            _ if summary.all_passing() && summary.passing >= expected => Checks::Passing(summary.since),
+            _ => Checks::Open,
+        }
+    }
+
+    /// How many checks count for the allocation's health once everything of it runs.
+    pub(crate) fn expected_checks(&self) -> usize {
+        let alloc = self.alloc();
+        let Some(group) = alloc.group() else { return 0 };
+        let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
+        let specs =
+            group.services.iter().chain(of_tasks).filter_map(|carried| ServiceSpec::read(carried).ok());
+        specs
+            .filter(ServiceSpec::is_native)
+            .flat_map(|spec| spec.checks)
+            .filter(|c| c.on_update != "ignore")
+            .count()
+    }
+}

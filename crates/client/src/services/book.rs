@@ -1,0 +1,142 @@
+//! What the checks of an allocation said last.
+
+use super::wanted::WantedCheck;
+use crate::clock;
+use caravan_types::UnixNanos;
+use caravan_types::service::{CheckResult, CheckStatus};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// How the checks stand that the health of a deployment depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChecksSummary {
+    /// Passing.
+    pub passing: usize,
+    /// Critical.
+    pub failing: usize,
+    /// Not decided yet.
+    pub pending: usize,
+    /// Since when it is so.
+    pub since: UnixNanos,
+}
+
+impl ChecksSummary {
+    /// Whether none is pending or critical.
+    pub fn all_passing(self) -> bool {
+        self.failing == 0 && self.pending == 0
+    }
+}
+
+/// The results of an allocation's checks, by id.
+#[derive(Debug)]
+pub(crate) struct CheckBook {
+    results: Mutex<BTreeMap<String, CheckResult>>,
+    summary: watch::Sender<ChecksSummary>,
+}
+
+impl Default for CheckBook {
+    fn default() -> Self {
+        Self { results: Mutex::default(), summary: watch::Sender::new(ChecksSummary::default()) }
+    }
+}
+
+impl CheckBook {
+    /// Writes a result.
+    pub(crate) fn put(&self, result: CheckResult) {
+        let mut results = self.lock();
+        results.insert(result.id.clone(), result);
+        self.told(&results);
+    }
+
+    /// Notes a check that was not looked at yet.
+    pub(crate) fn begin(
+        &self,
+        id: &str,
+        alloc: &str,
+        check: &WantedCheck,
+        status: CheckStatus,
+        now_secs: i64,
+    ) {
+        self.put(CheckResult {
+            id: id.to_owned(),
+            mode: check.mode().to_owned(),
+            status,
+            output: "nomad: waiting to run".to_owned(),
+            timestamp: now_secs,
+            group: alloc.to_owned(),
+            task: check.task.clone().unwrap_or_default(),
+            service: check.service.clone(),
+            check: check.name.clone(),
+            ..CheckResult::default()
+        });
+    }
+
+    /// Forgets the others.
+    pub(crate) fn keep_only<'a>(&self, ids: impl Iterator<Item = &'a String>) {
+        let ids: std::collections::BTreeSet<&String> = ids.collect();
+        let mut results = self.lock();
+        let before = results.len();
+        results.retain(|id, _| ids.contains(id));
+        if results.len() != before {
+            self.told(&results);
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> BTreeMap<String, CheckResult> {
+        self.lock().clone()
+    }
+
+    /// How those stand that a deployment heeds, now and later.
+    pub(crate) fn watch(&self) -> watch::Receiver<ChecksSummary> {
+        self.summary.subscribe()
+    }
+
+    fn told(&self, results: &BTreeMap<String, CheckResult>) {
+        let mut summary = ChecksSummary::default();
+        for result in results.values().filter(|result| result.mode == "healthiness") {
+            match result.status {
+                CheckStatus::Success => summary.passing += 1,
+                CheckStatus::Failure => summary.failing += 1,
+                CheckStatus::Pending => summary.pending += 1,
+            }
+        }
+        self.summary.send_if_modified(|known| {
+            summary.since = known.since;
+            if *known == summary {
+                return false;
+            }
+            *known = ChecksSummary { since: clock::now(), ..summary };
+            true
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CheckResult>> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_is_no_concern_of_deployments() {
+        let book = CheckBook::default();
+        let result = |id: &str, mode: &str, status| CheckResult {
+            id: id.into(),
+            mode: mode.into(),
+            status,
+            ..Default::default()
+        };
+        book.put(result("a", "healthiness", CheckStatus::Pending));
+        book.put(result("b", "readiness", CheckStatus::Failure));
+        assert!(!book.watch().borrow().all_passing());
+        book.put(result("a", "healthiness", CheckStatus::Success));
+        assert_eq!((book.watch().borrow().passing, book.watch().borrow().failing), (1, 0));
+        assert!(book.watch().borrow().all_passing());
+        book.keep_only(["b".to_owned()].iter());
+        assert_eq!(book.all().len(), 1);
+    }
+}

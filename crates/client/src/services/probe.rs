@@ -1,0 +1,167 @@
+//! One look of a check: an HTTP request, a connection, a program in the task, or a question to a gRPC server.
+
+use super::wanted::WantedCheck;
+use crate::runner::AllocRunner;
+use bytes::Bytes;
+use caravan_drivers::TaskId;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// Of an answer that says what is wrong, this much is read.
+const MAX_BODY: usize = 3 * 1024;
+
+/// What a look saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Whether it is as it should be.
+    pub(crate) success: bool,
+    /// HTTP status, if one was answered.
+    pub(crate) status_code: u16,
+    /// In words.
+    pub(crate) output: String,
+}
+
+impl Seen {
+    fn good(output: &str) -> Self {
+        Self { success: true, status_code: 0, output: output.to_owned() }
+    }
+    pub(crate) fn failed(why: impl std::fmt::Display) -> Self {
+        Self { success: false, status_code: 0, output: format!("nomad: {why}") }
+    }
+}
+
+/// Looks once. The caller limits the time.
+pub(crate) async fn look(alloc: &AllocRunner, check: &WantedCheck) -> Seen {
+    if check.spec.kind == "script" {
+        return script(alloc, check).await;
+    }
+    let place = match &check.endpoint {
+        Ok(place) if place.port > 0 => place,
+        Ok(_) => return Seen::failed("the check has no port"),
+        Err(why) => return Seen::failed(why),
+    };
+    let authority = place.authority();
+    let seen = match check.spec.kind.as_str() {
+        "tcp" => TcpStream::connect(&authority)
+            .await
+            .map(|_| Seen::good("nomad: tcp ok"))
+            .map_err(|e| e.to_string()),
+        "grpc" => grpc(&authority, &check.spec.grpc_service).await,
+        _ => http(&authority, check).await,
+    };
+    seen.unwrap_or_else(|why| Seen::failed(format!("{} {authority}: {why}", check.spec.kind)))
+}
+
+async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
+    let text = |error: &dyn std::error::Error| crate::error::chain(error);
+    let method = match check.spec.method.as_str() {
+        "" => http::Method::GET,
+        name => name.parse().map_err(|_| format!("\"{name}\" is not an HTTP method"))?,
+    };
+    let path = if check.spec.path.starts_with('/') {
+        check.spec.path.clone()
+    } else {
+        format!("/{}", check.spec.path)
+    };
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")));
+    let mut named_host = false;
+    for (name, values) in &check.spec.header {
+        named_host |= name.eq_ignore_ascii_case("host");
+        for value in values {
+            request = request.header(name, value);
+        }
+    }
+    if !named_host {
+        request = request.header(http::header::HOST, authority);
+    }
+    let body = Full::new(Bytes::from(check.spec.body.clone()));
+    let request = request.body(body).map_err(|error| text(&error))?;
+    let stream = TcpStream::connect(authority).await.map_err(|error| text(&error))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| text(&error))?;
+    let answered = async {
+        let answer = sender.send_request(request).await.map_err(|error| text(&error))?;
+        let status = answer.status();
+        if status.as_u16() < 400 {
+            return Ok(Seen { status_code: status.as_u16(), ..Seen::good("nomad: http ok") });
+        }
+        let body = Limited::new(answer.into_body(), MAX_BODY).collect().await;
+        let words =
+            body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+        Ok(Seen { success: false, status_code: status.as_u16(), output: words })
+    };
+    tokio::pin!(connection);
+    tokio::pin!(answered);
+    let mut open = true;
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut answered => return answer,
+            // Its end is told by the answer too.
+            _ = &mut connection, if open => open = false,
+        }
+    }
+}
+
+/// `grpc.health.v1.Health/Check`.
+async fn grpc(authority: &str, service: &str) -> Result<Seen, String> {
+    let text = |error: &dyn std::error::Error| crate::error::chain(error);
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{authority}"))
+        .map_err(|error| text(&error))?;
+    let channel = endpoint.connect().await.map_err(|error| text(&error))?;
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.map_err(|error| text(&error))?;
+    let request = tonic::Request::new(HealthQuestion { service: service.to_owned() });
+    let codec = tonic_prost::ProstCodec::<HealthQuestion, HealthAnswer>::default();
+    let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+    match client.unary(request, path, codec).await {
+        Ok(answer) if answer.get_ref().status == SERVING => Ok(Seen::good("nomad: grpc ok")),
+        Ok(answer) => Err(format!("its status is {}, not serving", answer.get_ref().status)),
+        Err(status) => Err(format!("{}: {}", status.code(), status.message())),
+    }
+}
+
+const SERVING: i32 = 1;
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthQuestion {
+    /// Empty for the server as a whole.
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthAnswer {
+    /// 1 when it serves.
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+async fn script(alloc: &AllocRunner, check: &WantedCheck) -> Seen {
+    let Some(task) = &check.acts_on else { return Seen::failed("the check names no task to run in") };
+    let (driver, id) = match alloc.running(task) {
+        Ok(found) => found,
+        Err(error) => return Seen::failed(error),
+    };
+    let command: Vec<String> =
+        std::iter::once(&check.spec.command).chain(&check.spec.args).cloned().collect();
+    let timeout = check.spec.timeout.to_std().max(Duration::from_millis(100));
+    match driver.exec(&TaskId(id), &command, timeout).await {
+        Ok(done) => {
+            let output = [done.stdout, done.stderr].concat();
+            Seen {
+                success: done.exit_code == 0,
+                status_code: 0,
+                output: String::from_utf8_lossy(&output).trim_end().to_owned(),
+            }
+        }
+        Err(error) => Seen::failed(crate::error::chain(&error)),
+    }
+}

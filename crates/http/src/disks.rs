@@ -1,0 +1,95 @@
+//! How full the host's file systems are.
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A mounted file system.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Disk {
+    /// Block device; empty where only a directory was asked about.
+    pub(crate) device: String,
+    /// Where.
+    pub(crate) mountpoint: String,
+    /// Bytes in all.
+    pub(crate) size: u64,
+    /// Bytes in use.
+    pub(crate) used: u64,
+    /// Bytes that users may still take.
+    pub(crate) available: u64,
+    /// Percent of the inodes in use.
+    pub(crate) inodes_used: f64,
+}
+
+impl Disk {
+    /// The shape of `DiskStats`.
+    pub(crate) fn stats(&self) -> Value {
+        json!({
+            "Device": self.device,
+            "Mountpoint": self.mountpoint,
+            "Size": self.size,
+            "Used": self.used,
+            "Available": self.available,
+            "UsedPercent": share(self.used, self.used.saturating_add(self.available)),
+            "InodesUsedPercent": self.inodes_used,
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a percentage needs no more than the digits of a float")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// The file system that holds a directory.
+pub(crate) fn of(dir: &Path) -> Option<Disk> {
+    let stat = rustix::fs::statvfs(dir).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Some(Disk {
+        size: bytes(stat.f_blocks),
+        used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
+        available: bytes(stat.f_bavail),
+        inodes_used: share(stat.f_files.saturating_sub(stat.f_ffree), stat.f_files),
+        ..Disk::default()
+    })
+}
+
+/// Every file system on a block device, where it is mounted first.
+pub(crate) fn all() -> Vec<Disk> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounted(&mounts)
+        .into_iter()
+        .filter_map(|(device, mountpoint)| {
+            Some(Disk { device, mountpoint: mountpoint.clone(), ..of(Path::new(&mountpoint))? })
+        })
+        .collect()
+}
+
+/// Devices and the first place of each, from the lines of `/proc/self/mounts`.
+fn mounted(mounts: &str) -> Vec<(String, String)> {
+    let mut seen = BTreeSet::new();
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let device = words
+                .next()
+                .filter(|device| device.starts_with("/dev/") && !device.starts_with("/dev/loop"))?;
+            let place = words.next()?;
+            seen.insert(device.to_owned()).then(|| (device.to_owned(), place.replace("\\040", " ")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_device_is_told_once() {
+        let text = "/dev/vda / ext4 rw 0 0\nproc /proc proc rw 0 0\n/dev/vda /run/netns ext4 rw 0 0\n/dev/vdb /a\\040b xfs rw 0 0\n";
+        let want = [("/dev/vda", "/"), ("/dev/vdb", "/a b")].map(|(d, p)| (d.to_owned(), p.to_owned()));
+        assert_eq!(mounted(text), want);
+        assert!(of(Path::new("/")).unwrap().size > 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! Programs run in tasks: finding the agent that holds the allocation, and talking to the program there
+//! (`http-api` section 4.2).
+
+use crate::client_side::{ClientSideError, ExecSession};
+use crate::error::ApiError;
+use crate::relay::MAX_HOPS;
+use crate::state::HttpState;
+use caravan_rpc::{Channel, Code, Context, ItemStream, RpcError, methods};
+use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
+use futures::{Stream, StreamExt, stream};
+use http::StatusCode;
+use tokio::sync::mpsc;
+
+/// Messages that wait for a slow program.
+const QUEUE: usize = 16;
+
+/// Opens a session, here or at the agent that holds the allocation.
+pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSession, ClientSideError> {
+    let unknown = || {
+        let text = format!("Unknown allocation \"{}\"", open.alloc);
+        ClientSideError::new(StatusCode::NOT_FOUND, text)
+    };
+    if let Some(client) = state.client.as_deref().filter(|client| client.has_alloc(&open.alloc)) {
+        return client.exec(&open).await;
+    }
+    if open.hops > MAX_HOPS {
+        return Err(unknown());
+    }
+    let channel = match &state.server {
+        Some(server) => {
+            let row = server.store().snapshot().alloc(&open.alloc).cloned().ok_or_else(unknown)?;
+            server
+                .node_channel(&row.node_id)
+                .map_err(|_| ClientSideError::new(StatusCode::NOT_FOUND, "No path to node"))?
+        }
+        None => state.relay.clone().filter(|_| open.hops == 0).ok_or_else(unknown)?,
+    };
+    Ok(remote(&channel, ExecOpen { hops: open.hops + 1, ..open }))
+}
+
+/// A session that another agent carries.
+fn remote(channel: &Channel, open: ExecOpen) -> ExecSession {
+    let (input, inputs) = mpsc::channel::<ExecIn>(QUEUE);
+    let inputs = stream::unfold(inputs, |mut inputs| async move { Some((inputs.recv().await?, inputs)) });
+    let output = channel.duplex::<methods::Exec>(open, inputs).map(|item| item.map_err(refused));
+    ExecSession { input, output: output.boxed() }
+}
+
+fn refused(error: RpcError) -> ClientSideError {
+    let error = ApiError::from(error);
+    ClientSideError { status: error.status, message: error.message }
+}
+
+/// The RPC side of [`open`].
+pub(crate) fn serve(
+    state: HttpState,
+    asked: ExecOpen,
+    inputs: ItemStream<ExecIn>,
+) -> impl Stream<Item = Result<ExecOut, RpcError>> + Send + 'static {
+    let opening = async move {
+        match open(&state, asked).await {
+            Ok(session) => answers(session, inputs).left_stream(),
+            Err(error) => stream::iter([Err(rpc_error(&error))]).right_stream(),
+        }
+    };
+    stream::once(opening).flatten()
+}
+
+/// The answers of a session; its inputs are passed on while they are read.
+fn answers(
+    session: ExecSession,
+    inputs: ItemStream<ExecIn>,
+) -> impl Stream<Item = Result<ExecOut, RpcError>> + Send + 'static {
+    let state = (Some(session.input), Some(inputs), session.output);
+    stream::unfold(state, |(mut input, mut inputs, mut output)| async move {
+        loop {
+            tokio::select! {
+                item = output.next() => {
+                    let item = item?.map_err(|error| rpc_error(&error));
+                    return Some((item, (input, inputs, output)));
+                }
+                item = next_of(&input, &mut inputs) => {
+                    let sent = match (item, &input) {
+                        (Some(Ok(item)), Some(to)) => to.try_send(item).is_ok(),
+                        _ => false,
+                    };
+                    // The caller says nothing more, or the program reads nothing more; it may go on.
+                    if !sent {
+                        (input, inputs) = (None, None);
+                    }
+                }
+            }
+        }
+    })
+}
+
+async fn next_of(
+    to: &Option<mpsc::Sender<ExecIn>>,
+    inputs: &mut Option<ItemStream<ExecIn>>,
+) -> Option<Result<ExecIn, RpcError>> {
+    room(to.as_ref()).await;
+    match inputs {
+        Some(inputs) => inputs.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the program takes another message, so that whoever carries both directions never waits for one while
+/// the other is full. Without a program's ear there is always room.
+pub(crate) async fn room(to: Option<&mpsc::Sender<ExecIn>>) {
+    if let Some(to) = to {
+        // Closed is found out by sending.
+        let _ = to.reserve().await;
+    }
+}
+
+fn rpc_error(error: &ClientSideError) -> RpcError {
+    RpcError::new(Code::Internal, error.message.clone()).with_http_status(error.status.as_u16())
+}
+
+/// What an agent adds to its calls so that others can run programs in its tasks.
+pub(crate) fn rpc(
+    state: HttpState,
+) -> impl Fn(Context, ExecOpen, ItemStream<ExecIn>) -> futures::future::Ready<Result<Outputs, RpcError>>
++ Send
++ Sync {
+    move |_, asked, inputs| futures::future::ready(Ok(serve(state.clone(), asked, inputs).boxed()))
+}
+
+type Outputs = stream::BoxStream<'static, Result<ExecOut, RpcError>>;

@@ -1,0 +1,274 @@
+//! The event stream: lines of JSON, one for each index that concerns the subscriber (`http-api` section 4.3).
+
+use super::{allocs, volumes};
+use crate::access;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::{JSON, Reply};
+use axum::body::Body;
+use bytes::Bytes;
+use caravan_server::{Caller, Handle, VarCap};
+use caravan_state::{Event, EventBatch, EventReader, EventRow, Root};
+use futures::stream;
+use http::Method;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a reader that gets nothing is told that the stream lives.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// What a subscriber wants to hear of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Filter {
+    /// Keys by topic; empty for everything.
+    topics: BTreeMap<String, Vec<String>>,
+    /// `None`: of all namespaces.
+    namespace: Option<String>,
+}
+
+impl Filter {
+    fn read(call: &Call) -> Result<Self, ApiError> {
+        let mut topics: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for text in call.query.all("topic") {
+            let (topic, key) = text.split_once(':').unwrap_or((text, "*"));
+            if key.contains(':') {
+                return Err(ApiError::bad_request(format!(
+                    "error parsing topics: Invalid key value pair for topic, topic: {text}"
+                )));
+            }
+            topics.entry(topic.to_owned()).or_default().push(key.to_owned());
+        }
+        Ok(Self { topics, namespace: call.query.list_namespace().map(|name| name.to_string()) })
+    }
+
+    fn takes(&self, event: &Event) -> bool {
+        let namespace = event.row.namespace();
+        if !namespace.is_empty() && self.namespace.as_ref().is_some_and(|own| own != namespace) {
+            return false;
+        }
+        if self.topics.is_empty() {
+            return true;
+        }
+        let of = |topic: &str| self.topics.get(topic).into_iter().flatten();
+        of("*").chain(of(event.row.topic())).any(|wanted| {
+            wanted == "*"
+                || *wanted == event.row.key()
+                || event.row.filter_keys().is_some_and(|keys| keys.contains(wanted))
+        })
+    }
+}
+
+pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let index: u64 = match call.query.text("index") {
+        "" => 0,
+        text => text.parse().map_err(|_| {
+            ApiError::bad_request(format!(
+                "Unable to parse index: strconv.Atoi: parsing \"{text}\": invalid syntax"
+            ))
+        })?,
+    };
+    let filter = Filter::read(call)?;
+    let server = call.server()?;
+    let reader = server.store().events().follow(index);
+    let who = Who { server: server.clone(), secret: access::secret(&call.headers) };
+    let lines = lines(reader, filter, who, HEARTBEAT);
+    let body = Body::from_stream(futures::StreamExt::take_until(
+        lines,
+        call.state.stopping.clone().cancelled_owned(),
+    ));
+    Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
+}
+
+/// Who listens. What they may hear can change while they do.
+struct Who {
+    server: Handle,
+    secret: String,
+}
+
+impl Who {
+    /// None once they may not hear anything more.
+    fn now(&self) -> Option<Caller> {
+        self.server.admin().caller(&self.secret).ok()
+    }
+}
+
+fn hears(caller: &Caller, row: &EventRow) -> bool {
+    match row {
+        EventRow::Variable { row, .. } => {
+            caller.variable(row.key.namespace.as_str(), row.key.path.as_str(), VarCap::List)
+        }
+        row => access::event_topic(caller, row.topic(), row.namespace()),
+    }
+}
+
+/// Where a stream stands.
+enum Stage {
+    /// Its first line says at once that it lives.
+    Opening,
+    Following,
+    Over,
+}
+
+fn lines(
+    reader: EventReader,
+    filter: Filter,
+    who: Who,
+    heartbeat: Duration,
+) -> impl futures::Stream<Item = Result<Bytes, Infallible>> + Send {
+    let begin = (reader, filter, who, Stage::Opening);
+    Box::pin(stream::unfold(begin, move |(mut reader, filter, who, stage)| async move {
+        match stage {
+            Stage::Opening => Some((Ok(alive()), (reader, filter, who, Stage::Following))),
+            Stage::Over => None,
+            Stage::Following => {
+                let deadline = tokio::time::Instant::now() + heartbeat;
+                loop {
+                    match tokio::time::timeout_at(deadline, reader.next()).await {
+                        Err(_) => return Some((Ok(alive()), (reader, filter, who, Stage::Following))),
+                        Ok(Err(missed)) => {
+                            // Clients that know no such key take the line for a heartbeat, and the end for what it is.
+                            let line = line(&json!({"Error": missed.to_string()}));
+                            return Some((Ok(line), (reader, filter, who, Stage::Over)));
+                        }
+                        Ok(Ok(batch)) => {
+                            let caller = who.now()?;
+                            if let Some(line) = told(&batch, &filter, &caller) {
+                                return Some((Ok(line), (reader, filter, who, Stage::Following)));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }))
+}
+
+fn alive() -> Bytes {
+    Bytes::from_static(b"{}\n")
+}
+
+fn line(value: &Value) -> Bytes {
+    let mut text = Vec::from(crate::encode(value, false));
+    text.push(b'\n');
+    Bytes::from(text)
+}
+
+/// The line for a batch; none when nothing in it concerns the subscriber.
+fn told(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Bytes> {
+    let events: Vec<Value> = batch
+        .events
+        .iter()
+        .filter(|event| filter.takes(event) && hears(caller, &event.row))
+        .map(|event| {
+            json!({
+                "Topic": event.row.topic(),
+                "Type": event.kind,
+                "Key": event.row.key(),
+                "Namespace": event.row.namespace(),
+                "FilterKeys": event.row.filter_keys(),
+                "Index": batch.index,
+                "Payload": payload(&event.row, &batch.root),
+            })
+        })
+        .collect();
+    (!events.is_empty()).then(|| line(&json!({"Index": batch.index, "Events": events})))
+}
+
+fn shaped<T: Serialize + ?Sized>(row: &T) -> Value {
+    // Every shape of ours has string keys, so that encoding cannot fail.
+    serde_json::to_value(row).unwrap_or_default()
+}
+
+fn payload(row: &EventRow, root: &Root) -> Value {
+    let mut out = Map::new();
+    let mut put = |name: &str, value: Value| out.insert(name.to_owned(), value);
+    match row {
+        EventRow::Job { row, deleted } => {
+            put("Job", shaped(&**row));
+            if *deleted {
+                put("Deleted", json!(true));
+            }
+        }
+        EventRow::Evaluation(row) => {
+            put("Evaluation", shaped(&**row));
+        }
+        EventRow::Allocation(row) => {
+            let mut value = allocs::full(row).unwrap_or_default();
+            if let Value::Object(map) = &mut value {
+                map.shift_remove("Job");
+            }
+            put("Allocation", value);
+        }
+        EventRow::Deployment(row) => {
+            put("Deployment", shaped(&**row));
+        }
+        EventRow::Node(row) => {
+            let mut value = shaped(&**row);
+            value["Drain"] = json!(row.drain_strategy.is_some());
+            put("Node", value);
+        }
+        EventRow::Service(row) => {
+            put("Service", shaped(&**row));
+        }
+        EventRow::HostVolume(row) => {
+            put("Volume", shaped(&**row));
+        }
+        EventRow::CsiVolume(row) => {
+            put("Volume", shaped(&volumes::view(root, row)));
+        }
+        EventRow::CsiPlugin(row) => {
+            put("Plugin", shaped(&**row));
+        }
+        EventRow::Variable { row, deleted } => {
+            put("Metadata", shaped(&row.metadata()));
+            put("Deleted", json!(deleted));
+        }
+    }
+    Value::Object(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::eval::Evaluation;
+    use caravan_types::node::Node;
+
+    fn filter(topics: &[&str], namespace: &str) -> Filter {
+        let mut out = Filter::default();
+        for text in topics {
+            let (topic, key) = text.split_once(':').unwrap_or((text, "*"));
+            out.topics.entry(topic.to_owned()).or_default().push(key.to_owned());
+        }
+        out.namespace = (namespace != "*").then(|| namespace.to_owned());
+        out
+    }
+
+    #[test]
+    fn events_are_found_by_their_keys_within_their_namespace() {
+        let eval = Evaluation {
+            id: "e1".into(),
+            job_id: "web".into(),
+            namespace: "default".into(),
+            ..Default::default()
+        };
+        let eval = Event { kind: "EvaluationUpdated", row: EventRow::Evaluation(Arc::new(eval)) };
+        for topics in
+            [&[][..], &["*"], &["Evaluation"], &["Evaluation:e1"], &["Job", "Evaluation:web"], &["*:web"]]
+        {
+            assert!(filter(topics, "default").takes(&eval), "{topics:?}");
+            assert!(filter(topics, "*").takes(&eval), "{topics:?}");
+            assert!(!filter(topics, "team").takes(&eval), "{topics:?}");
+        }
+        for topics in [&["Job"][..], &["Evaluation:e2"], &["Evaluation:"], &["Bogus"]] {
+            let empty_deployment = topics == ["Evaluation:"];
+            assert_eq!(filter(topics, "*").takes(&eval), empty_deployment, "{topics:?}");
+        }
+        let node = Event { kind: "NodeRegistration", row: EventRow::Node(Arc::new(Node::default())) };
+        assert!(filter(&[], "team").takes(&node), "what has no namespace is in all of them");
+    }
+}

@@ -1,0 +1,374 @@
+//! Running programs in tasks over a websocket (`http-api` section 4.2).
+
+use crate::call::Call;
+use crate::client_side::{ClientSideError, ExecSession};
+use crate::error::ApiError;
+use crate::exec;
+use crate::query::go_bool;
+use crate::reply::Reply;
+use crate::state::HttpState;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use caravan_types::api::decode::decode;
+use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
+use futures::{SinkExt, StreamExt};
+use http::header::{CONNECTION, HOST, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::{HeaderValue, StatusCode};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+
+/// Browsers cannot send headers with a websocket: their first message is waited for this long.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// After the last word the other side may read for so long before the connection is dropped.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Longest message that is read; terminals send little.
+const MAX_MESSAGE: usize = 4 << 20;
+
+/// Longest reason that fits a close frame.
+const MAX_REASON: usize = 123;
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Which program is meant.
+pub(crate) enum Target<'a> {
+    /// `client/allocation/:id/exec`.
+    Command { alloc: &'a str },
+    /// `job/:id/action`.
+    Action { job: String },
+}
+
+/// The target of a path, if it is one of ours.
+pub(crate) fn target<'a>(segments: &[&'a str]) -> Option<Target<'a>> {
+    match segments {
+        ["v1", "client", "allocation", alloc, "exec"] => Some(Target::Command { alloc }),
+        ["v1", "job", job @ .., "action"] if !job.is_empty() => Some(Target::Action { job: job.join("/") }),
+        _ => None,
+    }
+}
+
+/// Switches protocols; everything else is told over the socket.
+pub(crate) fn upgrade(
+    call: &Call,
+    target: &Target<'_>,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, ApiError> {
+    let key = accept(call)?;
+    let upgrade = upgrade.ok_or_else(|| ApiError::internal("this connection cannot become a websocket"))?;
+    let asked = asked(call, target);
+    let state = call.state.clone();
+    let handshake = call.query.get("ws_handshake").is_some_and(|text| go_bool(text) == Some(true));
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(upgraded) => {
+                let config = WebSocketConfig::default()
+                    .max_message_size(Some(MAX_MESSAGE))
+                    .max_frame_size(Some(MAX_MESSAGE));
+                let io = TokioIo::new(upgraded);
+                let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+                run(socket, state, asked, handshake).await;
+            }
+            Err(error) => tracing::debug!(%error, "a websocket was not begun"),
+        }
+    });
+    let mut reply = Reply::empty().status(StatusCode::SWITCHING_PROTOCOLS);
+    reply.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    reply.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    reply.headers.insert(SEC_WEBSOCKET_ACCEPT, key);
+    Ok(reply)
+}
+
+/// The answer to the client's key, if it really asks for a websocket, and may.
+fn accept(call: &Call) -> Result<HeaderValue, ApiError> {
+    let header = |name: &HeaderName| call.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let has = |name: &HeaderName, token: &str| {
+        call.headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .any(|word| word.trim().eq_ignore_ascii_case(token))
+    };
+    for (name, token, shown) in [(CONNECTION, "upgrade", "Connection"), (UPGRADE, "websocket", "Upgrade")] {
+        if !has(&name, token) {
+            return Err(ApiError::internal(format!(
+                "websocket: the client is not using the websocket protocol: '{token}' token not found in '{shown}' header"
+            )));
+        }
+    }
+    if !has(&HeaderName::from_static("sec-websocket-version"), "13") {
+        return Err(ApiError::internal(
+            "websocket: unsupported version: 13 not found in 'Sec-Websocket-Version' header",
+        ));
+    }
+    let origin = header(&ORIGIN);
+    let from = origin.split_once("://").map_or("", |(_, host)| host);
+    if !origin.is_empty() && !from.eq_ignore_ascii_case(header(&HOST)) {
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "websocket: request origin not allowed"));
+    }
+    match header(&SEC_WEBSOCKET_KEY) {
+        "" => Err(ApiError::internal(
+            "websocket: not a websocket handshake: 'Sec-WebSocket-Key' header is missing",
+        )),
+        key => HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
+            .map_err(|_| ApiError::internal("websocket: the key of the handshake cannot be answered")),
+    }
+}
+
+/// What the query asks for, or why it makes no sense: told over the socket.
+fn asked(call: &Call, target: &Target<'_>) -> Result<ExecOpen, ClientSideError> {
+    let query = &call.query;
+    let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
+    let broken = |text: String| ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text);
+    let task = query.text("task").to_owned();
+    let tty = match query.text("tty") {
+        "" => false,
+        text => go_bool(text).ok_or_else(|| {
+            broken(format!(
+                "tty value is not a boolean: strconv.ParseBool: parsing \"{text}\": invalid syntax"
+            ))
+        })?,
+    };
+    let open = ExecOpen { task, tty, hops: call.hops, ..ExecOpen::default() };
+    match target {
+        Target::Command { alloc } => {
+            let command: Vec<String> = decode(query.text("command").as_bytes()).map_err(|error| {
+                broken(format!(
+                    "failed to marshal command into json: {}",
+                    literal(query.text("command")).unwrap_or_else(|| error.to_string())
+                ))
+            })?;
+            if open.task.is_empty() {
+                return Err(bad("must provide task name"));
+            }
+            if command.is_empty() {
+                return Err(bad("command is not present"));
+            }
+            Ok(ExecOpen { alloc: (*alloc).into(), command, ..open })
+        }
+        Target::Action { job } => {
+            let (alloc, action) = (query.text("allocID"), query.text("action"));
+            if alloc.is_empty() {
+                return Err(bad("must provide a valid alloc id"));
+            }
+            if action.is_empty() {
+                return Err(bad("must provide an action name"));
+            }
+            if open.task.is_empty() {
+                return Err(bad("must provide task name"));
+            }
+            Ok(ExecOpen { alloc: alloc.into(), action: action.to_owned(), job: job.clone(), ..open })
+        }
+    }
+}
+
+/// What clients know as the complaint about a text that begins like `null`, `true` or `false` and is none.
+fn literal(text: &str) -> Option<String> {
+    let word = ["null", "true", "false"].into_iter().find(|word| text.starts_with(&word[..1]))?;
+    let mut pairs = text.chars().zip(word.chars());
+    let (found, wanted) = pairs.find(|(found, wanted)| found != wanted)?;
+    Some(format!("invalid character '{found}' in literal {word} (expecting '{wanted}')"))
+}
+
+async fn run(
+    mut socket: Socket,
+    state: HttpState,
+    asked: Result<ExecOpen, ClientSideError>,
+    handshake: bool,
+) {
+    if handshake && let Err(error) = shake(&mut socket).await {
+        return refuse(socket, &error).await;
+    }
+    let opened = match asked {
+        Ok(open) => exec::open(&state, open).await,
+        Err(error) => Err(error),
+    };
+    match opened {
+        Ok(session) => carry(socket, session, &state).await,
+        Err(error) => refuse(socket, &error).await,
+    }
+}
+
+/// The first message of a browser: `{"version":1,"auth_token":"..."}`.
+async fn shake(socket: &mut Socket) -> Result<(), ClientSideError> {
+    let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
+    let first = tokio::time::timeout(HANDSHAKE, socket.next()).await;
+    let text = match first {
+        Ok(Some(Ok(Message::Text(text)))) => text,
+        _ => return Err(bad("failed to read the handshake message")),
+    };
+    let message: Value =
+        serde_json::from_str(&text).map_err(|_| bad("failed to parse the handshake message"))?;
+    match message["version"].as_u64() {
+        Some(1) => Ok(()),
+        other => Err(bad(&format!("unexpected handshake value: {}", other.unwrap_or_default()))),
+    }
+}
+
+/// How talking ended.
+enum End {
+    /// The program ended, and everything was told.
+    Told,
+    Failed(ClientSideError),
+    /// The client went away.
+    Gone,
+}
+
+async fn carry(mut socket: Socket, session: ExecSession, state: &HttpState) {
+    let ExecSession { input, mut output } = session;
+    let mut input = Some(input);
+    let end = loop {
+        tokio::select! {
+            () = state.stopping.cancelled() => {
+                let text = "the agent is shutting down";
+                break End::Failed(ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+            }
+            item = output.next() => match item {
+                Some(Ok(event)) => {
+                    let over = matches!(event, ExecOut::Exited(_));
+                    let text = shown(&event).to_string();
+                    if socket.send(Message::text(text)).await.is_err() {
+                        break End::Gone;
+                    }
+                    if over {
+                        break End::Told;
+                    }
+                }
+                Some(Err(error)) => break End::Failed(error),
+                None => {
+                    let text = "the program's session broke off";
+                    break End::Failed(ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+                }
+            },
+            message = async {
+                exec::room(input.as_ref()).await;
+                socket.next().await
+            } => {
+                let text = match message {
+                    Some(Ok(Message::Text(text))) => text,
+                    Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => break End::Gone,
+                };
+                match read(&text) {
+                    Ok(Some(message)) => if let Some(to) = &input && to.try_send(message).is_err() {
+                        // The program reads nothing more; how it ended comes as an answer.
+                        input = None;
+                    },
+                    Ok(None) => {}
+                    Err(text) => break End::Failed(ClientSideError::new(StatusCode::BAD_REQUEST, text)),
+                }
+            }
+        }
+    };
+    match end {
+        End::Told => linger(socket).await,
+        End::Failed(error) => refuse(socket, &error).await,
+        End::Gone => {}
+    }
+}
+
+/// A message of the client; `{}` only says that it lives.
+fn read(text: &str) -> Result<Option<ExecIn>, String> {
+    let message: Value =
+        serde_json::from_str(text).map_err(|error| format!("a message is not JSON: {error}"))?;
+    if let Some(size) = message.get("tty_size").filter(|size| !size.is_null()) {
+        let side = |name: &str| size[name].as_u64().and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
+        return Ok(Some(ExecIn::Resize { rows: side("height"), columns: side("width") }));
+    }
+    let Some(stdin) = message.get("stdin").filter(|stdin| !stdin.is_null()) else { return Ok(None) };
+    if let Some(data) = stdin["data"].as_str().filter(|data| !data.is_empty()) {
+        let data = STANDARD.decode(data).map_err(|_| "stdin is not base64".to_owned())?;
+        return Ok(Some(ExecIn::Data(data)));
+    }
+    Ok((stdin["close"] == json!(true)).then_some(ExecIn::Close))
+}
+
+fn shown(event: &ExecOut) -> Value {
+    match event {
+        ExecOut::Stdout(data) => json!({"stdout": {"data": STANDARD.encode(data)}}),
+        ExecOut::Stderr(data) => json!({"stderr": {"data": STANDARD.encode(data)}}),
+        ExecOut::StdoutClosed => json!({"stdout": {"close": true}}),
+        ExecOut::StderrClosed => json!({"stderr": {"close": true}}),
+        ExecOut::Exited(0) => json!({"exited": true, "result": {}}),
+        ExecOut::Exited(code) => json!({"exited": true, "result": {"exit_code": code}}),
+    }
+}
+
+/// Closes with a reason.
+async fn refuse(mut socket: Socket, error: &ClientSideError) {
+    let code =
+        if error.status == StatusCode::INTERNAL_SERVER_ERROR { CloseCode::Error } else { CloseCode::Policy };
+    let mut reason = error.message.clone();
+    if reason.len() > MAX_REASON {
+        let end = (0..=MAX_REASON).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
+        reason.truncate(end);
+    }
+    let frame = CloseFrame { code, reason: reason.into() };
+    if socket.send(Message::Close(Some(frame))).await.is_ok() {
+        linger(socket).await;
+    }
+}
+
+/// Ends the connection without a close frame, as clients know it, and without cutting off what is on its way.
+async fn linger(mut socket: Socket) {
+    if socket.flush().await.is_err() {
+        return;
+    }
+    let io = socket.get_mut();
+    if io.shutdown().await.is_err() {
+        return;
+    }
+    let drained = async {
+        let mut rest = [0; 1024];
+        while matches!(io.read(&mut rest).await, Ok(n) if n > 0) {}
+    };
+    // Whoever does not close is closed.
+    let _ = tokio::time::timeout(LINGER, drained).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_the_client_are_read() {
+        assert_eq!(read(r#"{"stdin":{"data":"aGkK"}}"#), Ok(Some(ExecIn::Data(b"hi\n".to_vec()))));
+        assert_eq!(read(r#"{"stdin":{"close":true}}"#), Ok(Some(ExecIn::Close)));
+        let size = r#"{"tty_size":{"height":24,"width":80}}"#;
+        assert_eq!(read(size), Ok(Some(ExecIn::Resize { rows: 24, columns: 80 })));
+        assert_eq!(read("{}"), Ok(None));
+        assert!(read("nonsense").is_err() && read(r#"{"stdin":{"data":"%%"}}"#).is_err());
+    }
+
+    #[test]
+    fn answers_are_those_of_the_record() {
+        assert_eq!(
+            shown(&ExecOut::Stdout(b"out\n".to_vec())).to_string(),
+            r#"{"stdout":{"data":"b3V0Cg=="}}"#
+        );
+        assert_eq!(shown(&ExecOut::StderrClosed).to_string(), r#"{"stderr":{"close":true}}"#);
+        assert_eq!(shown(&ExecOut::Exited(3)).to_string(), r#"{"exited":true,"result":{"exit_code":3}}"#);
+        assert_eq!(shown(&ExecOut::Exited(0)).to_string(), r#"{"exited":true,"result":{}}"#);
+    }
+
+    #[test]
+    fn a_broken_literal_is_complained_about_in_known_words() {
+        assert_eq!(literal("not json").unwrap(), "invalid character 'o' in literal null (expecting 'u')");
+        assert_eq!(literal("[1]"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_is_sent_breaks_the_reader(text in ".*") {
+            let _ = (read(&text), literal(&text));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Looking into an agent: its log, its host, its process (`http-api` section 3.7).
+
+use super::client::Place;
+use crate::call::Call;
+use crate::client_side::Frame;
+use crate::error::ApiError;
+use crate::frames;
+use crate::log_source::{LogLevel, Notation};
+use crate::reply::{JSON, Reply, TEXT};
+use bytes::Bytes;
+use caravan_types::NodeId;
+use futures::StreamExt;
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Longest piece of the log in one frame, in bytes.
+const FRAME: usize = 1024;
+
+/// Variables of the agent's environment that are no secrets of anybody.
+const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
+
+/// Whether a path below `agent` is one of these routes.
+pub(crate) fn is_mine(rest: &[&str]) -> bool {
+    matches!(rest, ["monitor" | "host"] | ["pprof", ..])
+}
+
+/// Which agent is meant: `node_id` names a node, `server_id` a server.
+pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
+    call.only(&Method::GET)?;
+    let (node, server) = (call.query.text("node_id"), call.query.text("server_id"));
+    if !node.is_empty() && !server.is_empty() {
+        return Err(ApiError::bad_request("Cannot target node and client simultaneously"));
+    }
+    let relay = || {
+        let relay = call.state.relay.clone().filter(|_| call.hops == 0);
+        relay.map(Place::There).ok_or_else(|| ApiError::not_found("No path to node"))
+    };
+    if !node.is_empty() {
+        let id = NodeId::new(node);
+        if call.state.client.as_deref().is_some_and(|client| client.node_id() == id) {
+            return Ok(Place::Here);
+        }
+        let Some(own) = &call.state.server else { return relay() };
+        if own.store().snapshot().node(&id).is_none() {
+            return Err(ApiError::not_found(format!("Unknown node {id}")));
+        }
+        let channel = own.node_channel(&id).map_err(|_| ApiError::not_found("No path to node"))?;
+        return Ok(Place::There(channel));
+    }
+    if server.is_empty() {
+        return Ok(Place::Here);
+    }
+    let info = &call.state.info;
+    let names = [
+        info.name.clone(),
+        format!("{}.{}", info.name, info.region),
+        info.server_id.clone(),
+        "leader".into(),
+    ];
+    match &call.state.server {
+        Some(_) if names.iter().any(|name| name == server) => Ok(Place::Here),
+        Some(_) => Err(ApiError::bad_request(format!("unknown Nomad server {server}"))),
+        None => relay(),
+    }
+}
+
+/// Answers here; [`place`] has made sure that this is the place.
+pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    match rest {
+        ["monitor"] => monitor(call),
+        ["host"] => Ok(host(call)),
+        ["pprof", kind @ ..] => pprof(call, kind),
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+fn monitor(call: &Call) -> Result<Reply, ApiError> {
+    let level = match call.query.text("log_level") {
+        "" => LogLevel::Info,
+        text => LogLevel::parse(text)
+            .ok_or_else(|| ApiError::bad_request(format!("Unknown log level: {text}")))?,
+    };
+    let flag = |name: &str| {
+        call.query.flag(name).map(|flag| flag.unwrap_or(false)).map_err(|_| {
+            ApiError::bad_request(format!(
+                "Unable to parse {name}: strconv.ParseBool: parsing \"{}\": invalid syntax",
+                call.query.text(name)
+            ))
+        })
+    };
+    let notation = Notation { json: flag("log_json")?, location: flag("log_include_location")? };
+    let plain = flag("plain")?;
+    let logs =
+        call.state.logs.as_ref().ok_or_else(|| ApiError::internal("this agent keeps no log to follow"))?;
+    let mut offset = 0_u64;
+    let pieces = logs.follow(level).flat_map(move |record| {
+        let mut line = Bytes::from(record.line(notation));
+        let mut pieces = Vec::new();
+        while !line.is_empty() {
+            let data = line.split_to(line.len().min(FRAME));
+            offset += data.len() as u64;
+            pieces.push(Ok(Frame { data, offset, event: "log".to_owned(), ..Frame::default() }));
+        }
+        futures::stream::iter(pieces)
+    });
+    let (pieces, stopping) = (pieces.boxed(), call.state.stopping.clone());
+    Ok(if plain {
+        Reply::raw("text/plain", frames::plain(pieces, stopping))
+    } else {
+        Reply::raw(JSON, frames::framed(pieces, stopping))
+    })
+}
+
+/// What the machine is.
+fn host(call: &Call) -> Reply {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let word = |path: &str| read(path).trim().to_owned();
+    let environment: BTreeMap<String, String> =
+        SHOWN.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+    let disks: Map<String, Value> = crate::disks::all()
+        .into_iter()
+        .map(|disk| {
+            let mib = |bytes: u64| bytes / 1024 / 1024;
+            (disk.mountpoint, json!({"DiskMB": mib(disk.size), "UsedMB": mib(disk.used)}))
+        })
+        .collect();
+    let os = format!(
+        "{} {} {} {} {}",
+        std::env::consts::ARCH,
+        word("/proc/sys/kernel/hostname"),
+        word("/proc/sys/kernel/osrelease"),
+        word("/proc/sys/kernel/ostype"),
+        word("/proc/sys/kernel/version"),
+    );
+    let data = json!({
+        "OS": os,
+        "Network": networks(&read("/proc/net/fib_trie"), &read("/proc/net/if_inet6")),
+        "ResolvConf": read("/etc/resolv.conf"),
+        "Hosts": read("/etc/hosts"),
+        "Environment": environment,
+        "Disk": disks,
+    });
+    let named = call.query.text("node_id").to_owned() + call.query.text("server_id");
+    if named.is_empty() {
+        return Reply::value(data);
+    }
+    Reply::value(json!({"AgentID": named, "HostData": data}))
+}
+
+/// The machine's own addresses, from the kernel's routing table and its list of IPv6 addresses.
+fn networks(fib: &str, inet6: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut last = "";
+    for line in fib.lines().map(str::trim) {
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address;
+        } else if line.starts_with("/32 host LOCAL") && !found.contains(&last.to_owned()) {
+            found.push(last.to_owned());
+        }
+    }
+    let mut out: Vec<Value> = found
+        .into_iter()
+        .map(|address| json!({"type": "IPv4", "address": address, "host": address}))
+        .collect();
+    for line in inet6.lines() {
+        let hex = line.split_whitespace().next().unwrap_or_default();
+        if let Ok(bits) = u128::from_str_radix(hex, 16) {
+            let address = std::net::Ipv6Addr::from(bits).to_string();
+            out.push(json!({"type": "IPv6", "address": address, "host": address}));
+        }
+    }
+    out
+}
+
+/// Profiles of the process. Without `enable_debug` nobody gets any; with it, those that there are.
+fn pprof(call: &Call, kind: &[&str]) -> Result<Reply, ApiError> {
+    if call.state.info.config["EnableDebug"] != json!(true) {
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied"));
+    }
+    match kind {
+        ["cmdline"] => {
+            let text = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+            let text = Bytes::from(text.strip_suffix(b"\0").unwrap_or(&text).to_vec());
+            Ok(Reply::raw(TEXT, text).header("x-content-type-options", "nosniff"))
+        }
+        [] | [""] => Err(ApiError::unknown_path()),
+        [kind, ..] => Err(ApiError::new(
+            StatusCode::NOT_IMPLEMENTED,
+            format!("this agent has no profile \"{kind}\": it is not written in Go; use perf or a debugger"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_addresses_are_found() {
+        let fib = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.0.0.0\n        /24 link UNICAST\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
+        let six = "00000000000000000000000000000001 01 80 10 80       lo\n";
+        let found = networks(fib, six);
+        assert_eq!(found.len(), 2);
+        assert_eq!((&found[0]["address"], &found[1]["address"]), (&json!("127.0.0.1"), &json!("::1")));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_of_the_kernel_breaks_it(fib in ".*", six in ".*") {
+            let _ = networks(&fib, &six);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What would have to change for an allocation to find its place: sentences for people.
+
+use crate::context::Context;
+use crate::prepared::{Prepared, Reject};
+use crate::view::View;
+
+/// Notes about a group that found no node.
+pub(crate) fn of<V: View>(ctx: &mut Context<'_, V>, prepared: &Prepared<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let away = &ctx.field.census.away;
+    for (what, count) in away {
+        let (who, are) =
+            if *count == 1 { ("1 node".to_owned(), "is") } else { (format!("{count} nodes"), "are") };
+        notes.push(format!("{who} of its pool and datacenters {are} {what}"));
+    }
+    notes.extend(smallest_missing(ctx, prepared));
+    if prepared.metric.nodes_exhausted > 0 && !ctx.rules.preemption.allows(ctx.job.kind) {
+        notes.push(format!("evicting others is switched off for {} jobs", ctx.job.kind));
+    }
+    notes
+}
+
+/// The node that lacks the least of CPU, memory and disk, as a share of what is asked for.
+fn smallest_missing<V: View>(ctx: &mut Context<'_, V>, prepared: &Prepared<'_>) -> Option<String> {
+    let mut best: Option<(f64, String)> = None;
+    for candidate in &prepared.candidates {
+        let Some(Reject::Exhaust(_)) = candidate.reject() else { continue };
+        let nodes = ctx.nodes;
+        let node = &nodes[candidate.at];
+        let wanted = prepared.ask.on(node);
+        let left = candidate.capacity.minus(ctx.usage(candidate.at).amount);
+        let (mut share, mut parts) = (0.0, Vec::new());
+        for (wanted, left, unit) in [
+            (wanted.cpu, left.cpu, "MHz of CPU"),
+            (wanted.memory, left.memory, "MiB of memory"),
+            (wanted.disk, left.disk, "MiB of disk"),
+        ] {
+            let missing = wanted.saturating_sub(left.max(0));
+            if wanted > 0 && missing > 0 {
+                share += crate::rank::ratio(missing, wanted);
+                parts.push(format!("{missing} {unit}"));
+            }
+        }
+        if !parts.is_empty() && best.as_ref().is_none_or(|(known, _)| share < *known) {
+            best = Some((share, format!("smallest missing: {} on node {}", parts.join(" and "), node.name)));
+        }
+    }
+    best.map(|(_, text)| text)
+}

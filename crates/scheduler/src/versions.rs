@@ -1,0 +1,24 @@
+//! Earlier versions of a job that still matter to a plan.
+
+use crate::reconcile::Place;
+use caravan_types::job::{Job, TaskGroup};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Earlier versions of the job that places are to run, by version.
+pub(crate) struct Versions(BTreeMap<u64, Arc<Job>>);
+
+impl Versions {
+    pub fn of(job: &Job, places: &[Place]) -> Self {
+        let earlier = places.iter().filter_map(|place| place.version.as_ref());
+        let earlier =
+            earlier.filter(|old| old.version != job.version || old.create_index != job.create_index);
+        Self(earlier.map(|old| (old.version, Arc::clone(old))).collect())
+    }
+
+    /// The version that a place runs, where it is not the newest, and its group there.
+    pub fn find<'a>(&'a self, place: &Place, group: &str) -> Option<(&'a Job, &'a TaskGroup)> {
+        let job = self.0.get(&place.version.as_ref()?.version)?;
+        Some((job, job.group(group)?))
+    }
+}

@@ -1,0 +1,404 @@
+//! What happened, as users hear of it: the rows that a command wrote, named and typed as the event stream tells them
+//! (`http-api` section 4.3), and a bounded memory of the newest of them.
+
+use crate::changes::{ChangeSet, Changed};
+use crate::root::{Root, Snapshot};
+use caravan_types::alloc::Allocation;
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::HostVolume;
+use caravan_types::job::Job;
+use caravan_types::node::Node;
+use caravan_types::plugin::Plugin;
+use caravan_types::service::ServiceRegistration;
+use caravan_types::variable::Variable;
+use caravan_types::volume::Volume;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Indexes that are remembered where nothing else is said.
+pub const EVENT_BUFFER: usize = 100;
+
+/// The row of an event, as it was after the command, or before it where it was removed.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is a row of the table of its name")]
+pub enum EventRow {
+    Job { row: Arc<Job>, deleted: bool },
+    Evaluation(Arc<Evaluation>),
+    Allocation(Arc<Allocation>),
+    Deployment(Arc<Deployment>),
+    Node(Arc<Node>),
+    Service(Arc<ServiceRegistration>),
+    HostVolume(Arc<HostVolume>),
+    CsiVolume(Arc<Volume>),
+    CsiPlugin(Arc<Plugin>),
+    Variable { row: Arc<Variable>, deleted: bool },
+}
+
+impl EventRow {
+    /// The topic that it belongs to.
+    pub fn topic(&self) -> &'static str {
+        match self {
+            Self::Job { .. } => "Job",
+            Self::Evaluation(_) => "Evaluation",
+            Self::Allocation(_) => "Allocation",
+            Self::Deployment(_) => "Deployment",
+            Self::Node(_) => "Node",
+            Self::Service(_) => "Service",
+            Self::HostVolume(_) => "HostVolume",
+            Self::CsiVolume(_) => "CSIVolume",
+            Self::CsiPlugin(_) => "CSIPlugin",
+            Self::Variable { .. } => "Variable",
+        }
+    }
+
+    /// The id that a subscriber names.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Job { row, .. } => row.id.to_string(),
+            Self::Evaluation(row) => row.id.to_string(),
+            Self::Allocation(row) => row.id.to_string(),
+            Self::Deployment(row) => row.id.to_string(),
+            Self::Node(row) => row.id.to_string(),
+            Self::Service(row) => row.id.to_string(),
+            // The reference leaves this one empty: subscribers find it by the other keys.
+            Self::HostVolume(_) => String::new(),
+            Self::CsiVolume(row) => row.id.to_string(),
+            Self::CsiPlugin(row) => row.id.to_string(),
+            Self::Variable { row, .. } => row.key.path.clone(),
+        }
+    }
+
+    /// Other ids under which it is found; none where the reference has none.
+    pub fn filter_keys(&self) -> Option<Vec<String>> {
+        Some(match self {
+            Self::Evaluation(row) => vec![row.job_id.to_string(), row.deployment_id.to_string()],
+            Self::Allocation(row) => vec![row.job_id.to_string(), row.deployment_id.to_string()],
+            Self::Deployment(row) => vec![row.job_id.to_string()],
+            Self::Service(row) => vec![row.job_id.to_string(), row.service_name.clone()],
+            Self::HostVolume(row) => vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()],
+            Self::CsiVolume(row) => vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()],
+            Self::CsiPlugin(row) => vec![row.id.to_string()],
+            Self::Job { .. } | Self::Node(_) | Self::Variable { .. } => return None,
+        })
+    }
+
+    /// The namespace; empty for what has none.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Job { row, .. } => row.namespace.as_str(),
+            Self::Evaluation(row) => row.namespace.as_str(),
+            Self::Allocation(row) => row.namespace.as_str(),
+            Self::Deployment(row) => row.namespace.as_str(),
+            Self::Service(row) => row.namespace.as_str(),
+            Self::HostVolume(row) => row.namespace.as_str(),
+            Self::CsiVolume(row) => row.namespace.as_str(),
+            Self::Variable { row, .. } => row.key.namespace.as_str(),
+            Self::Node(_) | Self::CsiPlugin(_) => "",
+        }
+    }
+}
+
+/// Something that happened to a row.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// What kind of command did it, in the reference's words.
+    pub kind: &'static str,
+    /// To what.
+    pub row: EventRow,
+}
+
+/// The kind of an event by the kind of its command. Commands that are chores of the servers tell nothing (`None`);
+/// commands that this table does not know are named by their row.
+fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str> {
+    // What carries its own words, whichever command it was.
+    match row {
+        EventRow::HostVolume(_) => {
+            return Some(if removed { "HostVolumeDeleted" } else { "HostVolumeRegistered" });
+        }
+        EventRow::Variable { .. } => return Some("VariableUpdated"),
+        EventRow::Service(_) => {
+            return Some(if removed { "ServiceDeregistration" } else { "ServiceRegistration" });
+        }
+        EventRow::CsiVolume(_) => {
+            return Some(match (command, removed) {
+                (_, true) => "CSIVolumeDeregistered",
+                ("VolumeWrite", _) => "CSIVolumeRegistered",
+                _ => "CSIVolumeClaim",
+            });
+        }
+        _ => {}
+    }
+    Some(match command {
+        "Collect" => return None,
+        "NodeRegister" => "NodeRegistration",
+        "NodeStatus" | "NodeEvents" => "NodeStreamEvent",
+        "NodeEligibility" => "NodeEligibility",
+        "NodeDrain" => "NodeDrain",
+        "NodeDelete" => "NodeDeregistration",
+        "JobRegister" => "JobRegistered",
+        "JobDeregister" => "JobDeregistered",
+        "Evals" => "EvaluationUpdated",
+        "Plan" => "PlanResult",
+        "AllocUpdates" => "AllocationUpdated",
+        "AllocTransitions" => "AllocationUpdateDesiredStatus",
+        "Deployments" => "DeploymentStatusUpdate",
+        _ => match row {
+            EventRow::Job { .. } if removed => "JobDeregistered",
+            EventRow::Job { .. } => "JobRegistered",
+            EventRow::Evaluation(_) => "EvaluationUpdated",
+            EventRow::Allocation(_) => "AllocationUpdated",
+            EventRow::Deployment(_) => "DeploymentStatusUpdate",
+            EventRow::Node(_) if removed => "NodeDeregistration",
+            _ => "NodeStreamEvent",
+        },
+    })
+}
+
+/// What users hear of a command: one event for each row, in the order of the set.
+pub fn events(set: &ChangeSet, before: &Root, after: &Root) -> Vec<Event> {
+    let mut out = Vec::new();
+    let mut volumes = BTreeSet::new();
+    for changed in &set.changes {
+        let (row, removed) = match changed {
+            Changed::Node(id) => (after.node(id).cloned().map(EventRow::Node), false),
+            Changed::NodeRemoved(id) => (before.node(id).cloned().map(EventRow::Node), true),
+            Changed::Job(key) => {
+                (after.job(key).cloned().map(|row| EventRow::Job { row, deleted: false }), false)
+            }
+            Changed::JobRemoved(key) => {
+                (before.job(key).cloned().map(|row| EventRow::Job { row, deleted: true }), true)
+            }
+            Changed::Eval(id) => (after.eval(id).cloned().map(EventRow::Evaluation), false),
+            Changed::Alloc(id) => (after.alloc(id).cloned().map(EventRow::Allocation), false),
+            Changed::Deployment(id) => (after.deployment(id).cloned().map(EventRow::Deployment), false),
+            Changed::Service(id) => (after.service(id).cloned().map(EventRow::Service), false),
+            Changed::ServiceRemoved(id) => (before.service(id).cloned().map(EventRow::Service), true),
+            Changed::HostVolume(id) => (after.host_volume(id).cloned().map(EventRow::HostVolume), false),
+            Changed::HostVolumeRemoved(id) => {
+                (before.host_volume(id).cloned().map(EventRow::HostVolume), true)
+            }
+            Changed::Volume(key) => (
+                after.volume(key).filter(|_| volumes.insert(key.clone())).cloned().map(EventRow::CsiVolume),
+                false,
+            ),
+            Changed::VolumeRemoved(key) => (before.volume(key).cloned().map(EventRow::CsiVolume), true),
+            Changed::Claim(id) => {
+                let volume = after.volume(&id.volume).filter(|_| volumes.insert(id.volume.clone()));
+                (volume.cloned().map(EventRow::CsiVolume), false)
+            }
+            Changed::Plugin(id) => (after.plugin(id).cloned().map(EventRow::CsiPlugin), false),
+            Changed::PluginRemoved(id) => (before.plugin(id).cloned().map(EventRow::CsiPlugin), true),
+            Changed::Variable(key) => {
+                (after.variable(key).cloned().map(|row| EventRow::Variable { row, deleted: false }), false)
+            }
+            Changed::VariableRemoved(key) => {
+                (before.variable(key).cloned().map(|row| EventRow::Variable { row, deleted: true }), true)
+            }
+            // Collected rows, derived counts and rows without a topic.
+            _ => (None, false),
+        };
+        if let Some(row) = row
+            && let Some(kind) = kind_of(set.kind, &row, removed)
+        {
+            out.push(Event { kind, row });
+        }
+    }
+    out
+}
+
+/// The events of one command.
+#[derive(Clone, Debug)]
+pub struct EventBatch {
+    /// Index of the command.
+    pub index: u64,
+    /// Events, at least one.
+    pub events: Vec<Event>,
+    /// The state after the command, for what rows refer to.
+    pub root: Snapshot,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    batches: VecDeque<Arc<EventBatch>>,
+    /// How many batches were dropped from the front since the beginning.
+    dropped: u64,
+}
+
+impl Ring {
+    fn end(&self) -> u64 {
+        self.dropped + self.batches.len() as u64
+    }
+}
+
+/// The newest events. Whoever falls behind what is remembered is told so.
+#[derive(Debug)]
+pub struct EventLog {
+    capacity: AtomicUsize,
+    ring: Mutex<Ring>,
+    end: watch::Sender<u64>,
+}
+
+impl EventLog {
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self {
+            capacity: AtomicUsize::new(capacity.max(1)),
+            ring: Mutex::default(),
+            end: watch::Sender::new(0),
+        })
+    }
+
+    pub(crate) fn push(&self, set: &ChangeSet, before: &Root, after: &Snapshot) {
+        let events = events(set, before, after);
+        if events.is_empty() {
+            return;
+        }
+        let end = {
+            let mut ring = self.lock();
+            while ring.batches.len() >= self.capacity.load(Ordering::Relaxed) {
+                ring.batches.pop_front();
+                ring.dropped += 1;
+            }
+            ring.batches.push_back(Arc::new(EventBatch { index: set.index, events, root: after.clone() }));
+            ring.end()
+        };
+        self.end.send_replace(end);
+    }
+
+    /// The whole state was replaced: what was remembered is of another history, and readers have to begin anew.
+    pub(crate) fn reset(&self) {
+        let end = {
+            let mut ring = self.lock();
+            // One more than there were, so that a reader at the end has missed something too.
+            ring.dropped = ring.end() + 1;
+            ring.batches.clear();
+            ring.end()
+        };
+        self.end.send_replace(end);
+    }
+
+    /// Remembers so many indexes from now on, at least one.
+    pub fn remember(&self, indexes: usize) {
+        self.capacity.store(indexes.max(1), Ordering::Relaxed);
+    }
+
+    /// Reads from the first remembered batch on whose index is at least this.
+    pub fn follow(self: &Arc<Self>, index: u64) -> EventReader {
+        let ring = self.lock();
+        let older = ring.batches.iter().take_while(|batch| batch.index < index).count() as u64;
+        EventReader { log: self.clone(), next: ring.dropped + older, end: self.end.subscribe() }
+    }
+
+    /// A thread that panicked while it held the lock left whole entries only.
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reader was too slow, or the state was replaced: events are lost to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("events were missed: the reader fell behind what is remembered")]
+pub struct EventsMissed;
+
+/// A place in the log.
+#[derive(Debug)]
+pub struct EventReader {
+    log: Arc<EventLog>,
+    next: u64,
+    end: watch::Receiver<u64>,
+}
+
+impl EventReader {
+    /// The next batch. Cancel safe.
+    ///
+    /// # Errors
+    /// When batches were dropped that this reader has not seen; it cannot go on.
+    pub async fn next(&mut self) -> Result<Arc<EventBatch>, EventsMissed> {
+        loop {
+            self.end.borrow_and_update();
+            {
+                let ring = self.log.lock();
+                let Some(at) = self.next.checked_sub(ring.dropped) else { return Err(EventsMissed) };
+                let at = usize::try_from(at).map_err(|_| EventsMissed)?;
+                if let Some(batch) = ring.batches.get(at) {
+                    self.next += 1;
+                    return Ok(batch.clone());
+                }
+            }
+            // The sender lives in the log, which this reader holds.
+            let _ = self.end.changed().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use caravan_types::UnixNanos;
+    use caravan_types::command::{Change, Command};
+
+    fn write(store: &Store, index: u64, id: &str) {
+        let job = Job { id: id.into(), namespace: "default".into(), ..Default::default() };
+        let change = Change::JobRegister {
+            job: Box::new(job),
+            expect_modify_index: None,
+            eval: Some(Evaluation {
+                id: format!("e{index}").into(),
+                namespace: "default".into(),
+                job_id: id.into(),
+                ..Default::default()
+            }),
+            source: None,
+        };
+        let outcome = store.apply(index, &Command { now: UnixNanos(1), change });
+        assert_eq!(outcome.refused, None);
+    }
+
+    #[tokio::test]
+    async fn a_registered_job_and_its_evaluation_are_told_with_the_commands_name() {
+        let store = Store::default();
+        write(&store, 5, "web");
+        let batch = store.events().follow(0).next().await.unwrap();
+        assert_eq!(batch.index, 5);
+        let told: Vec<_> = batch.events.iter().map(|e| (e.row.topic(), e.kind, e.row.key())).collect();
+        assert!(told.contains(&("Job", "JobRegistered", "web".into())), "{told:?}");
+        assert!(told.contains(&("Evaluation", "JobRegistered", "e5".into())), "{told:?}");
+        let eval = batch.events.iter().find(|e| e.row.topic() == "Evaluation").unwrap();
+        assert_eq!(eval.row.filter_keys(), Some(vec!["web".to_owned(), String::new()]));
+        assert_eq!(eval.row.namespace(), "default");
+    }
+
+    #[tokio::test]
+    async fn readers_begin_where_they_ask_and_hear_of_what_comes() {
+        let store = Arc::new(Store::default());
+        for index in 2..6 {
+            write(&store, index, "web");
+        }
+        let mut from_four = store.events().follow(4);
+        assert_eq!(from_four.next().await.unwrap().index, 4);
+        assert_eq!(from_four.next().await.unwrap().index, 5);
+        let mut later = store.events().follow(100);
+        let waiting = tokio::spawn(async move { later.next().await.map(|batch| batch.index) });
+        tokio::task::yield_now().await;
+        write(&store, 9, "web");
+        assert_eq!(waiting.await.unwrap(), Ok(9));
+    }
+
+    #[tokio::test]
+    async fn who_falls_behind_is_told() {
+        let store = Store::with_events(Root::default(), 2);
+        write(&store, 2, "a");
+        let mut slow = store.events().follow(0);
+        for index in 3..6 {
+            write(&store, index, "a");
+        }
+        assert_eq!(slow.next().await.unwrap_err(), EventsMissed);
+        let mut current = store.events().follow(0);
+        assert_eq!(current.next().await.unwrap().index, 4);
+        store.replace(Root::default());
+        assert_eq!(current.next().await.unwrap_err(), EventsMissed);
+    }
+}
