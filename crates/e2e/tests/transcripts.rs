@@ -22,7 +22,7 @@ struct Entry {
 enum Mode {
     /// Both outputs, line by line.
     Whole,
-    /// Each line of the recorded output is there: what is followed goes its own pace.
+    /// Each line of the recorded output is there: what is followed goes its own pace, and more reasons are told.
     Lines,
     /// The first line of the error: after it ours says more.
     FirstError,
@@ -44,7 +44,7 @@ const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job run crunch.nomad.hcl", Mode::Lines),
     ("job_run", "job run -verbose sweep.nomad.hcl", Mode::Lines),
     ("job_run", "job run huge.nomad.hcl", Mode::Lines),
-    ("job_run", "job plan huge.nomad.hcl", Mode::Whole),
+    ("job_run", "job plan huge.nomad.hcl", Mode::Lines),
     ("job_run", "job run -detach nightly.nomad.hcl", Mode::Whole),
     ("job_run", "job run encode.nomad.hcl", Mode::Whole),
     ("job_run", "job run -check-index 0 crunch.nomad.hcl", Mode::Whole),
@@ -54,7 +54,7 @@ const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job run -detach -var release=two web.nomad.hcl", Mode::Whole),
     ("job_status", "job status -short web", Mode::Whole),
     ("job_status", "job status -evals -all-allocs crunch", Mode::Whole),
-    ("job_status", "job status huge", Mode::Whole),
+    ("job_status", "job status huge", Mode::Lines),
     ("job_status", "job status nightly", Mode::Whole),
     ("job_status", "job status encode", Mode::Whole),
     ("job_status", "job status nope", Mode::Whole),
@@ -83,6 +83,10 @@ fn entries(file: &str) -> Result<Vec<Entry>> {
     let mut part = "";
     for line in text.lines() {
         if let Some(command) = line.strip_prefix("$ nomad ") {
+            if let Some(last) = out.last_mut() {
+                without_note(&mut last.stdout);
+                without_note(&mut last.stderr);
+            }
             out.push(Entry { args: command.split(' ').map(str::to_owned).collect(), ..Entry::default() });
             part = "";
             continue;
@@ -98,8 +102,6 @@ fn entries(file: &str) -> Result<Vec<Entry>> {
             } else {
                 ""
             };
-        } else if line.starts_with("# ") && part.is_empty() {
-            // A note on the next command.
         } else {
             match part {
                 "stdout" => writeln!(entry.stdout, "{line}")?,
@@ -109,6 +111,15 @@ fn entries(file: &str) -> Result<Vec<Entry>> {
         }
     }
     Ok(out)
+}
+
+/// Takes out what stands behind an output: a note on the next command.
+fn without_note(text: &mut String) {
+    if let Some(at) = text.rfind("\n# ")
+        && !text[at + 1..].trim_end().contains('\n')
+    {
+        text.truncate(at + 1);
+    }
 }
 
 /// What two runs have in common: ids, times, ages, indexes and widths of columns are taken out.
@@ -136,6 +147,7 @@ fn masked(text: &str) -> Vec<String> {
             out.push(line);
         }
     }
+    without_warnings(&mut out);
     while out.last().is_some_and(String::is_empty) {
         out.pop();
     }
@@ -145,14 +157,24 @@ fn masked(text: &str) -> Vec<String> {
     out
 }
 
-/// Every way from the top to a key.
+/// Takes out the warnings about a job: they have words of their own, and there are others of them.
+fn without_warnings(lines: &mut Vec<String>) {
+    if let Some(from) = lines.iter().position(|line| line == "Job Warnings:") {
+        let last = lines[from..].iter().rposition(|line| line.starts_with("* ")).unwrap_or_default();
+        lines.drain(from..=from + last);
+    }
+}
+
+/// Every way from the top to a key. The servers give tasks no default identity: what is in it is left out.
 fn keys(text: &str) -> Result<BTreeSet<String>> {
     fn walk(value: &serde_json::Value, path: &str, out: &mut BTreeSet<String>) {
         match value {
             serde_json::Value::Object(map) => {
                 for (key, value) in map {
                     let path = format!("{path}.{key}");
-                    walk(value, &path, out);
+                    if key != "Identity" {
+                        walk(value, &path, out);
+                    }
                     out.insert(path);
                 }
             }
@@ -203,7 +225,7 @@ fn run(agent: &Agent, dir: &Path, args: &[String]) -> Result<Output> {
     let done = Command::new(program())
         .args(args)
         .current_dir(dir)
-        .env("CARAVAN_ADDR", agent.address())
+        .env("CARAVAN_ADDR", format!("http://{}", agent.address()))
         .env("TZ", "UTC")
         .output()?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

@@ -22,6 +22,9 @@ pub type Evaluated<T> = Result<T, Box<Diagnostic>>;
 /// and 64 bytes of text that are gone through count one each.
 const MAX_STEPS: u64 = 4_000_000;
 
+/// What reading a block counts.
+const BLOCK_STEPS: u64 = 64;
+
 /// The longest string that an evaluation may make, in bytes.
 pub(crate) const MAX_STRING: usize = 16 << 20;
 
@@ -168,17 +171,28 @@ impl Evaluator {
 
     /// Counts work, and refuses more than there may be.
     fn charge(&self, work: u64, at: &Expr) -> Evaluated<()> {
+        if self.spend(work) { Ok(()) } else { Err(Self::exhausted(at.start())) }
+    }
+
+    /// Counts a block that is read: what it becomes is larger than a value.
+    pub(crate) fn charge_block(&self, at: Span) -> Evaluated<()> {
+        if self.spend(BLOCK_STEPS) { Ok(()) } else { Err(Self::exhausted(at)) }
+    }
+
+    /// Whether there may be this much more work.
+    fn spend(&self, work: u64) -> bool {
         let steps = self.steps.get().saturating_add(work);
         self.steps.set(steps);
-        if steps <= MAX_STEPS {
-            return Ok(());
-        }
-        Err(fail(
+        steps <= MAX_STEPS
+    }
+
+    fn exhausted(at: Span) -> Box<Diagnostic> {
+        fail(
             "E0209",
-            at.start(),
+            at,
             "Evaluation too long",
             "This file takes too many evaluation steps; check its ranges and nested loops.",
-        ))
+        )
     }
 
     fn conditional(&self, condition: &Expr, yes: &Expr, no: &Expr, scope: &Scope) -> Evaluated<Value> {

@@ -227,6 +227,9 @@ mod tests {
         let text = format!("locals {{\nl0 = [1]\n{lists}}}\njob \"a\" {{}}\n");
         let error = parse_job(&Source::new("x", text), &ParseOptions::default()).unwrap_err();
         assert!(error.to_string().contains("Evaluation too long"), "{error}");
+        let blocks = "job \"a\" {\n  dynamic \"group\" {\n    for_each = range(1000)\n    labels = [\"g\"]\n    content {\n      dynamic \"task\" {\n        for_each = range(1000)\n        labels = [\"t\"]\n        content {\n        }\n      }\n    }\n  }\n}\n";
+        let error = parse_job(&Source::new("x", blocks), &ParseOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("Evaluation too long"), "{error}");
         for costly in [
             "[for i in range(1000) : bcrypt(\"x\", 20)]",
             "[for i in range(1000) : [for j in range(1000) : \"%{ for k in range(1000) }%{ endfor }\"]]",

@@ -2,19 +2,19 @@
 
 use crate::device::{self, Taken};
 use crate::field::Field;
-use crate::ports::{self, Used};
+use crate::ports::{self, TakenPorts};
 use crate::resources::Amount;
 use crate::rng::Rng;
 use crate::rules::Rules;
 use crate::view::View;
 use caravan_lang::Matcher;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, Used};
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::volume::Claim;
 use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// How many allocations of each group of the job in hand are wanted on a node, by position of the group.
@@ -49,7 +49,7 @@ pub(crate) struct Usage {
 /// What is used of a node: the part that only some groups ask for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detail {
-    pub ports: Used,
+    pub ports: TakenPorts,
     pub cores: BTreeSet<u16>,
     pub devices: Taken,
     /// Volumes that the node holds, by plugin.
@@ -101,6 +101,10 @@ pub(crate) struct Context<'a, V> {
     usage: Vec<Option<Usage>>,
     detail: Vec<Option<Box<Detail>>>,
     stopped: BTreeSet<AllocId>,
+    /// What the plan frees on nodes: of those that it stops, where something may still run.
+    freed: HashMap<NodeId, Vec<(AllocId, Amount)>>,
+    /// The job's wanted allocations before the plan, by node, with the positions of their groups.
+    own: HashMap<NodeId, Vec<(AllocId, usize)>>,
     /// How many allocations of a group of another job were evicted.
     evicted: BTreeMap<(JobKey, String), u32>,
     placed: BTreeMap<NodeId, Vec<Allocation>>,
@@ -112,6 +116,13 @@ impl<'a, V: View> Context<'a, V> {
     /// A plan that is still empty.
     pub fn new(view: &'a V, job: &'a Job, field: &'a Field, rng: Rng) -> Self {
         let nodes = &field.nodes;
+        let groups: Vec<String> = job.task_groups.iter().map(|group| group.name.clone()).collect();
+        let mut own: HashMap<NodeId, Vec<(AllocId, usize)>> = HashMap::new();
+        for alloc in view.allocs_by_job(&job.key()).filter(|alloc| !alloc.terminal()) {
+            if let Some(group) = groups.iter().position(|name| *name == alloc.task_group) {
+                own.entry(alloc.node_id.clone()).or_default().push((alloc.id.clone(), group));
+            }
+        }
         let pool = if job.node_pool.is_empty() { "default" } else { &job.node_pool };
         Self {
             view,
@@ -123,10 +134,12 @@ impl<'a, V: View> Context<'a, V> {
             field,
             log: Vec::new(),
             key: job.key(),
-            groups: job.task_groups.iter().map(|group| group.name.clone()).collect(),
+            groups,
             usage: vec![None; nodes.len()],
             detail: vec![None; nodes.len()],
             stopped: BTreeSet::new(),
+            freed: HashMap::new(),
+            own,
             evicted: BTreeMap::new(),
             placed: BTreeMap::new(),
             claims: Vec::new(),
@@ -162,6 +175,10 @@ impl<'a, V: View> Context<'a, V> {
     /// Counts an allocation as stopped by the plan.
     pub fn stop(&mut self, alloc: &Allocation) {
         if self.stopped.insert(alloc.id.clone()) {
+            if !alloc.client_terminal() {
+                let freed = self.freed.entry(alloc.node_id.clone()).or_default();
+                freed.push((alloc.id.clone(), Amount::of_alloc(alloc)));
+            }
             self.changed(alloc, false);
         }
     }
@@ -169,6 +186,9 @@ impl<'a, V: View> Context<'a, V> {
     /// Takes a stop back.
     pub fn unstop(&mut self, alloc: &Allocation) {
         if self.stopped.remove(&alloc.id) {
+            if let Some(freed) = self.freed.get_mut(&alloc.node_id) {
+                freed.retain(|(id, _)| *id != alloc.id);
+            }
             self.changed(alloc, true);
         }
     }
@@ -266,13 +286,34 @@ impl<'a, V: View> Context<'a, V> {
     }
 
     fn compute_usage(&self, node: &NodeId) -> Usage {
-        let mut usage = Usage::default();
-        for alloc in self.allocs_on(node, true) {
+        let mut usage = match self.view.used_of_node(node) {
+            Some(used) => self.usage_of(used, node),
+            None => {
+                let mut usage = Usage::default();
+                for alloc in self.allocs_on(node, true) {
+                    usage.amount = usage.amount.plus(Amount::of_alloc(alloc));
+                    usage.allocs += 1;
+                }
+                usage
+            }
+        };
+        let own = self.own.get(node).into_iter().flatten().filter(|(id, _)| !self.stopped.contains(id));
+        own.for_each(|(_, group)| usage.own.add(*group));
+        let planned = self.placed.get(node).into_iter().flatten();
+        planned.filter_map(|alloc| self.own_group(alloc)).for_each(|group| usage.own.add(group));
+        usage
+    }
+
+    /// What is used with the plan in hand, when it is known what was used before.
+    fn usage_of(&self, used: Used, node: &NodeId) -> Usage {
+        let mut usage = Usage { amount: used.amount, allocs: used.allocs, own: Own::default() };
+        for (_, amount) in self.freed.get(node).into_iter().flatten() {
+            usage.amount = usage.amount.minus(*amount);
+            usage.allocs = usage.allocs.saturating_sub(1);
+        }
+        for alloc in self.placed.get(node).into_iter().flatten() {
             usage.amount = usage.amount.plus(Amount::of_alloc(alloc));
             usage.allocs += 1;
-            if let Some(group) = self.own_group(alloc) {
-                usage.own.add(group);
-            }
         }
         usage
     }

@@ -1,7 +1,7 @@
 //! Whether allocations fit a node together: the planner's check against the newest state.
 
 use crate::device;
-use crate::ports::{self, Used};
+use crate::ports::{self, TakenPorts};
 use crate::resources::Amount;
 use caravan_types::alloc::Allocation;
 use caravan_types::node::Node;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// `memory`, `disk`, `cores`, `devices`, the number of allocations or the port that two of them have.
 pub fn fits<'a>(node: &Node, allocs: impl IntoIterator<Item = &'a Allocation>) -> Result<(), String> {
     let (mut amount, mut count) = (Amount::default(), 0_i64);
-    let (mut ports, mut cores, mut devices) = (Used::default(), BTreeSet::new(), device::Taken::new());
+    let (mut ports, mut cores, mut devices) = (TakenPorts::default(), BTreeSet::new(), device::Taken::new());
     for alloc in allocs {
         // Two ports of one allocation may not collide either, unless it says so.
         for (address, port) in ports::of_alloc(alloc) {

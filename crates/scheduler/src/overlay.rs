@@ -2,7 +2,7 @@
 
 use crate::rules::Rules;
 use crate::view::View;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, Used};
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
@@ -95,6 +95,9 @@ impl<V: View> View for Overlay<'_, V> {
     }
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
         self.base.deployments_by_job(key)
+    }
+    fn used_of_node(&self, id: &NodeId) -> Option<Used> {
+        self.base.used_of_node(id)
     }
     fn rules(&self, pool: &str) -> Rules {
         self.rules.unwrap_or_else(|| self.base.rules(pool))

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Ports in use on a node, by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Used(BTreeMap<String, BTreeSet<u16>>);
+pub(crate) struct TakenPorts(BTreeMap<String, BTreeSet<u16>>);
 
-impl Used {
+impl TakenPorts {
     /// Whether a number is taken on an address.
     pub fn contains(&self, address: &str, port: u16) -> bool {
         self.0.get(address).is_some_and(|ports| ports.contains(&port))
@@ -106,9 +106,9 @@ pub fn parse_ranges(text: &str) -> BTreeSet<u16> {
 }
 
 /// The ports of a node that the node itself keeps.
-pub(crate) fn kept(node: &Node) -> Used {
+pub(crate) fn kept(node: &Node) -> TakenPorts {
     let everywhere = parse_ranges(&node.reserved_resources.networks.reserved_host_ports);
-    let mut used = Used::default();
+    let mut used = TakenPorts::default();
     let addresses = node.node_resources.node_networks.iter().flat_map(|n| &n.addresses);
     for address in addresses {
         used.extend(&address.address, parse_ranges(&address.reserved_ports));
@@ -136,7 +136,7 @@ pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (&str, u16)> 
 }
 
 /// Whether the fixed ports of a group are free on a node; the error is the exhausted dimension.
-pub(crate) fn fixed_are_free(node: &Node, used: &Used, group: &TaskGroup) -> Result<(), String> {
+pub(crate) fn fixed_are_free(node: &Node, used: &TakenPorts, group: &TaskGroup) -> Result<(), String> {
     let fixed = group.networks.iter().flat_map(|n| &n.reserved_ports).filter(|p| !p.ignore_collision);
     for port in fixed {
         let Ok(ip) = port_address(node, port) else { continue };
@@ -149,9 +149,14 @@ pub(crate) fn fixed_are_free(node: &Node, used: &Used, group: &TaskGroup) -> Res
 }
 
 /// Gives a group its ports on a node, or says why not. Nothing is recorded.
-pub(crate) fn offer(node: &Node, used: &Used, group: &TaskGroup, rng: &mut Rng) -> Result<Offer, PortError> {
+pub(crate) fn offer(
+    node: &Node,
+    used: &TakenPorts,
+    group: &TaskGroup,
+    rng: &mut Rng,
+) -> Result<Offer, PortError> {
     let mut given = Offer::default();
-    let mut taken = Used::default();
+    let mut taken = TakenPorts::default();
     for wanted in &group.networks {
         let mut network = wanted.clone();
         if let Some((ip, device)) = address(node, "") {
@@ -204,7 +209,13 @@ fn allocated(port: &Port, host_ip: String) -> AllocatedPort {
 }
 
 /// The first free number from a random place of the range on.
-fn pick(node: &Node, ip: &str, used: &Used, taken: &Used, rng: &mut Rng) -> Result<u16, PortError> {
+fn pick(
+    node: &Node,
+    ip: &str,
+    used: &TakenPorts,
+    taken: &TakenPorts,
+    rng: &mut Rng,
+) -> Result<u16, PortError> {
     let bound = |value: i64, otherwise: u16| match u16::try_from(value) {
         Ok(0) | Err(_) => otherwise,
         Ok(value) => value,
@@ -272,7 +283,7 @@ mod tests {
     fn host_networks_must_exist() {
         let mut group = group(&[80], 0);
         group.networks[0].reserved_ports[0].host_network = "storage".into();
-        let error = offer(&node(), &Used::default(), &group, &mut Rng::new(1, "")).unwrap_err();
+        let error = offer(&node(), &TakenPorts::default(), &group, &mut Rng::new(1, "")).unwrap_err();
         assert_eq!(error, PortError::Missing("missing host network \"storage\" for port \"p0\"".into()));
     }
 }

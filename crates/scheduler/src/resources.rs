@@ -1,109 +1,8 @@
-//! Amounts of CPU, memory and disk: what nodes have, groups ask for, and allocations use.
+//! What groups ask for.
 
-use caravan_types::alloc::{AllocatedResources, Allocation};
-use caravan_types::job::{Lifecycle, TaskGroup};
+pub(crate) use caravan_types::alloc::{Amount, Phases};
+use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
-
-/// MHz, MB of memory and MB of disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amount {
-    pub cpu: i64,
-    pub memory: i64,
-    pub disk: i64,
-}
-
-impl Amount {
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            cpu: self.cpu.saturating_add(other.cpu),
-            memory: self.memory.saturating_add(other.memory),
-            disk: self.disk.saturating_add(other.disk),
-        }
-    }
-
-    pub fn minus(self, other: Self) -> Self {
-        Self {
-            cpu: self.cpu.saturating_sub(other.cpu),
-            memory: self.memory.saturating_sub(other.memory),
-            disk: self.disk.saturating_sub(other.disk),
-        }
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            cpu: self.cpu.max(other.cpu),
-            memory: self.memory.max(other.memory),
-            disk: self.disk.max(other.disk),
-        }
-    }
-
-    /// What a node has to give: its resources without those that it keeps.
-    pub fn capacity(node: &Node) -> Self {
-        let (has, keeps) = (&node.node_resources, &node.reserved_resources);
-        Self {
-            cpu: has.cpu.cpu_shares.saturating_sub(keeps.cpu.cpu_shares),
-            memory: has.memory.memory_mb.saturating_sub(keeps.memory.memory_mb),
-            disk: has.disk.disk_mb.saturating_sub(keeps.disk.disk_mb),
-        }
-    }
-
-    /// What an allocation uses.
-    pub fn of_alloc(alloc: &Allocation) -> Self {
-        alloc.allocated_resources.as_ref().map(Self::of_given).unwrap_or_default()
-    }
-
-    fn of_given(given: &AllocatedResources) -> Self {
-        let disk = given.shared.disk_mb;
-        if let (1, Some(task)) = (given.tasks.len(), given.tasks.values().next()) {
-            return Self { cpu: task.cpu.cpu_shares, memory: task.memory.memory_mb, disk };
-        }
-        let mut phases = Phases::default();
-        for (name, task) in &given.tasks {
-            let lifecycle = given.task_lifecycles.get(name).and_then(Option::as_ref);
-            phases.add(lifecycle, task.cpu.cpu_shares, task.memory.memory_mb);
-        }
-        Self { disk, ..phases.most() }
-    }
-
-    /// The first dimension in which `self` on top of `used` exceeds `all`.
-    pub fn lacking(self, used: Self, all: Self) -> Option<&'static str> {
-        let over = |wanted: i64, used: i64, all: i64| wanted > 0 && used.saturating_add(wanted) > all;
-        if over(self.cpu, used.cpu, all.cpu) {
-            Some("cpu")
-        } else if over(self.memory, used.memory, all.memory) {
-            Some("memory")
-        } else if over(self.disk, used.disk, all.disk) {
-            Some("disk")
-        } else {
-            None
-        }
-    }
-}
-
-/// Tasks sorted by when they run: what never runs at the same time shares its room.
-#[derive(Clone, Copy, Debug, Default)]
-struct Phases {
-    before: Amount,
-    along: Amount,
-    main: Amount,
-    after: Amount,
-}
-
-impl Phases {
-    fn add(&mut self, lifecycle: Option<&Lifecycle>, cpu: i64, memory: i64) {
-        let phase = match lifecycle.map(|l| (l.hook.as_str(), l.sidecar)) {
-            Some(("prestart", true)) => &mut self.along,
-            Some(("prestart", false)) => &mut self.before,
-            Some(("poststop", _)) => &mut self.after,
-            _ => &mut self.main,
-        };
-        *phase = phase.plus(Amount { cpu, memory, disk: 0 });
-    }
-
-    fn most(self) -> Amount {
-        self.along.plus(self.before.max(self.main).max(self.after))
-    }
-}
 
 /// What a group asks for of any node.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +47,8 @@ pub(crate) fn core_shares(node: &Node, cores: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::job::Task;
+    use caravan_types::alloc::Allocation;
+    use caravan_types::job::{Lifecycle, Task};
 
     fn task(name: &str, hook: &str, sidecar: bool, cpu: i64) -> Task {
         let mut task = Task { name: name.into(), ..Task::default() };

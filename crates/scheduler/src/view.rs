@@ -2,7 +2,7 @@
 
 use crate::rules::Rules;
 use caravan_state::Root;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, Used};
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
@@ -45,6 +45,12 @@ pub trait View {
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
     /// The deployments of a job.
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>>;
+    /// What is used of a node by all allocations that are not over for its client, if that is kept; otherwise it is
+    /// counted.
+    fn used_of_node(&self, id: &NodeId) -> Option<Used> {
+        let _ = id;
+        None
+    }
     /// The rules for jobs of a node pool.
     fn rules(&self, pool: &str) -> Rules {
         let _ = pool;
@@ -101,6 +107,9 @@ impl View for Root {
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
         Root::deployments_by_job(self, key)
     }
+    fn used_of_node(&self, id: &NodeId) -> Option<Used> {
+        Some(Root::used_of_node(self, id))
+    }
 }
 
 impl<T: View> View for Arc<T> {
@@ -148,6 +157,9 @@ impl<T: View> View for Arc<T> {
     }
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
         T::deployments_by_job(self, key)
+    }
+    fn used_of_node(&self, id: &NodeId) -> Option<Used> {
+        T::used_of_node(self, id)
     }
     fn rules(&self, pool: &str) -> Rules {
         T::rules(self, pool)

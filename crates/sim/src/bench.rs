@@ -3,10 +3,12 @@
 //! Nodes lie in 25 racks; the job may use every other one, and is, or is not, spread over them.
 
 use crate::cluster::{Cluster, job, node};
-use caravan_types::command::Refusal;
+use caravan_types::AllocId;
+use caravan_types::alloc::{AllocUpdate, ClientStatus};
+use caravan_types::command::{Change, Refusal};
 use caravan_types::job::{Constraint, Job, JobType, Spread};
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const RACKS: usize = 25;
 const ROUNDS: u64 = 21;
@@ -98,4 +100,87 @@ pub fn scheduler(mut tell: impl FnMut(&Figure)) -> Result<(), BenchError> {
         }
     }
     Ok(())
+}
+
+/// What came of filling a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filled {
+    /// Allocations in the end.
+    pub allocs: usize,
+    /// Placed, written and acknowledged as running, a second.
+    pub rate: f64,
+    /// Milliseconds from an evaluation to its plan written: the slowest of a hundred is slower.
+    pub p99: f64,
+    /// Bytes of resident memory that one more allocation took.
+    pub bytes: f64,
+}
+
+/// Fills a cluster of so many nodes with jobs of a thousand allocations: each is submitted, decided, written, and
+/// acknowledged by its nodes. State and scheduler alone: no log is written and nothing is sent.
+///
+/// # Errors
+/// When the state refuses something, or not everything is placed.
+pub fn fill(nodes: usize, allocs: usize, mut tell: impl FnMut(&Filled)) -> Result<(), BenchError> {
+    const EACH: u32 = 1000;
+    let mut cluster = cluster(nodes)?;
+    let (before, mut times, begun) = (resident(), Vec::new(), Instant::now());
+    let mut told = Duration::ZERO;
+    let step = (allocs / 5).max(1);
+    let mut done = 0_usize;
+    while done < allocs {
+        let mut job = job(&format!("job-{done}"), JobType::Service, EACH);
+        let resources = &mut job.task_groups[0].tasks[0].resources;
+        (resources.cpu, resources.memory_mb) = (10, 10);
+        job.task_groups[0].ephemeral_disk.get_or_insert_default().size_mb = 10;
+        let asked = Instant::now();
+        let eval = cluster.register(job).map_err(BenchError::Refused)?;
+        let decision = cluster.decide(&eval, done as u64);
+        let placed: Vec<AllocId> =
+            decision.plan.placements.values().flatten().map(|a| a.id.clone()).collect();
+        cluster.commit(decision).map_err(BenchError::Refused)?;
+        times.push(asked.elapsed().as_secs_f64() * 1000.0);
+        if u32::try_from(placed.len()) != Ok(EACH) {
+            return Err(BenchError::NotPlaced(placed.len(), EACH));
+        }
+        // Each node tells of its own, as its agent does.
+        let running = |alloc_id| AllocUpdate {
+            alloc_id,
+            client_status: ClientStatus::Running,
+            client_description: "Tasks are running".into(),
+            ..AllocUpdate::default()
+        };
+        let updates: Vec<AllocUpdate> = placed.into_iter().map(running).collect();
+        for batch in updates.chunks(50) {
+            let change = Change::AllocUpdates { updates: batch.to_vec(), evals: Vec::new() };
+            cluster.change(change).map_err(BenchError::Refused)?;
+        }
+        let earlier = done / step;
+        done += placed_count(EACH);
+        if done / step > earlier || done >= allocs {
+            let elapsed = begun.elapsed();
+            times.sort_by(f64::total_cmp);
+            let at = (times.len() * 99 / 100).min(times.len() - 1);
+            let bytes = (resident() - before) / float(done);
+            let rate = float(step.min(done)) / (elapsed - told).as_secs_f64();
+            tell(&Filled { allocs: done, rate, p99: times[at], bytes });
+            told = elapsed;
+        }
+    }
+    Ok(())
+}
+
+fn placed_count(each: u32) -> usize {
+    usize::try_from(each).unwrap_or(usize::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn float(n: usize) -> f64 {
+    n as f64
+}
+
+/// Resident memory of this process in bytes; 0 where it cannot be read.
+fn resident() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    float(pages.unwrap_or(0)) * 4096.0
 }

@@ -1,7 +1,7 @@
 //! Secondary indexes: sets of (index key, primary key), kept in step with the primaries.
 
 use crate::root::Root;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, Amount, Used};
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
@@ -12,7 +12,7 @@ use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
 };
-use imbl::OrdSet;
+use imbl::{OrdMap, OrdSet};
 use std::collections::BTreeSet;
 
 /// All secondary indexes.
@@ -29,6 +29,8 @@ pub(crate) struct Indexes {
     pub(crate) allocs_by_eval: OrdSet<(EvalId, AllocId)>,
     pub(crate) deployments_by_job: OrdSet<(JobKey, DeploymentId)>,
     pub(crate) volumes_by_plugin: OrdSet<(PluginId, VolumeKey)>,
+    /// What is used of nodes by allocations that are not over.
+    pub(crate) used_of_nodes: OrdMap<NodeId, Used>,
     pub(crate) claims_by_alloc: OrdSet<(AllocId, ClaimId)>,
     pub(crate) claims_by_node: OrdSet<(NodeId, ClaimId)>,
     pub(crate) host_volumes_by_node: OrdSet<(NodeId, HostVolumeId)>,
@@ -80,6 +82,45 @@ impl Indexes {
         set(&mut self.allocs_by_job, (alloc.job_key(), alloc.id.clone()), present);
         set(&mut self.allocs_by_node, (alloc.node_id.clone(), alloc.id.clone()), present);
         set(&mut self.allocs_by_eval, (alloc.eval_id.clone(), alloc.id.clone()), present);
+        self.uses(alloc, present);
+    }
+
+    /// An allocation changes: most changes move it in no index.
+    pub(crate) fn alloc_changes(&mut self, old: &Allocation, new: &Allocation) {
+        let stays = old.create_index == new.create_index
+            && old.node_id == new.node_id
+            && old.eval_id == new.eval_id
+            && old.job_id == new.job_id
+            && old.namespace == new.namespace;
+        if !stays {
+            self.alloc(old, false);
+            self.alloc(new, true);
+        } else if old.client_terminal() != new.client_terminal()
+            || old.allocated_resources != new.allocated_resources
+        {
+            self.uses(old, false);
+            self.uses(new, true);
+        }
+    }
+
+    fn uses(&mut self, alloc: &Allocation, present: bool) {
+        if alloc.client_terminal() {
+            return;
+        }
+        let mut used = self.used_of_nodes.get(&alloc.node_id).copied().unwrap_or_default();
+        let amount = Amount::of_alloc(alloc);
+        if present {
+            used.amount = used.amount.plus(amount);
+            used.allocs += 1;
+        } else {
+            used.amount = used.amount.minus(amount);
+            used.allocs = used.allocs.saturating_sub(1);
+        }
+        if used.allocs == 0 {
+            self.used_of_nodes.remove(&alloc.node_id);
+        } else {
+            self.used_of_nodes.insert(alloc.node_id.clone(), used);
+        }
     }
     pub(crate) fn deployment(&mut self, row: &Deployment, present: bool) {
         let job = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };

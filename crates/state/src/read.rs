@@ -217,6 +217,10 @@ impl Root {
     pub fn allocs_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_node, &self.allocs, id)
     }
+    /// What is used of a node by allocations that are not over for its client.
+    pub fn used_of_node(&self, id: &NodeId) -> caravan_types::alloc::Used {
+        self.secondary.used_of_nodes.get(id).copied().unwrap_or_default()
+    }
     /// Allocations made or last changed by an evaluation.
     pub fn allocs_by_eval<'a>(&'a self, id: &EvalId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_eval, &self.allocs, id)

@@ -282,7 +282,6 @@ impl Tx {
             Some(old) => {
                 alloc.create_index = old.create_index;
                 alloc.create_time = old.create_time;
-                self.root.secondary.alloc(old, false);
             }
             None => {
                 alloc.create_index = self.index;
@@ -297,7 +296,10 @@ impl Tx {
             self.touch_plugins(alloc.job.iter().flat_map(|job| plugins_of_job(job)));
             self.counts_moved(&key);
         }
-        self.root.secondary.alloc(&alloc, true);
+        match &old {
+            Some(old) => self.root.secondary.alloc_changes(old, &alloc),
+            None => self.root.secondary.alloc(&alloc, true),
+        }
         self.tally_deployment(old.as_deref(), &alloc);
         let (id, over) = (alloc.id.clone(), alloc.client_terminal());
         self.root.allocs.insert(id.clone(), Arc::new(alloc));

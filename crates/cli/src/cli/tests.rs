@@ -24,6 +24,8 @@ fn lines_that_users_of_the_reference_type_are_understood() {
         "caravan job run -detach -check-index 0 -var a=b -var=c=d -var-file x.vars web.nomad.hcl",
         "caravan job run -hcl2-strict=false -output -verbose -preserve-counts -eval-priority 80 -",
         "caravan job plan -diff=false -verbose web.nomad.hcl",
+        "caravan job validate -diagnostics json web.nomad.hcl",
+        "caravan explain E0401",
         "caravan run web.nomad.hcl -address=http://127.0.0.1:1",
         "caravan -namespace=* status",
         "caravan fmt -check -list=false -recursive -write=false a b",

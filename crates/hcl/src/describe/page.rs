@@ -38,7 +38,8 @@ job "web" {
 
 - At the top stand `variable`, `variables`, `locals` and one `job`.
 - Variables get their values, later ones winning, from: the default; the environment (`CARAVAN_VAR_name`,
-  `NOMAD_VAR_name`); files (`-var-file`); `-var name=value`.
+  `NOMAD_VAR_name`); files beside the job file (`*.auto.vars`, `*.auto.vars.json`); files (`-var-file`);
+  `-var name=value`.
 - `var.name` and `local.name` are replaced when the file is read. Every other reference, such as `${attr.kernel.name}`,
   `${node.class}`, `${meta.rack}` or `${NOMAD_PORT_http}`, is kept as it is written and replaced when the task runs.
   `$${` and `%%{` are plain text.

@@ -239,6 +239,10 @@ impl<'e> Decoder<'e> {
             }
             seen.0.push((spec.name, block.kind.span));
         }
+        if let Err(error) = self.evaluator.charge_block(block.kind.span) {
+            self.report(*error);
+            return;
+        }
         if self.depth > MAX_DEPTH {
             self.report(Diagnostic::error(
                 "E0109",

@@ -39,6 +39,10 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
             ));
             return out;
         }
+        if let Err(error) = decoder.evaluator.charge_block(block.kind.span) {
+            decoder.report(*error);
+            return out;
+        }
         let value = labelled(decoder, block, scope, depth);
         match out.entry(block.kind.text.clone()).or_insert_with(|| Json::Array(Vec::new())) {
             Json::Array(items) => items.push(value),

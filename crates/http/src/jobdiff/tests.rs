@@ -222,7 +222,9 @@ fn recorded_plans_of_new_jobs_show_the_same() {
         let mut given: caravan_types::api::Job =
             caravan_types::api::from_value(&exchange["request_body"]["Job"]).unwrap();
         caravan_types::api::canonicalize(&mut given);
-        let kept = caravan_types::api::convert(&given).unwrap();
+        let mut kept = caravan_types::api::convert(&given).unwrap();
+        // As admission fills it in.
+        kept.node_pool = "default".into();
         let updates: Updates =
             serde_json::from_value(exchange["body"]["Annotations"]["DesiredTGUpdates"].clone()).unwrap();
         let have = job(None, &kept, Some(&updates));

@@ -153,7 +153,7 @@ fn alive() -> Bytes {
 }
 
 fn line(value: &Value) -> Bytes {
-    let mut text = Vec::from(crate::encode(value, false));
+    let mut text = crate::encode(value, false);
     text.push(b'\n');
     Bytes::from(text)
 }

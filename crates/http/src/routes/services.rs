@@ -61,12 +61,8 @@ pub(crate) async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
     };
     let (mut meta, (rows, next)) = blocking::read(call, &topics, |root| {
         let rows: Vec<&Arc<ServiceRegistration>> = root.services_by_name(&namespace, name).collect();
-        let (rows, next) = page(
-            &call.query,
-            rows,
-            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
-            |row| object(row),
-        )?;
+        let (rows, next) =
+            page(&call.query, rows, |row| Token::Key(row.namespace.as_str(), row.id.as_str()), object)?;
         let mut rows: Vec<Arc<ServiceRegistration>> = rows.into_iter().cloned().collect();
         if let Some((count, key)) = &choice {
             rows = chosen(rows, *count, key);
@@ -103,7 +99,7 @@ fn chosen(rows: Vec<Arc<ServiceRegistration>>, count: usize, key: &str) -> Vec<A
         <[u8; 32]>::from(hash.finalize())
     };
     let mut weighed: Vec<_> = rows.into_iter().map(|row| (weight(&row), row)).collect();
-    weighed.sort_by(|a, b| b.0.cmp(&a.0));
+    weighed.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     weighed.truncate(count);
     weighed.into_iter().map(|(_, row)| row).collect()
 }

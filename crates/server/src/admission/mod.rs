@@ -136,6 +136,14 @@ fn by_type(job: &Job, errors: &mut Vec<String>) {
         affinities(&job.affinities, errors);
         spreads(&job.spreads, errors);
     }
+    if !job.kind.is_batch() {
+        if job.periodic.is_some() {
+            errors.push("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+        }
+        if job.parameterized_job.is_some() && !job.dispatched {
+            errors.push("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+        }
+    }
 }
 
 /// Several errors as one text, in the shape that clients of the reference know.

@@ -235,7 +235,6 @@ fn one_check(
     }
 }
 
-/// Checks that the built-in catalog runs itself know less.
 /// Says which services are registered nowhere, because their provider is not there.
 pub(super) fn unregistered(owner: &str, services: &[Carried]) -> Option<String> {
     let names: Vec<String> =

@@ -7,6 +7,9 @@ use caravan_types::job::{Carried, Job, TaskGroup};
 /// Warnings about the job as a whole.
 pub(super) fn of_job(job: &Job) -> Vec<String> {
     let mut out = Vec::new();
+    if job.periodic_rule().is_some_and(|rule| !rule.spec.is_empty()) {
+        out.push("cron is deprecated and may be removed in a future release. Use crons instead".to_owned());
+    }
     let promote = |group: &TaskGroup| group.update.as_ref().is_some_and(|u| u.auto_promote);
     let updated = job.task_groups.iter().filter(|group| group.update.is_some()).count();
     let promoted = job.task_groups.iter().filter(|group| promote(group)).count();

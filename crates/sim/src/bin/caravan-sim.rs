@@ -1,4 +1,5 @@
-//! `caravan-sim bench`: figures of the scheduler; `caravan-sim script FILE`: a script and what comes of it.
+//! `caravan-sim bench`: figures of the scheduler; `fill NODES ALLOCATIONS`: of state and scheduler while a cluster
+//! fills; `script FILE`: a script and what comes of it.
 
 use std::process::ExitCode;
 
@@ -14,11 +15,29 @@ fn main() -> ExitCode {
             );
         })
         .map_err(|error| error.to_string()),
+        ["fill", nodes, allocs] => match (nodes.parse(), allocs.parse()) {
+            (Ok(nodes), Ok(allocs)) => caravan_sim::bench::fill(nodes, allocs, |filled| {
+                let case = format!("{nodes}/{}", filled.allocs);
+                for (what, value, unit) in [
+                    ("placed and acknowledged by state and scheduler", filled.rate, "1/s"),
+                    ("evaluation to plan, p99", filled.p99, "ms"),
+                    ("resident memory an allocation", filled.bytes, "B"),
+                ] {
+                    let value = (value * 100.0).round() / 100.0;
+                    println!(
+                        "{}",
+                        serde_json::json!({ "bench": "fill", "case": format!("{case}: {what}"), "value": value, "unit": unit })
+                    );
+                }
+            })
+            .map_err(|error| error.to_string()),
+            _ => Err("usage: caravan-sim fill NODES ALLOCATIONS".to_owned()),
+        },
         ["script", file] => std::fs::read_to_string(file)
             .map_err(|error| format!("{file} cannot be read: {error}"))
             .and_then(|text| caravan_sim::script::run(&text).map_err(|error| error.to_string()))
             .map(|output| print!("{output}")),
-        _ => Err("usage: caravan-sim bench | caravan-sim script FILE".to_owned()),
+        _ => Err("usage: caravan-sim bench | fill NODES ALLOCATIONS | script FILE".to_owned()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,10 @@
 //! Allocations: a group placed on a node.
 
+mod amount;
 mod resources;
 mod task;
 
+pub use amount::{Amount, Phases, Used};
 pub use resources::{
     AllocatedCpu, AllocatedDevice, AllocatedMemory, AllocatedPort, AllocatedResources,
     AllocatedSharedResources, AllocatedTaskResources,

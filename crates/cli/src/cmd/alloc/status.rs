@@ -415,7 +415,8 @@ mod tests {
 
     #[test]
     fn a_finished_allocation_reads_like_the_recorded_one() {
-        let text = render(&clock("2026-11-21T09:23:05Z"), &batch(), None, &StatusArgs::default());
+        let text =
+            render(&clock("2026-11-21T09:23:05Z"), &batch(), None, &BTreeMap::new(), &StatusArgs::default());
         // The recorded node reported a nonsensical usage of memory; ours reports none.
         let recorded = include_str!("../../../fixtures/alloc-batch.txt")
             .replace("CPU     Memory          Disk    Addresses", "CPU     Memory  Disk    Addresses")
@@ -440,7 +441,7 @@ mod tests {
             ..Default::default()
         };
         let args = StatusArgs { short: true, ..Default::default() };
-        let text = render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &args);
+        let text = render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &BTreeMap::new(), &args);
         assert_eq!(text + "\n", include_str!("../../../fixtures/alloc-short.txt"));
     }
 
@@ -461,7 +462,8 @@ mod tests {
         };
         let mut alloc = batch();
         alloc.job = Some(Arc::new(Job { task_groups: vec![group], ..Default::default() }));
-        let text = render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &StatusArgs::default());
+        let text =
+            render(&clock("2026-11-21T09:23:05Z"), &alloc, None, &BTreeMap::new(), &StatusArgs::default());
         assert!(text.contains("CSI Volumes:\nID       Read Only\ndata[0]  true"), "{text}");
     }
 

@@ -63,7 +63,12 @@ pub(crate) async fn run(ctx: &Ctx, args: &InspectArgs) -> Outcome {
     if args.data.template.is_some() {
         return args.data.always(ctx, &shown);
     }
-    args.data.always(ctx, &json!({ "Job": shown }))
+    // With the keys that clients send, so that it can be sent again.
+    args.data.always(ctx, &json!({ "Job": sent(&shown)? }))
+}
+
+fn sent(job: &Value) -> Result<api::Job, CliError> {
+    api::from_value(job).map_err(|e| CliError::failed(format!("Error reading the job: {e}")))
 }
 
 /// The text that the job was made from, if it was kept and is in the job language; otherwise one that reads as the same

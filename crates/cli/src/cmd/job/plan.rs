@@ -153,8 +153,11 @@ fn what_if(found: &WhatIf) -> String {
     out + "\n"
 }
 
-/// 1 when allocations would start or stop.
+/// 1 when the job changes and allocations would start or stop. What waits to be placed is no change.
 fn status(plan: &PlanResponse) -> u8 {
+    if plan.diff.as_ref().is_some_and(|diff| diff.kind == "None") {
+        return 0;
+    }
     let moves = plan.annotations.iter().flat_map(|a| a.desired_tg_updates.values()).any(|updates| {
         updates.place + updates.stop + updates.migrate + updates.destructive_update + updates.canary > 0
     });
@@ -181,7 +184,12 @@ mod tests {
             dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
             ..Default::default()
         };
+        let updates = DesiredUpdates { place: 1, ..Default::default() };
         let plan: PlanResponse = PlanResponse {
+            annotations: Some(PlanAnnotations {
+                desired_tg_updates: BTreeMap::from([("g".into(), updates)]),
+                ..Default::default()
+            }),
             failed_tg_allocs: BTreeMap::from([("g".into(), metric)]),
             job_modify_index: 44,
             diff: serde_json::from_str(
