@@ -58,10 +58,10 @@ impl Servers for LateServers {
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.get()?.volume_stats(request).await
     }
-    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
-        self.get()?.sign_identities(request).await
-    }
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
         self.get()?.sync_services(request).await
+    }
+    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
+        self.get()?.sign_identities(request).await
     }
 }

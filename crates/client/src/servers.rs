@@ -32,10 +32,10 @@ pub trait Servers: Debug + Send + Sync + 'static {
     async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError>;
     /// Tells how full volumes are.
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError>;
-    /// Asks for signed identities of tasks.
-    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError>;
     /// Tells which services an allocation has.
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError>;
+    /// Asks for signed identities of tasks.
+    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError>;
 }
 
 /// The servers behind a channel.
@@ -80,10 +80,10 @@ impl Servers for RpcServers {
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.channel.call::<methods::VolumeStats>(request, DEADLINE).await
     }
-    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
-        self.channel.call::<methods::SignIdentities>(request, DEADLINE).await
-    }
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
         self.channel.call::<methods::ServiceSync>(request, DEADLINE).await
+    }
+    async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
+        self.channel.call::<methods::SignIdentities>(request, DEADLINE).await
     }
 }

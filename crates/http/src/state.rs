@@ -44,10 +44,10 @@ pub struct HttpState {
     pub client: Option<Arc<dyn ClientSide>>,
     /// The way to a server, for agents that are none.
     pub relay: Option<Channel>,
-    /// Whether access control is on, on agents without a server: they ask one.
-    pub acl: bool,
     /// The agent's log, for its monitor.
     pub logs: Option<Arc<dyn LogSource>>,
+    /// Whether access control is on, on agents without a server: they ask one.
+    pub acl: bool,
     /// Facts.
     pub info: Arc<AgentInfo>,
     /// When this agent started.

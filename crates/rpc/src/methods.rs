@@ -70,13 +70,15 @@ method!(
 );
 
 method!(
-    /// Identities of tasks, signed.
-    SignIdentities = "Alloc.SignIdentities", wire::SignIdentities => wire::SignedIdentities
-);
-method!(
     /// Which services an allocation has.
     ServiceSync = "Service.Sync", wire::ServiceSync => wire::Done
 );
+
+method!(
+    /// Identities of tasks, signed.
+    SignIdentities = "Alloc.SignIdentities", wire::SignIdentities => wire::SignedIdentities
+);
+
 method!(
     /// How full a node's volumes are.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done

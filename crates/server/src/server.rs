@@ -327,6 +327,11 @@ impl Handle {
                 Ok(Done { index: root.index() })
             }
         });
+        let nodes = self.nodes.clone();
+        let builder = builder.unary::<methods::ServiceSync, _, _>(move |_, request| {
+            let nodes = nodes.clone();
+            async move { nodes.sync_services(request).await.map_err(RpcError::from) }
+        });
         let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
         let builder = builder.unary::<methods::SignIdentities, _, _>(move |_, request| {
             let (nodes, admin) = (nodes.clone(), admin.clone());
@@ -334,11 +339,6 @@ impl Handle {
                 nodes.authentic(&request.node_id, &request.secret)?;
                 admin.sign_identities(request).await.map_err(RpcError::from)
             }
-        });
-        let nodes = self.nodes.clone();
-        let builder = builder.unary::<methods::ServiceSync, _, _>(move |_, request| {
-            let nodes = nodes.clone();
-            async move { nodes.sync_services(request).await.map_err(RpcError::from) }
         });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {

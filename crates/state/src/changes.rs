@@ -57,14 +57,14 @@ pub enum Changed {
     Variable(VariableKey),
     /// Removed.
     VariableRemoved(VariableKey),
-    /// Written by an operator.
-    Admin(AdminRow),
-    /// Removed by an operator.
-    AdminRemoved(AdminRow),
     /// Written.
     Service(ServiceId),
     /// Removed.
     ServiceRemoved(ServiceId),
+    /// Written by an operator.
+    Admin(AdminRow),
+    /// Removed by an operator.
+    AdminRemoved(AdminRow),
     /// The scaling policies of a job differ.
     ScalingPolicies(JobKey),
     /// Something of a job was scaled, or what was is forgotten.
@@ -87,8 +87,8 @@ impl Changed {
             Self::HostVolume(_) | Self::HostVolumeRemoved(_) => Table::HostVolumes,
             Self::HostClaim(_) | Self::HostClaimRemoved(_) => Table::HostClaims,
             Self::Variable(_) | Self::VariableRemoved(_) => Table::Variables,
-            Self::Admin(row) | Self::AdminRemoved(row) => row.table(),
             Self::Service(_) | Self::ServiceRemoved(_) => Table::Services,
+            Self::Admin(row) | Self::AdminRemoved(row) => row.table(),
             Self::ScalingPolicies(_) => Table::ScalingPolicies,
             Self::ScalingEvents(_) => Table::ScalingEvents,
         }

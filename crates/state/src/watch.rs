@@ -41,14 +41,14 @@ pub enum Topic {
     HostVolume(HostVolumeId),
     /// A variable.
     Variable(VariableKey),
-    /// A row that an operator writes.
-    Admin(AdminRow),
     /// Registrations of a service's name.
     ServicesOfName(Namespace, String),
     /// Services of an allocation.
     ServicesOfAlloc(AllocId),
     /// Services of a job.
     ServicesOfJob(JobKey),
+    /// A row that an operator writes.
+    Admin(AdminRow),
     /// Evaluations of a job.
     EvalsOfJob(JobKey),
     /// Allocations of a job.

@@ -251,13 +251,6 @@ pub enum Change {
         /// Refuse unless the row's index is this.
         check_index: Option<u64>,
     },
-    /// What operators change.
-    Admin(AdminChange),
-    /// The whole state is replaced.
-    Restore {
-        /// A state snapshot.
-        snapshot: Vec<u8>,
-    },
     /// A client registers services of its allocations. Those of allocations that are over are passed over.
     ServicesRegister {
         /// Rows to write; indexes are set by apply.
@@ -269,6 +262,13 @@ pub enum Change {
         services: Vec<ServiceId>,
         /// Refuse when one is not there.
         strict: bool,
+    },
+    /// What operators change.
+    Admin(AdminChange),
+    /// The whole state is replaced.
+    Restore {
+        /// A state snapshot.
+        snapshot: Vec<u8>,
     },
     /// Nothing: a barrier.
     Noop,
@@ -306,10 +306,10 @@ impl Change {
             Self::HostClaimDelete { .. } => "HostClaimDelete",
             Self::VariableWrite { .. } => "VariableWrite",
             Self::VariableDelete { .. } => "VariableDelete",
-            Self::Admin(change) => change.kind(),
-            Self::Restore { .. } => "Restore",
             Self::ServicesRegister { .. } => "ServicesRegister",
             Self::ServicesDeregister { .. } => "ServicesDeregister",
+            Self::Admin(change) => change.kind(),
+            Self::Restore { .. } => "Restore",
             Self::Noop => "Noop",
         }
     }

@@ -400,6 +400,19 @@ pub struct HostVolumeDelete {
     pub volume: HostVolume,
 }
 
+/// A client tells which services an allocation has now; those that are not named are struck out. Idempotent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServiceSync {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// Of which allocation.
+    pub alloc_id: AllocId,
+    /// All of them.
+    pub services: Vec<ServiceRegistration>,
+}
+
 /// A client asks for the signed identities of tasks of one of its allocations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SignIdentities {
@@ -418,19 +431,6 @@ pub struct SignIdentities {
 pub struct SignedIdentities {
     /// Tokens.
     pub tokens: Vec<crate::acl::Secret>,
-}
-
-/// A client tells which services an allocation has now; those that are not named are struck out. Idempotent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ServiceSync {
-    /// Who.
-    pub node_id: NodeId,
-    /// Proof.
-    pub secret: NodeSecret,
-    /// Of which allocation.
-    pub alloc_id: AllocId,
-    /// All of them.
-    pub services: Vec<ServiceRegistration>,
 }
 
 /// An HTTP request that one agent answers for another: clients relay to servers, servers to the node

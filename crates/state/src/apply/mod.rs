@@ -119,10 +119,10 @@ impl Tx {
                 self.variable_write(variable, *check_index, lock)?;
             }
             Change::VariableDelete { key, check_index } => self.variable_delete(key, *check_index)?,
-            Change::Admin(change) => self.admin(change)?,
-            Change::Restore { snapshot } => self.restore(snapshot)?,
             Change::ServicesRegister { services } => self.services_register(services),
             Change::ServicesDeregister { services, strict } => self.services_deregister(services, *strict)?,
+            Change::Admin(change) => self.admin(change)?,
+            Change::Restore { snapshot } => self.restore(snapshot)?,
             Change::Noop => {}
         }
         Ok(())

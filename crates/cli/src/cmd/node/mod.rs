@@ -20,12 +20,12 @@ pub(crate) enum NodeVerb {
     Drain(drain::DrainArgs),
     /// Whether a node takes new work
     Eligibility(eligibility::EligibilityArgs),
-    /// Node pools: apply, delete, info, init, jobs, list, nodes
-    #[command(subcommand)]
-    Pool(pool::PoolVerb),
     /// Free pairs of nodes: read, apply
     #[command(subcommand)]
     Meta(meta::MetaVerb),
+    /// Node pools: apply, delete, info, init, jobs, list, nodes
+    #[command(subcommand)]
+    Pool(pool::PoolVerb),
 }
 
 /// The node that is meant: the agent's own, or the one named.
