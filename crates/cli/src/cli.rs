@@ -51,7 +51,6 @@ enum Verb {
     /// Deployments: list, status, pause, resume, promote, fail, unblock
     #[command(subcommand)]
     Deployment(deployment::DeploymentVerb),
-    /// Nodes: status
     /// Nodes: status, drain, eligibility, meta
     #[command(subcommand)]
     Node(node::NodeVerb),

@@ -90,6 +90,7 @@ fn services_are_found_while_they_run_and_their_checks_are_told() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
     run_job(&agent, "web", &web(""))?;
     let rows = found(&agent, "web-http", 2)?;
+    found(&agent, "web-task", 2)?;
     let first = &rows[0];
     let alloc = first["AllocID"].as_str().ok_or_else(|| anyhow!("{first}"))?;
     ensure!(first["ID"] == format!("_nomad-task-{alloc}-group-web-web-http-http"), "{first}");
@@ -112,7 +113,7 @@ fn services_are_found_while_they_run_and_their_checks_are_told() -> Result<()> {
     ensure!(info.stdout.starts_with("Job ID  Address"), "{}", info.stdout);
     let told = agent.caravan(&["alloc", "checks", alloc])?.ok()?;
     ensure!(told.stdout.starts_with("Status of 3 Nomad Service Checks\n\nID "), "{}", told.stdout);
-    ensure!(told.stdout.contains("Output      =  from server"), "{}", told.stdout);
+    ensure!(told.stdout.contains("=  from server"), "{}", told.stdout);
     let status = agent.caravan(&["alloc", "status", alloc])?.ok()?;
     ensure!(status.stdout.contains("Nomad Service Checks:\nService"), "{}", status.stdout);
 

@@ -271,23 +271,31 @@ fn redirect(to: &str, method: &Method) -> Reply {
     }
 }
 
+/// Whether an agent without a server answers the request itself.
+fn answers_itself(call: &Call, segments: &[&str]) -> bool {
+    let here = |place: Result<routes::client::Place, ApiError>| {
+        place.is_ok_and(|place| matches!(place, routes::client::Place::Here))
+    };
+    // Programs are run over a connection of its own, not by passing the request on.
+    if routes::exec::target(segments).is_some() {
+        return true;
+    }
+    if let Some(rest) = of_node(segments) {
+        return here(routes::client::place(call, &rest));
+    }
+    match segments {
+        ["v1", "agent", rest @ ..] if routes::monitor::is_mine(rest) => here(routes::monitor::place(call)),
+        ["v1", ..] => is_local(segments),
+        _ => false,
+    }
+}
+
 /// The rest of a path that the node answers.
 fn of_node<'a>(segments: &[&'a str]) -> Option<Vec<&'a str>> {
     match segments {
         ["v1", "client", rest @ ..] => Some(rest.to_vec()),
         ["v1", "allocation", id, "checks"] => Some(vec!["allocation", id, "checks"]),
         _ => None,
-    }
-}
-
-/// Whether an agent without a server answers the request itself.
-fn answers_itself(call: &Call, segments: &[&str]) -> bool {
-    match segments {
-        ["v1", "client", rest @ ..] => {
-            routes::client::place(call, rest).is_ok_and(|place| matches!(place, routes::client::Place::Here))
-        }
-        ["v1", ..] => is_local(segments),
-        _ => false,
     }
 }
 

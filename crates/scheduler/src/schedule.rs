@@ -423,6 +423,9 @@ fn decide<V: View>(
         let wait = |eval: &mut Evaluation| {
             eval.status = EvalStatus::Blocked;
             eval.status_description = BLOCKED.to_owned();
+            // What it did in its last round is told by its plan, not by what it waits for.
+            eval.plan_annotations = None;
+            eval.deployment_id = DeploymentId::default();
             eval.class_eligibility = outcome.classes.clone();
             eval.escaped_computed_class = outcome.escaped;
             eval.missing_non_node_resources = outcome.waits.iter().map(WaitsFor::to_string).collect();

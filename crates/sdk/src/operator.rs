@@ -188,7 +188,7 @@ impl Operator<'_> {
 
     /// A snapshot of the whole state, as an archive.
     pub async fn save_snapshot(&self, query: &QueryOptions) -> Result<Bytes, Error> {
-        Ok(self.0.raw(Method::GET, "/v1/operator/snapshot", query, Bytes::new()).await?)
+        self.0.raw(Method::GET, "/v1/operator/snapshot", query, Bytes::new()).await
     }
     /// Replaces the whole state by that of an archive.
     pub async fn restore_snapshot(&self, archive: Bytes, query: &QueryOptions) -> Result<(), Error> {

@@ -201,6 +201,8 @@ fn keep_blocked(mut decision: Decision) -> Decision {
         escaped_computed_class: blocked.escaped_computed_class,
         missing_non_node_resources: blocked.missing_non_node_resources,
         blocked_eval: caravan_types::EvalId::default(),
+        plan_annotations: None,
+        deployment_id: caravan_types::DeploymentId::default(),
         ..decision.eval
     };
     decision

@@ -75,11 +75,12 @@ impl Store {
         let after = Arc::new(root);
         self.root.store(after.clone());
         if changes.is_restore() {
+            self.events.reset();
             self.registry.wake_all();
         } else {
             self.registry.wake(&changes, &before, &after);
+            self.events.push(&changes, &before, &after);
         }
-        self.events.push(&changes, &before, &after);
         self.index.send_replace(index);
         // An error only says that nobody listens.
         let _ = self.feed.send(Arc::new(changes));

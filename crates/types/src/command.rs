@@ -103,7 +103,7 @@ pub enum Change {
         /// The text that was submitted.
         source: Option<JobSource>,
     },
-    /// A periodic or parameterized job makes a child. Refused if the parent is gone or stopped, the child is there
+    /// A periodic or parameterized job makes a child. Refused if the parent is gone, stopped or switched off, the child is there
     /// already, or another child has the token of its dispatch.
     JobChild {
         /// The child, which names its parent; version and indexes are set by apply.

@@ -232,7 +232,7 @@ func drains(c *api.Client) {
 	nodes, _, err := c.Nodes().List(nil)
 	check(err)
 	node := nodes[0].ID
-	answer, err := c.Nodes().UpdateDrain(node, &api.DrainSpec{Deadline: 30 * time.Second}, false, nil)
+	answer, err := c.Nodes().UpdateDrain(node, &api.DrainSpec{Deadline: 5 * time.Second}, false, nil)
 	check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -68,7 +68,7 @@ def running(count):
 
 def registers(n):
     assert n.jobs.get_jobs() == [] and "session" not in n.job
-    parsed = n.jobs.parse('job "p" { group "g" { task "t" { driver = "raw_exec" } } }', canonicalize=True)
+    parsed = n.jobs.parse('job "p" {\n group "g" {\n task "t" {\n driver = "raw_exec"\n }\n }\n}', canonicalize=True)
     assert parsed["ID"] == "p" and parsed["TaskGroups"][0]["Count"] == 1
     plan = n.job.plan_job("session", job(1, "one"), diff=True)
     assert plan["Diff"]["Type"] == "Added" and plan["Annotations"]["DesiredTGUpdates"]["work"]["Place"] == 1
@@ -198,7 +198,7 @@ def drains(n):
     n.node.eligible_node(node, ineligible=True)
     assert n.node[node]["SchedulingEligibility"] == "ineligible"
     n.node.eligible_node(node, eligible=True)
-    n.node.drain_node_with_spec(node, {"Deadline": 30_000_000_000, "IgnoreSystemJobs": False})
+    n.node.drain_node_with_spec(node, {"Deadline": 5_000_000_000, "IgnoreSystemJobs": False})
     blocking(n, "node/" + node, lambda row: row["DrainStrategy"] is None)
     assert all(a["ClientStatus"] != "running" for a in n.node.get_allocations(node))
     n.node.drain_node_with_spec(node, None, mark_eligible=True)

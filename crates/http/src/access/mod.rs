@@ -99,7 +99,8 @@ impl Asked<'_> {
                     self.segment(at)
                 ))),
             },
-            Need::Exec(at) => self.exec(at).into(),
+            Need::Exec(at) => self.exec(self.segment(at)).into(),
+            Need::Action => self.exec(self.call.query.text("allocID")).into(),
             Need::Eval(at, caps) => {
                 let row = self.root.eval(&EvalId::new(self.segment(at)));
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
@@ -184,19 +185,20 @@ impl Asked<'_> {
         self.caller.acl.namespace_any(namespace.as_str(), caps)
     }
 
-    fn exec(&self, at: usize) -> bool {
-        let id = AllocId::new(self.segment(at));
-        if !self.in_namespace(self.alloc(at), &[NsCap::AllocExec]) {
+    fn exec(&self, alloc: &str) -> bool {
+        let row = self.root.alloc(&AllocId::new(alloc));
+        let namespace = || row.map(|row| row.namespace.clone());
+        if !self.in_namespace(namespace(), &[NsCap::AllocExec]) {
             return false;
         }
         let task = self.call.query.text("task");
         // What runs in such a task runs on the node itself.
-        let bare = self.root.alloc(&id).is_some_and(|alloc| {
+        let bare = row.is_some_and(|alloc| {
             alloc
                 .group()
                 .is_some_and(|group| group.tasks.iter().any(|t| t.name == task && t.driver == "raw_exec"))
         });
-        !bare || self.in_namespace(self.alloc(at), &[NsCap::AllocNodeExec])
+        !bare || self.in_namespace(namespace(), &[NsCap::AllocNodeExec])
     }
 
     fn body(&self) -> Value {

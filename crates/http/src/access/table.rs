@@ -51,13 +51,15 @@ pub(super) enum Need {
     HiddenAlloc(usize, &'static [NsCap]),
     /// To run something in an allocation.
     Exec(usize),
+    /// To run an action of a job in the allocation that the query names.
+    Action,
     /// In the namespace of the evaluation that the segment names.
     Eval(usize, &'static [NsCap]),
     /// In the namespace of the deployment that the segment names.
     Deployment(usize, &'static [NsCap]),
     /// In the namespace of the host volume that the segment names.
     HostVolume(usize, &'static [NsCap]),
-    /// In the namespace of the service's registration: `delete-service-registration` or `submit-job`.
+    /// Nodes.
     Node(Level),
     /// Agents.
     Agent(Level),
@@ -82,8 +84,8 @@ pub(super) enum Need {
 }
 
 use Need::{
-    Agent, Alloc, AnyPool, Body, Deployment, Eval, Exec, HiddenAlloc, HostVolume, Job, Management, Namespace,
-    Node, Open, Operator, OperatorCap, Plugin, Pool, PoolBody, Quota, Shown, Topics, Variable,
+    Action, Agent, Alloc, AnyPool, Body, Deployment, Eval, Exec, HiddenAlloc, HostVolume, Job, Management,
+    Namespace, Node, Open, Operator, OperatorCap, Plugin, Pool, PoolBody, Quota, Shown, Topics, Variable,
 };
 use NsCap as N;
 use On::{Any, Delete, Get, Put};
@@ -98,7 +100,7 @@ pub(super) const TABLE: &[(On, &str, Need)] = &[
     (Put, "jobs/parse", Namespace(&[N::ParseJob, N::SubmitJob])),
     (Any, "jobs/statuses", Namespace(READ)),
     (Put, "validate/job", Job(READ)),
-    (Get, "job/**/action", Namespace(&[N::AllocExec])),
+    (Get, "job/**/action", Action),
     (Put, "job/**/plan", Job(&[N::SubmitJob, N::PlanJob])),
     (Put, "job/**/evaluate", Namespace(&[N::SubmitJob, N::EvaluateJob])),
     (Any, "job/**/versions/*/tag", Namespace(&[N::SubmitJob, N::TagJobVersion])),

@@ -1,18 +1,14 @@
-//! What operators ask of one agent: members, workers, the host (`http-api` section 3.7).
+//! What operators ask of one agent: members, workers (`http-api` section 3.7).
 
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Reply, TEXT};
+use crate::reply::Reply;
 use crate::typed;
 use http::{Method, StatusCode};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
-use std::fs;
+use serde_json::{Value, json};
 
 /// What the scheduler knows to do.
 const SCHEDULERS: [&str; 5] = ["batch", "system", "sysbatch", "service", "_core"];
-/// What of the environment is shown: nothing that could be a secret.
-const ENVIRONMENT: [&str; 8] = ["HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "USER"];
 
 pub(super) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
@@ -41,20 +37,6 @@ pub(super) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
             call.put()?;
             Ok(Reply::empty())
         }
-        ["host"] => {
-            call.only(&Method::GET)?;
-            host(call)
-        }
-        ["pprof", "cmdline"] => {
-            call.only(&Method::GET)?;
-            let words: Vec<String> =
-                std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-            Ok(Reply::raw(TEXT, words.join("\0")).header("x-content-type-options", "nosniff"))
-        }
-        ["pprof", _] => Err(ApiError::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "profiles of this kind describe a Go runtime, which this agent does not have",
-        )),
         _ => Err(ApiError::unknown_path()),
     }
 }
@@ -150,74 +132,4 @@ fn workers(call: &Call) -> Result<Reply, ApiError> {
         "enabled_schedulers": SCHEDULERS,
         "num_schedulers": server.workers().0,
     })))
-}
-
-fn host(call: &Call) -> Result<Reply, ApiError> {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let own = |id: &str| {
-        id == call.state.info.server_id
-            || id == own_name(call)
-            || call.state.client.as_ref().is_some_and(|client| client.node_id() == *id)
-    };
-    let asked = [call.query.text("server_id"), call.query.text("node_id")]
-        .into_iter()
-        .find(|id| !id.is_empty())
-        .unwrap_or_default();
-    if !asked.is_empty() && !own(asked) {
-        return Err(ApiError::not_found(format!("unknown agent \"{asked}\": ask it directly")));
-    }
-    let release = read("/etc/os-release");
-    let os = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
-    let environment: Map<String, Value> = ENVIRONMENT
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), Value::from(std::env::var(name).ok()?))))
-        .collect();
-    let data = json!({
-        "OS": format!("{} {}", os.trim_matches('"'), read("/proc/sys/kernel/osrelease").trim()),
-        "Network": interfaces(),
-        "ResolvConf": read("/etc/resolv.conf"),
-        "Hosts": read("/etc/hosts"),
-        "Environment": environment,
-        "Disk": disks(&read("/proc/self/mounts")),
-    });
-    Ok(Reply::value(match asked {
-        "" => data,
-        id => json!({"AgentID": id, "HostData": data}),
-    }))
-}
-
-fn interfaces() -> Vec<Value> {
-    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names.into_iter().map(|name| json!({"name": name, "type": "interface"})).collect()
-}
-
-/// Size and use of file systems that lie on devices, and of the root.
-fn disks(mounts: &str) -> BTreeMap<String, Value> {
-    const MIB: u64 = 1024 * 1024;
-    let lines = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        Some((words.next()?, words.next()?))
-    });
-    let real = lines.filter(|(device, at)| device.starts_with("/dev/") || *at == "/");
-    real.filter_map(|(_, at)| {
-        let stat = rustix::fs::statvfs(at).ok()?;
-        let mib = |blocks: u64| blocks.saturating_mul(stat.f_frsize) / MIB;
-        let used = stat.f_blocks.saturating_sub(stat.f_bfree);
-        Some((at.to_owned(), json!({"DiskMB": mib(stat.f_blocks), "UsedMB": mib(used)})))
-    })
-    .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_systems_on_devices_are_told() {
-        let disks = disks("overlay / overlay rw 0 0\nproc /proc proc rw 0 0\nbroken\n");
-        assert_eq!(disks.keys().collect::<Vec<_>>(), ["/"]);
-        assert!(disks["/"]["DiskMB"].is_u64());
-    }
 }

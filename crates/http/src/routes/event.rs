@@ -1,11 +1,13 @@
 //! The event stream: lines of JSON, one for each index that concerns the subscriber (`http-api` section 4.3).
 
 use super::{allocs, volumes};
+use crate::access;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{JSON, Reply};
 use axum::body::Body;
 use bytes::Bytes;
+use caravan_server::{Caller, Handle, VarCap};
 use caravan_state::{Event, EventBatch, EventReader, EventRow, Root};
 use futures::stream;
 use http::Method;
@@ -71,13 +73,37 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         })?,
     };
     let filter = Filter::read(call)?;
-    let reader = call.server()?.store().events().follow(index);
-    let lines = lines(reader, filter, HEARTBEAT);
+    let server = call.server()?;
+    let reader = server.store().events().follow(index);
+    let who = Who { server: server.clone(), secret: access::secret(&call.headers) };
+    let lines = lines(reader, filter, who, HEARTBEAT);
     let body = Body::from_stream(futures::StreamExt::take_until(
         lines,
         call.state.stopping.clone().cancelled_owned(),
     ));
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
+}
+
+/// Who listens. What they may hear can change while they do.
+struct Who {
+    server: Handle,
+    secret: String,
+}
+
+impl Who {
+    /// None once they may not hear anything more.
+    fn now(&self) -> Option<Caller> {
+        self.server.admin().caller(&self.secret).ok()
+    }
+}
+
+fn hears(caller: &Caller, row: &EventRow) -> bool {
+    match row {
+        EventRow::Variable { row, .. } => {
+            caller.variable(row.key.namespace.as_str(), row.key.path.as_str(), VarCap::List)
+        }
+        row => access::event_topic(caller, row.topic(), row.namespace()),
+    }
 }
 
 /// Where a stream stands.
@@ -91,26 +117,28 @@ enum Stage {
 fn lines(
     reader: EventReader,
     filter: Filter,
+    who: Who,
     heartbeat: Duration,
 ) -> impl futures::Stream<Item = Result<Bytes, Infallible>> + Send {
-    let begin = (reader, filter, Stage::Opening);
-    Box::pin(stream::unfold(begin, move |(mut reader, filter, stage)| async move {
+    let begin = (reader, filter, who, Stage::Opening);
+    Box::pin(stream::unfold(begin, move |(mut reader, filter, who, stage)| async move {
         match stage {
-            Stage::Opening => Some((Ok(alive()), (reader, filter, Stage::Following))),
+            Stage::Opening => Some((Ok(alive()), (reader, filter, who, Stage::Following))),
             Stage::Over => None,
             Stage::Following => {
                 let deadline = tokio::time::Instant::now() + heartbeat;
                 loop {
                     match tokio::time::timeout_at(deadline, reader.next()).await {
-                        Err(_) => return Some((Ok(alive()), (reader, filter, Stage::Following))),
+                        Err(_) => return Some((Ok(alive()), (reader, filter, who, Stage::Following))),
                         Ok(Err(missed)) => {
                             // Clients that know no such key take the line for a heartbeat, and the end for what it is.
                             let line = line(&json!({"Error": missed.to_string()}));
-                            return Some((Ok(line), (reader, filter, Stage::Over)));
+                            return Some((Ok(line), (reader, filter, who, Stage::Over)));
                         }
                         Ok(Ok(batch)) => {
-                            if let Some(line) = told(&batch, &filter) {
-                                return Some((Ok(line), (reader, filter, Stage::Following)));
+                            let caller = who.now()?;
+                            if let Some(line) = told(&batch, &filter, &caller) {
+                                return Some((Ok(line), (reader, filter, who, Stage::Following)));
                             }
                         }
                     }
@@ -131,11 +159,11 @@ fn line(value: &Value) -> Bytes {
 }
 
 /// The line for a batch; none when nothing in it concerns the subscriber.
-fn told(batch: &Arc<EventBatch>, filter: &Filter) -> Option<Bytes> {
+fn told(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Bytes> {
     let events: Vec<Value> = batch
         .events
         .iter()
-        .filter(|event| filter.takes(event))
+        .filter(|event| filter.takes(event) && hears(caller, &event.row))
         .map(|event| {
             json!({
                 "Topic": event.row.topic(),

@@ -137,7 +137,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             &call.query,
             rows,
             |row: &&Arc<HostVolume>| Token::Key(row.namespace.as_str(), row.id.as_str()),
-            |row| object(row),
+            object,
         )?;
         let stubs: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
         Ok((root.table_index(Table::HostVolumes), (stubs, next)))
@@ -167,7 +167,7 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
             &call.query,
             rows,
             |claim: &&Arc<HostVolumeClaim>| Token::Key(claim.namespace.as_str(), &claim.id),
-            |claim| object(claim),
+            object,
         )?;
         let claims: Vec<HostVolumeClaim> = rows.into_iter().map(|claim| (**claim).clone()).collect();
         Ok((root.table_index(Table::HostClaims), (claims, next)))

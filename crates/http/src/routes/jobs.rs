@@ -72,7 +72,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
         let rows = root.jobs_with_prefix(namespace.as_ref(), prefix);
         let rows = rows.filter(|job| call.may(&job.namespace, NsCap::ListJobs)).collect();
         let (rows, next) =
-            pager.cut(rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()), |job| object(job))?;
+            pager.cut(rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()), object)?;
         let stubs: Vec<JobListStub> = rows.into_iter().map(|job| stub(root, job, with_meta)).collect();
         Ok((root.tables_index(&tables), (stubs, next)))
     })

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
 pub(crate) fn route(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -42,7 +42,7 @@ pub(crate) fn route(call: &Call) -> Result<Reply, ApiError> {
         figures.samples = volumes.samples;
     }
     if let Some(client) = &call.state.client {
-        figures.of_node(call, &client.node_id().to_string(), client.alloc_count());
+        figures.of_node(call, client.node_id().as_ref(), client.alloc_count());
     }
     figures.of_process();
     Ok(match call.query.text("format") {

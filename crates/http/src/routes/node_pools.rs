@@ -27,7 +27,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             row.name.starts_with(prefix) && call.caller.acl.node_pool(&row.name, PoolCap::Read)
         };
         let rows: Vec<_> = root.node_pools().filter(seen).collect();
-        let (rows, next) = page(&call.query, rows, |row| Token::Id(row.name.as_str()), |row| object(row))?;
+        let (rows, next) = page(&call.query, rows, |row| Token::Id(row.name.as_str()), object)?;
         let rows: Vec<_> = rows.into_iter().cloned().collect();
         Ok((root.table_index(Table::NodePools), (rows, next)))
     })
@@ -100,7 +100,7 @@ async fn nodes_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
                 && call.caller.acl.node_pool(&node.node_pool, PoolCap::Read)
         };
         let rows: Vec<_> = root.nodes().filter(seen).collect();
-        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), |node| object(node))?;
+        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), object)?;
         let stubs: Vec<_> = rows.into_iter().map(|node| node.stub()).collect();
         Ok((root.table_index(Table::Nodes), (stubs, next)))
     })
@@ -121,12 +121,8 @@ async fn jobs_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
                 && call.caller.acl.node_pool(name, PoolCap::Read)
         };
         let rows: Vec<_> = root.jobs_with_prefix(namespace.as_ref(), "").filter(seen).collect();
-        let (rows, next) = page(
-            &call.query,
-            rows,
-            |job| Token::Key(job.namespace.as_str(), job.id.as_str()),
-            |job| object(job),
-        )?;
+        let (rows, next) =
+            page(&call.query, rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()), object)?;
         let stubs: Vec<_> = rows.into_iter().map(|job| jobs::stub(root, job, with_meta)).collect();
         Ok((root.tables_index(&tables), (stubs, next)))
     })

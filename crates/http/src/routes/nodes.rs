@@ -24,7 +24,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let os = call.query.flag("os")?.unwrap_or(false);
     let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::Nodes)], |root| {
         let rows = root.nodes_with_prefix(prefix).collect();
-        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), |node| object(node))?;
+        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), object)?;
         let stub = |node: &Node| {
             let mut stub = node.stub();
             if os {

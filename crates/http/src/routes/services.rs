@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
+use caravan_server::NsCap;
 use caravan_state::{Table, Topic};
 use caravan_types::service::ServiceRegistration;
 use caravan_types::{AllocId, JobKey, ServiceId};
@@ -21,7 +22,10 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.query.list_namespace();
     let (meta, value) = blocking::read(call, &[Topic::Table(Table::Services)], |root| {
         let mut found: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-        let rows = root.services().filter(|row| namespace.as_ref().is_none_or(|ns| row.namespace == *ns));
+        let rows = root.services().filter(|row| {
+            namespace.as_ref().is_none_or(|ns| row.namespace == *ns)
+                && call.may(&row.namespace, NsCap::ReadJob)
+        });
         for row in rows {
             let tags = found
                 .entry(row.namespace.as_str())

@@ -66,7 +66,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         rows.retain(|job| call.may(&job.namespace, NsCap::ReadJob));
         rows.sort_by_key(|job| (job.modify_index, job.key()));
         let (rows, next) =
-            pager.cut(rows, |job| Token::Modified(job.modify_index), |job| object(job)).map_err(uncoded)?;
+            pager.cut(rows, |job| Token::Modified(job.modify_index), object).map_err(uncoded)?;
         let rows: Vec<Value> = rows.into_iter().map(|job| status(root, job)).collect();
         Ok((root.tables_index(&TABLES), (rows, next)))
     })

@@ -8,6 +8,7 @@ mod laws;
 mod placing;
 mod preemption;
 mod properties;
+mod rollouts;
 mod script;
 mod state;
 mod volumes;

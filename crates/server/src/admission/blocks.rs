@@ -16,10 +16,15 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
         }
     });
     each(&task.artifacts, "Artifact", errors, artifact);
-    if let Some(payload) = carried::<api::DispatchPayload>(task.dispatch_payload.as_ref())
-        && payload.file.is_empty()
-    {
-        errors.push("Dispatch Payload validation failed: file must be set".into());
+    if let Some(payload) = carried::<api::DispatchPayload>(task.dispatch_payload.as_ref()) {
+        if payload.file.is_empty() {
+            errors.push("Dispatch Payload validation failed: file must be set".into());
+        }
+        // The file stands below `local`, and nowhere else.
+        if leads_out(0, &payload.file) {
+            errors
+                .push("Dispatch Payload validation failed: destination escapes allocation directory".into());
+        }
     }
     if let Some(vault) = carried::<api::Vault>(task.vault.as_ref()) {
         self::vault(&vault, errors);
@@ -100,18 +105,20 @@ fn each<T: api::decode::ApiValue>(
 /// filled in on the node is checked there.
 fn escapes(path: &str) -> bool {
     // The task's directory lies in the allocation's.
-    let mut depth = 1_i32;
-    for part in path.split('/') {
+    leads_out(1, path)
+}
+
+/// Whether a path leads out of what lies so many directories above where it begins.
+fn leads_out(above: i64, path: &str) -> bool {
+    let mut depth = above;
+    path.split('/').any(|part| {
         depth += match part {
             "" | "." => 0,
             ".." => -1,
             _ => 1,
         };
-        if depth < 0 {
-            return true;
-        }
-    }
-    false
+        depth < 0
+    })
 }
 
 /// `change_mode` with the signal that one of its values needs.

@@ -65,7 +65,11 @@ impl Tx {
         launched: Option<UnixNanos>,
     ) -> Done {
         let parent = JobKey { namespace: child.namespace.clone(), id: child.parent_id.clone() };
-        if self.root.job(&parent).is_none_or(|parent| parent.stop) {
+        let runs = |parent: &Job| match launched {
+            Some(_) => parent.is_periodic_active(),
+            None => !parent.stop,
+        };
+        if self.root.job(&parent).is_none_or(|parent| !runs(parent)) {
             return Err(Refusal::NotFound { what: format!("running job \"{}\"", parent.id) });
         }
         let token = &child.dispatch_idempotency_token;

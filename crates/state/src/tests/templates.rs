@@ -42,6 +42,8 @@ fn the_last_launch_is_kept_as_long_as_there_are_launches() {
     assert_ne!(world.root.periodic_launch(&key("cron")), Some(at), "from its new beginning on");
     register(&mut world, periodic("cron", false));
     assert_eq!(world.root.periodic_launch(&key("cron")), None);
+    let late = world.try_apply(make(&child("cron/periodic-8", "cron"), Some(at))).refused;
+    assert!(late.is_some(), "it was switched off meanwhile");
     world.apply(Change::JobDeregister { key: key("cron"), purge: true, eval: None });
     assert!(world.root.job(&one.key()).is_some(), "children live their own lives");
     assert_eq!(Root::default().periodic_launch(&key("cron")), None);
