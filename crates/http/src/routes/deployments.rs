@@ -30,12 +30,12 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             "" => pager.take(
                 root.deployments_by_age(pager.start_by_age(), pager.reverse).filter(here),
                 |row| Token::Created(row.create_index, row.id.as_str()),
-                |row| object(row),
+                object,
             )?,
             prefix => pager.cut(
                 root.deployments_with_prefix(prefix).filter(here).collect(),
                 |row| Token::Id(row.id.as_str()),
-                |row| object(row),
+                object,
             )?,
         };
         let rows: Vec<_> = rows.into_iter().cloned().collect();
