@@ -14,7 +14,7 @@ fn serving(script: &str) -> Task {
             "Name": "web", "Provider": "nomad", "PortLabel": "8080", "AddressMode": "auto", "Tags": ["${NOMAD_TASK_NAME}"],
             "Checks": [{"Name": "file", "Type": "script", "Command": "/bin/sh", "Interval": second, "Timeout": 5 * second,
                         "Args": ["-c", "test ! -e $NOMAD_TASK_DIR/bad"], "OnUpdate": "require_healthy",
-                        "CheckRestart": {"Limit": 1, "Grace": 0}}],
+                        "CheckRestart": {"Limit": 2, "Grace": 0}}],
         }))],
         ..shell("web", "raw_exec", script)
     }

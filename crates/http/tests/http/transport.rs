@@ -7,9 +7,7 @@ use serde_json::json;
 #[tokio::test]
 async fn paths_and_methods_are_told_apart() {
     let api = Api::start().await;
-    for path in
-        ["/v1/nothing-here", "/v1/jobs/", "/v1/", "/elsewhere", "/v1/job/x/revert", "/v1/event/streams"]
-    {
+    for path in ["/v1/nothing-here", "/v1/jobs/", "/v1/", "/elsewhere", "/v1/event/streams"] {
         let got = api.web.get(path).await;
         assert_eq!((got.status.as_u16(), got.text().as_str()), (404, ""), "{path}");
         assert_eq!(got.header("content-type"), None, "{path}");
