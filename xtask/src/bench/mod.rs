@@ -15,15 +15,13 @@ pub fn run(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("agent") => agent::run(release),
         Some("api") => api::run(release),
-        Some("volumes") => volumes::run(release),
         Some("hcl") => hcl(release),
-        Some(other) => bail!("there is no bench {other:?}; known: agent, api, hcl, volumes"),
-        None => bail!("which bench? known: agent, api, hcl, volumes"),
         Some("scheduler") => scheduler::run(release),
         Some("volumes") => volumes::run(release),
-        Some("hcl") => hcl(release),
-        Some(other) => bail!("there is no bench {other:?}; known: agent, hcl, scheduler, volumes"),
-        None => bail!("which bench? known: agent, hcl, scheduler, volumes"),
+        Some(other) => {
+            bail!("there is no bench {other:?}; known: agent, api, hcl, scheduler, volumes")
+        }
+        None => bail!("which bench? known: agent, api, hcl, scheduler, volumes"),
     }
 }
 
