@@ -341,7 +341,12 @@ mod tests {
     use caravan_types::command::{Change, Command};
 
     fn write(store: &Store, index: u64, id: &str) {
-        let job = Job { id: id.into(), namespace: "default".into(), ..Default::default() };
+        let job = Job {
+            id: id.into(),
+            namespace: "default".into(),
+            node_pool: "default".into(),
+            ..Default::default()
+        };
         let change = Change::JobRegister {
             job: Box::new(job),
             expect_modify_index: None,
@@ -381,10 +386,8 @@ mod tests {
         assert_eq!(from_four.next().await.unwrap().index, 4);
         assert_eq!(from_four.next().await.unwrap().index, 5);
         let mut later = store.events().follow(100);
-        let waiting = tokio::spawn(async move { later.next().await.map(|batch| batch.index) });
-        tokio::task::yield_now().await;
-        write(&store, 9, "web");
-        assert_eq!(waiting.await.unwrap(), Ok(9));
+        let (heard, ()) = tokio::join!(later.next(), async { write(&store, 9, "web") });
+        assert_eq!(heard.map(|batch| batch.index), Ok(9));
     }
 
     #[tokio::test]

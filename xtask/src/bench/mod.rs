@@ -15,10 +15,12 @@ pub fn run(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("agent") => agent::run(release),
         Some("api") => api::run(release),
-        Some("volumes") => volumes::run(release),
         Some("hcl") => hcl(release),
         Some("scheduler") => scheduler::run(release),
-        Some(other) => bail!("there is no bench {other:?}; known: agent, api, hcl, scheduler, volumes"),
+        Some("volumes") => volumes::run(release),
+        Some(other) => {
+            bail!("there is no bench {other:?}; known: agent, api, hcl, scheduler, volumes")
+        }
         None => bail!("which bench? known: agent, api, hcl, scheduler, volumes"),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 fn job(count: u32, text: &str) -> Value {
     json!({"Job": {"ID": "web", "Type": "service", "Datacenters": ["dc1"], "Meta": {"text": text}, "TaskGroups": [{
-        "Name": "web", "Count": count,
+        "Name": "web", "Count": count, "Update": {"MaxParallel": 0},
         "Scaling": {"Min": 1, "Max": 5, "Enabled": true, "Policy": {"check": [{"target": 70}]}},
         "Tasks": [{"Name": "server", "Driver": "mock_driver", "Resources": {"CPU": 50, "MemoryMB": 48},
             "Actions": [{"Name": "hello", "Command": "/bin/echo", "Args": ["hi"]}]}],

@@ -1,6 +1,7 @@
 //! Golden scripts: `tests/script/<name>.txt` and what they print, `<name>.out`.
 //!
 //! `UPDATE_GOLDEN=1` writes the outputs anew.
+#![expect(clippy::disallowed_methods, reason = "the scripts are files")]
 
 use std::path::PathBuf;
 
