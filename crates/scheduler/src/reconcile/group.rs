@@ -99,7 +99,10 @@ impl<V: View> Pass<'_, V> {
             None => usize::MAX,
             Some(_) if !ready || survey.unhealthy => 0,
             Some(update) => {
-                let open = u32::try_from(survey.gaps.len() + survey.leaving.len()).unwrap_or(u32::MAX);
+                // Those that the deployment takes over as they are may still have to get well after the one before.
+                let taken_over = survey.in_place.iter().filter(|alloc| alloc.health() != Some(true)).count();
+                let open = survey.gaps.len() + survey.leaving.len() + taken_over;
+                let open = u32::try_from(open).unwrap_or(u32::MAX);
                 let down = survey.unsettled.saturating_add(open);
                 usize::try_from(update.max_parallel.saturating_sub(down)).unwrap_or(usize::MAX)
             }

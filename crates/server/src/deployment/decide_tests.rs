@@ -29,6 +29,7 @@ impl World {
         let job = Job {
             id: "web".into(),
             namespace: "default".into(),
+            node_pool: "default".into(),
             kind: JobType::Service,
             task_groups: vec![group],
             ..Job::default()

@@ -311,10 +311,12 @@ impl World {
         for row in self.active().iter().filter(|row| row.status == DeploymentStatus::Running) {
             let Some(job) = self.root.job_version(&Self::key(), row.job_version) else { continue };
             let parallel = job.task_groups[0].update.as_ref().map_or(0, |update| update.max_parallel);
-            // Places whose allocation made way for the new version, which is not well yet.
+            // Places whose allocation made way for the new version, which is not well yet. Those that an earlier
+            // deployment updated, and this one took over, went by the limit of that one.
             let down = live.iter().filter(|alloc| {
                 let before = self.root.alloc(&alloc.previous_allocation);
                 row.holds(alloc)
+                    && alloc.create_index >= row.create_index
                     && alloc.health() != Some(true)
                     && before.is_some_and(|before| before.desired_description == UPDATING)
             });

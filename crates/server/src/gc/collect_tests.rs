@@ -30,6 +30,7 @@ impl World {
         let job = Job {
             id: "j".into(),
             namespace: "default".into(),
+            node_pool: "default".into(),
             kind,
             submit_time: UnixNanos(1),
             task_groups: vec![group],
