@@ -73,7 +73,7 @@ fn mistakes_end_the_agent_with_a_sentence() -> Result<()> {
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let taken_port = taken.local_addr()?.port().to_string();
     let rpc_taken = format!("ports {{\n rpc = {taken_port}\n}}\n");
-    let cases: [(&str, &[&str], &[&str]); 14] = [
+    let cases: [(&str, &[&str], &[&str]); 13] = [
         ("ports {\n http = 70000\n}\n", &[], &["ports.http", "70000"]),
         (&rpc_taken, &[], &["RPC", &taken_port, "in use"]),
         ("data_dir = \"some/where\"\n", &[], &["data_dir", "some/where", "absolute"]),
@@ -84,7 +84,6 @@ fn mistakes_end_the_agent_with_a_sentence() -> Result<()> {
         ("name = \n", &[], &["extra.hcl:", "A value is expected"]),
         ("plugin \"raw_exec\" {\n config {\n enabld = true\n }\n}\n", &[], &["raw_exec", "enabld"]),
         ("client {\n min_dynamic_port = 40000\n}\n", &[], &["min_dynamic_port", "40000"]),
-        ("acl {\n enabled = true\n}\n", &[], &["acl", "not supported yet"]),
         ("", &["-bnd", "x"], &["-bnd", "-bind"]),
         ("", &["-config", "/nonexistent/agent.hcl"], &["/nonexistent/agent.hcl", "No such file"]),
         ("", &["-meta", "rack"], &["-meta", "KEY=VALUE"]),

@@ -93,7 +93,8 @@ fn output(agent: &Agent, alloc: &str) -> Result<String> {
 
 /// Waits until a writer wrote some more.
 fn goes_on(agent: &Agent, alloc: &str) -> Result<()> {
-    let before = output(agent, alloc)?.lines().count();
+    // An agent that has just come back may not know all its allocations yet.
+    let before = eventually("what the writer wrote", || Ok(output(agent, alloc)?.lines().count()))?;
     eventually("the writer to go on", || {
         let now = output(agent, alloc)?.lines().count();
         if now > before + 2 { Ok(()) } else { bail!("{now} lines") }

@@ -4,7 +4,7 @@ use caravan_state::Root;
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::job::{Job, TaskGroup};
 use caravan_types::node::Node;
-use caravan_types::volume::Claim;
+use caravan_types::volume::{Claim, ClaimPhase};
 use caravan_types::{AllocId, PluginId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -142,9 +142,20 @@ fn mounts<'a>(root: &'a Root, node: &Node, alloc: &Allocation) -> Vec<&'a Arc<Cl
         .map(|config| &config.id)
         .collect();
     let needs = |claim: &&Arc<Claim>| {
-        claim.phase.may_be_on_node() && plugins.contains(&claim.plugin_id) && claim.id.alloc != alloc.id
+        let undone = claim.phase.may_be_on_node() || is_detached_by(root, node, claim);
+        undone && plugins.contains(&claim.plugin_id) && claim.id.alloc != alloc.id
     };
     root.claims_by_node(&node.id).filter(needs).collect()
+}
+
+/// Whether a volume is still to be detached, and nobody but this node's controller can do it.
+fn is_detached_by(root: &Root, node: &Node, claim: &Claim) -> bool {
+    if !matches!(claim.phase, ClaimPhase::Unstaged | ClaimPhase::Detaching) {
+        return false;
+    }
+    let Some(plugin) = root.plugin(&claim.plugin_id) else { return false };
+    let elsewhere = plugin.controllers.iter().any(|(id, info)| *id != node.id && info.healthy);
+    plugin.controllers.contains_key(&node.id) && !elsewhere
 }
 
 /// Whether an allocation does its work. What took over from another one must be healthy, as the `migrate` block (or its

@@ -103,7 +103,7 @@ job "{id}" {{
       mode     = "delay"
     }}
     reschedule {{
-      delay          = "1s"
+      delay          = "5s"
       delay_function = "constant"
       unlimited      = true
     }}
