@@ -1,7 +1,8 @@
 //! Query strings and paths: decoding, and the parameters that every route knows (`http-api` section 1.3).
 
 use crate::error::ApiError;
-use caravan_types::{Namespace, Nanos};
+use caravan_types::Namespace;
+use caravan_types::duration::parse as go_duration;
 use std::time::Duration;
 
 /// Longest wait of a blocking query, and the wait where none is asked for.
@@ -110,55 +111,6 @@ pub(crate) fn go_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A duration in Go's notation: `10s`, `1h30m`, `1.5ms`, `-2s`, `0`.
-pub(crate) fn go_duration(text: &str) -> Option<Nanos> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(Nanos::ZERO);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total: i64 = 0;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, after) = rest.split_at(end);
-        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(end);
-        let scale: i64 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        total = total.checked_add(scaled(number, scale)?)?;
-        rest = after;
-    }
-    Some(Nanos(if negative { -total } else { total }))
-}
-
-/// `number` times `scale`, where the number may have decimals.
-fn scaled(number: &str, scale: i64) -> Option<i64> {
-    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && decimals.is_empty() {
-        return None;
-    }
-    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut total = whole.checked_mul(scale)?;
-    let mut unit = scale;
-    for digit in decimals.chars() {
-        unit /= 10;
-        total = total.checked_add(unit.checked_mul(i64::from(digit.to_digit(10)?))?)?;
-    }
-    Some(total)
-}
-
 /// Decodes `%41`; what is not a valid escape stays as it is.
 pub(crate) fn decode_percent(text: &str) -> String {
     let bytes = text.as_bytes();
@@ -212,6 +164,7 @@ pub(crate) fn cleaned(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_types::Nanos;
 
     #[test]
     fn pairs_are_decoded() {
