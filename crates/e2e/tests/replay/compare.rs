@@ -5,7 +5,7 @@ use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
 /// Objects whose keys belong to the machine or the moment.
-const FREE: [&str; 14] = [
+const FREE: [&str; 15] = [
     "Attributes",
     "Drivers",
     "Details",
@@ -20,6 +20,8 @@ const FREE: [&str; 14] = [
     "ClassFiltered",
     "DimensionExhausted",
     "ClassExhausted",
+    // Of whichever job comes first.
+    "Summary",
 ];
 
 /// What the recording left out.
@@ -175,13 +177,17 @@ impl Walk<'_> {
                 }
             }
             (Value::String(theirs), Value::String(own)) if self.ids.text(theirs) == *own => match key {
-                "ID" | "Name" | "Label" | "Topic" | "Type" => 8,
+                "ID" | "JobID" | "Name" | "Label" | "Topic" | "Type" => 8,
                 _ => 2,
             },
             (Value::Number(theirs), Value::Number(own)) if theirs == own => 1,
             (Value::Null, Value::Null) => 1,
             (Value::Bool(theirs), Value::Bool(own)) if theirs == own => 1,
-            _ if kind(recorded) == kind(ours) && (ours.is_object() || ours.is_array()) => 1,
+            // What is called the same is likely to be about the same.
+            (Value::Object(theirs), Value::Object(own)) => {
+                theirs.keys().filter(|key| own.contains_key(*key)).count().min(4)
+            }
+            _ if kind(recorded) == kind(ours) && ours.is_array() => 1,
             _ => 0,
         }
     }

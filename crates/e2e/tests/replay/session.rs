@@ -50,7 +50,7 @@ const PROGRESS: [&str; 12] = [
 ];
 
 /// How long a read may take to come to look as it was recorded.
-const SETTLING: Duration = Duration::from_secs(10);
+const SETTLING: Duration = Duration::from_secs(30);
 /// The same for values that may differ in the end.
 const PROGRESSING: Duration = Duration::from_secs(3);
 
@@ -385,7 +385,9 @@ fn headers(exchange: &Exchange, ours: &[(String, String)]) -> Vec<String> {
         list.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
     };
     let mut found = Vec::new();
-    for name in HEADERS {
+    // Of an upgrade only the upgrade was kept.
+    let names: &[&str] = if exchange.status == 101 { &["upgrade"] } else { &HEADERS };
+    for &name in names {
         match (find(&exchange.answer_headers, name), find(ours, name)) {
             (Some(theirs), Some(own)) if name == "content-type" && theirs != own => {
                 found.push(format!("content type {own} instead of {theirs}"));

@@ -4,7 +4,7 @@ use super::jobs::{key, registered};
 use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::Reply;
+use crate::reply::{Meta, Reply};
 use serde_json::json;
 
 bodies! {
@@ -40,7 +40,10 @@ pub(crate) async fn revert(call: &Call, id: &str) -> Result<Reply, ApiError> {
     same(&body.id, id)?;
     let key = key(call.query.namespace(), id);
     let done = call.server()?.revert_job(key, body.version, body.prior).await;
-    Ok(registered(&done.map_err(|e| ApiError::of_change(&e))?))
+    let done = done.map_err(|e| ApiError::of_change(&e))?;
+    // This change answers with the headers of a read.
+    let meta = Meta { index: done.index, known_leader: false, next_token: String::new() };
+    Ok(registered(&done).meta(meta))
 }
 
 fn same(told: &str, id: &str) -> Result<(), ApiError> {
