@@ -80,6 +80,11 @@ method!(
 );
 
 method!(
+    /// What the templates of a task read.
+    WatchLookups = "Template.Watch", caravan_types::lookup::WatchLookups => stream caravan_types::lookup::LookupsFound
+);
+
+method!(
     /// How full a node's volumes are.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done
 );
