@@ -257,7 +257,19 @@ fn functions_that_are_not_there_are_named() {
         "function \"nomadVr\" is not defined. Did you mean \"nomadVar\"?"
     );
     assert!(fault("{{ scratch.Nope \"x\" }}").contains("no method \"Nope\""));
-    assert!(fault("{{ end }}").starts_with("the template cannot be parsed: "));
+    for bad in [
+        "{{ end }}",
+        "a{{ end }}b",
+        "{{ else }}",
+        "{{ if true }}x",
+        "{{ define \"a\" }}x",
+        "{{ if }}",
+        "{{",
+        "{{ 1 | }}",
+    ] {
+        assert!(fault(bad).starts_with("the template cannot be parsed: "), "{bad}");
+    }
+    assert_eq!(shown("{{ if true }}x{{ else }}y{{ end -}}\n"), "x");
     assert!(fault("{{ add 1 }}").contains("function \"add\": 1 arguments are given, 2 are needed"));
     assert!(fault("{{ template \"none\" }}").contains("none"));
 }

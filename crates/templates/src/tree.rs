@@ -15,14 +15,31 @@ use std::sync::Arc;
 /// The template as a whole. No name that a job file can write.
 pub(crate) const MAIN: &str = "\u{0}";
 
+/// Stands at the end of what is parsed.
+const END: &str = "\u{0}end\u{0}";
+
 /// Reads a template.
 pub(crate) fn read(template: &Template, session: &Arc<Session>) -> Result<gotmpl::Template, Fault> {
     let or = |given: &'_ str, default: &'static str| -> String {
         if given.is_empty() { default.to_owned() } else { given.to_owned() }
     };
     let (left, right) = (or(&template.left, "{{"), or(&template.right, "}}"));
-    let parsed = Parser::new(&template.text, &left, &right).and_then(Parser::parse);
-    let (main, defines) = parsed.map_err(|error| Fault::Syntax(session::plain(&error)))?;
+    // The parser takes an end that ends nothing for the template's, and the template's end for one that is missing: both
+    // are seen by where a mark at the very end comes to stand.
+    let marked = format!("{}{END}", template.text);
+    let parsed = Parser::new(&marked, &left, &right).and_then(Parser::parse);
+    let (mut main, defines) = parsed.map_err(|error| Fault::Syntax(session::plain(&error)))?;
+    let whole = matches!(main.nodes.last(), Some(Node::Text(last)) if last.text.ends_with(END));
+    if !whole {
+        let open = ends_within(&main) || defines.iter().any(|define| ends_within(&define.body));
+        return Err(Fault::Syntax(match open {
+            true => format!("a block is not closed: {left} end {right} is missing"),
+            false => format!("{left} end {right} or {left} else {right} stands where no block is open"),
+        }));
+    }
+    if let Some(Node::Text(last)) = main.nodes.last_mut() {
+        last.text = Arc::from(last.text.strip_suffix(END).unwrap_or_default());
+    }
     let mut names = BTreeSet::new();
     for define in defines.iter().filter(|define| !define.body.is_empty_tree()) {
         if !names.insert(define.name.clone()) {
@@ -38,6 +55,19 @@ pub(crate) fn read(template: &Template, session: &Arc<Session>) -> Result<gotmpl
     defines
         .into_iter()
         .try_fold(ready, |ready, define| Ok(ready.add_parse_tree(&define.name, body(&define.body)?)))
+}
+
+/// Whether the mark stands in a block.
+fn ends_within(list: &ListNode) -> bool {
+    let branch =
+        |branch: &BranchNode| ends_within(&branch.body) || branch.else_body.as_ref().is_some_and(ends_within);
+    list.nodes.iter().any(|node| match node {
+        Node::Text(text) => text.text.ends_with(END),
+        Node::List(list) => ends_within(list),
+        Node::If(inner) | Node::Range(inner) | Node::With(inner) => branch(inner),
+        Node::Define(define) => ends_within(&define.body),
+        Node::Action(_) | Node::Template(_) | Node::Break(_) | Node::Continue(_) => false,
+    })
 }
 
 /// A body that counts its steps whenever it is carried out.

@@ -144,12 +144,11 @@ impl Session {
         match &exchange.answer {
             Body::Json(recorded) => match serde_json::from_slice::<Value>(&reply.body) {
                 Ok(ours) => {
-                    let recorded = topics::left_out(recorded);
-                    let mut ours = topics::left_out(&ours);
-                    if topics::is_cut(exchange) {
-                        ours = cut_like(&recorded, &ours);
-                    }
-                    found.extend(differences(&mut self.ids, &recorded, &ours));
+                    let ours = match topics::is_cut(exchange) {
+                        true => cut_like(recorded, &ours),
+                        false => ours,
+                    };
+                    found.extend(differences(&mut self.ids, recorded, &ours));
                     behind = progress(&recorded) != progress(&ours);
                 }
                 Err(_) => found.push(format!("not JSON: {}", reply.text())),
@@ -261,7 +260,7 @@ impl Session {
         for (kind, event) in &theirs {
             match own.get(kind) {
                 Some(own) => found.extend(
-                    differences(&mut self.ids, &topics::left_out(event), &topics::left_out(own))
+                    differences(&mut self.ids, event, own)
                         .into_iter()
                         .map(|difference| format!("{kind} {difference}")),
                 ),

@@ -18,9 +18,6 @@ const ACL_ALLOC: &str = "1fc24f93-31a1-285e-95ce-a336ee90bccb";
 const TALKER: &str = "d632206d-1b30-2495-9a4c-5c3e973b84d0";
 const NEXT_TALKER: &str = "a9f545d2-a351-c7cd-9853-28df1f3ce83d";
 
-/// Parts of jobs that are not built: they are left out of what is sent, and of what is compared.
-const LEFT_OUT: [&str; 1] = ["Templates"];
-
 /// The topics that a topic builds on, each up to one of its exchanges.
 pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
     const ALL: usize = usize::MAX;
@@ -74,19 +71,6 @@ pub fn is_cut(exchange: &Exchange) -> bool {
     )
 }
 
-/// A document without the parts that are not built.
-pub fn left_out(value: &Value) -> Value {
-    match value {
-        Value::Array(items) => items.iter().map(left_out).collect(),
-        Value::Object(map) => map
-            .iter()
-            .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
-            .map(|(key, value)| (key.clone(), left_out(value)))
-            .collect(),
-        other => other.clone(),
-    }
-}
-
 /// A request's body for this machine: the plugin of the recordings is the bundled one here, and long
 /// values were abbreviated.
 pub fn adapted(agent: &Agent, body: &Value) -> Value {
@@ -95,11 +79,8 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
         Value::String(text) => json!(text.replace("/opt/nomad", &agent.dir().to_string_lossy())),
         Value::Array(items) => items.iter().map(|item| adapted(agent, item)).collect(),
         Value::Object(map) => {
-            let mut out: serde_json::Map<String, Value> = map
-                .iter()
-                .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
-                .map(|(key, value)| (key.clone(), adapted(agent, value)))
-                .collect();
+            let mut out: serde_json::Map<String, Value> =
+                map.iter().map(|(key, value)| (key.clone(), adapted(agent, value))).collect();
             let command = out.get("command").and_then(Value::as_str).unwrap_or_default();
             if command.ends_with("/hostpathplugin") {
                 let state = agent.dir().join("volumes");
@@ -205,9 +186,6 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             // Nobody stopped the first one here.
             let ours = session.ids.known(TALKER).context("the allocation of logger is not known")?.to_owned();
             session.ids.set(NEXT_TALKER, &ours);
-            let data = session.agent.data_dir().join(format!("alloc/{ours}/talker/local/data"));
-            std::fs::create_dir_all(&data)?;
-            std::fs::write(data.join("words.txt"), "alpha\nbeta\ngamma\n")?;
             soon("eight lines of output", || {
                 let lines = session.agent.logs(&ours, "talker", "stdout")?.lines().count();
                 if lines >= 8 { Ok(()) } else { bail!("{lines} lines") }

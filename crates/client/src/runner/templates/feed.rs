@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::future::{pending, select_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -29,7 +29,8 @@ pub(super) struct Feed {
     /// Why the servers tell nothing.
     pub(super) unreachable: Option<String>,
     wanted: BTreeSet<Need>,
-    stream: Option<Answers<LookupsFound>>,
+    /// Only ever reached by who owns this; the lock says so to the compiler.
+    stream: Option<Mutex<Answers<LookupsFound>>>,
     next_try: Option<Instant>,
     wait: Duration,
     watches: Vec<Watch>,
@@ -137,7 +138,7 @@ impl Feed {
             };
             let told = async {
                 match stream.as_mut() {
-                    Some(stream) => stream.next().await,
+                    Some(stream) => stream.get_mut().unwrap_or_else(PoisonError::into_inner).next().await,
                     None => pending().await,
                 }
             };
@@ -150,7 +151,7 @@ impl Feed {
                 }
             };
             tokio::select! {
-                stream = open, if wants && !opened => self.stream = Some(stream),
+                stream = open, if wants && !opened => self.stream = Some(Mutex::new(stream)),
                 answer = told, if opened => match answer {
                     Some(Ok(told)) => {
                         (self.next_try, self.wait) = (None, AGAIN.0);
