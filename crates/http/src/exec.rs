@@ -9,6 +9,7 @@ use caravan_rpc::{Channel, Code, Context, ItemStream, RpcError, methods};
 use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use futures::{Stream, StreamExt, stream};
 use http::StatusCode;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Messages that wait for a slow program.
@@ -53,7 +54,7 @@ fn refused(error: RpcError) -> ClientSideError {
 
 /// The RPC side of [`open`].
 pub(crate) fn serve(
-    state: HttpState,
+    state: Arc<HttpState>,
     asked: ExecOpen,
     inputs: ItemStream<ExecIn>,
 ) -> impl Stream<Item = Result<ExecOut, RpcError>> + Send + 'static {
@@ -120,7 +121,7 @@ fn rpc_error(error: &ClientSideError) -> RpcError {
 
 /// What an agent adds to its calls so that others can run programs in its tasks.
 pub(crate) fn rpc(
-    state: HttpState,
+    state: Arc<HttpState>,
 ) -> impl Fn(Context, ExecOpen, ItemStream<ExecIn>) -> futures::future::Ready<Result<Outputs, RpcError>>
 + Send
 + Sync {

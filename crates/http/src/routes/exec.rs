@@ -17,6 +17,7 @@ use http::{HeaderValue, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
@@ -180,7 +181,7 @@ fn literal(text: &str) -> Option<String> {
 
 async fn run(
     mut socket: Socket,
-    state: HttpState,
+    state: Arc<HttpState>,
     asked: Result<ExecOpen, ClientSideError>,
     handshake: bool,
 ) {
