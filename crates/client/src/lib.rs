@@ -25,6 +25,7 @@ mod host_volumes;
 mod lease;
 mod metadata;
 mod node;
+mod node_identity;
 mod reporter;
 mod restart;
 mod runner;
@@ -32,7 +33,7 @@ mod servers;
 mod services;
 mod state;
 
-pub use caravan_drivers::{ExecEvent, ExecInput, ExecRequest, ExecStream};
+pub use caravan_drivers::{ExecEvent, ExecInput, ExecRequest, ExecStream, ProcessUsage, Usage};
 pub use client::{Client, Handle, Service};
 pub use config::ClientConfig;
 pub use csi::CsiFault;

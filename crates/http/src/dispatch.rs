@@ -47,6 +47,10 @@ pub(crate) async fn handle(state: HttpState, request: Request<Body>) -> Response
             packed(response, coding).await
         }
     };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // What follows is no answer that could be kept or packed.
+        return response;
+    }
     let headers = response.headers_mut();
     if shared.is_some() {
         if asks_origin {
@@ -193,6 +197,9 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     }
     if let Some(rest) = of_node(&segments) {
         let rest = rest.as_slice();
+        if let Some(client) = &call.state.client {
+            client.ready().await;
+        }
         return match routes::client::place(&call, rest)? {
             routes::client::Place::Here => {
                 routes::client::route(&call, rest).await.map(|reply| reply.into_response(pretty))

@@ -22,6 +22,7 @@ use crate::record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
 use crate::session::{Client, Exec};
 use crate::spec::{CommandSpec, TaskSpec};
 use crate::supervise::Surroundings;
+use crate::usage::processes;
 use crate::{Error, Result};
 
 /// Pause between two kills while something of an ended task still lives.
@@ -487,6 +488,7 @@ impl Server {
             swap: usage.swap,
             pids: usage.pids,
             boot_time_ns: BootTime::now().0,
+            processes: processes(&cgroup.pids()?),
         })
     }
 

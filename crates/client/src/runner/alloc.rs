@@ -11,7 +11,8 @@ use crate::clock;
 use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
 use caravan_types::alloc::{
-    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
+    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, NetworkStatus, TaskEvent, TaskRunState, TaskState,
+    event,
 };
 use caravan_types::{AllocId, Time};
 use std::collections::BTreeMap;
@@ -584,7 +585,8 @@ impl AllocRunner {
             task_states,
             deployment_id,
             deployment_status,
-            ..Default::default()
+            // Of the host's own network there is nothing more to tell, once something runs in it.
+            network_status: (client_status != ClientStatus::Pending).then(NetworkStatus::default),
         });
     }
 

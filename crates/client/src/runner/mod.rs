@@ -30,6 +30,7 @@ use crate::reporter::Reporter;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
 use caravan_csi::Deadlines;
+use caravan_types::wire::SignedNode;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -50,6 +51,10 @@ pub(crate) struct Context {
     pub(crate) drivers: DriverManager,
     /// What users changed of the node's free pairs.
     pub(crate) meta: Mutex<BTreeMap<String, Option<String>>>,
+    /// The node's signed identity, once somebody asked for it.
+    pub(crate) signed: tokio::sync::Mutex<Option<SignedNode>>,
+    /// The allocations of an earlier agent are taken back.
+    pub(crate) restored: CancellationToken,
     /// Plugins.
     pub(crate) plugins: Manager,
     /// Volumes.
