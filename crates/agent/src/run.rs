@@ -276,7 +276,7 @@ impl Agent<'_> {
             http_addr: settings.advertise_http.clone(),
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
-            config: config_shown(settings),
+            config: crate::shown::config(settings),
         })
     }
 
@@ -370,37 +370,6 @@ fn server_id(dir: &Path) -> Result<String, AgentError> {
     caravan_sys::files::atomic_write(&path, id.as_bytes(), 0o600)
         .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
     Ok(id)
-}
-
-/// The `config` of `/v1/agent/self`: what is set and no secret.
-fn config_shown(settings: &Settings) -> Value {
-    json!({
-        "Region": settings.region,
-        "Datacenter": settings.datacenter,
-        "NodeName": settings.name,
-        "DataDir": if settings.dev { String::new() } else { settings.data_dir.display().to_string() },
-        "LogLevel": settings.log_level,
-        "LogJson": settings.log_json,
-        "EnableDebug": settings.enable_debug,
-        "BindAddr": settings.http.ip().to_string(),
-        "DevMode": settings.dev,
-        "Ports": { "HTTP": settings.http.port(), "RPC": settings.rpc.port() },
-        "AdvertiseAddrs": { "HTTP": settings.advertise_http, "RPC": settings.advertise_rpc },
-        "Server": { "Enabled": settings.server.is_some(), "BootstrapExpect": 1 },
-        "Client": {
-            "Enabled": settings.client.is_some(),
-            "Servers": settings.client.as_ref().map(|c| c.servers.clone()).unwrap_or_default(),
-            "NodeClass": settings.client.as_ref().map(|c| c.node_class.clone()).unwrap_or_default(),
-        },
-        "ACL": {
-            "Enabled": settings.acl.enabled,
-            "TokenMinExpirationTTL": settings.acl.min_expiration,
-            "TokenMaxExpirationTTL": settings.acl.max_expiration,
-        },
-        "TLSConfig": { "EnableHTTP": false, "EnableRPC": false },
-        "Files": settings.files,
-        "Version": { "Version": env!("CARGO_PKG_VERSION"), "VersionPrerelease": "", "VersionMetadata": "", "Revision": "", "BuildDate": Value::Null },
-    })
 }
 
 fn banner(settings: &Settings, http: SocketAddr) {

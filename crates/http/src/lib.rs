@@ -37,6 +37,7 @@ mod transport;
 mod typed;
 
 pub use body_read::MAX_BODY;
+pub use caravan_state::EVENT_BUFFER;
 pub use client_side::{
     ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
