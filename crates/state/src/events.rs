@@ -403,6 +403,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use caravan_types::UnixNanos;
+    use caravan_types::admin::AdminChange;
     use caravan_types::command::{Change, Command};
 
     fn write(store: &Store, index: u64, id: &str) {
@@ -439,6 +440,28 @@ mod tests {
         let eval = batch.events.iter().find(|e| e.row.topic() == "Evaluation").unwrap();
         assert_eq!(eval.row.filter_keys(), Some(vec!["web".to_owned(), String::new()]));
         assert_eq!(eval.row.namespace(), "default");
+    }
+
+    #[tokio::test]
+    async fn rows_of_operators_are_told_when_they_are_written_and_removed() {
+        let store = Store::default();
+        let told = async |index: u64| {
+            let batch = store.events().follow(index).next().await.unwrap();
+            let event = &batch.events[0];
+            (event.row.topic(), event.kind, event.row.key(), event.row.filter_keys())
+        };
+        let write = |index: u64, change: AdminChange| {
+            let outcome = store.apply(index, &Command { now: UnixNanos(1), change: Change::Admin(change) });
+            assert_eq!(outcome.refused, None);
+        };
+        let pool = NodePool { name: "gpu".into(), ..NodePool::default() };
+        write(5, AdminChange::NodePoolWrite(Box::new(pool)));
+        assert_eq!(told(5).await, ("NodePool", "NodePoolUpserted", "gpu".into(), None));
+        write(6, AdminChange::NodePoolDelete { name: "gpu".into(), region: "global".into() });
+        assert_eq!(told(6).await, ("NodePool", "NodePoolDeleted", "gpu".into(), None));
+        let role = Role { id: "r1".into(), name: "ops".into(), ..Role::default() };
+        write(7, AdminChange::RoleWrite(Box::new(role)));
+        assert_eq!(told(7).await, ("ACLRole", "ACLRoleUpserted", "r1".into(), Some(vec!["ops".into()])));
     }
 
     #[tokio::test]
