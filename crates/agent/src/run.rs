@@ -8,7 +8,7 @@ use crate::monitor::Monitors;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use caravan_client::{Client, ClientConfig};
 use caravan_consensus::{Config as LogConfig, ServerId};
-use caravan_http::{AgentInfo, HttpState};
+use caravan_http::{AgentInfo, HttpState, TaskRoutes};
 use caravan_rpc::{
     Authenticator, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration, ReverseOptions,
     ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
@@ -121,7 +121,7 @@ impl Agent<'_> {
         };
         let router = server.as_ref().map(caravan_server::Handle::rpc);
         let mut way_back = None;
-        let mut client_service = None;
+        let (mut client_service, mut client_handle) = (None, None);
         if let Some(client) = &self.settings.client {
             let late = Arc::new(LateServers::default());
             let (handle, service) =
@@ -155,6 +155,7 @@ impl Agent<'_> {
                 way_back = Some(registry.register(node, channel));
             }
             client_service = Some(service);
+            client_handle = Some(handle);
         }
         if let (Some(router), Some(server), Some(rpc)) = (router, server, rpc) {
             let identity = PeerIdentity::Server { name: self.settings.name.clone() };
@@ -166,6 +167,9 @@ impl Agent<'_> {
             };
             let rpc = RpcServer::on(rpc, options).map_err(AgentError::Runtime)?;
             self.servers.spawn(rpc.run(self.stop_server.clone()));
+        }
+        if let Some(client) = client_handle {
+            client.serve_tasks(Arc::new(TaskRoutes::new(state.clone())));
         }
         if let Some(service) = client_service {
             self.clients.spawn(service.run(self.stop.clone()));

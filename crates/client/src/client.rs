@@ -98,6 +98,7 @@ impl Client {
             reporter: Reporter::default(),
             meta: std::sync::Mutex::new(loaded.node_meta),
             signed: tokio::sync::Mutex::default(),
+            task_api: crate::task_api::Served::default(),
             restored: CancellationToken::new(),
             config,
             identity,

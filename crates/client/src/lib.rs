@@ -32,6 +32,7 @@ mod runner;
 mod servers;
 mod services;
 mod state;
+mod task_api;
 
 pub use caravan_drivers::{ExecEvent, ExecInput, ExecRequest, ExecStream, ProcessUsage, Usage};
 pub use client::{Client, Handle, Service};
@@ -41,3 +42,4 @@ pub use error::ClientError;
 pub use metadata::Metadata;
 pub use servers::{Answers, RpcServers, Servers};
 pub use services::ChecksSummary;
+pub use task_api::TaskApi;

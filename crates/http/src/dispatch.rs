@@ -11,6 +11,7 @@ use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::Reply;
 use crate::routes;
 use crate::state::HttpState;
+use crate::task_api;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use caravan_server::{Caller, Handle};
@@ -126,6 +127,9 @@ async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Respons
 }
 
 async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    if state.for_tasks {
+        task_api::check(&state, request.headers())?;
+    }
     let path = request.uri().path().to_owned();
     if let Some(mut clean) = cleaned(&path) {
         if let Some(query) = request.uri().query() {

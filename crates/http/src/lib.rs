@@ -33,6 +33,7 @@ mod reply;
 mod routes;
 mod serve;
 mod state;
+mod task_api;
 mod transport;
 mod typed;
 
@@ -47,4 +48,5 @@ pub use log_source::{LogLevel, LogRecord, LogRecords, LogSource};
 pub use relay::{answer, rpc};
 pub use serve::{Listener, serve};
 pub use state::{AgentInfo, HttpState, Shared};
+pub use task_api::TaskRoutes;
 pub use transport::Transport;

@@ -10,6 +10,7 @@ use crate::alloc_dir::AllocDir;
 use crate::clock;
 use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
+use crate::task_api::Sockets;
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, NetworkStatus, TaskEvent, TaskRunState, TaskState,
     event,
@@ -58,6 +59,7 @@ struct Inner {
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
     services: ServiceState,
+    sockets: Sockets,
 }
 
 #[derive(Debug)]
@@ -115,6 +117,7 @@ impl AllocRunner {
             readiness: watch::Sender::new(Readiness::Preparing),
             stage: watch::Sender::new(Stage::Running),
             services: ServiceState::default(),
+            sockets: Sockets::default(),
         };
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
@@ -175,6 +178,7 @@ impl AllocRunner {
             return;
         }
         self.push();
+        self.inner.sockets.close();
         self.inner.stage.send_replace(Stage::TasksDead);
         self.release_volumes().await;
         if !shutdown.is_cancelled() || self.context().config.dev {
@@ -557,6 +561,11 @@ impl AllocRunner {
         let tasks = state.tasks.iter().map(|(n, s)| (n.as_str(), s.role, &s.record.state));
         let (again, blame) = state.health.look(tasks, checks, clock::now());
         Judged { again, news: state.health.report().1 != before, blame }
+    }
+
+    /// Gives a task its socket of the API, if it has none.
+    pub(super) fn open_socket(&self, task: &str) {
+        self.inner.sockets.open(&self.context().task_api, task, &self.dir().task(task));
     }
 
     /// Adds an event to a task without telling anybody yet.

@@ -29,6 +29,7 @@ use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
+use crate::task_api::Served;
 use caravan_csi::Deadlines;
 use caravan_types::wire::SignedNode;
 use std::collections::BTreeMap;
@@ -55,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) signed: tokio::sync::Mutex<Option<SignedNode>>,
     /// The allocations of an earlier agent are taken back.
     pub(crate) restored: CancellationToken,
+    /// Who answers requests of tasks.
+    pub(crate) task_api: Served,
     /// Plugins.
     pub(crate) plugins: Manager,
     /// Volumes.
