@@ -16,7 +16,6 @@ use caravan_rpc::{
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use caravan_types::{NodeId, UnixNanos};
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;

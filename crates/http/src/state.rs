@@ -49,7 +49,7 @@ pub struct HttpState {
     /// Whether access control is on, on agents without a server: they ask one.
     pub acl: bool,
     /// Whether only tasks ask here, who have to say who they are.
-    pub(crate) for_tasks: bool,
+    pub for_tasks: bool,
     /// Facts.
     pub info: Arc<AgentInfo>,
     /// When this agent started.

@@ -187,7 +187,7 @@ fn port_address(node: &Node, port: &Port) -> Result<String, PortError> {
     let targets = NodeTargets(node);
     let name = resolve(&port.host_network, &targets);
     let found = name.as_ref().and_then(|name: &Cow<'_, str>| address(node, name));
-    found.map(|(ip, _)| ip).ok_or_else(|| {
+    found.ok_or_else(|| {
         let reason = format!("missing host network {:?} for port {:?}", port.host_network, port.label);
         PortError::Missing(reason)
     })
