@@ -11,6 +11,7 @@ use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::Reply;
 use crate::routes;
 use crate::state::HttpState;
+use crate::task_api;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use caravan_server::{Caller, Handle};
@@ -48,6 +49,10 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
             Box::pin(packed(response, coding)).await
         }
     };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // What follows is no answer that could be kept or packed.
+        return response;
+    }
     let headers = response.headers_mut();
     if shared.is_some() {
         if asks_origin {
@@ -123,6 +128,9 @@ async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Respons
 }
 
 async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    if state.for_tasks {
+        task_api::check(&state, request.headers())?;
+    }
     let path = request.uri().path().to_owned();
     if let Some(mut clean) = cleaned(&path) {
         if let Some(query) = request.uri().query() {
@@ -194,6 +202,9 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     }
     if let Some(rest) = of_node(&segments) {
         let rest = rest.as_slice();
+        if let Some(client) = &call.state.client {
+            client.ready().await;
+        }
         return match routes::client::place(&call, rest)? {
             routes::client::Place::Here => {
                 Box::pin(routes::client::route(&call, rest)).await.map(|reply| reply.into_response(pretty))

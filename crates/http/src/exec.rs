@@ -21,6 +21,9 @@ pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSessio
         let text = format!("Unknown allocation \"{}\"", open.alloc);
         ClientSideError::new(StatusCode::NOT_FOUND, text)
     };
+    if let Some(client) = &state.client {
+        client.ready().await;
+    }
     if let Some(client) = state.client.as_deref().filter(|client| client.has_alloc(&open.alloc)) {
         return client.exec(&open).await;
     }

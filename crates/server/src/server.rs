@@ -340,6 +340,14 @@ impl Handle {
                 admin.sign_identities(request).await.map_err(RpcError::from)
             }
         });
+        let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
+        let builder = builder.unary::<methods::SignNode, _, _>(move |_, request| {
+            let (nodes, admin) = (nodes.clone(), admin.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                admin.sign_node(&request.node_id).await.map_err(RpcError::from)
+            }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());

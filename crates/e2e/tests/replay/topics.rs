@@ -33,7 +33,8 @@ pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
             &[("namespaces", 12), ("jobs", ALL), ("deployments", 11), ("dispatch_periodic", ALL)]
         }
         "versions" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
-        "allocations" | "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
+        "allocations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
+        "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
         "exec" | "client" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 11)],
         "client_fs" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 1)],
         "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14), ("allocations", 9)],
@@ -150,6 +151,13 @@ fn alloc_of(session: &mut Session, recorded: &str, job: &str, status: &str) -> R
     })
 }
 
+/// The evaluation of a job that something triggered.
+fn eval_of(session: &mut Session, recorded: &str, job: &str, trigger: &str) -> Result<()> {
+    session.learn(recorded, &format!("/v1/job/{job}/evaluations"), |list| {
+        id_where(list, |eval| eval["TriggeredBy"] == trigger && eval["Status"] == "complete")
+    })
+}
+
 fn newest_deployment(session: &mut Session, recorded: &str, version: u64) -> Result<()> {
     session
         .learn(recorded, "/v1/job/web/deployments", |list| id_where(list, |row| row["JobVersion"] == version))
@@ -248,6 +256,17 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
             if node["DrainStrategy"].is_null() { Ok(()) } else { bail!("{}", node["DrainStrategy"]) }
         }),
+        ("services", 7) => {
+            session.learn("03e2a116-446b-0be4-761f-410d0a1b93e2", "/v1/service/web-plain", |list| {
+                list[0]["AllocID"].as_str().map(str::to_owned)
+            })
+        }
+        ("evaluations", 5) => {
+            eval_of(session, "13950975-f14d-e716-23c4-f189d4c1b55e", "web", "deployment-watcher")
+        }
+        ("evaluations", 13) => {
+            eval_of(session, "00651bfa-f265-26fd-9ac5-6774c53ba200", "crash", "alloc-reschedule")
+        }
         ("volumes_csi", 3) => session.agent.wait_plugin("hostpath").map(drop),
         ("volumes_csi", 26) => settled(session, "csi-user", "running"),
         ("volumes_csi", 37) => session.agent.wait_no_claims("data"),

@@ -5,6 +5,7 @@ use crate::launch::{Stdio, launch};
 use crate::protocol::{Opening, Reply, Request, UsageReport, VERSION};
 use crate::session::Exec;
 use crate::spec::CommandSpec;
+use crate::usage::processes;
 use crate::{Error, Result};
 use caravan_sys::process::PidFd;
 use caravan_sys::time::BootTime;
@@ -164,6 +165,7 @@ impl Server {
             swap: usage.swap,
             pids: usage.pids,
             boot_time_ns: BootTime::now().0,
+            processes: processes(&cgroup.pids()?),
         })
     }
 }
