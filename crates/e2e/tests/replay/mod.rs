@@ -9,6 +9,7 @@ mod compare;
 mod exchange;
 mod gaps;
 mod ids;
+mod jwt;
 mod session;
 mod topics;
 mod websocket;
