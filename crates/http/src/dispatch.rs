@@ -33,6 +33,7 @@ const REQUEST_HEADERS: HeaderName = HeaderName::from_static("access-control-requ
 
 /// Answers a request.
 pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Response<Body> {
+    let (begun, shared_state) = (Instant::now(), state.shared.clone());
     let added = state.transport.clone();
     let shared = shared_methods(request.uri().path());
     let asks_origin = request.headers().contains_key(ORIGIN);
@@ -49,6 +50,7 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
             Box::pin(packed(response, coding)).await
         }
     };
+    shared_state.requests.note(begun.elapsed());
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // What follows is no answer that could be kept or packed.
         return response;
@@ -176,6 +178,8 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let pretty = call.query.pretty();
     match (&call.state.server, &call.state.relay) {
+        // Who may not is told over the websocket, whose first message may hold the token.
+        _ if !asks && routes::exec::target(&segments).is_some() => {}
         (Some(server), _) => call.caller = access::check(&call, server, &segments)?,
         // What came from a server was allowed there; the rest is asked for, unless a server answers anyway.
         (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call, &segments) => {
@@ -188,7 +192,7 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     }
     if let Some(target) = routes::exec::target(&segments) {
         call.only(&Method::GET)?;
-        return routes::exec::upgrade(&call, &target, upgrade).map(|reply| reply.into_response(false));
+        return routes::exec::upgrade(call, &target, upgrade).map(|reply| reply.into_response(false));
     }
     if let ["v1", "agent", rest @ ..] = segments.as_slice()
         && routes::monitor::is_mine(rest)
@@ -288,10 +292,6 @@ fn answers_itself(call: &Call, segments: &[&str]) -> bool {
     let here = |place: Result<routes::client::Place, ApiError>| {
         place.is_ok_and(|place| matches!(place, routes::client::Place::Here))
     };
-    // Programs are run over a connection of its own, not by passing the request on.
-    if routes::exec::target(segments).is_some() {
-        return true;
-    }
     if let Some(rest) = of_node(segments) {
         return here(routes::client::place(call, &rest));
     }

@@ -65,6 +65,9 @@ pub struct ServerConfig {
     pub issuer: Option<String>,
 }
 
+/// The file beside the keyring that lets the first token be made again.
+const RESET_FILE: &str = "acl-bootstrap-reset";
+
 /// What others hold of a server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -105,6 +108,7 @@ impl Service {
         config: ServerConfig,
         registry: ReverseRegistry,
     ) -> Result<(Handle, Self), ServerError> {
+        let reset_file = config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(RESET_FILE)));
         let keyring = match &config.keyring {
             Some(dir) => Keyring::dir(dir)?,
             None => Keyring::memory()?,
@@ -124,6 +128,7 @@ impl Service {
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
         let admin = Admin::new(core.clone(), config.region.clone(), config.acl, config.issuer);
+        let admin = admin.with_reset_file(reset_file);
         admin.settle_keys().await?;
         let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
