@@ -155,6 +155,7 @@ impl Plan {
             .dir()
             .build_task(&self.name, task.resources.secrets_mb)
             .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
+        runner.open_socket(&self.name);
         let signed = identity::fetch(runner, task).await.map_err(|why| hook("identity", why))?;
         let owner = self.owner_of_fresh_volumes().await;
         identity::write(&self.dirs, &signed, owner).map_err(|why| hook("identity", why))?;

@@ -5,6 +5,7 @@
 mod blocks;
 mod group;
 mod homes;
+mod implied;
 #[cfg(test)]
 mod messages;
 mod network;
@@ -18,6 +19,7 @@ mod volume;
 mod warnings;
 
 pub(crate) use homes::{homes, localised};
+pub(crate) use implied::imply;
 pub(crate) use template::update;
 pub(crate) use volume::against;
 
