@@ -2,6 +2,7 @@
 //! pure modules [`lifecycle`] and [`status`].
 
 mod alloc;
+mod artifacts;
 mod binds;
 mod broken;
 mod csi_hook;

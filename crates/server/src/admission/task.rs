@@ -76,7 +76,6 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
         csi_plugin(plugin, &mut errors);
     }
     for (block, present) in [
-        ("artifact", !task.artifacts.is_empty()),
         ("vault", task.vault.is_some()),
         ("secret", !task.secrets.is_empty()),
         ("device", !task.resources.devices.is_empty()),

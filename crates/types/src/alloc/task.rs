@@ -95,6 +95,8 @@ pub mod event {
     pub const KILLING: &str = "Killing";
     pub const KILLED: &str = "Killed";
     pub const SIGNALING: &str = "Signaling";
+    pub const DOWNLOADING: &str = "Downloading Artifacts";
+    pub const DOWNLOAD_FAILED: &str = "Failed Artifact Download";
     pub const TEMPLATE: &str = "Template";
     pub const SIBLING_FAILED: &str = "Sibling Task Failed";
     pub const LEADER_DEAD: &str = "Leader Task Dead";
@@ -131,6 +133,7 @@ impl TaskEvent {
             "kill_error" => self.kill_error.clone_from(&value),
             "kill_reason" => self.kill_reason.clone_from(&value),
             "start_delay" => self.start_delay = Nanos(value.parse().unwrap_or(0)),
+            "download_error" => self.download_error.clone_from(&value),
             "validation_error" => self.validation_error.clone_from(&value),
             "failed_sibling" => self.failed_sibling.clone_from(&value),
             "task_signal_reason" => self.task_signal_reason.clone_from(&value),
@@ -162,6 +165,8 @@ impl TaskEvent {
             event::STARTED => "Task started by client".into(),
             event::FAILED_VALIDATION => or("validation_error", "Validation of task failed"),
             event::SETUP_FAILURE => or("setup_error", "Task setup failed"),
+            event::DOWNLOADING => "Client is downloading artifacts".into(),
+            event::DOWNLOAD_FAILED => or("download_error", "Failed to download artifacts"),
             event::DRIVER_FAILURE => or("driver_error", "Failed to start task"),
             event::DRIVER => get("driver_message").into(),
             event::TERMINATED => {
