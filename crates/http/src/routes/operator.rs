@@ -188,7 +188,9 @@ async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
         return Ok(Reply::value(body).meta(meta));
     }
     call.put()?;
-    let mut body: Value = typed::row(&call.body)?;
+    let mut body: Value = typed::row(&call.body).map_err(|error| {
+        ApiError::bad_request(format!("Error parsing scheduler config: {}", error.message))
+    })?;
     let algorithm = body["SchedulerAlgorithm"].as_str().unwrap_or_default().to_owned();
     if !matches!(algorithm.as_str(), "" | "binpack" | "spread") {
         return Err(ApiError::bad_request(format!("invalid scheduler algorithm: {algorithm}")));
