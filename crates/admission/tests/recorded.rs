@@ -8,7 +8,7 @@ use caravan_types::api;
 use serde_json::Value;
 
 /// Refusals that take more than the job to tell.
-const BY_STATE: &[&str] = &["nonexistent node pool"];
+const BY_STATE: &[&str] = &["is in nonexistent", "is not allowed in namespace"];
 
 /// Blanks at the end are lost on the way.
 fn same(a: &str, b: &str) -> bool {

@@ -34,7 +34,15 @@ pub fn explain(pattern: &str) -> String {
         ErrorKind::GroupNameEmpty | ErrorKind::GroupNameInvalid | ErrorKind::GroupNameUnexpectedEof => {
             ("invalid named capture", piece)
         }
-        ErrorKind::RepetitionMissing => ("missing argument to repetition operator", piece),
+        ErrorKind::RepetitionMissing => {
+            // The place is before the operator.
+            let rest = &pattern[span.start.offset..];
+            let length = match rest.find('}') {
+                Some(end) if rest.starts_with('{') => end + 1,
+                _ => rest.chars().next().map_or(0, char::len_utf8),
+            };
+            ("missing argument to repetition operator", &rest[..length])
+        }
         ErrorKind::RepetitionCountInvalid
         | ErrorKind::RepetitionCountDecimalEmpty
         | ErrorKind::RepetitionCountUnclosed
@@ -59,6 +67,7 @@ mod tests {
             ("(a", "missing closing ): `(a`"),
             ("a)", "unexpected ): `a)`"),
             ("*", "missing argument to repetition operator: `*`"),
+            ("{2}", "missing argument to repetition operator: `{2}`"),
             ("a\\", "trailing backslash at end of expression: ``"),
             ("[z-a]", "invalid character class range: `z-a`"),
             ("\\y", "invalid escape sequence: `\\y`"),
