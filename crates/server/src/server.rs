@@ -17,6 +17,7 @@ use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::locks::Locks;
+use crate::lookups::Lookups;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
@@ -82,6 +83,7 @@ pub struct Handle {
     pub(crate) host_volumes: HostVolumes,
     pub(crate) claims: Claims,
     pub(crate) usage: UsageBook,
+    lookups: Lookups,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -133,6 +135,7 @@ impl Service {
         admin.settle_keys().await?;
         let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
+            lookups: Lookups { core: core.clone(), admin: admin.clone() },
             admin,
             locks: Locks::new(core.clone()),
             pool: pool.clone(),
@@ -344,6 +347,14 @@ impl Handle {
             async move {
                 nodes.authentic(&request.node_id, &request.secret)?;
                 admin.sign_identities(request).await.map_err(RpcError::from)
+            }
+        });
+        let (nodes, lookups) = (self.nodes.clone(), self.lookups.clone());
+        let builder = builder.stream::<methods::WatchLookups, _, _, _>(move |_, request| {
+            let (nodes, lookups) = (nodes.clone(), lookups.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                lookups.watch(request).map_err(RpcError::from)
             }
         });
         let (nodes, admin) = (self.nodes.clone(), self.admin.clone());

@@ -281,7 +281,7 @@ impl Session {
         for (kind, event) in &theirs {
             match own.get(kind) {
                 Some(own) => found.extend(
-                    differences(&mut self.ids, &topics::left_out(event), &topics::left_out(own))
+                    differences(&mut self.ids, event, own)
                         .into_iter()
                         .map(|difference| format!("{kind} {difference}")),
                 ),

@@ -19,9 +19,6 @@ const ACL_ALLOC: &str = "1fc24f93-31a1-285e-95ce-a336ee90bccb";
 const TALKER: &str = "d632206d-1b30-2495-9a4c-5c3e973b84d0";
 const NEXT_TALKER: &str = "a9f545d2-a351-c7cd-9853-28df1f3ce83d";
 
-/// Parts of jobs that are not built: they are left out of what is sent, and of what is compared.
-const LEFT_OUT: [&str; 1] = ["Templates"];
-
 /// The topics that a topic builds on, each up to one of its exchanges.
 pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
     const ALL: usize = usize::MAX;
@@ -94,14 +91,12 @@ pub fn untold_token(exchange: &Exchange) -> Option<&'static str> {
     }
 }
 
-/// A document without the parts that are not built, and without what was recorded of a defect (the nulls before the
-/// topologies of a volume).
+/// A document without what was recorded of a defect (the nulls before the topologies of a volume).
 pub fn left_out(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(left_out).collect(),
         Value::Object(map) => map
             .iter()
-            .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
             .map(|(key, value)| match (key.as_str(), value) {
                 ("Topologies", Value::Array(items)) => {
                     let real = items.iter().filter(|item| !item.is_null());
@@ -122,11 +117,8 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
         Value::String(text) => json!(text.replace("/opt/nomad", &agent.dir().to_string_lossy())),
         Value::Array(items) => items.iter().map(|item| adapted(agent, item)).collect(),
         Value::Object(map) => {
-            let mut out: serde_json::Map<String, Value> = map
-                .iter()
-                .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
-                .map(|(key, value)| (key.clone(), adapted(agent, value)))
-                .collect();
+            let mut out: serde_json::Map<String, Value> =
+                map.iter().map(|(key, value)| (key.clone(), adapted(agent, value))).collect();
             let command = out.get("command").and_then(Value::as_str).unwrap_or_default();
             if command.ends_with("/hostpathplugin") {
                 let state = agent.dir().join("volumes");
@@ -245,9 +237,6 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             // Nobody stopped the first one here.
             let ours = session.ids.known(TALKER).context("the allocation of logger is not known")?.to_owned();
             session.ids.set(NEXT_TALKER, &ours);
-            let data = session.agent.data_dir().join(format!("alloc/{ours}/talker/local/data"));
-            std::fs::create_dir_all(&data)?;
-            std::fs::write(data.join("words.txt"), "alpha\nbeta\ngamma\n")?;
             soon("eight lines of output", || {
                 let lines = session.agent.logs(&ours, "talker", "stdout")?.lines().count();
                 if lines >= 8 { Ok(()) } else { bail!("{lines} lines") }
