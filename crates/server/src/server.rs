@@ -25,6 +25,7 @@ use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
 use caravan_state::Store;
+use caravan_types::api::Misfits;
 use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
@@ -389,8 +390,16 @@ impl Handle {
     }
 
     /// Checks a job without storing it.
-    pub fn validate_job(&self, job: &Job) -> Verdict {
-        self.jobs.validate(job)
+    pub fn validate_job(&self, job: &Job, misfits: Misfits) -> Verdict {
+        self.jobs.validate(job, misfits)
+    }
+
+    /// Whether all of a job fitted.
+    ///
+    /// # Errors
+    /// With all problems of the job in one text, if it did not.
+    pub fn job_fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
+        self.jobs.fits(job, misfits)
     }
 
     /// What a job would do.
