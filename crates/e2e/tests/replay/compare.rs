@@ -20,6 +20,8 @@ const FREE: [&str; 15] = [
     "ClassFiltered",
     "DimensionExhausted",
     "ClassExhausted",
+    // Of an agent's configuration.
+    "Options",
     // Of whichever job comes first.
     "Summary",
 ];

@@ -70,7 +70,7 @@ impl Session {
         fs::create_dir(&volume)?;
         let acl = if acl { "acl {\n  enabled = true\n}\n" } else { "" };
         let extra = format!(
-            "name = \"fixture-node\"\ndatacenter = \"dc1\"\nenable_debug = true\nserver {{\n  oidc_issuer = \"https://nomad.example.org\"\n}}\nplugin \"mock_driver\" {{\n}}\n{acl}client {{\n  node_class = \"fixture\"\n  \
+            "name = \"fixture-node\"\ndatacenter = \"dc1\"\nenable_debug = true\nserver {{\n  oidc_issuer = \"https://nomad.example.org\"\n}}\nplugin \"mock_driver\" {{\n}}\nplugin \"exec\" {{\n}}\n{acl}client {{\n  node_class = \"fixture\"\n  \
              meta {{\n    owner = \"fixtures\"\n    rack = \"r1\"\n  }}\n  \
              host_volume \"scratch\" {{\n    path = \"{}\"\n  }}\n}}\n",
             volume.display()
@@ -159,6 +159,8 @@ impl Session {
                     found.push("empty".to_owned());
                 }
             }
+            // Each agent is called in its own way.
+            Body::Text(_) if exchange.path == "/v1/agent/pprof/cmdline" && !reply.body.is_empty() => {}
             // What a task says goes on.
             Body::Text(recorded) if exchange.path.starts_with("/v1/client/fs/logs/") => {
                 let (theirs, own) = (masked(recorded), masked(&reply.text()));
