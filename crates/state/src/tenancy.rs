@@ -3,6 +3,7 @@
 use crate::root::{Root, Table};
 use caravan_types::Namespace;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Secret, Token};
+use caravan_types::alloc::Allocation;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
 use caravan_types::operator::{AutopilotConfig, RootKeyMeta, RootKeyState, SchedulerConfig};
@@ -206,9 +207,11 @@ impl Root {
     pub fn acl_bootstrap_index(&self) -> Option<u64> {
         self.tenancy.settings.bootstrap
     }
-    /// Whether anything is sealed with a root key.
+    /// Whether anything is sealed with a root key, or the identity of something that runs was signed with it.
     pub fn uses_root_key(&self, id: &str) -> bool {
-        self.variables.values().any(|row| row.items.key == id)
+        let signed = |alloc: &Allocation| alloc.signing_key_id == id && !alloc.client_terminal();
+        self.allocs.values().any(|alloc| signed(alloc))
+            || self.variables.values().any(|row| row.items.key == id)
             || self.volumes.values().any(|row| row.secrets.key == id)
             || self.claims.values().any(|row| row.kept_secrets.key == id)
     }

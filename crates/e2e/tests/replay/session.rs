@@ -259,21 +259,26 @@ impl Session {
             return vec![format!("the stream does not begin with {{}}: {:?}", own.first())];
         }
         let events = |lines: &[Value]| {
-            let mut kinds: BTreeMap<String, Value> = BTreeMap::new();
+            let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
             for event in lines.iter().filter_map(|line| line["Events"].as_array()).flatten() {
-                kinds.entry(format!("{} {}", event["Topic"], event["Type"])).or_insert_with(|| event.clone());
+                kinds.entry(format!("{} {}", event["Topic"], event["Type"])).or_default().push(event.clone());
             }
             kinds
         };
         let (theirs, own) = (events(recorded), events(&own));
         let mut found = Vec::new();
-        for (kind, event) in &theirs {
-            match own.get(kind) {
-                Some(own) => found.extend(
-                    differences(&mut self.ids, &topics::left_out(event), &topics::left_out(own))
-                        .into_iter()
-                        .map(|difference| format!("{kind} {difference}")),
-                ),
+        for (kind, events) in &theirs {
+            // Which of a kind comes first is left to the moment: the most alike is compared.
+            let event = topics::left_out(&events[0]);
+            let told = own.get(kind).into_iter().flatten().map(|own| {
+                let mut ids = self.ids.clone();
+                (differences(&mut ids, &event, &topics::left_out(own)), ids)
+            });
+            match told.min_by_key(|(told, _)| told.len()) {
+                Some((told, ids)) => {
+                    self.ids = ids;
+                    found.extend(told.into_iter().map(|difference| format!("{kind} {difference}")));
+                }
                 None => found.push(format!("no event {kind}")),
             }
         }

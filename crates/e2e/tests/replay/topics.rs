@@ -180,7 +180,7 @@ fn small(id: &str, priority: i64) -> Value {
     json!({ "Job": {
         "ID": id, "Name": id, "Type": "batch", "Datacenters": ["dc1"], "Priority": priority,
         "TaskGroups": [{ "Name": "work", "Tasks": [{
-            "Name": "work", "Driver": "mock_driver", "Config": { "run_for": "100ms" },
+            "Name": "work", "Driver": "mock_driver", "Config": { "run_for": "100ms", "stdout_string": "done\n" },
             "Resources": { "CPU": 20, "MemoryMB": 16 }, "LogConfig": { "MaxFiles": 1, "MaxFileSizeMB": 1 },
         }], "EphemeralDisk": { "SizeMB": 10 } }],
     }})
@@ -254,6 +254,14 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
                 caravan_testkit::request(&address, "PUT", "/v1/jobs", Some(&small("page-0", 55)))
             });
             Ok(())
+        }
+        // Users had changed it by then.
+        ("nodes", 0) => {
+            session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
+            soon("the changed node", || {
+                let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
+                if node["Meta"]["n"] == "1" { Ok(()) } else { bail!("{}", node["Meta"]) }
+            })
         }
         ("nodes", 15) => soon("the drain to end", || {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
