@@ -102,6 +102,12 @@ impl ClientSideError {
     }
 }
 
+impl From<crate::ApiError> for ClientSideError {
+    fn from(error: crate::ApiError) -> Self {
+        Self::new(error.status, error.message)
+    }
+}
+
 impl From<ClientSideError> for crate::ApiError {
     fn from(error: ClientSideError) -> Self {
         Self::new(error.status, error.message)

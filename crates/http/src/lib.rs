@@ -21,6 +21,7 @@ mod dispatch;
 mod encode;
 mod error;
 mod exec;
+mod figures;
 mod filter;
 mod frames;
 mod host;

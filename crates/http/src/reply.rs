@@ -42,7 +42,7 @@ impl Meta {
 }
 
 /// Which index headers are written.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Indexed {
     #[default]
     None,
@@ -148,14 +148,11 @@ impl Reply {
 
 impl From<ApiError> for Reply {
     fn from(error: ApiError) -> Self {
-        let mut reply = if error.message.is_empty() && error.status == StatusCode::NOT_FOUND {
-            Self::empty()
-        } else {
-            Self::raw(TEXT, error.message)
+        let mut reply = match error.message.is_empty() {
+            true => Self::empty(),
+            false => Self::raw(TEXT, error.message),
         };
-        if let Some(meta) = error.meta {
-            reply.indexed = Indexed::Meta(meta);
-        }
+        reply.indexed = error.indexed;
         reply.status(error.status)
     }
 }

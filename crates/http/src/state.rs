@@ -3,6 +3,7 @@
 use crate::body_read::Bodies;
 use crate::cache::Answers;
 use crate::client_side::ClientSide;
+use crate::figures::Requests;
 use crate::log_source::LogSource;
 use crate::transport::Transport;
 use caravan_rpc::Channel;
@@ -69,4 +70,6 @@ pub struct Shared {
     pub(crate) answers: Answers,
     /// Request bodies that come in.
     pub(crate) bodies: Bodies,
+    /// How many requests there were, and how long they took.
+    pub(crate) requests: Requests,
 }

@@ -17,6 +17,7 @@ use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::locks::Locks;
+use crate::lookups::Lookups;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
@@ -24,6 +25,7 @@ use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
 use caravan_state::Store;
+use caravan_types::api::Misfits;
 use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
@@ -65,6 +67,9 @@ pub struct ServerConfig {
     pub issuer: Option<String>,
 }
 
+/// The file beside the keyring that lets the first token be made again.
+const RESET_FILE: &str = "acl-bootstrap-reset";
+
 /// What others hold of a server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -78,6 +83,7 @@ pub struct Handle {
     pub(crate) host_volumes: HostVolumes,
     pub(crate) claims: Claims,
     pub(crate) usage: UsageBook,
+    lookups: Lookups,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -105,6 +111,7 @@ impl Service {
         config: ServerConfig,
         registry: ReverseRegistry,
     ) -> Result<(Handle, Self), ServerError> {
+        let reset_file = config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(RESET_FILE)));
         let keyring = match &config.keyring {
             Some(dir) => Keyring::dir(dir)?,
             None => Keyring::memory()?,
@@ -124,9 +131,11 @@ impl Service {
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
         let admin = Admin::new(core.clone(), config.region.clone(), config.acl, config.issuer);
+        let admin = admin.with_reset_file(reset_file);
         admin.settle_keys().await?;
         let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
+            lookups: Lookups { core: core.clone(), admin: admin.clone() },
             admin,
             locks: Locks::new(core.clone()),
             pool: pool.clone(),
@@ -340,6 +349,14 @@ impl Handle {
                 admin.sign_identities(request).await.map_err(RpcError::from)
             }
         });
+        let (nodes, lookups) = (self.nodes.clone(), self.lookups.clone());
+        let builder = builder.stream::<methods::WatchLookups, _, _, _>(move |_, request| {
+            let (nodes, lookups) = (nodes.clone(), lookups.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                lookups.watch(request).map_err(RpcError::from)
+            }
+        });
         let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
         let builder = builder.unary::<methods::SignNode, _, _>(move |_, request| {
             let (nodes, admin) = (nodes.clone(), admin.clone());
@@ -373,8 +390,16 @@ impl Handle {
     }
 
     /// Checks a job without storing it.
-    pub fn validate_job(&self, job: &Job) -> Verdict {
-        self.jobs.validate(job)
+    pub fn validate_job(&self, job: &Job, misfits: Misfits) -> Verdict {
+        self.jobs.validate(job, misfits)
+    }
+
+    /// Whether all of a job fitted.
+    ///
+    /// # Errors
+    /// With all problems of the job in one text, if it did not.
+    pub fn job_fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
+        self.jobs.fits(job, misfits)
     }
 
     /// What a job would do.

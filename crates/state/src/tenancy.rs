@@ -3,7 +3,6 @@
 use crate::root::{Root, Table};
 use caravan_types::Namespace;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Secret, Token};
-use caravan_types::alloc::Allocation;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
 use caravan_types::operator::{AutopilotConfig, RootKeyMeta, RootKeyState, SchedulerConfig};
@@ -207,12 +206,11 @@ impl Root {
     pub fn acl_bootstrap_index(&self) -> Option<u64> {
         self.tenancy.settings.bootstrap
     }
-    /// Whether anything is sealed with a root key, or the identity of something that runs was signed with it.
+    /// Whether anything is sealed with a root key, or the identities of allocations that live are signed with it.
     pub fn uses_root_key(&self, id: &str) -> bool {
-        let signed = |alloc: &Allocation| alloc.signing_key_id == id && !alloc.client_terminal();
-        self.allocs.values().any(|alloc| signed(alloc))
-            || self.variables.values().any(|row| row.items.key == id)
+        self.variables.values().any(|row| row.items.key == id)
             || self.volumes.values().any(|row| row.secrets.key == id)
             || self.claims.values().any(|row| row.kept_secrets.key == id)
+            || self.allocs().any(|row| row.signing_key_id == id && !row.client_terminal())
     }
 }

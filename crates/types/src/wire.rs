@@ -1,5 +1,6 @@
 //! Messages between agents. Which method carries which is declared in `caravan-rpc`.
 
+use crate::acl::Secret;
 use crate::alloc::{AllocUpdate, Allocation};
 use crate::host_volume::HostVolume;
 use crate::id::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
@@ -498,6 +499,9 @@ pub struct ExecOpen {
     pub tty: bool,
     /// How many agents passed it on.
     pub hops: u8,
+    /// Who asks: for servers only, nodes are not told.
+    #[serde(default)]
+    pub secret: Secret,
 }
 
 /// What is sent to the program.

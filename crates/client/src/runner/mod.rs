@@ -16,6 +16,7 @@ mod service_hook;
 mod start;
 mod status;
 mod task;
+mod templates;
 
 pub(crate) use alloc::{AllocRunner, Stage};
 pub(crate) use csi_hook::claims;

@@ -35,7 +35,11 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
             if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(verb) {
                 return Err(ApiError::not_found("Invalid method"));
             }
-            Target::Alloc(AllocId::new(alloc.join("/")))
+            let alloc = AllocId::new(alloc.join("/"));
+            if !alloc.is_empty() {
+                asked(call, verb)?;
+            }
+            Target::Alloc(alloc)
         }
         ["allocation", alloc, verb] => {
             if !["stats", "restart", "signal", "checks", "pause", "gc", "snapshot"].contains(verb) {
@@ -74,6 +78,30 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     }
     let channel = server.node_channel(&node).map_err(|_| ApiError::not_found("No path to node"))?;
     Ok(Place::There(channel))
+}
+
+/// What a request for files must say is asked for before the allocation is looked for.
+fn asked(call: &Call, verb: &str) -> Result<(), ApiError> {
+    let no_name = "must provide a file name";
+    match verb {
+        "stat" | "stream" if call.query.text("path").is_empty() => Err(ApiError::bad_request(no_name)),
+        // Of these two a refusal is the content.
+        "cat" | "readat" if call.query.text("path").is_empty() => Err(ApiError::new(StatusCode::OK, no_name)),
+        "logs" => log_kind(call).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Which stream of logs is asked for; the task is named as well.
+fn log_kind(call: &Call) -> Result<LogKind, ApiError> {
+    if call.query.text("task").is_empty() {
+        return Err(ApiError::bad_request("must provide task name"));
+    }
+    match call.query.text("type") {
+        "stdout" => Ok(LogKind::Stdout),
+        "stderr" => Ok(LogKind::Stderr),
+        _ => Err(ApiError::bad_request("must provide log type (stdout/stderr)")),
+    }
 }
 
 enum Target {
@@ -199,19 +227,14 @@ fn done() -> Reply {
 
 async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId) -> Result<Reply, ApiError> {
     let path = call.query.text("path");
-    let required = || match path {
-        "" => Err(ApiError::bad_request("must provide a file name")),
-        path => Ok(path),
-    };
     match verb {
         "ls" => {
             let path = if path.is_empty() { "/" } else { path };
             Reply::json(client.list(alloc, path).await?)
         }
-        "stat" => Reply::json(client.stat(alloc, required()?).await?),
-        "cat" => Ok(content(client.read(alloc, required()?, 0, None).await).await),
+        "stat" => Reply::json(client.stat(alloc, path).await?),
+        "cat" => Ok(content(client.read(alloc, path, 0, None).await).await),
         "readat" => {
-            let path = required()?;
             let number = |name: &str| {
                 let text = call.query.text(name);
                 text.parse::<i64>().map_err(|_| {
@@ -229,7 +252,7 @@ async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId
         }
         "stream" => {
             let range = range(call, true)?;
-            let frames = client.stream(alloc, required()?, range).await?;
+            let frames = client.stream(alloc, path, range).await?;
             Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
         }
         "logs" => logs(call, client, alloc).await,
@@ -239,14 +262,7 @@ async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId
 
 async fn logs(call: &Call, client: &dyn ClientSide, alloc: &AllocId) -> Result<Reply, ApiError> {
     let task = call.query.text("task");
-    if task.is_empty() {
-        return Err(ApiError::bad_request("must provide task name"));
-    }
-    let kind = match call.query.text("type") {
-        "stdout" => LogKind::Stdout,
-        "stderr" => LogKind::Stderr,
-        _ => return Err(ApiError::bad_request("must provide log type (stdout/stderr)")),
-    };
+    let kind = log_kind(call)?;
     let range = range(call, false)?;
     let plain = boolean(call, "plain", false)?;
     let frames = client.logs(alloc, task, kind, range).await?;

@@ -64,8 +64,6 @@ impl Tx {
                     return Err(Refusal::NotFound { what: format!("node {}", alloc.node_id) });
                 }
                 self.host_volumes_stay(&alloc)?;
-                let key = self.root.active_root_key().map(|key| key.key_id.clone());
-                alloc.signing_key_id = key.unwrap_or_default();
             }
             // What the client said stays, unless the servers now know better.
             Some(old) => {
@@ -79,7 +77,6 @@ impl Tx {
                 alloc.node_id = old.node_id.clone();
                 alloc.task_states = old.task_states.clone();
                 alloc.network_status = old.network_status.clone();
-                alloc.signing_key_id = old.signing_key_id.clone();
                 if alloc.next_allocation.is_empty() {
                     alloc.next_allocation = old.next_allocation.clone();
                 }
