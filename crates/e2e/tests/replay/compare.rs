@@ -20,6 +20,8 @@ const FREE: [&str; 16] = [
     "ClassFiltered",
     "DimensionExhausted",
     "ClassExhausted",
+    // Of an agent's configuration.
+    "Options",
     // Of whichever job comes first.
     "Summary",
     // A plugin's own names.
