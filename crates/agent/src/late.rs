@@ -6,7 +6,8 @@ use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
+    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode, SignedIdentities, SignedNode,
+    VolumeStats, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;
@@ -63,5 +64,8 @@ impl Servers for LateServers {
     }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.get()?.sign_identities(request).await
+    }
+    async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError> {
+        self.get()?.sign_node(request).await
     }
 }

@@ -17,6 +17,7 @@ mod host_volumes;
 mod hosts;
 mod mounts;
 mod plugins;
+mod reached;
 mod recovery;
 mod remote;
 mod replay;

@@ -80,6 +80,11 @@ method!(
 );
 
 method!(
+    /// The identity of a node, signed.
+    SignNode = "Node.Sign", wire::SignNode => wire::SignedNode
+);
+
+method!(
     /// How full a node's volumes are.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done
 );

@@ -128,7 +128,7 @@ pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, St
 pub use config::{Address, Config, Token};
 pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
-pub use evaluations::{Evaluations, Explanation};
+pub use evaluations::{EvalsDeleted, EvalsToDelete, Evaluations, Explanation};
 pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
 pub use fetch::{FetchError, fetch};
 pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};

@@ -66,6 +66,9 @@ pub struct ServerConfig {
     pub issuer: Option<String>,
 }
 
+/// The file beside the keyring that lets the first token be made again.
+const RESET_FILE: &str = "acl-bootstrap-reset";
+
 /// What others hold of a server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -106,6 +109,7 @@ impl Service {
         config: ServerConfig,
         registry: ReverseRegistry,
     ) -> Result<(Handle, Self), ServerError> {
+        let reset_file = config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(RESET_FILE)));
         let keyring = match &config.keyring {
             Some(dir) => Keyring::dir(dir)?,
             None => Keyring::memory()?,
@@ -125,6 +129,7 @@ impl Service {
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
         let admin = Admin::new(core.clone(), config.region.clone(), config.acl, config.issuer);
+        let admin = admin.with_reset_file(reset_file);
         admin.settle_keys().await?;
         let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
@@ -339,6 +344,14 @@ impl Handle {
             async move {
                 nodes.authentic(&request.node_id, &request.secret)?;
                 admin.sign_identities(request).await.map_err(RpcError::from)
+            }
+        });
+        let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
+        let builder = builder.unary::<methods::SignNode, _, _>(move |_, request| {
+            let (nodes, admin) = (nodes.clone(), admin.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                admin.sign_node(&request.node_id).await.map_err(RpcError::from)
             }
         });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());

@@ -120,6 +120,7 @@ impl Plan {
             .dir()
             .build_task(&self.name, task.resources.secrets_mb)
             .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
+        runner.open_socket(&self.name);
         let mut env = self.env.variables().clone();
         let signed = identity::fetch(runner, task).await.map_err(|why| hook("identity", why))?;
         let owner = self.owner_of_fresh_volumes().await;

@@ -113,7 +113,10 @@ impl TaskRunner {
         }
         let mut next = match (record.over, self.recover(&record).await) {
             (Some(failed), _) => Next::Over { failed },
-            (None, Some(handle)) => self.live(handle, record.stopping).await,
+            (None, Some(handle)) => {
+                self.alloc.open_socket(&self.name);
+                self.live(handle, record.stopping).await
+            }
             (None, None) if record.stopping => Next::Over { failed: record.state.failed },
             (None, None) => Next::Again,
         };

@@ -8,14 +8,15 @@ use caravan_drivers::{
 use caravan_rpc::{Code, RpcError};
 use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
+use caravan_types::identity::Claims;
 use caravan_types::job::{Job, JobType, RestartMode, RestartPolicy, Task, TaskGroup};
 use caravan_types::node::{Node, NodeEvent, NodeStatus};
 use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities,
-    VolumeStats, WatchAllocs,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode,
+    SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
 use caravan_types::{AllocId, Nanos, VolumeKey};
 use futures::StreamExt;
@@ -285,6 +286,11 @@ impl Servers for TestServers {
         self.up()?;
         let token = |(task, name): &(String, String)| Secret::new(format!("{task}.{name}"));
         Ok(SignedIdentities { tokens: request.wanted.iter().map(token).collect() })
+    }
+    async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError> {
+        self.up()?;
+        let claims = Claims { node_id: request.node_id.to_string(), ..Claims::default() };
+        Ok(SignedNode { token: Secret::new("node"), claims })
     }
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.up()?;

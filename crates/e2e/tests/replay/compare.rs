@@ -5,7 +5,7 @@ use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
 /// Objects whose keys belong to the machine or the moment.
-const FREE: [&str; 15] = [
+const FREE: [&str; 16] = [
     "Attributes",
     "Drivers",
     "Details",
@@ -22,7 +22,12 @@ const FREE: [&str; 15] = [
     "ClassExhausted",
     // Of whichever job comes first.
     "Summary",
+    // A plugin's own names.
+    "Segments",
 ];
+
+/// What plugins answer, each in its way, and which figures there are already.
+const UNCOMPARED: [&str; 3] = ["PublishedExternalNodeIDs", "VolumeContext", "Measured"];
 
 /// What the recording left out.
 fn is_left_out(value: &Value) -> bool {
@@ -79,7 +84,7 @@ impl Walk<'_> {
     }
 
     fn values(&mut self, path: &str, key: &str, recorded: &Value, ours: &Value) {
-        if is_left_out(recorded) {
+        if is_left_out(recorded) || UNCOMPARED.contains(&key) {
             return;
         }
         match (recorded, ours) {
@@ -137,6 +142,11 @@ impl Walk<'_> {
     fn lists(&mut self, path: &str, key: &str, recorded: &[Value], ours: &[Value]) {
         let mut free: Vec<&Value> = ours.iter().collect();
         for (at, value) in recorded.iter().enumerate() {
+            // Networks of other modes than the host's are not built.
+            let is_built = |mode: &Value| ours.iter().any(|own| own.get("Mode") == Some(mode));
+            if key == "Networks" && value.get("Mode").is_some_and(|mode| !is_built(mode)) {
+                continue;
+            }
             let pool = if free.is_empty() { ours.iter().collect() } else { free.clone() };
             let best =
                 pool.iter().enumerate().max_by_key(|(n, own)| (self.likeness(value, own), usize::MAX - n));
@@ -197,7 +207,9 @@ impl Walk<'_> {
 const SAME: usize = 1000;
 
 fn is_id(key: &str) -> bool {
-    is_uuid(key) || (key.len() >= 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let all = |is: fn(&u8) -> bool| !key.is_empty() && key.as_bytes().iter().all(is);
+    // Of things, of checks, of processes.
+    is_uuid(key) || (key.len() >= 32 && all(u8::is_ascii_hexdigit)) || all(u8::is_ascii_digit)
 }
 
 #[test]

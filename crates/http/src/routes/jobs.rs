@@ -219,7 +219,7 @@ pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
     if body.canonicalize {
         api::canonicalize(&mut job);
     }
-    Reply::json(job)
+    Reply::parsed(job)
 }
 
 /// The key of the job that a path names.

@@ -23,6 +23,7 @@ use caravan_types::node_pool::{ALL, NodePool};
 use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use std::path::PathBuf;
 
 /// Serves operators; cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct Admin {
     resolver: Resolver,
     /// Who issues identities, as others reach it; none: it is not said.
     issuer: Option<String>,
+    /// Where an operator writes the index of a bootstrap that is to be done again.
+    reset_file: Option<PathBuf>,
 }
 
 fn bad(message: impl Into<String>) -> ServerError {
@@ -49,7 +52,12 @@ fn hash_of(content: &impl Serialize) -> String {
 impl Admin {
     pub(crate) fn new(core: Core, region: String, config: AclConfig, issuer: Option<String>) -> Self {
         let resolver = Resolver::new(config.enabled, core.keyring.clone());
-        Self { core, region, config, resolver, issuer }
+        Self { core, region, config, resolver, issuer, reset_file: None }
+    }
+
+    /// With the file that lets the first token be made again.
+    pub(crate) fn with_reset_file(self, reset_file: Option<PathBuf>) -> Self {
+        Self { reset_file, ..self }
     }
 
     /// Whether access control is on.

@@ -4,6 +4,7 @@
 //! Rules: `jobspec` section 6, `storage` sections 1.1, 4.1 and 4.2. Pure.
 
 mod homes;
+mod implied;
 #[cfg(test)]
 pub(crate) mod sample;
 mod volumes;
@@ -11,4 +12,5 @@ mod volumes;
 pub use caravan_admission::{Verdict, joined, joined_warnings};
 pub(crate) use caravan_admission::{check_all, update};
 pub(crate) use homes::{homes, localised};
+pub(crate) use implied::imply;
 pub(crate) use volumes::against;

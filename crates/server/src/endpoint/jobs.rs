@@ -165,6 +165,7 @@ impl Jobs {
             job.datacenters = vec!["*".into()];
         }
         admission::localised(&self.core.snapshot(), job);
+        admission::imply(job);
         if job.region.is_empty() || job.region == "global" {
             job.region.clone_from(&self.region);
         }
@@ -209,25 +210,41 @@ impl Jobs {
         job.submit_time = now;
         let mut eval = evaluation(&job, Trigger::JobRegister, now);
         eval.annotate_plan = true;
-        let imagined = caravan_types::command::Command {
-            now,
-            change: Change::JobRegister {
+        // What a job places that only makes others is what each of those would.
+        let placing =
+            job.is_template().then(|| Job { periodic: None, parameterized_job: None, ..job.clone() });
+        let imagine = |job: Job| {
+            let change = Change::JobRegister {
                 job: Box::new(job),
                 expect_modify_index: None,
                 eval: Some(eval.clone()),
                 source: None,
-            },
+            };
+            root.apply(root.index() + 1, &caravan_types::command::Command { now, change }).0
         };
-        let (imagined, _, _) = root.apply(root.index() + 1, &imagined);
+        let imagined = imagine(job);
         let planned = imagined.job(&key).cloned();
+        let imagined = placing.map_or(imagined, imagine);
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
         let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
         let reasons = caravan_scheduler::explain_decision(&decision);
         let placements = caravan_scheduler::describe(&decision);
         let mut created_evals = vec![decision.eval.clone()];
-        created_evals.extend(decision.follow_ups);
+        // Those that end are there already.
+        let new = decision.follow_ups.into_iter().filter(|eval| eval.create_index == 0);
+        // They are not made, so that there is nothing that they were made from.
+        created_evals.extend(new.map(|eval| Evaluation { job_modify_index: 0, snapshot_index: 0, ..eval }));
+        let mut annotations = decision.plan.annotations;
+        if let (Some(annotations), true) =
+            (&mut annotations, imagined.job(&key).is_some_and(|j| j.kind.is_system()))
+        {
+            // Clients know a system job to tell updates as placements as well.
+            for updates in annotations.desired_tg_updates.values_mut() {
+                updates.place += updates.in_place_update + updates.destructive_update;
+            }
+        }
         Ok(JobPlanned {
-            annotations: decision.plan.annotations,
+            annotations,
             failed: decision.eval.failed_tg_allocs,
             job_modify_index: current.as_ref().map_or(0, |job| job.job_modify_index),
             created_evals,

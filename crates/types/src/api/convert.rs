@@ -71,6 +71,20 @@ fn carried_all<T: Serialize>(parts: Option<&Vec<T>>) -> Vec<Carried> {
     parts.into_iter().flatten().map(carried).collect()
 }
 
+/// Services. What is given for all checks of one is with each of them already.
+fn services(parts: Option<&Vec<api::Service>>) -> Vec<Carried> {
+    let mut out = carried_all(parts);
+    for Carried(service) in &mut out {
+        let Some(service) = service.as_object_mut() else { continue };
+        service.remove("CheckRestart");
+        let checks = service.get_mut("Checks").and_then(serde_json::Value::as_array_mut);
+        for check in checks.into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
+            check.remove("Advertise");
+        }
+    }
+    out
+}
+
 impl Problems {
     fn within<T>(&mut self, part: String, run: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(part);
@@ -219,7 +233,7 @@ impl Problems {
             spreads: spreads(group.spreads.as_ref()),
             networks: networks(group.networks.as_ref()),
             consul: group.consul.as_ref().map(carried),
-            services: carried_all(group.services.as_ref()),
+            services: services(group.services.as_ref()),
             volumes: group
                 .volumes
                 .iter()

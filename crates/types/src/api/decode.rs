@@ -197,11 +197,29 @@ impl ApiValue for Value {
     }
 }
 
+/// Below this size every whole number is a float of its own.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// A value of users' making with whole numbers as such, however they were written: answers tell them as floats, and
+/// what is sent back must be the same as before.
+fn whole(value: &Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => match number.as_f64() {
+            #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
+            Some(float) if float.fract() == 0.0 && float.abs() < EXACT => Value::from(float as i64),
+            _ => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(whole).collect(),
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), whole(value))).collect(),
+        other => other.clone(),
+    }
+}
+
 impl ApiValue for Map<String, Value> {
     const TYPE: &'static str = "map[string]interface {}";
     fn read(value: &Value, at: &mut Place) -> Result<Self, DecodeError> {
         match value {
-            Value::Object(map) => Ok(map.clone()),
+            Value::Object(map) => Ok(map.iter().map(|(key, value)| (key.clone(), whole(value))).collect()),
             other => Err(at.mismatch(other, Self::TYPE)),
         }
     }
@@ -294,6 +312,15 @@ mod tests {
         assert_eq!(job.name, None);
         let groups = job.task_groups.unwrap();
         assert_eq!(groups[0].tasks.as_ref().unwrap()[0].kill_timeout, Some(Nanos(7_000_000_000)));
+    }
+
+    #[test]
+    fn whole_numbers_of_users_making_are_whole_however_they_are_written() {
+        let job: Job =
+            decode(br#"{"TaskGroups":[{"Tasks":[{"Config":{"a":7.0,"b":[1e3,2.5],"c":{"d":-1.0}}}]}]}"#)
+                .unwrap();
+        let config = job.task_groups.unwrap().remove(0).tasks.unwrap().remove(0).config.unwrap();
+        assert_eq!(Value::Object(config), serde_json::json!({"a": 7, "b": [1000, 2.5], "c": {"d": -1}}));
     }
 
     #[test]

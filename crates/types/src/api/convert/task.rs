@@ -1,6 +1,6 @@
 //! Tasks.
 
-use super::{Part, Problems, affinities, carried, carried_all, constraints, networks, or_nanos};
+use super::{Part, Problems, affinities, carried, carried_all, constraints, networks, or_nanos, services};
 use crate::api;
 use crate::job as kept;
 use crate::job::{CsiPluginType, PropagationMode};
@@ -21,7 +21,7 @@ impl Problems {
             user: task.user.clone(),
             config: task.config.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
             env: task.env.clone().unwrap_or_default(),
-            services: carried_all(task.services.as_ref()),
+            services: services(task.services.as_ref()),
             vault: task.vault.as_ref().map(carried),
             secrets: carried_all(task.secrets.as_ref()),
             consul: task.consul.as_ref().map(carried),
