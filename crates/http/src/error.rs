@@ -74,6 +74,12 @@ impl ApiError {
     }
 }
 
+impl From<ServerError> for ApiError {
+    fn from(error: ServerError) -> Self {
+        Self::of_change(&error)
+    }
+}
+
 impl From<RpcError> for ApiError {
     fn from(error: RpcError) -> Self {
         if let Some(status) = error.http_status.and_then(|s| StatusCode::from_u16(s).ok()) {

@@ -11,6 +11,7 @@ use caravan_types::acl::Secret;
 use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use futures::{Stream, StreamExt, stream};
 use http::StatusCode;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Messages that wait for a slow program.
@@ -22,6 +23,9 @@ pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSessio
         let text = format!("Unknown allocation \"{}\"", open.alloc);
         ClientSideError::new(StatusCode::NOT_FOUND, text)
     };
+    if let Some(client) = &state.client {
+        client.ready().await;
+    }
     if let Some(client) = state.client.as_deref().filter(|client| client.has_alloc(&open.alloc)) {
         return client.exec(&open).await;
     }
@@ -56,7 +60,7 @@ fn refused(error: RpcError) -> ClientSideError {
 
 /// The RPC side of [`open`].
 pub(crate) fn serve(
-    state: HttpState,
+    state: Arc<HttpState>,
     asked: ExecOpen,
     inputs: ItemStream<ExecIn>,
 ) -> impl Stream<Item = Result<ExecOut, RpcError>> + Send + 'static {
@@ -132,7 +136,7 @@ fn rpc_error(error: &ClientSideError) -> RpcError {
 
 /// What an agent adds to its calls so that others can run programs in its tasks.
 pub(crate) fn rpc(
-    state: HttpState,
+    state: Arc<HttpState>,
 ) -> impl Fn(Context, ExecOpen, ItemStream<ExecIn>) -> futures::future::Ready<Result<Outputs, RpcError>>
 + Send
 + Sync {

@@ -49,6 +49,8 @@ pub struct HttpState {
     pub logs: Option<Arc<dyn LogSource>>,
     /// Whether access control is on, on agents without a server: they ask one.
     pub acl: bool,
+    /// Whether only tasks ask here, who have to say who they are.
+    pub for_tasks: bool,
     /// Facts.
     pub info: Arc<AgentInfo>,
     /// When this agent started.

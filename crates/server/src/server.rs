@@ -17,6 +17,7 @@ use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::locks::Locks;
+use crate::lookups::Lookups;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
@@ -24,6 +25,7 @@ use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
 use caravan_state::Store;
+use caravan_types::api::Misfits;
 use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
@@ -81,6 +83,7 @@ pub struct Handle {
     pub(crate) host_volumes: HostVolumes,
     pub(crate) claims: Claims,
     pub(crate) usage: UsageBook,
+    lookups: Lookups,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -132,6 +135,7 @@ impl Service {
         admin.settle_keys().await?;
         let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
+            lookups: Lookups { core: core.clone(), admin: admin.clone() },
             admin,
             locks: Locks::new(core.clone()),
             pool: pool.clone(),
@@ -345,6 +349,22 @@ impl Handle {
                 admin.sign_identities(request).await.map_err(RpcError::from)
             }
         });
+        let (nodes, lookups) = (self.nodes.clone(), self.lookups.clone());
+        let builder = builder.stream::<methods::WatchLookups, _, _, _>(move |_, request| {
+            let (nodes, lookups) = (nodes.clone(), lookups.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                lookups.watch(request).map_err(RpcError::from)
+            }
+        });
+        let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
+        let builder = builder.unary::<methods::SignNode, _, _>(move |_, request| {
+            let (nodes, admin) = (nodes.clone(), admin.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                admin.sign_node(&request.node_id).await.map_err(RpcError::from)
+            }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());
@@ -370,8 +390,16 @@ impl Handle {
     }
 
     /// Checks a job without storing it.
-    pub fn validate_job(&self, job: &Job) -> Verdict {
-        self.jobs.validate(job)
+    pub fn validate_job(&self, job: &Job, misfits: Misfits) -> Verdict {
+        self.jobs.validate(job, misfits)
+    }
+
+    /// Whether all of a job fitted.
+    ///
+    /// # Errors
+    /// With all problems of the job in one text, if it did not.
+    pub fn job_fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
+        self.jobs.fits(job, misfits)
     }
 
     /// What a job would do.

@@ -18,6 +18,7 @@ pub mod host_volume;
 pub mod id;
 pub mod identity;
 pub mod job;
+pub mod lookup;
 pub mod namespace;
 pub mod node;
 pub mod node_pool;

@@ -434,6 +434,24 @@ pub struct SignedIdentities {
     pub tokens: Vec<crate::acl::Secret>,
 }
 
+/// A node asks for its own identity.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SignNode {
+    /// Node.
+    pub node_id: NodeId,
+    /// Proof of identity.
+    pub secret: NodeSecret,
+}
+
+/// The identity of a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SignedNode {
+    /// The token.
+    pub token: crate::acl::Secret,
+    /// What it says.
+    pub claims: crate::identity::Claims,
+}
+
 /// An HTTP request that one agent answers for another: clients relay to servers, servers to the node
 /// that holds an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -144,6 +144,11 @@ impl Walk<'_> {
     fn lists(&mut self, path: &str, key: &str, recorded: &[Value], ours: &[Value]) {
         let mut free: Vec<&Value> = ours.iter().collect();
         for (at, value) in recorded.iter().enumerate() {
+            // Networks of other modes than the host's are not built.
+            let is_built = |mode: &Value| ours.iter().any(|own| own.get("Mode") == Some(mode));
+            if key == "Networks" && value.get("Mode").is_some_and(|mode| !is_built(mode)) {
+                continue;
+            }
             let pool = if free.is_empty() { ours.iter().collect() } else { free.clone() };
             let best =
                 pool.iter().enumerate().max_by_key(|(n, own)| (self.likeness(value, own), usize::MAX - n));
@@ -204,7 +209,9 @@ impl Walk<'_> {
 const SAME: usize = 1000;
 
 fn is_id(key: &str) -> bool {
-    is_uuid(key) || (key.len() >= 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let all = |is: fn(&u8) -> bool| !key.is_empty() && key.as_bytes().iter().all(is);
+    // Of things, of checks, of processes.
+    is_uuid(key) || (key.len() >= 32 && all(u8::is_ascii_hexdigit)) || all(u8::is_ascii_digit)
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Session {
         fs::create_dir(&volume)?;
         let acl = if acl { "acl {\n  enabled = true\n}\n" } else { "" };
         let extra = format!(
-            "name = \"fixture-node\"\ndatacenter = \"dc1\"\nplugin \"mock_driver\" {{\n}}\n{acl}client {{\n  node_class = \"fixture\"\n  \
+            "name = \"fixture-node\"\ndatacenter = \"dc1\"\nenable_debug = true\nserver {{\n  oidc_issuer = \"https://nomad.example.org\"\n}}\nplugin \"mock_driver\" {{\n}}\n{acl}client {{\n  node_class = \"fixture\"\n  \
              meta {{\n    owner = \"fixtures\"\n    rack = \"r1\"\n  }}\n  \
              host_volume \"scratch\" {{\n    path = \"{}\"\n  }}\n}}\n",
             volume.display()
@@ -172,6 +172,13 @@ impl Session {
             Body::Text(recorded) if exchange.trimmed => {
                 if reply.body.is_empty() && !recorded.is_empty() {
                     found.push("empty".to_owned());
+                }
+            }
+            // What a task says goes on.
+            Body::Text(recorded) if exchange.path.starts_with("/v1/client/fs/logs/") => {
+                let (theirs, own) = (masked(recorded), masked(&reply.text()));
+                if !theirs.starts_with(&own) && !own.starts_with(&theirs) {
+                    found.extend(self.texts(recorded, &reply.text()));
                 }
             }
             Body::Text(recorded) => found.extend(self.texts(recorded, &reply.text())),
@@ -274,7 +281,7 @@ impl Session {
         for (kind, event) in &theirs {
             match own.get(kind) {
                 Some(own) => found.extend(
-                    differences(&mut self.ids, &topics::left_out(event), &topics::left_out(own))
+                    differences(&mut self.ids, event, own)
                         .into_iter()
                         .map(|difference| format!("{kind} {difference}")),
                 ),
@@ -418,9 +425,7 @@ fn headers(exchange: &Exchange, ours: &[(String, String)]) -> Vec<String> {
         list.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
     };
     let mut found = Vec::new();
-    // Of an upgrade only the upgrade was kept.
-    let names: &[&str] = if exchange.status == 101 { &["upgrade"] } else { &HEADERS };
-    for &name in names {
+    for name in HEADERS {
         match (find(&exchange.answer_headers, name), find(ours, name)) {
             (Some(theirs), Some(own)) if name == "content-type" && theirs != own => {
                 found.push(format!("content type {own} instead of {theirs}"));

@@ -19,9 +19,6 @@ const ACL_ALLOC: &str = "1fc24f93-31a1-285e-95ce-a336ee90bccb";
 const TALKER: &str = "d632206d-1b30-2495-9a4c-5c3e973b84d0";
 const NEXT_TALKER: &str = "a9f545d2-a351-c7cd-9853-28df1f3ce83d";
 
-/// Parts of jobs that are not built: they are left out of what is sent, and of what is compared.
-const LEFT_OUT: [&str; 1] = ["Templates"];
-
 /// The topics that a topic builds on, each up to one of its exchanges.
 pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
     const ALL: usize = usize::MAX;
@@ -34,7 +31,8 @@ pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
             &[("namespaces", 12), ("jobs", ALL), ("deployments", 11), ("dispatch_periodic", ALL)]
         }
         "versions" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
-        "allocations" | "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
+        "allocations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
+        "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
         "exec" | "client" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 11)],
         "client_fs" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 1)],
         "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14), ("allocations", 9)],
@@ -93,14 +91,12 @@ pub fn untold_token(exchange: &Exchange) -> Option<&'static str> {
     }
 }
 
-/// A document without the parts that are not built, and without what was recorded of a defect (the nulls before the
-/// topologies of a volume).
+/// A document without what was recorded of a defect (the nulls before the topologies of a volume).
 pub fn left_out(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(left_out).collect(),
         Value::Object(map) => map
             .iter()
-            .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
             .map(|(key, value)| match (key.as_str(), value) {
                 ("Topologies", Value::Array(items)) => {
                     let real = items.iter().filter(|item| !item.is_null());
@@ -121,11 +117,8 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
         Value::String(text) => json!(text.replace("/opt/nomad", &agent.dir().to_string_lossy())),
         Value::Array(items) => items.iter().map(|item| adapted(agent, item)).collect(),
         Value::Object(map) => {
-            let mut out: serde_json::Map<String, Value> = map
-                .iter()
-                .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
-                .map(|(key, value)| (key.clone(), adapted(agent, value)))
-                .collect();
+            let mut out: serde_json::Map<String, Value> =
+                map.iter().map(|(key, value)| (key.clone(), adapted(agent, value))).collect();
             let command = out.get("command").and_then(Value::as_str).unwrap_or_default();
             if command.ends_with("/hostpathplugin") {
                 let state = agent.dir().join("volumes");
@@ -179,6 +172,13 @@ fn id_where(list: &Value, is: impl Fn(&Value) -> bool) -> Option<String> {
 fn alloc_of(session: &mut Session, recorded: &str, job: &str, status: &str) -> Result<()> {
     session.learn(recorded, &format!("/v1/job/{job}/allocations"), |list| {
         id_where(list, |alloc| alloc["ClientStatus"] == status)
+    })
+}
+
+/// The evaluation of a job that something triggered.
+fn eval_of(session: &mut Session, recorded: &str, job: &str, trigger: &str) -> Result<()> {
+    session.learn(recorded, &format!("/v1/job/{job}/evaluations"), |list| {
+        id_where(list, |eval| eval["TriggeredBy"] == trigger && eval["Status"] == "complete")
     })
 }
 
@@ -237,9 +237,6 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             // Nobody stopped the first one here.
             let ours = session.ids.known(TALKER).context("the allocation of logger is not known")?.to_owned();
             session.ids.set(NEXT_TALKER, &ours);
-            let data = session.agent.data_dir().join(format!("alloc/{ours}/talker/local/data"));
-            std::fs::create_dir_all(&data)?;
-            std::fs::write(data.join("words.txt"), "alpha\nbeta\ngamma\n")?;
             soon("eight lines of output", || {
                 let lines = session.agent.logs(&ours, "talker", "stdout")?.lines().count();
                 if lines >= 8 { Ok(()) } else { bail!("{lines} lines") }
@@ -279,6 +276,17 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
             if node["DrainStrategy"].is_null() { Ok(()) } else { bail!("{}", node["DrainStrategy"]) }
         }),
+        ("services", 7) => {
+            session.learn("03e2a116-446b-0be4-761f-410d0a1b93e2", "/v1/service/web-plain", |list| {
+                list[0]["AllocID"].as_str().map(str::to_owned)
+            })
+        }
+        ("evaluations", 5) => {
+            eval_of(session, "13950975-f14d-e716-23c4-f189d4c1b55e", "web", "deployment-watcher")
+        }
+        ("evaluations", 13) => {
+            eval_of(session, "00651bfa-f265-26fd-9ac5-6774c53ba200", "crash", "alloc-reschedule")
+        }
         ("volumes_csi", 3) => session.agent.wait_plugin("hostpath").map(drop),
         ("volumes_csi", 26) => settled(session, "csi-user", "running"),
         ("volumes_csi", 37) => session.agent.wait_no_claims("data"),

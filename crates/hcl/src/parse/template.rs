@@ -208,12 +208,20 @@ impl Parser<'_> {
                     out.push(self.directive()?);
                 }
                 '\r' if mode == Mode::Heredoc && self.at("\r\n") => self.pos += 1,
-                _ => {
+                '\n' => {
                     text.push(c);
-                    self.pos += c.len_utf8();
-                    if c == '\n' && mode == Mode::Heredoc {
+                    self.pos += 1;
+                    if mode == Mode::Heredoc {
                         flush!();
                     }
+                }
+                _ => {
+                    // Up to whatever may mean something: at least this character.
+                    let rest = self.rest();
+                    let marks = ['"', '\\', '$', '%', '\n', '\r'];
+                    let length = rest[c.len_utf8()..].find(marks).map_or(rest.len(), |at| c.len_utf8() + at);
+                    text.push_str(&rest[..length]);
+                    self.pos += length;
                 }
             }
         }

@@ -17,6 +17,9 @@ use http::{Method, StatusCode};
 use serde_json::json;
 use std::collections::BTreeMap;
 
+/// What is said of an allocation whose files cannot be removed on demand.
+pub(crate) const NOT_COLLECTED: &str = "No such allocation on client, or allocation not eligible for GC";
+
 /// Which agent answers.
 pub(crate) enum Place {
     /// This one.
@@ -39,16 +42,15 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
             Target::Alloc(alloc)
         }
         ["allocation", alloc, verb] => {
-            if *verb == "snapshot" {
-                return Err(ApiError::unknown_path());
-            }
-            if !["stats", "restart", "signal", "checks", "pause", "gc"].contains(verb) {
+            if !["stats", "restart", "signal", "checks", "pause", "gc", "snapshot"].contains(verb) {
                 return Err(ApiError::not_found("resource not found"));
             }
             Target::Alloc(AllocId::new(alloc))
         }
         ["allocation", ..] => return Err(ApiError::not_found("resource not found")),
-        ["stats" | "gc" | "metadata"] => Target::Node(node_named(call, rest)),
+        ["stats" | "gc" | "metadata" | "identity"] | ["identity", "renew"] => {
+            Target::Node(node_named(call, rest))
+        }
         _ => return Err(ApiError::unknown_path()),
     };
     let client = call.state.client.as_deref();
@@ -69,7 +71,10 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     let node = node.ok_or_else(unknown)?;
     if client.is_some_and(|client| client.node_id() == node) {
         // The node is this one, and its client has forgotten the allocation.
-        return Err(unknown());
+        return Err(match rest {
+            ["allocation", _, "gc"] => ApiError::internal(NOT_COLLECTED),
+            _ => unknown(),
+        });
     }
     let channel = server.node_channel(&node).map_err(|_| ApiError::not_found("No path to node"))?;
     Ok(Place::There(channel))
@@ -148,7 +153,7 @@ bodies! {
 fn node_named(call: &Call, rest: &[&str]) -> NodeId {
     let named = call.query.text("node_id");
     if named.is_empty()
-        && *rest == ["metadata"]
+        && matches!(rest, ["metadata"] | ["identity", "renew"])
         && let Ok(body) = optional::<MetadataBody>(&call.body)
     {
         return body.node_id.as_str().into();
@@ -173,6 +178,19 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         ["metadata"] => {
             call.only(&Method::GET)?;
             Ok(Reply::value(client.metadata().await?))
+        }
+        ["identity"] => {
+            call.only(&Method::GET)?;
+            Ok(Reply::value(json!({"Claims": client.identity().await?})))
+        }
+        ["identity", "renew"] => {
+            call.put()?;
+            client.renew_identity().await?;
+            Ok(Reply::value(json!({})))
+        }
+        ["allocation", alloc, "snapshot"] => {
+            let archive = client.snapshot(&AllocId::new(alloc)).await?;
+            Ok(Reply::raw("application/x-tar", Body::from_stream(archive)))
         }
         ["allocation", alloc, "checks"] => Ok(Reply::value(client.checks(&AllocId::new(alloc)).await?)),
         ["allocation", alloc, "gc"] => {

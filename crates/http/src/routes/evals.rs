@@ -2,9 +2,10 @@
 
 use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;
+use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::filter::whole_evaluation;
+use crate::filter::{Filter, whole_evaluation};
 use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
 use caravan_server::NsCap;
@@ -48,7 +49,55 @@ fn selected<'a>(
     }
 }
 
+bodies! {
+    /// Evaluations to remove.
+    DeleteBody("EvalDeleteRequest") {
+        ids: Vec<String> = "EvalIDs";
+        filter: String = "Filter";
+    }
+}
+
+/// Removes evaluations by id or by an expression.
+async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let body: DeleteBody = required(&call.body)?;
+    let server = call.server()?;
+    let (count, index) = match (body.ids.is_empty(), body.filter.is_empty()) {
+        (true, true) => {
+            return Err(ApiError::bad_request("evals must be deleted by either ID or filter"));
+        }
+        (false, false) => {
+            return Err(ApiError::bad_request("evals cannot be deleted by both ID and filter"));
+        }
+        (false, true) => {
+            for id in &body.ids {
+                check_uuid("eval", id)?;
+            }
+            server.delete_evals(body.ids.iter().map(|id| EvalId::new(id)).collect()).await?
+        }
+        (true, false) => {
+            let filter = Filter::parse(&body.filter)?;
+            let namespace = call.query.list_namespace();
+            server
+                .delete_needless_evals::<ApiError>(|root| {
+                    let mut chosen = Vec::new();
+                    for eval in root.evals() {
+                        let here = namespace.as_ref().is_none_or(|ns| eval.namespace == *ns);
+                        if here && filter.matches(&whole_evaluation(object(eval)))? {
+                            chosen.push(eval.id.clone());
+                        }
+                    }
+                    Ok(chosen)
+                })
+                .await?
+        }
+    };
+    Ok(Reply::value(json!({"Count": count, "Index": index})).index(index))
+}
+
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    if call.is_delete() {
+        return delete(call).await;
+    }
     call.only(&Method::GET)?;
     check_prefix("eval", call.query.text("prefix"))?;
     let filtered = !call.query.text("filter").is_empty();

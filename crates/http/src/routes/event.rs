@@ -255,6 +255,26 @@ fn payload(row: &EventRow, root: &Root) -> Value {
             put("Metadata", shaped(&row.metadata()));
             put("Deleted", json!(deleted));
         }
+        EventRow::NodePool(row) => {
+            put("NodePool", shaped(&**row));
+        }
+        EventRow::AclPolicy(row) => {
+            put("ACLPolicy", shaped(&**row));
+        }
+        EventRow::AclToken(row) => {
+            let mut value = shaped(&**row);
+            value["SecretID"] = json!("");
+            put("ACLToken", value);
+        }
+        EventRow::AclRole(row) => {
+            put("ACLRole", shaped(&**row));
+        }
+        EventRow::AclAuthMethod(row) => {
+            put("AuthMethod", shaped(&row.shown()));
+        }
+        EventRow::AclBindingRule(row) => {
+            put("ACLBindingRule", shaped(&**row));
+        }
     }
     Value::Object(out)
 }

@@ -99,11 +99,9 @@ fn accept(call: &Call) -> Result<HeaderValue, ApiError> {
             .flat_map(|value| value.split(','))
             .any(|word| word.trim().eq_ignore_ascii_case(token))
     };
-    for (name, token, shown) in [(CONNECTION, "upgrade", "Connection"), (UPGRADE, "websocket", "Upgrade")] {
+    for (name, token) in [(CONNECTION, "upgrade"), (UPGRADE, "websocket")] {
         if !has(&name, token) {
-            return Err(ApiError::internal(format!(
-                "websocket: the client is not using the websocket protocol: '{token}' token not found in '{shown}' header"
-            )));
+            return Err(ApiError::internal("websocket connection not found in context"));
         }
     }
     if !has(&HeaderName::from_static("sec-websocket-version"), "13") {
@@ -142,12 +140,8 @@ fn asked(call: &Call, target: &Target<'_>) -> Result<ExecOpen, ClientSideError> 
     let open = ExecOpen { task, tty, hops: call.hops, ..ExecOpen::default() };
     match target {
         Target::Command { alloc } => {
-            let command: Vec<String> = decode(query.text("command").as_bytes()).map_err(|error| {
-                broken(format!(
-                    "failed to marshal command into json: {}",
-                    literal(query.text("command")).unwrap_or_else(|| error.to_string())
-                ))
-            })?;
+            let command: Vec<String> = decode(query.text("command").as_bytes())
+                .map_err(|error| broken(format!("failed to marshal command into json: {error}")))?;
             if open.task.is_empty() {
                 return Err(bad("must provide task name"));
             }
@@ -170,14 +164,6 @@ fn asked(call: &Call, target: &Target<'_>) -> Result<ExecOpen, ClientSideError> 
             Ok(ExecOpen { alloc: alloc.into(), action: action.to_owned(), job: job.clone(), ..open })
         }
     }
-}
-
-/// What clients know as the complaint about a text that begins like `null`, `true` or `false` and is none.
-fn literal(text: &str) -> Option<String> {
-    let word = ["null", "true", "false"].into_iter().find(|word| text.starts_with(&word[..1]))?;
-    let mut pairs = text.chars().zip(word.chars());
-    let (found, wanted) = pairs.find(|(found, wanted)| found != wanted)?;
-    Some(format!("invalid character '{found}' in literal {word} (expecting '{wanted}')"))
 }
 
 async fn run(mut socket: Socket, mut call: Call, asked: Result<ExecOpen, ClientSideError>, handshake: bool) {
@@ -385,16 +371,10 @@ mod tests {
         assert_eq!(shown(&ExecOut::Exited(0)).to_string(), r#"{"exited":true,"result":{}}"#);
     }
 
-    #[test]
-    fn a_broken_literal_is_complained_about_in_known_words() {
-        assert_eq!(literal("not json").unwrap(), "invalid character 'o' in literal null (expecting 'u')");
-        assert_eq!(literal("[1]"), None);
-    }
-
     proptest::proptest! {
         #[test]
         fn nothing_that_is_sent_breaks_the_reader(text in ".*") {
-            let _ = (read(&text), literal(&text));
+            let _ = read(&text);
         }
     }
 }

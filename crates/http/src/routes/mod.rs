@@ -19,6 +19,7 @@ pub(crate) mod job_versions;
 pub(crate) mod jobs;
 pub(crate) mod metrics;
 pub(crate) mod monitor;
+mod monitor_export;
 pub(crate) mod namespaces;
 pub(crate) mod node_changes;
 pub(crate) mod node_pools;

@@ -22,7 +22,7 @@ const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", 
 
 /// Whether a path below `agent` is one of these routes.
 pub(crate) fn is_mine(rest: &[&str]) -> bool {
-    matches!(rest, ["monitor" | "host"] | ["pprof", ..])
+    matches!(rest, ["monitor" | "host"] | ["monitor", "export"] | ["pprof", ..])
 }
 
 /// Which agent is meant: `node_id` names a node, `server_id` a server.
@@ -69,6 +69,7 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
 pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["monitor"] => monitor(call),
+        ["monitor", "export"] => super::monitor_export::export(call),
         ["host"] => Ok(host(call)),
         ["pprof", kind @ ..] => pprof(call, kind),
         _ => Err(ApiError::unknown_path()),

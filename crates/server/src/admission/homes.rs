@@ -92,7 +92,7 @@ fn allows(config: &AllowedConfig, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::tests::minimal;
+    use crate::admission::sample::minimal;
     use caravan_types::UnixNanos;
     use caravan_types::admin::AdminChange;
     use caravan_types::command::{Change, Command};

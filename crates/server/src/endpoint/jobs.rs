@@ -7,6 +7,7 @@ use crate::node_evals::evaluation;
 use crate::periodic;
 use caravan_scheduler::Params;
 use caravan_state::Root;
+use caravan_types::api::Misfits;
 use caravan_types::command::{Change, JobSource};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
@@ -19,6 +20,8 @@ use std::collections::BTreeMap;
 pub struct JobSubmission {
     /// The job, defaults filled in.
     pub job: Job,
+    /// What of it did not fit into the job: reasons to refuse it.
+    pub misfits: Misfits,
     /// Refuse unless the job's `JobModifyIndex` is this; 0: unless it is new.
     pub enforce_index: Option<u64>,
     /// Keep the counts of groups that exist already.
@@ -81,8 +84,8 @@ pub(crate) struct Jobs {
 }
 
 /// The verdict on a job that can run, by itself and with the volumes that there are.
-fn admitted(root: &Root, job: &Job) -> Result<admission::Verdict, ServerError> {
-    let mut verdict = admission::check(job);
+fn admitted(root: &Root, job: &Job, misfits: Misfits) -> Result<admission::Verdict, ServerError> {
+    let mut verdict = admission::check_all(job, misfits);
     verdict.errors.extend(admission::homes(root, job));
     verdict.errors.extend(admission::against(root, job));
     match verdict.errors.is_empty() {
@@ -107,6 +110,7 @@ impl Jobs {
     pub(crate) async fn register(&self, submission: JobSubmission) -> Result<JobRegistered, ServerError> {
         let JobSubmission {
             mut job,
+            misfits,
             enforce_index,
             preserve_counts,
             preserve_resources,
@@ -115,6 +119,7 @@ impl Jobs {
         } = submission;
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
+        self.fits(&job, misfits)?;
         let key = job.key();
         let current = root.job(&key).cloned();
         admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
@@ -128,7 +133,7 @@ impl Jobs {
         if let Some(current) = current.as_deref().filter(|_| preserve_resources) {
             keep_resources(&mut job, current);
         }
-        let verdict = admitted(&root, &job)?;
+        let verdict = admitted(&root, &job, Misfits::default())?;
         job.stop = false;
         job.submit_time = now;
         // A job that only makes others has nothing to place.
@@ -171,11 +176,21 @@ impl Jobs {
         Ok(())
     }
 
-    pub(crate) fn validate(&self, job: &Job) -> admission::Verdict {
+    /// Refuses a job of which not everything fitted, with all that is wrong with it.
+    pub(crate) fn fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
+        if misfits.is_empty() {
+            return Ok(());
+        }
+        let mut job = job.clone();
+        self.localise(&mut job)?;
+        admitted(&self.core.snapshot(), &job, misfits).map(drop)
+    }
+
+    pub(crate) fn validate(&self, job: &Job, misfits: Misfits) -> admission::Verdict {
         let mut job = job.clone();
         match self.localise(&mut job) {
             Ok(()) => {
-                let mut verdict = admission::check(&job);
+                let mut verdict = admission::check_all(&job, misfits);
                 verdict.errors.extend(admission::homes(&self.core.snapshot(), &job));
                 verdict
             }
@@ -187,7 +202,7 @@ impl Jobs {
     pub(crate) fn plan(&self, mut job: Job) -> Result<JobPlanned, ServerError> {
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
-        let verdict = admitted(&root, &job)?;
+        let verdict = admitted(&root, &job, Misfits::default())?;
         let key = job.key();
         let current = root.job(&key).cloned();
         admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;

@@ -1,6 +1,7 @@
 //! What others call: users about jobs, clients about their nodes.
 
 mod dispatch;
+mod evals;
 pub(crate) mod explain;
 mod jobs;
 mod node_changes;

@@ -95,6 +95,7 @@ pub mod event {
     pub const KILLING: &str = "Killing";
     pub const KILLED: &str = "Killed";
     pub const SIGNALING: &str = "Signaling";
+    pub const TEMPLATE: &str = "Template";
     pub const SIBLING_FAILED: &str = "Sibling Task Failed";
     pub const LEADER_DEAD: &str = "Leader Task Dead";
     pub const MAIN_TASKS_DEAD: &str = "Main Tasks Dead";

@@ -1,8 +1,8 @@
 //! Rules for the policies of a group (`jobspec` sections 5 and 6).
 
-use super::one_of;
+use super::{one_of, unknown};
 use caravan_types::Nanos;
-use caravan_types::api;
+use caravan_types::api::{self, Misfits, Part};
 use caravan_types::job::{
     DisconnectStrategy, Job, JobType, MigrateStrategy, ReschedulePolicy, RestartMode, RestartPolicy,
     TaskGroup, UpdateStrategy,
@@ -11,27 +11,33 @@ use caravan_types::job::{
 const FIVE_SECONDS: Nanos = Nanos::from_secs(5);
 
 /// All policies of a group.
-pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
+pub(super) fn check(job: &Job, group: &TaskGroup, misfits: &mut Misfits, errors: &mut Vec<String>) {
     match &group.restart_policy {
-        Some(policy) => restart(policy, errors),
+        Some(policy) => restart(policy, misfits, errors),
         None => errors.push(format!("Task Group {} should have a restart policy", group.name)),
     }
     match (&group.reschedule_policy, job.kind) {
         (Some(_), JobType::System | JobType::Sysbatch) => {
             errors.push(format!("{} jobs should not have a reschedule policy", job.kind));
         }
-        (Some(policy), _) => reschedule(policy, errors),
+        (Some(policy), _) => {
+            errors.extend(misfits.take(Part::Reschedule));
+            reschedule(policy, errors);
+        }
         (None, _) => {}
     }
     match (&group.update, job.kind) {
         (Some(_), JobType::Batch | JobType::Sysbatch) => {
             errors.push(format!("Job type \"{}\" does not allow update block", job.kind));
         }
-        (Some(strategy), _) => update(strategy, errors),
+        (Some(strategy), _) => update(strategy, misfits, errors),
         (None, _) => {}
     }
     match (&group.migrate, job.kind) {
-        (Some(strategy), JobType::Service) => migrate(strategy, errors),
+        (Some(strategy), JobType::Service) => {
+            errors.extend(misfits.take(Part::Migrate));
+            migrate(strategy, errors);
+        }
         (Some(_), _) => errors.push(format!("Job type \"{}\" does not allow migrate block", job.kind)),
         (None, _) => {}
     }
@@ -65,7 +71,13 @@ pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
     }
 }
 
-pub(super) fn restart(policy: &RestartPolicy, errors: &mut Vec<String>) {
+pub(super) fn restart(policy: &RestartPolicy, misfits: &mut Misfits, errors: &mut Vec<String>) {
+    let unfit = misfits.take(Part::Restart);
+    if !unfit.is_empty() {
+        // What the rules below would look at is not what was written.
+        errors.extend(unfit);
+        return;
+    }
     if policy.attempts == 0 && policy.mode != RestartMode::Fail {
         errors.push("Restart policy \"delay\" with 0 attempts is ambiguous: use mode \"fail\"".into());
         return;
@@ -143,11 +155,12 @@ pub(super) fn reschedule(policy: &ReschedulePolicy, errors: &mut Vec<String>) {
     }
 }
 
-fn update(strategy: &UpdateStrategy, errors: &mut Vec<String>) {
+fn update(strategy: &UpdateStrategy, misfits: &mut Misfits, errors: &mut Vec<String>) {
     let checks = ["checks", "task_states", "manual"];
     if !checks.contains(&strategy.health_check.as_str()) {
-        errors.push(one_of("Invalid health check given:", &strategy.health_check, &checks));
+        errors.push(unknown("Invalid health check given:", &strategy.health_check, &checks));
     }
+    errors.extend(misfits.take(Part::Update));
     if strategy.min_healthy_time < Nanos::ZERO {
         errors.push(format!("Minimum healthy time may not be less than zero: {}", strategy.min_healthy_time));
     }

@@ -1,5 +1,7 @@
 //! What is allowed, but not what it seems to be (`jobspec` section 6).
 
+use super::joined;
+use super::targets::strangers;
 use caravan_types::Nanos;
 use caravan_types::api::{self, from_value};
 use caravan_types::job::{Carried, Job, TaskGroup};
@@ -16,11 +18,24 @@ pub(super) fn of_job(job: &Job) -> Vec<String> {
     if promoted > 0 && promoted < updated {
         out.push("auto_promote must be true for all groups to enable automatic promotion".to_owned());
     }
+    out.extend(strangers(&job.affinities, &job.spreads));
     out
 }
 
-/// Warnings about a group and its tasks.
-pub(super) fn of_group(group: &TaskGroup) -> Vec<String> {
+/// Services vanish from the catalog when their tasks are told to stop: whoever asked a moment earlier still calls.
+pub(super) fn of_services(group: &TaskGroup) -> Option<String> {
+    let waits = group.shutdown_delay.is_some_and(|delay| delay > Nanos::ZERO)
+        || group.tasks.iter().any(|task| task.shutdown_delay > Nanos::ZERO);
+    (!group.services.is_empty() && !waits).then(|| {
+        format!(
+            "group \"{}\" defines services, but neither the group nor any of its tasks have shutdown_delay set",
+            group.name
+        )
+    })
+}
+
+/// Warnings about a group and its tasks, in one text.
+pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
     let mut found = Vec::new();
     if let Some(update) = &group.update
         && update.max_parallel > group.count
@@ -44,14 +59,15 @@ pub(super) fn of_group(group: &TaskGroup) -> Vec<String> {
             found.push(format!("{name} is ignored: use {instead} in a disconnect block"));
         }
     }
-    if !group.services.is_empty() && group.shutdown_delay.is_none_or(|delay| delay == Nanos::ZERO) {
-        found.push("services without shutdown_delay: tasks may be stopped before their services are gone from the catalog".to_owned());
-    }
     if group.networks.iter().any(|network| network.mbits > 0) {
-        found.push("mbits has been deprecated and has no effect".to_owned());
+        found.push(
+            "mbits has been deprecated as of Nomad 0.12.0. Please remove mbits from the network block"
+                .to_owned(),
+        );
     }
+    found.extend(strangers(&group.affinities, &group.spreads));
     for task in &group.tasks {
-        let mut own = Vec::new();
+        let mut own = strangers(&task.affinities, &[]);
         if task.resources.iops > 0 {
             own.push("iops is deprecated and has no effect".to_owned());
         }
@@ -68,7 +84,8 @@ pub(super) fn of_group(group: &TaskGroup) -> Vec<String> {
         }
         found.extend(own.into_iter().map(|text| format!("Task \"{}\": {text}", task.name)));
     }
-    found.into_iter().map(|text| format!("Group \"{}\": {text}", group.name)).collect()
+    (!found.is_empty())
+        .then(|| format!("Group \"{}\" has warnings: {}", group.name, joined(&found).trim_end()))
 }
 
 fn of_identity(identity: &api::WorkloadIdentity) -> Vec<String> {

@@ -3,11 +3,17 @@
 use super::targets::{Place, affinities, constraints};
 use super::{blocks, joined, one_of, policies, service, unheeded, volume};
 use caravan_types::Nanos;
+use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{
     Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Task, TaskGroup,
 };
 
-pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, Vec<String>) {
+pub(super) fn check(
+    job: &Job,
+    group: &TaskGroup,
+    task: &Task,
+    mut misfits: Misfits,
+) -> (Vec<String>, Vec<String>) {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     if task.name.contains(['/', '\\']) {
         errors.push("Task name cannot include slashes".into());
@@ -28,7 +34,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
         errors.push("ShutdownDelay must be a positive value".into());
     }
     if let Some(policy) = &task.restart_policy {
-        policies::restart(policy, &mut errors);
+        policies::restart(policy, &mut misfits, &mut errors);
     }
     if let Some(update) = &group.update
         && job.kind == JobType::Service
@@ -36,25 +42,17 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
         && task.kill_timeout > update.progress_deadline
     {
         errors.push(format!(
-            "KillTimeout ({}) longer than the group's ProgressDeadline ({})",
+            "KillTimout ({}) longer than the group's ProgressDeadline ({})",
             task.kill_timeout, update.progress_deadline
         ));
     }
-    resources(task, &mut errors);
-    let logs = i64::from(task.log_config.max_files) * i64::from(task.log_config.max_file_size_mb);
-    if !task.log_config.disabled {
-        if task.log_config.max_files < 1 {
-            errors.push("minimum number of files is 1; got 0".into());
-        }
-        if task.log_config.max_file_size_mb < 1 {
-            errors.push("minimum file size is 1MB; got 0".into());
-        }
-        if group.ephemeral_disk.is_some() && logs > group.disk_mb() {
-            errors.push(format!(
-                "log storage ({logs} MB) must be less than requested disk capacity ({} MB)",
-                group.disk_mb()
-            ));
-        }
+    let found = resources(task);
+    if !found.is_empty() {
+        errors.push(joined(&found));
+    }
+    let found = logs(group, task, misfits.take(Part::Logs));
+    if !found.is_empty() {
+        errors.push(joined(&found));
     }
     constraints(&task.constraints, Place::Task, &mut errors);
     if job.kind != JobType::System {
@@ -72,11 +70,11 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
     }
     volume::mounts(group, task, &mut errors);
     blocks::check(task, &mut errors);
+    errors.extend(misfits.rest());
     if let Some(plugin) = &task.csi_plugin_config {
         csi_plugin(plugin, &mut errors);
     }
     for (block, present) in [
-        ("template", !task.templates.is_empty()),
         ("artifact", !task.artifacts.is_empty()),
         ("vault", task.vault.is_some()),
         ("secret", !task.secrets.is_empty()),
@@ -95,7 +93,32 @@ pub(super) fn check(job: &Job, group: &TaskGroup, task: &Task) -> (Vec<String>, 
     (errors, warnings)
 }
 
-fn resources(task: &Task, errors: &mut Vec<String>) {
+/// Rules for the logs of a task. What `unfit` says of a number is not said again.
+fn logs(group: &TaskGroup, task: &Task, unfit: Vec<String>) -> Vec<String> {
+    let mut errors = unfit;
+    let logs = &task.log_config;
+    if logs.disabled || !errors.is_empty() {
+        return errors;
+    }
+    if logs.max_files < 1 {
+        errors.push("minimum number of files is 1; got 0".into());
+    }
+    if logs.max_file_size_mb < 1 {
+        errors.push("minimum file size is 1MB; got 0".into());
+    }
+    let size = i64::from(logs.max_files) * i64::from(logs.max_file_size_mb);
+    if group.ephemeral_disk.is_some() && size > group.disk_mb() {
+        errors.push(format!(
+            "log storage ({size} MB) must be less than requested disk capacity ({} MB)",
+            group.disk_mb()
+        ));
+    }
+    errors
+}
+
+/// Rules for what a task asks for. What everything needs at least comes in an error of its own.
+fn resources(task: &Task) -> Vec<String> {
+    let mut errors = Vec::new();
     let resources = &task.resources;
     if resources.cores > 0 && resources.cpu > 0 {
         errors.push("Task can only ask for 'cpu' or 'cores' resource, not both.".into());
@@ -103,21 +126,27 @@ fn resources(task: &Task, errors: &mut Vec<String>) {
     if resources.cores < 0 {
         errors.push(format!("minimum number of cores is 0; got {}", resources.cores));
     }
-    if resources.memory_max_mb < -1 {
-        errors
-            .push(format!("minimum MemoryMaxMB value is -1, for no limit; got {}", resources.memory_max_mb));
-    }
-    if resources.secrets_mb < 0 {
-        errors.push(format!("minimum secrets value is 0; got {}", resources.secrets_mb));
-    }
-    devices(&resources.devices, errors);
+    let mut minima = Vec::new();
     if resources.cores > 0 {
         errors.push("cores are not supported yet: use cpu".into());
     } else if resources.cpu < 1 {
-        errors.push(format!("minimum CPU value is 1; got {}", resources.cpu));
+        minima.push(format!("minimum CPU value is 1; got {}", resources.cpu));
     }
     if resources.memory_mb < 10 {
-        errors.push(format!("minimum MemoryMB value is 10; got {}", resources.memory_mb));
+        minima.push(format!("minimum MemoryMB value is 10; got {}", resources.memory_mb));
+    }
+    if !minima.is_empty() {
+        errors.push(joined(&minima));
+    }
+    if resources.disk_mb > 0 {
+        errors.push(
+            "Task can't ask for disk resources, they have to be specified at the task group level.".into(),
+        );
+    }
+    devices(&resources.devices, &mut errors);
+    if resources.memory_max_mb < -1 {
+        errors
+            .push(format!("minimum MemoryMaxMB value is -1, for no limit; got {}", resources.memory_max_mb));
     }
     if resources.memory_max_mb > 0 && resources.memory_max_mb < resources.memory_mb {
         errors.push(format!(
@@ -125,20 +154,19 @@ fn resources(task: &Task, errors: &mut Vec<String>) {
             resources.memory_max_mb, resources.memory_mb
         ));
     }
+    if resources.secrets_mb < 0 {
+        errors.push(format!("minimum secrets value is 0; got {}", resources.secrets_mb));
+    }
     if resources.secrets_mb > resources.memory_mb {
         errors.push(format!(
             "secrets ({} MB) must not be larger than memory ({} MB)",
             resources.secrets_mb, resources.memory_mb
         ));
     }
-    if resources.disk_mb > 0 {
-        errors.push(
-            "Task can't ask for disk resources, they have to be specified at the task group level.".into(),
-        );
-    }
     if !resources.networks.is_empty() {
         errors.push("networks of a task are not supported: use a network block in the group".into());
     }
+    errors
 }
 
 fn devices(list: &[RequestedDevice], errors: &mut Vec<String>) {

@@ -1,6 +1,7 @@
 //! Rules for constraints, affinities and spreads (`jobspec` 4.4).
 
-use super::{joined, one_of};
+use super::{joined, unknown};
+use caravan_lang::constraint::{AFFINITY_OPERATORS, ConstraintError, OPERATORS};
 use caravan_types::job::{Affinity, Constraint, Spread};
 use std::collections::HashSet;
 
@@ -14,26 +15,6 @@ pub(super) enum Place {
     /// A device.
     Device,
 }
-
-const OPERANDS: [&str; 17] = [
-    "=",
-    "==",
-    "is",
-    "!=",
-    "not",
-    "<",
-    "<=",
-    ">",
-    ">=",
-    "regexp",
-    "version",
-    "semver",
-    "set_contains",
-    "set_contains_all",
-    "set_contains_any",
-    "is_set",
-    "is_not_set",
-];
 
 /// Attributes of a node that are no `attr.` or `meta.`.
 const NODE: [&str; 5] =
@@ -83,8 +64,8 @@ fn constraint_errors(constraint: &Constraint, place: Place) -> Vec<String> {
                 errors.push(format!("Distinct property has invalid count: \"{r_target}\""));
             }
         }
-        known if OPERANDS.contains(&known) => errors.extend(right_side(operand, r_target)),
-        other => errors.push(one_of("Unknown constraint type", other, &OPERANDS)),
+        known if OPERATORS.contains(&known) => errors.extend(right_side(operand, r_target)),
+        other => errors.push(unknown("Unknown constraint type", other, &OPERATORS)),
     }
     if needs_left {
         match l_target.as_str() {
@@ -105,7 +86,7 @@ fn right_side(operand: &str, target: &str) -> Option<String> {
     }
     match caravan_lang::constraint::validate(operand, target) {
         Ok(_) => None,
-        Err(error) if operand == "regexp" => Some(format!("Regular expression failed to compile: {error}")),
+        Err(error @ ConstraintError::Regexp(_)) => Some(error.to_string()),
         Err(error) => Some(format!("{operand} constraint is invalid: {error}")),
     }
 }
@@ -116,12 +97,13 @@ pub(super) fn affinities(list: &[Affinity], errors: &mut Vec<String>) {
         let operand = affinity.operand.as_str();
         match operand {
             "" => found.push("Missing affinity operand".into()),
-            known if OPERANDS.contains(&known) => found.extend(right_side(operand, &affinity.r_target)),
-            other => found.push(one_of("Unknown affinity operator", other, &OPERANDS)),
+            known if AFFINITY_OPERATORS.contains(&known) => {
+                found.extend(right_side(operand, &affinity.r_target));
+            }
+            other => found.push(unknown("Unknown affinity operator", other, AFFINITY_OPERATORS)),
         }
-        match affinity.l_target.as_str() {
-            "" => found.push("No LTarget provided but is required".into()),
-            target => found.extend(attribute(target).err()),
+        if affinity.l_target.is_empty() {
+            found.push("No LTarget provided but is required".into());
         }
         match affinity.weight {
             0 => found.push("Affinity weight cannot be zero".into()),
@@ -136,12 +118,25 @@ pub(super) fn affinities(list: &[Affinity], errors: &mut Vec<String>) {
     }
 }
 
+/// What affinities and spreads look at and no node has: allowed, as they only prefer, but never of any effect.
+pub(super) fn strangers(affinities: &[Affinity], spreads: &[Spread]) -> Vec<String> {
+    let of_affinities = affinities.iter().enumerate().map(|(at, a)| ("Affinity", at, a.l_target.as_str()));
+    let of_spreads = spreads.iter().enumerate().map(|(at, s)| ("Spread", at, s.attribute.as_str()));
+    of_affinities
+        .chain(of_spreads)
+        .filter(|(.., target)| !target.is_empty())
+        .filter_map(|(what, at, target)| {
+            let reason = attribute(target).err()?;
+            Some(format!("{what} {} has no effect: {reason}", at + 1))
+        })
+        .collect()
+}
+
 pub(super) fn spreads(list: &[Spread], errors: &mut Vec<String>) {
     for (index, spread) in list.iter().enumerate() {
         let mut found = Vec::new();
-        match spread.attribute.as_str() {
-            "" => found.push("Missing spread attribute".into()),
-            target => found.extend(attribute(target).err()),
+        if spread.attribute.is_empty() {
+            found.push("Missing spread attribute".into());
         }
         if !(1..=100).contains(&spread.weight) {
             found.push(format!("Spread block must have a weight from 1 to 100, got {}", spread.weight));

@@ -1,10 +1,7 @@
 //! Rules for volume requests and mounts.
 
-use caravan_state::Root;
-use caravan_types::VolumeKey;
 use caravan_types::job::{BrokenMount, Job, PropagationMode, Task, TaskGroup, VolumeRequest, VolumeType};
-use caravan_types::volume::{AccessMode, AttachmentMode, ClaimMode};
-use caravan_volumes::modes;
+use caravan_types::volume::{AccessMode, AttachmentMode};
 
 pub(super) fn requests(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
     for (name, request) in &group.volumes {
@@ -133,33 +130,6 @@ fn collide(a: &VolumeRequest, b: &VolumeRequest) -> bool {
     let strict = [a, b].iter().any(|r| r.access_mode.single_writer());
     let alone = [a, b].iter().any(|r| r.access_mode == AccessMode::SingleNodeReaderOnly);
     alone || (strict && !a.read_only && !b.read_only)
-}
-
-/// What the volumes themselves, as they are registered now, rule out for good: only another registration
-/// of a volume or another job helps. A volume that is not there, or is in use, is waited for.
-pub(crate) fn against(root: &Root, job: &Job) -> Vec<String> {
-    let mut errors = Vec::new();
-    for group in job.task_groups.iter().filter(|group| group.count > 0) {
-        for (alias, request) in group.csi_volumes() {
-            let mode = if request.read_only { ClaimMode::Read } else { ClaimMode::Write };
-            let names = if request.per_alloc { group.count } else { 1 };
-            let refused = (0..names).find_map(|index| {
-                let source = request.source_for(&format!("[{index}]"));
-                let volume = root.volume(&VolumeKey::new(job.namespace.clone(), source))?;
-                let usable = volume.phase.is_usable();
-                usable.then(|| {
-                    modes::capable(volume, mode, request.access_mode, request.attachment_mode).err()
-                })?
-            });
-            if let Some(error) = refused {
-                errors.push(format!(
-                    "Task group {} validation failed: Task group volume validation for {alias} failed: {error}: ask for a mode that it has, or register the volume again with this one",
-                    group.name
-                ));
-            }
-        }
-    }
-    errors
 }
 
 fn csi(group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<String>) {

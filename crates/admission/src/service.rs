@@ -86,11 +86,14 @@ fn one(
     if !matches!(service.provider.as_str(), "consul" | "nomad") {
         errors.push(one_of("Service provider must be known, not", &service.provider, &["consul", "nomad"]));
     }
-    if !service.port_label.is_empty() {
-        port(&service.port_label, labels, errors);
-    }
-    if owner.is_none() && !service.task_name.is_empty() {
-        task_of(group, &service.task_name, errors);
+    if errors.is_empty() {
+        // What a service refers to is looked at once it is right itself: clients know these errors alone.
+        if !service.port_label.is_empty() {
+            port(&service.port_label, labels, errors);
+        }
+        if owner.is_none() && !service.task_name.is_empty() {
+            task_of(group, &service.task_name, errors);
+        }
     }
     let mut names = HashSet::new();
     for check in service.checks.iter().flatten() {

@@ -36,7 +36,7 @@ fn sentence<const N: usize>(owner: &str, found: [(&str, bool); N]) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::{check, tests::minimal};
+    use crate::{check, tests::minimal};
     use caravan_types::Nanos;
 
     #[test]

@@ -76,7 +76,7 @@ fn parameterized(rule: &Parameterized) -> Vec<String> {
 }
 
 /// What a new specification of a job may not change.
-pub(crate) fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
+pub fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
     let Some(old) = old else {
         return match new.dispatched {
             true => Err("job can't be submitted with 'Dispatched'".into()),
@@ -103,7 +103,7 @@ pub(crate) fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::{check, tests::minimal};
+    use crate::{check, tests::minimal};
     use caravan_types::job::{Carried, JobType};
     use serde_json::json;
 
