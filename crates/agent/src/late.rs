@@ -5,8 +5,9 @@ use async_trait::async_trait;
 use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
 use caravan_types::wire::{
-    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
+    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, DiskChunk, Done, FetchDisk,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities,
+    VolumeStats, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;
@@ -63,5 +64,11 @@ impl Servers for LateServers {
     }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.get()?.sign_identities(request).await
+    }
+    async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
+        match self.get() {
+            Ok(servers) => servers.fetch_disk(request).await,
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        }
     }
 }

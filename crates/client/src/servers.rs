@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use caravan_rpc::{Channel, RpcError, methods};
 use caravan_types::wire::{
-    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
+    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, DiskChunk, Done, FetchDisk,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities,
+    VolumeStats, WatchAllocs,
 };
 use futures::stream::{BoxStream, StreamExt};
 use std::fmt::Debug;
@@ -36,6 +37,8 @@ pub trait Servers: Debug + Send + Sync + 'static {
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError>;
     /// Asks for signed identities of tasks.
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError>;
+    /// Asks for the data that an allocation's predecessor left on another node.
+    async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk>;
 }
 
 /// The servers behind a channel.
@@ -85,5 +88,8 @@ impl Servers for RpcServers {
     }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.channel.call::<methods::SignIdentities>(request, DEADLINE).await
+    }
+    async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
+        self.channel.stream::<methods::FetchDisk>(request).boxed()
     }
 }

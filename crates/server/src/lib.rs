@@ -22,6 +22,7 @@ mod locks;
 mod node_evals;
 mod periodic;
 mod plan;
+mod reports;
 mod secrets;
 mod selector;
 mod server;

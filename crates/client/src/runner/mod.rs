@@ -5,6 +5,7 @@ mod alloc;
 mod binds;
 mod broken;
 mod csi_hook;
+mod disk;
 mod fence;
 mod fresh;
 mod health;

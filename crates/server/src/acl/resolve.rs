@@ -179,7 +179,7 @@ impl Resolver {
         if alloc.client_terminal() {
             return Err(Denied::Permission);
         }
-        let group = alloc.task_group.clone();
+        let group = alloc.task_group.to_string();
         let covered = |policy: &&Arc<Policy>| {
             policy
                 .job_acl
