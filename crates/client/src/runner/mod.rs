@@ -6,6 +6,7 @@ mod artifacts;
 mod binds;
 mod broken;
 mod csi_hook;
+mod disk;
 mod fence;
 mod fresh;
 mod health;

@@ -280,7 +280,7 @@ impl Plan {
             alloc_id: alloc.id.to_string(),
             task_name: self.name.clone(),
             job_id: alloc.job_id.to_string(),
-            group_name: alloc.task_group.clone(),
+            group_name: alloc.task_group.to_string(),
             namespace: alloc.namespace.to_string(),
             driver_config: texts.config(&task.config),
             env,
