@@ -156,7 +156,7 @@ impl TaskTemplates {
                 item.dirty = true;
                 item.note.clock = None;
             }
-            item.spec = Spec { template: spec.template, ..spec };
+            item.spec = spec;
         }
         self.read_sources()
     }
