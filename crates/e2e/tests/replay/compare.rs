@@ -5,7 +5,7 @@ use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
 /// Objects whose keys belong to the machine or the moment.
-const FREE: [&str; 16] = [
+const FREE: [&str; 17] = [
     "Attributes",
     "Drivers",
     "Details",
