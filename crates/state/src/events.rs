@@ -268,6 +268,10 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Root) -> Vec<Event> {
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
+            // A plan ends its evaluation in the same step; whoever waits for that end waits for it by this name.
+            if kind == "PlanResult" && matches!(row, EventRow::Evaluation(_)) {
+                out.push(Event { kind: "EvaluationUpdated", row: row.clone() });
+            }
             out.push(Event { kind, row });
         }
     }
