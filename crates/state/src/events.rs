@@ -268,11 +268,15 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Root) -> Vec<Event> {
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
-            // A plan ends its evaluation in the same step; whoever waits for that end waits for it by this name.
-            if kind == "PlanResult" && matches!(row, EventRow::Evaluation(_)) {
-                out.push(Event { kind: "EvaluationUpdated", row: row.clone() });
+            // A plan ends its evaluation in the same step, which is told as two: whoever waits for the end waits for it
+            // under its own name.
+            if let ("PlanResult", EventRow::Evaluation(eval)) = (kind, &row) {
+                let planned = before.eval(&eval.id).unwrap_or(eval).clone();
+                out.push(Event { kind, row: EventRow::Evaluation(planned) });
+                out.push(Event { kind: "EvaluationUpdated", row });
+            } else {
+                out.push(Event { kind, row });
             }
-            out.push(Event { kind, row });
         }
     }
     out

@@ -243,6 +243,16 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         }
         ("deployments", 17) => newest_deployment(session, "9fecb745-f2df-def5-a19c-bdbd7d97836e", 3),
         ("allocations" | "exec" | "client", 0) => allocs_of_jobs(session),
+        // The signal before has ended it, and it is started again.
+        ("allocations", 14) => {
+            let id = session.ids.text(TALKER);
+            soon("the task to run again", || {
+                let alloc = session.get(&format!("/v1/allocation/{id}"))?;
+                let task = &alloc["TaskStates"]["talker"];
+                let again = task["State"] == "running" && task["Restarts"].as_u64() > Some(0);
+                if again { Ok(()) } else { bail!("{task}") }
+            })
+        }
         ("client_fs", 0) => {
             allocs_of_jobs(session)?;
             // Nobody stopped the first one here.
