@@ -5,7 +5,7 @@ use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
 /// Objects whose keys belong to the machine or the moment.
-const FREE: [&str; 17] = [
+const FREE: &[&str] = &[
     "Attributes",
     "Drivers",
     "Details",
@@ -26,6 +26,8 @@ const FREE: [&str; 17] = [
     "Summary",
     // A plugin's own names.
     "Segments",
+    // A node tells of new ones when it does.
+    "HostVolumes",
 ];
 
 /// What plugins answer, each in its way, and which figures there are already.
