@@ -173,6 +173,13 @@ impl TaskEnv {
         }
     }
 
+    /// The same with more variables, which overrule those that are there.
+    pub(crate) fn with(&self, more: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut with = self.clone();
+        with.env.extend(more);
+        with
+    }
+
     /// The variables.
     pub(crate) fn variables(&self) -> &BTreeMap<String, String> {
         &self.env
@@ -270,6 +277,7 @@ mod tests {
     use super::*;
     use caravan_types::alloc::{AllocatedResources, AllocatedSharedResources};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn env_of(task: &Task, alloc: &Allocation) -> TaskEnv {
         let mut node = Node { name: "n1".into(), datacenter: "dc1".into(), ..Default::default() };
@@ -306,10 +314,10 @@ mod tests {
             id: "0123456789".into(),
             name: "j.g[3]".into(),
             namespace: "default".into(),
-            allocated_resources: Some(AllocatedResources {
+            allocated_resources: Some(Arc::new(AllocatedResources {
                 shared: AllocatedSharedResources { ports: vec![port], ..Default::default() },
                 ..Default::default()
-            }),
+            })),
             ..Default::default()
         }
     }

@@ -24,6 +24,7 @@ mod replay;
 mod scheduling;
 mod services;
 mod streams;
+mod task_templates;
 mod templates;
 mod tenancy;
 mod third_party;

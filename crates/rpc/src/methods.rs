@@ -80,6 +80,11 @@ method!(
 );
 
 method!(
+    /// What the templates of a task read.
+    WatchLookups = "Template.Watch", caravan_types::lookup::WatchLookups => stream caravan_types::lookup::LookupsFound
+);
+
+method!(
     /// The identity of a node, signed.
     SignNode = "Node.Sign", wire::SignNode => wire::SignedNode
 );
@@ -117,4 +122,12 @@ method!(
 method!(
     /// Served by clients: let go of a volume although no allocation asked for it.
     NodeDetach = "Csi.NodeDetach", wire::NodeDetach => wire::Done
+);
+method!(
+    /// The data that an allocation's predecessor left on another node.
+    FetchDisk = "Alloc.FetchDisk", wire::FetchDisk => stream wire::DiskChunk
+);
+method!(
+    /// Served by clients: the data of an allocation that is over.
+    GiveDisk = "Alloc.GiveDisk", wire::GiveDisk => stream wire::DiskChunk
 );

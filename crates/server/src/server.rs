@@ -17,8 +17,10 @@ use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::locks::Locks;
+use crate::lookups::Lookups;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
+use crate::reports::Reports;
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
@@ -33,7 +35,7 @@ use caravan_types::wire::Done;
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, ServiceId};
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -82,6 +84,7 @@ pub struct Handle {
     pub(crate) host_volumes: HostVolumes,
     pub(crate) claims: Claims,
     pub(crate) usage: UsageBook,
+    lookups: Lookups,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -133,6 +136,7 @@ impl Service {
         admin.settle_keys().await?;
         let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
+            lookups: Lookups { core: core.clone(), admin: admin.clone() },
             admin,
             locks: Locks::new(core.clone()),
             pool: pool.clone(),
@@ -142,6 +146,7 @@ impl Service {
                 heartbeats: heartbeats.clone(),
                 addresses: addresses.clone(),
                 lease_ttl: config.lease.ttl,
+                reports: Reports::new(core.clone()),
             },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
             usage: UsageBook::default(),
@@ -191,6 +196,7 @@ impl Service {
                 core: self.handle.core.clone(),
                 broker: self.handle.broker.clone(),
                 planner: self.planner.clone(),
+                memory: Mutex::default(),
             };
             tracker.spawn(worker.run(stop.clone()));
         }
@@ -338,12 +344,25 @@ impl Handle {
             let nodes = nodes.clone();
             async move { nodes.sync_services(request).await.map_err(RpcError::from) }
         });
+        let (nodes, registry) = (self.nodes.clone(), self.registry.clone());
+        let builder = builder.stream::<methods::FetchDisk, _, _, _>(move |_, request| {
+            let (nodes, registry) = (nodes.clone(), registry.clone());
+            async move { nodes.fetch_disk(&registry, request).await.map_err(RpcError::from) }
+        });
         let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
         let builder = builder.unary::<methods::SignIdentities, _, _>(move |_, request| {
             let (nodes, admin) = (nodes.clone(), admin.clone());
             async move {
                 nodes.authentic(&request.node_id, &request.secret)?;
                 admin.sign_identities(request).await.map_err(RpcError::from)
+            }
+        });
+        let (nodes, lookups) = (self.nodes.clone(), self.lookups.clone());
+        let builder = builder.stream::<methods::WatchLookups, _, _, _>(move |_, request| {
+            let (nodes, lookups) = (nodes.clone(), lookups.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                lookups.watch(request).map_err(RpcError::from)
             }
         });
         let (nodes, admin) = (self.nodes.clone(), self.admin.clone());

@@ -3,7 +3,7 @@
 //! Every path is resolved by the kernel beneath the allocation's directory (openat2(2), `RESOLVE_BENEATH`), so
 //! no link a task makes leads out of it; what lies in a task's `secrets` or `private` is never read.
 
-mod follow;
+pub(crate) mod follow;
 mod frames;
 mod snapshot;
 

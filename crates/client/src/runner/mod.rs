@@ -2,9 +2,11 @@
 //! pure modules [`lifecycle`] and [`status`].
 
 mod alloc;
+mod artifacts;
 mod binds;
 mod broken;
 mod csi_hook;
+mod disk;
 mod fence;
 mod fresh;
 mod health;
@@ -16,6 +18,7 @@ mod service_hook;
 mod start;
 mod status;
 mod task;
+mod templates;
 
 pub(crate) use alloc::{AllocRunner, Stage};
 pub(crate) use csi_hook::claims;

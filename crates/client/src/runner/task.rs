@@ -5,7 +5,8 @@ use super::binds::Binds;
 use super::fence::LEASE_EXPIRED;
 use super::identity::Change;
 use super::lifecycle::Role;
-use super::start::{Plan, StartFault, state_dir};
+use super::start::{Plan, Prepared, StartFault, state_dir};
+use super::templates::{Script, TaskTemplates, TemplateChange};
 use crate::ClientError;
 use crate::clock;
 use crate::csi::supervisor;
@@ -62,6 +63,8 @@ enum Seen {
     Restart(String),
     ChecksFail(String),
     Unhealthy,
+    /// Its templates changed, and it could not be told.
+    Untold(String),
     AgentEnds,
 }
 
@@ -86,6 +89,7 @@ pub(super) struct TaskRunner {
     kill: watch::Receiver<Option<Kill>>,
     actions: mpsc::UnboundedReceiver<TaskAction>,
     binds: Binds,
+    templates: Option<TaskTemplates>,
 }
 
 impl TaskRunner {
@@ -96,7 +100,7 @@ impl TaskRunner {
     ) -> Self {
         let kill =
             alloc.kill_of(&name).unwrap_or_else(|| watch::Sender::new(Some(Kill::default())).subscribe());
-        Self { alloc, name, kill, actions, binds: Binds::default() }
+        Self { alloc, name, kill, actions, binds: Binds::default(), templates: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -178,10 +182,24 @@ impl TaskRunner {
         if !started_before {
             self.emit(self.event(event::TASK_SETUP).message("Building Task Directory"));
         }
+        let prepared = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Next::AgentEnds,
+            () = killed(&mut self.kill) => None,
+            prepared = prepare(&self.alloc, &plan, &mut self.templates) => Some(prepared),
+        };
+        let Some(prepared) = prepared else { return self.give_up(&shutdown).await };
         let id = format!("{}/{}/{:016x}", plan.alloc.id, self.name, rand::random::<u64>());
-        // The intent; a start that is lost with the agent is found by its directory and ended by the driver.
-        self.update(|r| r.driver_id = Some(id.clone())).await;
-        match plan.start(&self.alloc, &id).await {
+        let started = match prepared {
+            Ok(prepared) => {
+                // The intent; a start that is lost with the agent is found by its directory and ended by the driver.
+                self.update(|r| r.driver_id = Some(id.clone())).await;
+                let more = self.templates.as_ref().map(TaskTemplates::variables).unwrap_or_default();
+                plan.start(&self.alloc, &id, prepared, more).await
+            }
+            Err(fault) => Err(fault),
+        };
+        match started {
             Ok((handle, binds)) => {
                 self.binds = binds;
                 self.started(&handle).await;
@@ -190,6 +208,15 @@ impl TaskRunner {
             Err(StartFault::Hook(why)) => {
                 let event = self.event(event::HOOK_FAILED).message(why);
                 self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
+            }
+            Err(StartFault::Artifact(why)) => {
+                let event = self.event(event::DOWNLOAD_FAILED).detail("download_error", why);
+                self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
+            }
+            Err(StartFault::Templates(failed)) => {
+                let words = format!("Template failed: {}", failed.why);
+                let event = self.event(event::TEMPLATE).message(words);
+                self.decide(Cause::StartFailed { recoverable: failed.recoverable }, Some(event)).await
             }
             Err(StartFault::Lease) => self.fenced_before_start().await,
             Err(StartFault::Driver(error)) => {
@@ -274,6 +301,10 @@ impl TaskRunner {
                 self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
                 (self.stop(&plan, &id).await, Some(Cause::Unhealthy))
             }
+            Seen::Untold(why) => {
+                self.emit(self.event(event::TEMPLATE).message(why).detail("fails_task", "true"));
+                (self.stop(&plan, &id).await, Some(Cause::StartFailed { recoverable: false }))
+            }
             Seen::Unhealthy => {
                 if let Some(plugin) = &plan.plugin {
                     let reason = plugin.restart_reason();
@@ -316,6 +347,13 @@ impl TaskRunner {
     }
 
     async fn watch(&mut self, plan: &Plan, id: &TaskId) -> Seen {
+        let mut templates = self.templates.take().or_else(|| TaskTemplates::adopt(&self.alloc, plan));
+        let seen = self.watch_with(plan, id, &mut templates).await;
+        self.templates = templates;
+        seen
+    }
+
+    async fn watch_with(&mut self, plan: &Plan, id: &TaskId, templates: &mut Option<TaskTemplates>) -> Seen {
         let context = self.alloc.context().clone();
         let supervise = async {
             match &plan.plugin {
@@ -334,11 +372,7 @@ impl TaskRunner {
         loop {
             tokio::select! {
                 biased;
-                exit = &mut wait => return Seen::Ended(exit.unwrap_or_else(|error| ExitResult {
-                    exit_code: 0,
-                    err: Some(crate::error::chain(&error)),
-                    ..ExitResult::default()
-                })),
+                exit = &mut wait => return Seen::Ended(ended(exit)),
                 () = context.shutdown.cancelled() => return Seen::AgentEnds,
                 () = killed(&mut self.kill) => return Seen::Killed,
                 change = &mut renewed => {
@@ -351,6 +385,30 @@ impl TaskRunner {
                         }
                     }
                     renewed = Box::pin(plan.renewed(&alloc));
+                }
+                change = changed(templates) => {
+                    match change {
+                        TemplateChange::Restart => {
+                            return Seen::Restart("Template with change_mode restart re-rendered".to_owned());
+                        }
+                        TemplateChange::Tell { signals, scripts } => {
+                            // The watch goes on meanwhile: the task may end on this.
+                            let told = tell(&self.alloc, plan, id, signals, scripts);
+                            let told = tokio::select! {
+                                biased;
+                                exit = &mut wait => return Seen::Ended(ended(exit)),
+                                told = told => told,
+                                () = context.shutdown.cancelled() => return Seen::AgentEnds,
+                                () = killed(&mut self.kill) => return Seen::Killed,
+                            };
+                            if let Err(why) = told {
+                                return Seen::Untold(why);
+                            }
+                        }
+                    }
+                    if let Some(templates) = templates.as_mut() {
+                        templates.carried_out();
+                    }
                 }
                 action = self.actions.recv() => match action {
                     Some(TaskAction::Restart { reason }) => return Seen::Restart(reason),
@@ -592,6 +650,80 @@ impl TaskRunner {
             written.wait().await;
         }
     }
+}
+
+/// How a task ended, as far as its driver can tell.
+fn ended(exit: Result<ExitResult, caravan_drivers::Error>) -> ExitResult {
+    exit.unwrap_or_else(|error| ExitResult {
+        exit_code: 0,
+        err: Some(crate::error::chain(&error)),
+        ..ExitResult::default()
+    })
+}
+
+/// Everything before the start that may take long: what lies in the task's directories, templates at last.
+async fn prepare(
+    alloc: &AllocRunner,
+    plan: &Plan,
+    templates: &mut Option<TaskTemplates>,
+) -> Result<Prepared, StartFault> {
+    let prepared = plan.prepare(alloc).await?;
+    let group = plan.alloc.group();
+    let policy = plan.task().restart_policy.or_else(|| group.and_then(|group| group.restart_policy));
+    let restarted = templates.is_some();
+    if !restarted {
+        *templates = TaskTemplates::of(alloc, plan).map_err(StartFault::Templates)?;
+    }
+    if let Some(templates) = templates {
+        let anew = restarted && policy.is_some_and(|policy| policy.render_templates);
+        templates.begin(plan, anew).map_err(StartFault::Templates)?;
+        templates.ready().await.map_err(StartFault::Templates)?;
+    }
+    Ok(prepared)
+}
+
+/// Waits for a change of templates.
+async fn changed(templates: &mut Option<TaskTemplates>) -> TemplateChange {
+    match templates {
+        Some(templates) => templates.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells a running task that its templates changed. The error is for a task that cannot go on without.
+async fn tell(
+    alloc: &AllocRunner,
+    plan: &Plan,
+    id: &TaskId,
+    signals: Vec<String>,
+    scripts: Vec<Script>,
+) -> Result<(), String> {
+    let event = |kind: &str| TaskEvent::new(kind, clock::now());
+    for signal in signals {
+        let told = event(event::SIGNALING).detail("task_signal", signal.clone());
+        alloc.emit(&plan.name, told.detail("task_signal_reason", "Template re-rendered"));
+        plan.driver.signal(id, &signal).await.map_err(|error| {
+            format!("Template failed to send signal {signal}: {}", crate::error::chain(&error))
+        })?;
+    }
+    for script in scripts {
+        let program = script.command.join(" ");
+        let ended = plan.driver.exec(id, &script.command, script.timeout).await;
+        let (words, failed) = match ended {
+            Ok(done) if done.exit_code == 0 => (format!("Template successfully ran {program}"), false),
+            Ok(done) => {
+                (format!("Template ran {program}, which ended with exit code {}", done.exit_code), true)
+            }
+            Err(error) => {
+                (format!("Template failed to run {program}: {}", crate::error::chain(&error)), true)
+            }
+        };
+        if failed && script.fail_on_error {
+            return Err(words);
+        }
+        alloc.emit(&plan.name, event(event::TEMPLATE).message(words));
+    }
+    Ok(())
 }
 
 /// Waits for an order to end the task.

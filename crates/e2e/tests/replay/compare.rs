@@ -5,7 +5,7 @@ use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
 /// Objects whose keys belong to the machine or the moment.
-const FREE: [&str; 16] = [
+const FREE: &[&str] = &[
     "Attributes",
     "Drivers",
     "Details",
@@ -20,10 +20,14 @@ const FREE: [&str; 16] = [
     "ClassFiltered",
     "DimensionExhausted",
     "ClassExhausted",
+    // Of an agent's configuration.
+    "Options",
     // Of whichever job comes first.
     "Summary",
     // A plugin's own names.
     "Segments",
+    // A node tells of new ones when it does.
+    "HostVolumes",
 ];
 
 /// What plugins answer, each in its way, and which figures there are already.

@@ -11,10 +11,10 @@ use crate::reply::{Meta, Reply};
 use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::EvalId;
-use caravan_types::eval::{EvalStub, Evaluation};
+use caravan_types::eval::{EvalStatus, EvalStub, Evaluation};
 use http::Method;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Whether the list's parameters leave an evaluation in.
@@ -47,6 +47,14 @@ fn selected<'a>(
             seen,
         ),
     }
+}
+
+/// An evaluation as it is told: how many it waits for is told by the one that it came from.
+pub(crate) fn shown(eval: &Arc<Evaluation>) -> Arc<Evaluation> {
+    if eval.status == EvalStatus::Blocked && !eval.queued_allocations.is_empty() {
+        return Arc::new(Evaluation { queued_allocations: BTreeMap::new(), ..Evaluation::clone(eval) });
+    }
+    eval.clone()
 }
 
 bodies! {
@@ -112,6 +120,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     })
     .await?;
     meta.next_token = next;
+    let rows: Vec<_> = rows.iter().map(shown).collect();
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -156,7 +165,7 @@ async fn get(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
             let meta = Meta { index, known_leader: true, next_token: String::new() };
             return Err(ApiError::not_found("eval not found").with_meta(meta));
         };
-        let mut eval = (**eval).clone();
+        let mut eval = Evaluation::clone(&shown(eval));
         if with_related {
             eval.related_evals = related(root, &eval);
         }

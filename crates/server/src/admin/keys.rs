@@ -1,6 +1,7 @@
 //! Root keys, and identities signed with them (`http-api` sections 3.7 and 5.10).
 
 use super::Admin;
+use crate::acl::claimed_job;
 use crate::core::new_id;
 use crate::error::{Kind, ServerError};
 use crate::keyring::{Jwk, Signer};
@@ -233,13 +234,13 @@ impl Admin {
                 .ok_or_else(unknown)?;
             let claims = Claims {
                 namespace: alloc.namespace.to_string(),
-                job_id: alloc.job_id.to_string(),
+                job_id: claimed_job(&alloc).to_string(),
                 allocation_id: alloc.id.to_string(),
                 task: task.clone(),
                 sub: Claims::workload_subject(
                     &self.region,
                     alloc.namespace.as_str(),
-                    alloc.job_id.as_str(),
+                    claimed_job(&alloc).as_str(),
                     &alloc.task_group,
                     task,
                     name,

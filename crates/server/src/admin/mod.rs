@@ -15,8 +15,10 @@ use crate::core::Core;
 use crate::error::{Kind, ServerError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::admin::AdminChange;
+use caravan_types::alloc::Allocation;
 use caravan_types::command::{Change, Outcome, Refusal};
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::{ALL, NodePool};
@@ -63,6 +65,11 @@ impl Admin {
     /// Whether access control is on.
     pub fn acl_enabled(&self) -> bool {
         self.resolver.enabled()
+    }
+
+    /// A task of an allocation that its node speaks for.
+    pub(crate) fn task(&self, root: &Root, alloc: &Allocation, task: &str) -> Caller {
+        self.resolver.task(root, alloc, task)
     }
 
     /// Who holds a secret; an empty one is nobody in particular.
