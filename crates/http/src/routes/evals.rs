@@ -11,10 +11,10 @@ use crate::reply::{Meta, Reply};
 use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::EvalId;
-use caravan_types::eval::{EvalStub, Evaluation};
+use caravan_types::eval::{EvalStatus, EvalStub, Evaluation};
 use http::Method;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Whether the list's parameters leave an evaluation in.
@@ -25,6 +25,14 @@ fn is_selected(call: &Call, eval: &Evaluation) -> bool {
         && (status.is_empty() || eval.status.as_str() == status)
         && (job.is_empty() || eval.job_id == *job)
         && call.may(&eval.namespace, NsCap::ReadJob)
+}
+
+/// An evaluation as clients know it: one that waits does not say what is queued, the one before it does.
+pub(crate) fn shown(row: &Arc<Evaluation>) -> Arc<Evaluation> {
+    if row.status != EvalStatus::Blocked || row.queued_allocations.is_empty() {
+        return Arc::clone(row);
+    }
+    Arc::new(Evaluation { queued_allocations: BTreeMap::new(), ..Evaluation::clone(row) })
 }
 
 /// The page of the list that is asked for.
@@ -107,7 +115,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let pager = Pager::new(&call.query)?;
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Evals)], |root| {
         let (rows, next) = selected(call, &pager, root)?;
-        let rows: Vec<_> = rows.into_iter().cloned().collect();
+        let rows: Vec<_> = rows.into_iter().map(shown).collect();
         Ok((root.table_index(Table::Evals), (rows, next)))
     })
     .await?;
@@ -156,7 +164,7 @@ async fn get(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
             let meta = Meta { index, known_leader: true, next_token: String::new() };
             return Err(ApiError::not_found("eval not found").with_meta(meta));
         };
-        let mut eval = (**eval).clone();
+        let mut eval = (*shown(eval)).clone();
         if with_related {
             eval.related_evals = related(root, &eval);
         }

@@ -222,7 +222,7 @@ fn payload(row: &EventRow, root: &Root) -> Value {
             }
         }
         EventRow::Evaluation(row) => {
-            put("Evaluation", shaped(&**row));
+            put("Evaluation", shaped(&*super::evals::shown(row)));
         }
         EventRow::Allocation(row) => {
             let mut value = allocs::full(row).unwrap_or_default();

@@ -184,7 +184,7 @@ async fn allocations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
 
 async fn evaluations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     let (meta, evals) = blocking::read(call, &[Topic::EvalsOfJob(key.clone())], |root| {
-        let mut evals: Vec<_> = root.evals_by_job(&key).cloned().collect();
+        let mut evals: Vec<_> = root.evals_by_job(&key).map(super::evals::shown).collect();
         evals.sort_by_key(|eval| std::cmp::Reverse(eval.create_index));
         Ok((root.table_index(Table::Evals), evals))
     })
