@@ -130,7 +130,8 @@ impl Walk<'_> {
             return;
         }
         let own_key = |key: &str, ids: &Ids| ids.text(key);
-        for (key, value) in recorded {
+        // How long lists were before they were cut.
+        for (key, value) in recorded.iter().filter(|(key, _)| !key.ends_with("TrimmedFrom")) {
             let path = format!("{path}/{key}");
             match ours.get(key).or_else(|| ours.get(&own_key(key, self.ids))) {
                 Some(own) => self.values(&path, key, value, own),
