@@ -184,8 +184,20 @@ fn template(template: &api::Template, errors: &mut Vec<String>) {
 }
 
 fn artifact(artifact: &api::Artifact, errors: &mut Vec<String>) {
-    if artifact.source.as_deref().unwrap_or_default().is_empty() {
-        errors.push("source must be specified".into());
+    match artifact.source.as_deref().unwrap_or_default() {
+        "" => errors.push("source must be specified".into()),
+        source if source.contains("${") => {}
+        source if source.strip_prefix("http::").unwrap_or(source).starts_with("http://") => {}
+        // The task would wait for what nobody fetches.
+        source => {
+            let way = source
+                .split_once("::")
+                .or_else(|| source.split_once("://"))
+                .map_or("elsewhere", |(way, _)| way);
+            errors.push(format!(
+                "artifacts from {way} are not supported yet: the source must be an http:// URL"
+            ));
+        }
     }
     let mode = artifact.mode.as_deref().unwrap_or_default();
     if !matches!(mode, "" | "any" | "file" | "dir") {

@@ -75,7 +75,6 @@ pub(super) fn check(
         csi_plugin(plugin, &mut errors);
     }
     for (block, present) in [
-        ("artifact", !task.artifacts.is_empty()),
         ("vault", task.vault.is_some()),
         ("secret", !task.secrets.is_empty()),
         ("device", !task.resources.devices.is_empty()),

@@ -4,15 +4,7 @@ use caravan_types::job::{Carried, Task, TaskGroup};
 
 /// A warning that names what has no effect in the group, if there is anything.
 pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
-    let disk = group.ephemeral_disk.unwrap_or_default();
-    sentence(
-        &format!("group \"{}\"", group.name),
-        [
-            ("max_run_duration", group.max_run_duration.is_some()),
-            ("sticky of ephemeral_disk", disk.sticky),
-            ("migrate of ephemeral_disk", disk.migrate),
-        ],
-    )
+    sentence(&format!("group \"{}\"", group.name), [("max_run_duration", group.max_run_duration.is_some())])
 }
 
 /// The same of a task.
@@ -51,9 +43,7 @@ mod tests {
         assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
         assert_eq!(
             verdict.warnings,
-            [
-                "group \"g\": kept with the job but without effect yet: max_run_duration, migrate of ephemeral_disk"
-            ]
+            ["group \"g\": kept with the job but without effect yet: max_run_duration"]
         );
     }
 

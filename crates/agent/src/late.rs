@@ -6,9 +6,9 @@ use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
 use caravan_types::lookup::{LookupsFound, WatchLookups};
 use caravan_types::wire::{
-    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode, SignedIdentities, SignedNode,
-    VolumeStats, WatchAllocs,
+    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, DiskChunk, Done, FetchDisk,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode,
+    SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;
@@ -74,5 +74,11 @@ impl Servers for LateServers {
     }
     async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError> {
         self.get()?.sign_node(request).await
+    }
+    async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
+        match self.get() {
+            Ok(servers) => servers.fetch_disk(request).await,
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        }
     }
 }

@@ -42,7 +42,12 @@ fn general(settings: &Settings) -> Value {
     let plugins: Vec<Value> = settings
         .plugins
         .iter()
-        .map(|(name, config)| json!({"Name": name, "Args": null, "Config": config}))
+        .map(|(name, config)| {
+            let mut own = Map::new();
+            over(&mut own, defaults(name));
+            over(&mut own, config.clone());
+            json!({"Name": name, "Args": null, "Config": own})
+        })
         .collect();
     json!({
         "Region": settings.region,
@@ -69,6 +74,23 @@ fn general(settings: &Settings) -> Value {
         "Files": settings.files,
         "Version": { "Version": env!("CARGO_PKG_VERSION") },
     })
+}
+
+/// What the drivers that come with the agent are set to where nothing is said.
+fn defaults(plugin: &str) -> Value {
+    match plugin {
+        "raw_exec" => json!({
+            "enabled": false, "denied_envvars": null, "denied_host_uids": null, "denied_host_gids": null,
+        }),
+        "mock_driver" => json!({
+            "fs_isolation": "none", "shutdown_periodic_after": false, "shutdown_periodic_duration": null,
+        }),
+        "exec" => json!({
+            "allow_caps": caravan_drivers::ExecOptions::default().allow_caps, "default_ipc_mode": "private", "default_pid_mode": "private",
+            "denied_host_uids": null, "denied_host_gids": null, "no_pivot_root": false,
+        }),
+        _ => Value::Null,
+    }
 }
 
 fn of_server(server: &ServerSettings, settings: &Settings) -> Value {

@@ -82,16 +82,18 @@ pub(crate) fn waits_only_for_plugins(eval: &Evaluation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_types::eval::Counts;
+    use caravan_types::small::Map;
 
     #[test]
     fn reasons_read_like_the_recorded_ones() {
-        let metric = AllocMetric {
+        let metric = AllocMetric::from(Counts {
             nodes_evaluated: 1,
             nodes_exhausted: 1,
-            class_exhausted: BTreeMap::from([("fixture".into(), 1)]),
-            dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
+            class_exhausted: Map::from([("fixture".into(), 1)]),
+            dimension_exhausted: Map::from([("cpu".into(), 1)]),
             ..Default::default()
-        };
+        });
         let failed = BTreeMap::from([("g".to_owned(), metric)]);
         let text = failures(&failed, "").join("\n");
         let recorded = include_str!("../fixtures/eval-blocked.txt");
@@ -100,13 +102,13 @@ mod tests {
 
     #[test]
     fn filtered_nodes_name_the_constraint() {
-        let metric = AllocMetric {
+        let metric = AllocMetric::from(Counts {
             nodes_evaluated: 1,
-            nodes_available: BTreeMap::from([("dc1".into(), 0)]),
-            constraint_filtered: BTreeMap::from([("missing drivers".into(), 1)]),
-            coalesced_failures: 2,
+            nodes_available: Map::from([("dc1".into(), 0)]),
+            constraint_filtered: Map::from([("missing drivers".into(), 1)]),
             ..Default::default()
-        };
+        });
+        let metric = AllocMetric { coalesced_failures: 2, ..metric };
         assert_eq!(
             reasons(&metric, "  "),
             [

@@ -47,7 +47,7 @@ impl Allocs {
     fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>, before: Vec<AllocRunner>) {
         let runner = AllocRunner::new(Arc::clone(&self.context), Arc::clone(&alloc), records);
         self.lock().insert(alloc.id.clone(), runner.clone());
-        self.tasks.spawn(runner.run(before));
+        self.tasks.spawn(runner.run(before, self.clone()));
     }
 
     /// Follows what the servers say: new ones are kept before they are begun.

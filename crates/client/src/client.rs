@@ -21,6 +21,7 @@ use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
 use caravan_sys::mountinfo::MountTable;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
 use caravan_types::node::{Node, NodeSecret};
+use caravan_types::small::Map;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
 use caravan_types::{AllocId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -289,10 +291,7 @@ impl Handle {
     ///
     /// # Errors
     /// When it is not here.
-    pub fn status(
-        &self,
-        alloc: &AllocId,
-    ) -> Result<(ClientStatus, BTreeMap<String, TaskState>), ClientError> {
+    pub fn status(&self, alloc: &AllocId) -> Result<(ClientStatus, Map<String, TaskState>), ClientError> {
         let runner = self.allocs.get(alloc)?;
         Ok((runner.status(), runner.task_states()))
     }
@@ -364,9 +363,17 @@ impl Handle {
     #[must_use]
     pub fn routes(&self, router: RouterBuilder) -> RouterBuilder {
         let (calls, detaches, expands) = (self.clone(), self.clone(), self.clone());
+        let allocs = self.allocs.clone();
         let volumes = &self.context.host_volumes;
         let (makes, registers, deletes) = (volumes.clone(), volumes.clone(), volumes.clone());
         router
+            .stream::<methods::GiveDisk, _, _, _>(move |_, request| {
+                let runner = allocs.get(&request.alloc);
+                async move {
+                    let runner = runner.map_err(|error| RpcError::new(Code::NotFound, error.to_string()))?;
+                    Ok(ReceiverStream::new(runner.give_disk().await?))
+                }
+            })
             .unary::<methods::HostVolumeCreate, _, _>(move |_, request| {
                 let volumes = makes.clone();
                 async move { to_the_end(async move { volumes.create(request.volume).await }).await }

@@ -277,6 +277,7 @@ mod tests {
     use super::*;
     use caravan_types::alloc::{AllocatedResources, AllocatedSharedResources};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn env_of(task: &Task, alloc: &Allocation) -> TaskEnv {
         let mut node = Node { name: "n1".into(), datacenter: "dc1".into(), ..Default::default() };
@@ -313,10 +314,10 @@ mod tests {
             id: "0123456789".into(),
             name: "j.g[3]".into(),
             namespace: "default".into(),
-            allocated_resources: Some(AllocatedResources {
+            allocated_resources: Some(Arc::new(AllocatedResources {
                 shared: AllocatedSharedResources { ports: vec![port], ..Default::default() },
                 ..Default::default()
-            }),
+            })),
             ..Default::default()
         }
     }

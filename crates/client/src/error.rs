@@ -60,6 +60,9 @@ pub enum ClientError {
     /// There is no such allocation on this node.
     #[error("unknown allocation \"{0}\"")]
     UnknownAlloc(String),
+    /// It is not over yet.
+    #[error("allocation \"{0}\" still runs")]
+    StillRuns(String),
     /// There is no such task in the allocation.
     #[error("unknown task name \"{0}\"")]
     UnknownTask(String),

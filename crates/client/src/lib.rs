@@ -39,6 +39,7 @@ pub use client::{Client, Handle, Service};
 pub use config::ClientConfig;
 pub use csi::CsiFault;
 pub use error::ClientError;
+pub use fingerprint::host_addresses;
 pub use metadata::Metadata;
 pub use servers::{Answers, RpcServers, Servers};
 pub use services::ChecksSummary;

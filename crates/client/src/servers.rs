@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use caravan_rpc::{Channel, RpcError, methods};
 use caravan_types::lookup::{LookupsFound, WatchLookups};
 use caravan_types::wire::{
-    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, Done, NodeContact, NodeEvents,
-    NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode, SignedIdentities, SignedNode,
-    VolumeStats, WatchAllocs,
+    AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, DiskChunk, Done, FetchDisk,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode,
+    SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
 use futures::stream::{BoxStream, StreamExt};
 use std::fmt::Debug;
@@ -42,6 +42,8 @@ pub trait Servers: Debug + Send + Sync + 'static {
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError>;
     /// Asks for the signed identity of the node.
     async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError>;
+    /// Asks for the data that an allocation's predecessor left on another node.
+    async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk>;
 }
 
 /// The servers behind a channel.
@@ -97,5 +99,8 @@ impl Servers for RpcServers {
     }
     async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError> {
         self.channel.call::<methods::SignNode>(request, DEADLINE).await
+    }
+    async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
+        self.channel.stream::<methods::FetchDisk>(request).boxed()
     }
 }

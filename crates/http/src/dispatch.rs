@@ -38,6 +38,8 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
     let shared = shared_methods(request.uri().path());
     let asks_origin = request.headers().contains_key(ORIGIN);
     let coding = Coding::accepted(request.headers());
+    let told = tracing::enabled!(tracing::Level::DEBUG)
+        .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
     let mut response = match shared {
         Some(methods) if request.method() == Method::OPTIONS => preflight(methods, request.headers()),
         _ => {
@@ -50,6 +52,10 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
             Box::pin(packed(response, coding)).await
         }
     };
+    if let Some((method, path, begun)) = told {
+        let (status, duration) = (response.status().as_u16(), begun.elapsed());
+        tracing::debug!(%method, path, status, ?duration, "request complete");
+    }
     shared_state.requests.note(begun.elapsed());
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // What follows is no answer that could be kept or packed.

@@ -123,3 +123,11 @@ method!(
     /// Served by clients: let go of a volume although no allocation asked for it.
     NodeDetach = "Csi.NodeDetach", wire::NodeDetach => wire::Done
 );
+method!(
+    /// The data that an allocation's predecessor left on another node.
+    FetchDisk = "Alloc.FetchDisk", wire::FetchDisk => stream wire::DiskChunk
+);
+method!(
+    /// Served by clients: the data of an allocation that is over.
+    GiveDisk = "Alloc.GiveDisk", wire::GiveDisk => stream wire::DiskChunk
+);

@@ -12,6 +12,7 @@ use caravan_types::alloc::{Allocation, Used};
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::small::Text;
 use caravan_types::volume::Claim;
 use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -106,7 +107,7 @@ pub(crate) struct Context<'a, V> {
     /// The job's wanted allocations before the plan, by node, with the positions of their groups.
     own: HashMap<NodeId, Vec<(AllocId, usize)>>,
     /// How many allocations of a group of another job were evicted.
-    evicted: BTreeMap<(JobKey, String), u32>,
+    evicted: BTreeMap<(JobKey, Text), u32>,
     placed: BTreeMap<NodeId, Vec<Allocation>>,
     claims: Vec<Claim>,
     host_claims: Vec<HostVolumeClaim>,
@@ -285,8 +286,27 @@ impl<'a, V: View> Context<'a, V> {
         self.usage[at].get_or_insert_default()
     }
 
+    /// Reads what is used of all nodes, in one pass where that is kept: looking each one up costs more.
+    pub fn read_usage(&mut self) {
+        let Some(used) = self.view.used_of_nodes() else { return };
+        let mut used = used.peekable();
+        for at in 0..self.nodes.len() {
+            let id = &self.nodes[at].id;
+            while used.next_if(|(known, _)| *known < id).is_some() {}
+            let here = used.next_if(|(known, _)| *known == id).map(|(_, used)| used).unwrap_or_default();
+            if self.usage[at].is_none() {
+                let usage = self.usage_with(Some(here), id);
+                self.usage[at] = Some(usage);
+            }
+        }
+    }
+
     fn compute_usage(&self, node: &NodeId) -> Usage {
-        let mut usage = match self.view.used_of_node(node) {
+        self.usage_with(self.view.used_of_node(node), node)
+    }
+
+    fn usage_with(&self, used: Option<Used>, node: &NodeId) -> Usage {
+        let mut usage = match used {
             Some(used) => self.usage_of(used, node),
             None => {
                 let mut usage = Usage::default();
@@ -297,9 +317,11 @@ impl<'a, V: View> Context<'a, V> {
                 usage
             }
         };
-        let own = self.own.get(node).into_iter().flatten().filter(|(id, _)| !self.stopped.contains(id));
-        own.for_each(|(_, group)| usage.own.add(*group));
-        let planned = self.placed.get(node).into_iter().flatten();
+        if !self.own.is_empty() {
+            let own = self.own.get(node).into_iter().flatten().filter(|(id, _)| !self.stopped.contains(id));
+            own.for_each(|(_, group)| usage.own.add(*group));
+        }
+        let planned = self.placed_on(node);
         planned.filter_map(|alloc| self.own_group(alloc)).for_each(|group| usage.own.add(group));
         usage
     }
@@ -307,15 +329,22 @@ impl<'a, V: View> Context<'a, V> {
     /// What is used with the plan in hand, when it is known what was used before.
     fn usage_of(&self, used: Used, node: &NodeId) -> Usage {
         let mut usage = Usage { amount: used.amount, allocs: used.allocs, own: Own::default() };
-        for (_, amount) in self.freed.get(node).into_iter().flatten() {
-            usage.amount = usage.amount.minus(*amount);
-            usage.allocs = usage.allocs.saturating_sub(1);
+        if !self.freed.is_empty() {
+            for (_, amount) in self.freed.get(node).into_iter().flatten() {
+                usage.amount = usage.amount.minus(*amount);
+                usage.allocs = usage.allocs.saturating_sub(1);
+            }
         }
-        for alloc in self.placed.get(node).into_iter().flatten() {
+        for alloc in self.placed_on(node) {
             usage.amount = usage.amount.plus(Amount::of_alloc(alloc));
             usage.allocs += 1;
         }
         usage
+    }
+
+    fn placed_on(&self, node: &NodeId) -> impl Iterator<Item = &Allocation> {
+        let here = if self.placed.is_empty() { None } else { self.placed.get(node) };
+        here.into_iter().flatten()
     }
 
     /// Ports, cores, devices and volumes that are used of a node.

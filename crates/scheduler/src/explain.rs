@@ -148,20 +148,23 @@ fn waiting(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_types::eval::Counts;
+    use caravan_types::small::Map;
+
     #[test]
     fn metrics_become_sentences() {
-        let metric = AllocMetric {
+        let metric = Counts {
             nodes_in_pool: 4,
-            nodes_available: BTreeMap::from([("dc1".into(), 4)]),
-            constraint_filtered: BTreeMap::from([
+            nodes_available: [("dc1".into(), 4)].into(),
+            constraint_filtered: Map::from([
                 ("missing drivers".into(), 2),
                 ("${attr.kernel.name} = plan9".into(), 1),
             ]),
-            dimension_exhausted: BTreeMap::from([("memory".into(), 1)]),
-            ..AllocMetric::default()
+            dimension_exhausted: [("memory".into(), 1)].into(),
+            ..Counts::default()
         };
         let eval = Evaluation {
-            failed_tg_allocs: BTreeMap::from([("g".into(), metric)]),
+            failed_tg_allocs: BTreeMap::from([("g".into(), metric.into())]),
             queued_allocations: BTreeMap::from([("g".into(), 2)]),
             missing_non_node_resources: vec!["csi-claim:default:data".into()],
             ..Evaluation::default()

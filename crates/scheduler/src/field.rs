@@ -4,6 +4,7 @@ use crate::feasible;
 use crate::view::View;
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::small::Map;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Census {
     pub pool: String,
     pub in_pool: u32,
-    pub by_datacenter: BTreeMap<String, u32>,
+    pub by_datacenter: Map<String, u32>,
     /// Nodes of pool and datacenters that take nothing new, by what they are.
     pub away: BTreeMap<&'static str, u32>,
 }
@@ -28,6 +29,41 @@ pub(crate) struct Field {
     /// How many classes there are.
     pub class_count: usize,
     pub census: Census,
+}
+
+/// What was found out about the nodes, for the next evaluations: as long as no node changes, jobs of the same pool and
+/// datacenters look at the same ones.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// [`View::nodes_index`] of what is remembered.
+    index: Option<u64>,
+    /// By pool and datacenters.
+    fields: Vec<(String, Vec<String>, Arc<Field>)>,
+}
+
+impl Memory {
+    /// Jobs differ little in where they may run.
+    const MOST: usize = 8;
+
+    pub(crate) fn field<V: View>(&mut self, view: &V, job: &Job) -> Arc<Field> {
+        let index = view.nodes_index();
+        if index.is_none() || index != self.index {
+            self.fields.clear();
+            self.index = index;
+        }
+        let same = |(pool, datacenters, _): &&(String, Vec<String>, Arc<Field>)| {
+            *pool == job.node_pool && *datacenters == job.datacenters
+        };
+        if let Some((.., field)) = self.fields.iter().find(same) {
+            return Arc::clone(field);
+        }
+        let field = Arc::new(Field::of(view, job));
+        if self.fields.len() >= Self::MOST {
+            self.fields.remove(0);
+        }
+        self.fields.push((job.node_pool.clone(), job.datacenters.clone(), Arc::clone(&field)));
+        field
+    }
 }
 
 /// What all nodes of a class share.
@@ -96,7 +132,7 @@ impl Field {
         for class in known.into_values().chain(alone) {
             field.census.in_pool += class.ready;
             if class.in_datacenters && class.ready > 0 {
-                *field.census.by_datacenter.entry(class.datacenter).or_default() += class.ready;
+                *field.census.by_datacenter.or_default(class.datacenter) += class.ready;
             }
         }
         field.sort();

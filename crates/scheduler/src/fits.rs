@@ -3,38 +3,105 @@
 use crate::device;
 use crate::ports::{self, TakenPorts};
 use crate::resources::Amount;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, Used};
 use caravan_types::node::Node;
 use std::collections::BTreeSet;
 
-/// Whether a node can hold all these allocations at once. The error names what is not enough: `cpu`,
-/// `memory`, `disk`, `cores`, `devices`, the number of allocations or the port that two of them have.
-pub fn fits<'a>(node: &Node, allocs: impl IntoIterator<Item = &'a Allocation>) -> Result<(), String> {
-    let (mut amount, mut count) = (Amount::default(), 0_i64);
-    let (mut ports, mut cores, mut devices) = (TakenPorts::default(), BTreeSet::new(), device::Taken::new());
-    for alloc in allocs {
+/// What is taken of a node by its allocations, to which others are added one by one.
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    amount: Amount,
+    count: i64,
+    ports: TakenPorts,
+    cores: BTreeSet<u16>,
+    devices: device::Taken,
+    /// What two of those that are there already both have.
+    broken: Option<String>,
+}
+
+fn cores_of(alloc: &Allocation) -> impl Iterator<Item = u16> {
+    let tasks = alloc.allocated_resources.iter().flat_map(|given| given.tasks.values());
+    tasks.flat_map(|task| task.cpu.reserved_cores.iter().copied())
+}
+
+impl Room {
+    /// With so much taken by allocations of which nothing else matters: nothing that is added has ports, cores or
+    /// devices ([`Room::is_plain`]).
+    pub fn of_used(used: Used) -> Self {
+        Self { amount: used.amount, count: i64::from(used.allocs), ..Self::default() }
+    }
+
+    /// Whether an allocation needs nothing but CPU, memory and disk.
+    pub fn is_plain(alloc: &Allocation) -> bool {
+        ports::of_alloc(alloc).next().is_none()
+            && cores_of(alloc).next().is_none()
+            && device::of_alloc(alloc).next().is_none()
+    }
+
+    /// Takes an allocation back out of the amounts.
+    pub fn free(&mut self, alloc: &Allocation) {
+        self.amount = self.amount.minus(Amount::of_alloc(alloc));
+        self.count -= 1;
+    }
+
+    /// Adds an allocation that is there, whether there is room for it or not.
+    pub fn put(&mut self, alloc: &Allocation) {
+        if let Some(conflict) = self.conflict(alloc) {
+            self.broken.get_or_insert(conflict);
+        }
+        self.take(alloc);
+    }
+
+    /// What of the allocation only one can have, and another, or itself, has already.
+    fn conflict(&self, alloc: &Allocation) -> Option<String> {
         // Two ports of one allocation may not collide either, unless it says so.
+        let mut own = TakenPorts::default();
+        let taken = |(address, port): &(&str, u16)| {
+            self.ports.contains(address, *port) || !own.insert(address, *port)
+        };
+        if let Some((_, port)) = ports::of_alloc(alloc).find(taken) {
+            return Some(format!("ports (network: port collision {port})"));
+        }
+        let mut own = BTreeSet::new();
+        if cores_of(alloc).any(|core| self.cores.contains(&core) || !own.insert(core)) {
+            return Some("cores".to_owned());
+        }
+        let mut own = device::Taken::new();
+        let taken = |instance| self.devices.contains(&instance) || !own.insert(instance);
+        device::of_alloc(alloc).any(taken).then(|| "devices".to_owned())
+    }
+
+    fn take(&mut self, alloc: &Allocation) {
         for (address, port) in ports::of_alloc(alloc) {
-            if !ports.insert(address, port) {
-                return Err(format!("ports (network: port collision {port})"));
-            }
+            self.ports.insert(address, port);
         }
-        let tasks = alloc.allocated_resources.iter().flat_map(|given| given.tasks.values());
-        if !tasks.flat_map(|task| &task.cpu.reserved_cores).all(|core| cores.insert(*core)) {
-            return Err("cores".to_owned());
-        }
-        if !device::of_alloc(alloc).all(|instance| devices.insert(instance)) {
-            return Err("devices".to_owned());
-        }
-        amount = amount.plus(Amount::of_alloc(alloc));
-        count += 1;
+        self.cores.extend(cores_of(alloc));
+        self.devices.extend(device::of_alloc(alloc));
+        self.amount = self.amount.plus(Amount::of_alloc(alloc));
+        self.count += 1;
     }
-    if node.node_max_allocs > 0 && count > node.node_max_allocs {
-        return Err(TOO_MANY.to_owned());
-    }
-    match amount.lacking(Amount::default(), Amount::capacity(node)) {
-        Some(dimension) => Err(dimension.to_owned()),
-        None => Ok(()),
+
+    /// Adds an allocation if the node can hold all of them at once. The error names what is not enough: `cpu`,
+    /// `memory`, `disk`, `cores`, `devices`, the number of allocations or the port that two of them have.
+    ///
+    /// # Errors
+    /// With the first dimension that lacks; nothing is added then.
+    pub fn add(&mut self, node: &Node, alloc: &Allocation) -> Result<(), String> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        let amount = self.amount.plus(Amount::of_alloc(alloc));
+        if node.node_max_allocs > 0 && self.count >= node.node_max_allocs {
+            return Err(TOO_MANY.to_owned());
+        }
+        if let Some(dimension) = amount.lacking(Amount::default(), Amount::capacity(node)) {
+            return Err(dimension.to_owned());
+        }
+        if let Some(conflict) = self.conflict(alloc) {
+            return Err(conflict);
+        }
+        self.take(alloc);
+        Ok(())
     }
 }
 
@@ -57,14 +124,17 @@ mod tests {
             host_ip: "10.0.0.1".into(),
             ..AllocatedPort::default()
         });
-        Allocation { allocated_resources: Some(given), ..Allocation::default() }
+        Allocation { allocated_resources: Some(given.into()), ..Allocation::default() }
     }
 
     #[test]
     fn what_is_not_enough_is_named() {
         let mut node = Node::default();
         node.node_resources.cpu.cpu_shares = 1000;
-        let check = |allocs: &[Allocation]| fits(&node, allocs);
+        let check = |allocs: &[Allocation]| {
+            let mut room = Room::default();
+            allocs.iter().try_for_each(|alloc| room.add(&node, alloc))
+        };
         assert_eq!(check(&[alloc(500, &[0], 80), alloc(500, &[1], 81)]), Ok(()));
         assert_eq!(check(&[alloc(500, &[], 80), alloc(501, &[], 81)]), Err("cpu".into()));
         assert_eq!(check(&[alloc(1, &[0], 80), alloc(1, &[0], 81)]), Err("cores".into()));
@@ -72,5 +142,15 @@ mod tests {
             check(&[alloc(1, &[], 80), alloc(1, &[], 80)]),
             Err("ports (network: port collision 80)".into())
         );
+        // What did not fit left nothing behind.
+        let mut room = Room::default();
+        room.put(&alloc(400, &[0], 80));
+        assert_eq!(room.add(&node, &alloc(1, &[1, 0], 81)), Err("cores".into()));
+        assert_eq!(room.add(&node, &alloc(600, &[1], 81)), Ok(()));
+        room.free(&alloc(400, &[], 0));
+        assert_eq!(room.add(&node, &alloc(401, &[], 82)), Err("cpu".into()));
+        // Two that are there already have the same port: nothing more comes.
+        room.put(&alloc(1, &[], 81));
+        assert_eq!(room.add(&node, &alloc(1, &[], 90)), Err("ports (network: port collision 81)".into()));
     }
 }

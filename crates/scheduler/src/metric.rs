@@ -1,12 +1,12 @@
 //! Counts of the nodes that were looked at, by what was in their way (`http-api` section 5.2, `AllocMetric`).
 
-use caravan_types::eval::AllocMetric;
+use caravan_types::eval::{AllocMetric, Counts};
 use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
-use std::collections::BTreeMap;
+use caravan_types::small::Map;
 
 /// Counts one more.
-pub(crate) fn add(counts: &mut BTreeMap<String, u32>, key: &str) {
+pub(crate) fn add(counts: &mut Map<String, u32>, key: &str) {
     match counts.get_mut(key) {
         Some(count) => *count += 1,
         None => {
@@ -15,7 +15,7 @@ pub(crate) fn add(counts: &mut BTreeMap<String, u32>, key: &str) {
     }
 }
 
-fn subtract(counts: &mut BTreeMap<String, u32>, key: &str) {
+fn subtract(counts: &mut Map<String, u32>, key: &str) {
     if let Some(count) = counts.get_mut(key) {
         *count = count.saturating_sub(1);
         if *count == 0 {
@@ -26,34 +26,38 @@ fn subtract(counts: &mut BTreeMap<String, u32>, key: &str) {
 
 /// Counts a node that is out of the question.
 pub(crate) fn filter(metric: &mut AllocMetric, node: &Node, reason: &str) {
-    metric.nodes_filtered += 1;
+    let counts = metric.counts_mut();
+    counts.nodes_filtered += 1;
     if !node.node_class.is_empty() {
-        add(&mut metric.class_filtered, &node.node_class);
+        add(&mut counts.class_filtered, &node.node_class);
     }
-    add(&mut metric.constraint_filtered, reason);
+    add(&mut counts.constraint_filtered, reason);
 }
 
 /// Takes back [`filter`].
 pub(crate) fn unfilter(metric: &mut AllocMetric, node: &Node, reason: &str) {
-    metric.nodes_filtered = metric.nodes_filtered.saturating_sub(1);
-    subtract(&mut metric.class_filtered, &node.node_class);
-    subtract(&mut metric.constraint_filtered, reason);
+    let counts = metric.counts_mut();
+    counts.nodes_filtered = counts.nodes_filtered.saturating_sub(1);
+    subtract(&mut counts.class_filtered, &node.node_class);
+    subtract(&mut counts.constraint_filtered, reason);
 }
 
 /// Counts a node that has not enough of something left.
 pub(crate) fn exhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) {
-    metric.nodes_exhausted += 1;
+    let counts = metric.counts_mut();
+    counts.nodes_exhausted += 1;
     if !node.node_class.is_empty() {
-        add(&mut metric.class_exhausted, &node.node_class);
+        add(&mut counts.class_exhausted, &node.node_class);
     }
-    add(&mut metric.dimension_exhausted, dimension);
+    add(&mut counts.dimension_exhausted, dimension);
 }
 
 /// Takes back [`exhaust`].
 pub(crate) fn unexhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) {
-    metric.nodes_exhausted = metric.nodes_exhausted.saturating_sub(1);
-    subtract(&mut metric.class_exhausted, &node.node_class);
-    subtract(&mut metric.dimension_exhausted, dimension);
+    let counts = metric.counts_mut();
+    counts.nodes_exhausted = counts.nodes_exhausted.saturating_sub(1);
+    subtract(&mut counts.class_exhausted, &node.node_class);
+    subtract(&mut counts.dimension_exhausted, dimension);
 }
 
 /// Adds what one more allocation would have needed of what is exhausted.
@@ -65,7 +69,7 @@ pub(crate) fn ask(metric: &mut AllocMetric, group: &TaskGroup) {
     }
     for task in &group.tasks {
         let wanted = &task.resources;
-        let sum = metric.resources_exhausted.entry(task.name.clone()).or_default();
+        let sum = metric.counts_mut().resources_exhausted.or_default(task.name.clone());
         for (lacks, sum, wanted) in [
             (cpu, &mut sum.cpu, wanted.cpu),
             (cores, &mut sum.cores, wanted.cores),
@@ -80,11 +84,12 @@ pub(crate) fn ask(metric: &mut AllocMetric, group: &TaskGroup) {
 
 /// Adds the counts of one node's metrics to those of others: system jobs look at each node by itself.
 pub(crate) fn merge(into: &mut AllocMetric, from: &AllocMetric) {
-    fn sum(into: &mut BTreeMap<String, u32>, from: &BTreeMap<String, u32>) {
+    fn sum(into: &mut Map<String, u32>, from: &Map<String, u32>) {
         for (key, count) in from {
-            *into.entry(key.clone()).or_default() += count;
+            *into.or_default(key.clone()) += count;
         }
     }
+    let into: &mut Counts = into.counts_mut();
     into.nodes_evaluated += from.nodes_evaluated;
     into.nodes_filtered += from.nodes_filtered;
     into.nodes_exhausted += from.nodes_exhausted;
@@ -93,7 +98,7 @@ pub(crate) fn merge(into: &mut AllocMetric, from: &AllocMetric) {
     sum(&mut into.class_exhausted, &from.class_exhausted);
     sum(&mut into.dimension_exhausted, &from.dimension_exhausted);
     for (task, resources) in &from.resources_exhausted {
-        let total = into.resources_exhausted.entry(task.clone()).or_default();
+        let total = into.resources_exhausted.or_default(task.clone());
         total.cpu = total.cpu.saturating_add(resources.cpu);
         total.cores = total.cores.saturating_add(resources.cores);
         total.memory_mb = total.memory_mb.saturating_add(resources.memory_mb);

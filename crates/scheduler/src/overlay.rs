@@ -99,6 +99,12 @@ impl<V: View> View for Overlay<'_, V> {
     fn used_of_node(&self, id: &NodeId) -> Option<Used> {
         self.base.used_of_node(id)
     }
+    fn used_of_nodes(&self) -> Option<Box<dyn Iterator<Item = (&NodeId, Used)> + '_>> {
+        self.base.used_of_nodes()
+    }
+    fn nodes_index(&self) -> Option<u64> {
+        self.base.nodes_index()
+    }
     fn rules(&self, pool: &str) -> Rules {
         self.rules.unwrap_or_else(|| self.base.rules(pool))
     }

@@ -19,7 +19,7 @@ use caravan_types::alloc::{
     AllocatedCpu, AllocatedMemory, AllocatedResources, AllocatedSharedResources, AllocatedTaskResources,
     Allocation,
 };
-use caravan_types::eval::{AllocMetric, WaitsFor};
+use caravan_types::eval::{AllocMetric, Counts, WaitsFor};
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
@@ -34,7 +34,7 @@ const SCORES_SHOWN: usize = 5;
 /// A node for an allocation, with everything that it gets there.
 pub(crate) struct Selected {
     pub node: Arc<Node>,
-    pub resources: AllocatedResources,
+    pub resources: Arc<AllocatedResources>,
     pub claims: Vec<Claim>,
     pub host_claims: Vec<HostVolumeClaim>,
     pub metric: AllocMetric,
@@ -61,7 +61,7 @@ impl Failure {
 
 /// What an allocation gets on a node.
 pub(crate) struct Fit {
-    resources: AllocatedResources,
+    resources: Arc<AllocatedResources>,
     claims: Vec<Claim>,
     host_claims: Vec<HostVolumeClaim>,
 }
@@ -76,6 +76,9 @@ pub(crate) fn select<V: View>(
     without_stopped: bool,
 ) -> Result<Selected, Box<Failure>> {
     prepared.catch_up(ctx);
+    if prepared.given.is_none() && prepared.gives_all_the_same() {
+        prepared.given = Some(Arc::new(same_for_all(prepared.group, ctx.rules.memory_oversubscription)));
+    }
     let prepared = &*prepared;
     let mut search = Search { prepared, place, without_stopped, rejects: Vec::new() };
     if let Some(only) = &place.only_on {
@@ -238,13 +241,13 @@ impl Search<'_, '_> {
         let prepared = self.prepared;
         let at = ctx.at(only);
         let candidate = at.and_then(|at| prepared.candidate_at(at));
-        let mut metric = AllocMetric {
+        let mut metric = AllocMetric::from(Counts {
             nodes_in_pool: prepared.metric.nodes_in_pool,
             node_pool: prepared.metric.node_pool.clone(),
             nodes_available: prepared.metric.nodes_available.clone(),
             nodes_evaluated: u32::from(at.is_some()),
-            ..AllocMetric::default()
-        };
+            ..Counts::default()
+        });
         let mut waits = self.absent_volumes(ctx);
         if let Some(index) = candidate {
             let values = &prepared.buckets[prepared.candidates[index].bucket].values;
@@ -297,7 +300,10 @@ impl Search<'_, '_> {
             Vec::new()
         };
         let oversubscription = ctx.rules.memory_oversubscription;
-        let resources = given(ctx, prepared, at, oversubscription)?;
+        let resources = match &prepared.given {
+            Some(given) => Arc::clone(given),
+            None => Arc::new(given(ctx, prepared, at, oversubscription)?),
+        };
         Ok(Fit { resources, claims, host_claims })
     }
 
@@ -358,6 +364,21 @@ fn count(metric: &mut AllocMetric, node: &Node, reject: &Reject, waits: &mut BTr
     }
 }
 
+/// What the group is given of any node, if that is the same for all.
+fn same_for_all(group: &TaskGroup, oversubscription: bool) -> AllocatedResources {
+    let mut given = of_group(group);
+    let no_cores = |_: usize| 0;
+    tasks(no_cores, group, &mut Vec::new(), &mut device::Offer::default(), oversubscription, &mut given);
+    given
+}
+
+fn of_group(group: &TaskGroup) -> AllocatedResources {
+    AllocatedResources {
+        shared: AllocatedSharedResources { disk_mb: group.disk_mb(), ..AllocatedSharedResources::default() },
+        ..AllocatedResources::default()
+    }
+}
+
 /// What the group is given of a node that has room: ports, cores and devices in particular.
 fn given<V: View>(
     ctx: &mut Context<'_, V>,
@@ -368,10 +389,7 @@ fn given<V: View>(
     let group = prepared.group;
     let nodes = ctx.nodes;
     let node = &nodes[at];
-    let mut given = AllocatedResources {
-        shared: AllocatedSharedResources { disk_mb: group.disk_mb(), ..AllocatedSharedResources::default() },
-        ..AllocatedResources::default()
-    };
+    let mut given = of_group(group);
     if !group.networks.is_empty() {
         let (detail, _, rng) = ctx.detail_and_tools(at);
         let offer = ports::offer(node, &detail.ports, group, rng).map_err(|error| match error {
@@ -392,12 +410,13 @@ fn given<V: View>(
     } else {
         device::Offer::default()
     };
-    tasks(node, group, &mut cores, &mut devices, oversubscription, &mut given);
+    let shares_of_cores = |cores| core_shares(node, cores);
+    tasks(shares_of_cores, group, &mut cores, &mut devices, oversubscription, &mut given);
     Ok(given)
 }
 
 fn tasks(
-    node: &Node,
+    shares_of_cores: impl Fn(usize) -> i64,
     group: &TaskGroup,
     cores: &mut Vec<u16>,
     devices: &mut device::Offer,
@@ -408,7 +427,7 @@ fn tasks(
         let wanted = &task.resources;
         let own = cores.len().min(usize::try_from(wanted.cores).unwrap_or(0));
         let reserved: Vec<u16> = cores.drain(..own).collect();
-        let cpu_shares = if reserved.is_empty() { wanted.cpu } else { core_shares(node, reserved.len()) };
+        let cpu_shares = if reserved.is_empty() { wanted.cpu } else { shares_of_cores(reserved.len()) };
         // What is not oversubscribed ends at what is reserved.
         let memory_max_mb = match wanted.memory_max_mb {
             0 => 0,

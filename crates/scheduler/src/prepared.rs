@@ -15,10 +15,12 @@ use crate::rank::{self, Score};
 use crate::resources::{Amount, Ask};
 use crate::spread::{self, Axes, Values};
 use crate::view::View;
-use caravan_types::eval::{AllocMetric, WaitsFor};
+use caravan_types::alloc::AllocatedResources;
+use caravan_types::eval::{AllocMetric, Counts, WaitsFor};
 use caravan_types::job::{Job, TaskGroup};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Why a node does not take an allocation.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,8 +114,10 @@ pub(crate) struct Prepared<'a> {
     pub classes: BTreeMap<String, bool>,
     /// Whether classes say nothing about the group.
     pub escaped: bool,
+    /// What every allocation of the group is given, if that does not depend on the node.
+    pub given: Option<Arc<AllocatedResources>>,
     position: usize,
-    has_devices: bool,
+    pub has_devices: bool,
     has_fixed_ports: bool,
     distinct_hosts: Option<bool>,
     /// Each node is looked at by itself (system jobs): nothing is kept in order.
@@ -155,12 +159,13 @@ impl<'a> Prepared<'a> {
             axes: Axes::of(ctx, job, position, group),
             candidates: Vec::new(),
             buckets: Vec::new(),
-            metric: AllocMetric {
+            metric: AllocMetric::from(Counts {
                 nodes_in_pool: census.in_pool,
                 node_pool: census.pool.clone(),
                 nodes_available: census.by_datacenter.clone(),
-                ..AllocMetric::default()
-            },
+                ..Counts::default()
+            }),
+            given: None,
             classes: BTreeMap::new(),
             escaped: has_csi || has_host || conditions.escaped,
             position,
@@ -207,7 +212,7 @@ impl<'a> Prepared<'a> {
                 if conditions.wishes_escape() { conditions.wish(&mut ctx.matcher, node) } else { class.wish };
             if let Some(reason) = unfit {
                 if !node.node_class.is_empty() {
-                    metric::add(&mut self.metric.class_filtered, &node.node_class);
+                    metric::add(&mut self.metric.counts_mut().class_filtered, &node.node_class);
                 }
                 match reasons.iter_mut().find(|(known, _)| Rc::ptr_eq(known, &reason)) {
                     Some((_, count)) => *count += 1,
@@ -231,11 +236,16 @@ impl<'a> Prepared<'a> {
             self.candidates.push(Candidate { at, capacity, wish, tie, bucket, standing });
         }
         for (reason, count) in reasons {
-            self.metric.nodes_filtered += count;
-            *self.metric.constraint_filtered.entry(reason.as_ref().to_owned()).or_default() += count;
+            let counts = self.metric.counts_mut();
+            counts.nodes_filtered += count;
+            *counts.constraint_filtered.or_default(reason.as_ref().to_owned()) += count;
         }
         self.classes = shared.into_iter().flatten().map(|class| (class.name, class.fits)).collect();
-        self.metric.nodes_evaluated = u32::try_from(field.nodes.len()).unwrap_or(u32::MAX);
+        self.metric.counts_mut().nodes_evaluated = u32::try_from(field.nodes.len()).unwrap_or(u32::MAX);
+        // Reading all is one pass, looking one up is a search.
+        if self.candidates.len() * 16 > field.nodes.len() {
+            ctx.read_usage();
+        }
         if self.alone {
             return;
         }
@@ -267,6 +277,11 @@ impl<'a> Prepared<'a> {
     /// Whether a candidate has to be asked for each allocation anew, apart from ports, cores and devices.
     pub fn has_volumes(&self) -> bool {
         self.has_csi || self.has_host
+    }
+
+    /// Whether all allocations are given the same, on whatever node.
+    pub fn gives_all_the_same(&self) -> bool {
+        self.group.networks.is_empty() && self.ask.cores == 0 && !self.has_devices
     }
 
     /// The candidate at a node's position.

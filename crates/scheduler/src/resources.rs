@@ -47,8 +47,10 @@ pub(crate) fn core_shares(node: &Node, cores: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_types::alloc::AllocatedResources;
     use caravan_types::alloc::Allocation;
     use caravan_types::job::{Lifecycle, Task};
+    use std::sync::Arc;
 
     fn task(name: &str, hook: &str, sidecar: bool, cpu: i64) -> Task {
         let mut task = Task { name: name.into(), ..Task::default() };
@@ -74,12 +76,13 @@ mod tests {
         };
         assert_eq!(Ask::of(&group).amount.cpu, 800);
         let mut alloc = Allocation::default();
-        let given = alloc.allocated_resources.get_or_insert_default();
+        let mut given = AllocatedResources::default();
         for task in &group.tasks {
-            let own = given.tasks.entry(task.name.clone()).or_default();
+            let own = given.tasks.or_default(task.name.clone());
             own.cpu.cpu_shares = task.resources.cpu;
             given.task_lifecycles.insert(task.name.clone(), task.lifecycle.clone());
         }
+        alloc.allocated_resources = Some(Arc::new(given));
         assert_eq!(Amount::of_alloc(&alloc).cpu, 800);
     }
 

@@ -1,7 +1,7 @@
 //! From evaluation to decision.
 
 use crate::context::Context;
-use crate::field::Field;
+use crate::field::Memory;
 use crate::metric;
 use crate::place::{Failure, Selected, select};
 use crate::prepared::Prepared;
@@ -17,6 +17,7 @@ use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::Job;
 use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
+use caravan_types::small::Text;
 use caravan_types::volume::Claim;
 use caravan_types::{AllocId, DeploymentId, EvalId, NodeId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +64,11 @@ struct Outcome {
 /// blocked evaluations of the job are cancelled among the follow-ups: this one has looked at
 /// everything that they wait to look at.
 pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decision {
+    schedule_with(view, eval, params, &mut Memory::default())
+}
+
+/// The same, with what was found out in evaluations before. The decision is the same without it.
+pub fn schedule_with<V: View>(view: &V, eval: &Evaluation, params: &Params, memory: &mut Memory) -> Decision {
     let key = eval.job_key();
     let job = view.job(&key).cloned();
     let mut rng = Rng::new(params.seed, eval.id.as_str());
@@ -74,7 +80,7 @@ pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decisi
         }
         // Periodic and parameterized jobs are templates: only their children run.
         Some(job) if job.is_template() => (Changes::default(), Outcome::default()),
-        Some(job) => run(view, job, eval, params, &mut rng),
+        Some(job) => run(view, job, eval, params, &mut rng, memory),
     };
     for group in job.iter().flat_map(|job| &job.task_groups) {
         changes.of(&group.name);
@@ -88,8 +94,9 @@ fn run<V: View>(
     eval: &Evaluation,
     params: &Params,
     rng: &mut Rng,
+    memory: &mut Memory,
 ) -> (Changes, Outcome) {
-    let field = Field::of(view, job);
+    let field = memory.field(view, job);
     let nodes = &field.nodes;
     let mut matcher = Matcher::new();
     let id = DeploymentId::from(rng.uuid());
@@ -106,7 +113,9 @@ fn run<V: View>(
     }
     let mut outcome =
         Outcome { stops: changes.stops.clone(), in_place: changes.in_place.clone(), ..Outcome::default() };
-    let mut placer = Placer { job, eval, now: params.now, prepared: BTreeMap::new(), versions: &versions };
+    let names = job.task_groups.iter().map(|group| Text::from(&group.name)).collect();
+    let mut placer =
+        Placer { job, eval, now: params.now, names, prepared: BTreeMap::new(), versions: &versions };
     let base = outcome.stops.len();
     for place in places {
         placer.place(&mut ctx, place, &mut changes, &mut outcome);
@@ -119,7 +128,7 @@ fn run<V: View>(
         outcome.preempted.clear();
         let (placements, ..) = ctx.into_placements();
         for alloc in placements.into_values().flatten() {
-            *outcome.queued.entry(alloc.task_group).or_default() += 1;
+            *outcome.queued.entry(alloc.task_group.into()).or_default() += 1;
         }
         outcome.blocked = true;
     } else {
@@ -139,6 +148,8 @@ struct Placer<'a> {
     job: &'a Arc<Job>,
     eval: &'a Evaluation,
     now: UnixNanos,
+    /// Names of the groups, by position.
+    names: Vec<Text>,
     prepared: BTreeMap<(usize, Option<u64>), Prepared<'a>>,
     versions: &'a Versions,
 }
@@ -235,7 +246,7 @@ impl<'a> Placer<'a> {
         }
         let status = AllocDeploymentStatus { canary: true, ..AllocDeploymentStatus::default() };
         let tracker = place.previous.as_ref().and_then(|old| match place.reschedules {
-            true => Some(reschedule::tracker(old, self.now)),
+            true => Some(Arc::new(reschedule::tracker(old, self.now))),
             // What it remembers of failures goes on with what takes its place.
             false => old.reschedule_tracker.clone().filter(|_| !place.replaces),
         });
@@ -250,11 +261,11 @@ impl<'a> Placer<'a> {
             eval_id: self.eval.id.clone(),
             name: place.name,
             node_id: node.id.clone(),
-            node_name: node.name.clone(),
+            node_name: node.name.as_str().into(),
             job_id: job.id.clone(),
-            task_group: job.task_groups[place.group].name.clone(),
+            task_group: self.names[place.group].clone(),
             allocated_resources: Some(resources),
-            metrics: Some(metric),
+            metrics: Some(Arc::new(metric)),
             desired_status: DesiredStatus::Run,
             client_status: ClientStatus::Pending,
             previous_allocation: place.previous.map(|old| old.id.clone()).unwrap_or_default(),

@@ -114,7 +114,7 @@ impl Timed {
         let mut unknown = Allocation {
             eval_id: eval.id.clone(),
             client_status: ClientStatus::Unknown,
-            client_description: disconnect::UNKNOWN.to_owned(),
+            client_description: disconnect::UNKNOWN.into(),
             followup_eval_id: self.unknown.get(&until).cloned().unwrap_or_default(),
             modify_time: now,
             ..alloc.clone()

@@ -1,7 +1,7 @@
 //! What the scheduler reads.
 
 use crate::rules::Rules;
-use caravan_state::Root;
+use caravan_state::{Root, Table};
 use caravan_types::alloc::{Allocation, Used};
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
@@ -49,6 +49,15 @@ pub trait View {
     /// counted.
     fn used_of_node(&self, id: &NodeId) -> Option<Used> {
         let _ = id;
+        None
+    }
+    /// The same of all nodes of which something is used, in the order of their ids.
+    fn used_of_nodes(&self) -> Option<Box<dyn Iterator<Item = (&NodeId, Used)> + '_>> {
+        None
+    }
+    /// A number that is another one whenever any node is, if there is one: what was found out about the nodes may be
+    /// remembered with it.
+    fn nodes_index(&self) -> Option<u64> {
         None
     }
     /// The rules for jobs of a node pool.
@@ -110,6 +119,12 @@ impl View for Root {
     fn used_of_node(&self, id: &NodeId) -> Option<Used> {
         Some(Root::used_of_node(self, id))
     }
+    fn used_of_nodes(&self) -> Option<Box<dyn Iterator<Item = (&NodeId, Used)> + '_>> {
+        Some(Box::new(Root::used_of_nodes(self)))
+    }
+    fn nodes_index(&self) -> Option<u64> {
+        Some(self.table_index(Table::Nodes))
+    }
 }
 
 impl<T: View> View for Arc<T> {
@@ -160,6 +175,12 @@ impl<T: View> View for Arc<T> {
     }
     fn used_of_node(&self, id: &NodeId) -> Option<Used> {
         T::used_of_node(self, id)
+    }
+    fn used_of_nodes(&self) -> Option<Box<dyn Iterator<Item = (&NodeId, Used)> + '_>> {
+        T::used_of_nodes(self)
+    }
+    fn nodes_index(&self) -> Option<u64> {
+        T::nodes_index(self)
     }
     fn rules(&self, pool: &str) -> Rules {
         T::rules(self, pool)

@@ -245,13 +245,13 @@ pub fn what_if(
                 namespace: alloc.namespace.clone(),
                 job_id: alloc.job_id.clone(),
                 name: alloc.name.clone(),
-                from: alloc.node_name.clone(),
-                to: successor.map(|found| found.node_name.clone()).unwrap_or_default(),
+                from: alloc.node_name.to_string(),
+                to: successor.map(|found| found.node_name.to_string()).unwrap_or_default(),
                 volumes: volumes(alloc),
             });
         }
         let others = new.iter().filter(|alloc| !used.contains(&alloc.id));
-        consequences.placed.extend(others.map(|alloc| (alloc.name.clone(), alloc.node_name.clone())));
+        consequences.placed.extend(others.map(|alloc| (alloc.name.clone(), alloc.node_name.to_string())));
         let why =
             explain_decision(&decision).into_iter().map(|why| format!("Job {:?}: {why}", job.id.as_str()));
         consequences.reasons.extend(why);

@@ -23,6 +23,7 @@ mod lookups;
 mod node_evals;
 mod periodic;
 mod plan;
+mod reports;
 mod secrets;
 mod selector;
 mod server;

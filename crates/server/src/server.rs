@@ -20,6 +20,7 @@ use crate::locks::Locks;
 use crate::lookups::Lookups;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
+use crate::reports::Reports;
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
@@ -34,7 +35,7 @@ use caravan_types::wire::Done;
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, ServiceId};
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -145,6 +146,7 @@ impl Service {
                 heartbeats: heartbeats.clone(),
                 addresses: addresses.clone(),
                 lease_ttl: config.lease.ttl,
+                reports: Reports::new(core.clone()),
             },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
             usage: UsageBook::default(),
@@ -194,6 +196,7 @@ impl Service {
                 core: self.handle.core.clone(),
                 broker: self.handle.broker.clone(),
                 planner: self.planner.clone(),
+                memory: Mutex::default(),
             };
             tracker.spawn(worker.run(stop.clone()));
         }
@@ -340,6 +343,11 @@ impl Handle {
         let builder = builder.unary::<methods::ServiceSync, _, _>(move |_, request| {
             let nodes = nodes.clone();
             async move { nodes.sync_services(request).await.map_err(RpcError::from) }
+        });
+        let (nodes, registry) = (self.nodes.clone(), self.registry.clone());
+        let builder = builder.stream::<methods::FetchDisk, _, _, _>(move |_, request| {
+            let (nodes, registry) = (nodes.clone(), registry.clone());
+            async move { nodes.fetch_disk(&registry, request).await.map_err(RpcError::from) }
         });
         let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
         let builder = builder.unary::<methods::SignIdentities, _, _>(move |_, request| {

@@ -4,14 +4,14 @@ use crate::broker::{Broker, Receipt, Returned};
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use crate::plan::{Planner, Submitted};
-use caravan_scheduler::Params;
+use caravan_scheduler::{Memory, Params};
 use caravan_state::{AdminRow, Topic};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::JobType;
 use caravan_types::plan::Decision;
 use caravan_types::{EvalId, Nanos, UnixNanos};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -63,6 +63,8 @@ pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) broker: Broker,
     pub(crate) planner: Planner,
+    /// What its evaluations found out about the nodes.
+    pub(crate) memory: Mutex<Memory>,
 }
 
 impl Worker {
@@ -118,7 +120,10 @@ impl Worker {
                 return Ok(());
             }
             let params = Params { now: self.core.now(), seed: rand::random() };
-            let mut decision = caravan_scheduler::schedule(&root, eval, &params);
+            let mut decision = {
+                let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+                caravan_scheduler::schedule_with(&root, eval, &params, &mut memory)
+            };
             decision.eval.snapshot_index = root.index();
             let decision = keep_blocked(decision);
             let mut evals = vec![decision.eval];

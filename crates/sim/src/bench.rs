@@ -3,6 +3,7 @@
 //! Nodes lie in 25 racks; the job may use every other one, and is, or is not, spread over them.
 
 use crate::cluster::{Cluster, job, node};
+use crate::report::report;
 use caravan_types::AllocId;
 use caravan_types::alloc::{AllocUpdate, ClientStatus};
 use caravan_types::command::{Change, Refusal};
@@ -111,7 +112,7 @@ pub struct Filled {
     pub rate: f64,
     /// Milliseconds from an evaluation to its plan written: the slowest of a hundred is slower.
     pub p99: f64,
-    /// Bytes of resident memory that one more allocation took.
+    /// Bytes of the heap that one more allocation took, with its part of jobs, evaluations and indexes.
     pub bytes: f64,
 }
 
@@ -120,10 +121,17 @@ pub struct Filled {
 ///
 /// # Errors
 /// When the state refuses something, or not everything is placed.
-pub fn fill(nodes: usize, allocs: usize, mut tell: impl FnMut(&Filled)) -> Result<(), BenchError> {
+///
+/// `heap` tells how many bytes are in use.
+pub fn fill(
+    nodes: usize,
+    allocs: usize,
+    heap: impl Fn() -> usize,
+    mut tell: impl FnMut(&Filled),
+) -> Result<(), BenchError> {
     const EACH: u32 = 1000;
     let mut cluster = cluster(nodes)?;
-    let (before, mut times, begun) = (resident(), Vec::new(), Instant::now());
+    let (before, mut times, begun) = (heap(), Vec::new(), Instant::now());
     let mut told = Duration::ZERO;
     let step = (allocs / 5).max(1);
     let mut done = 0_usize;
@@ -142,14 +150,8 @@ pub fn fill(nodes: usize, allocs: usize, mut tell: impl FnMut(&Filled)) -> Resul
         if u32::try_from(placed.len()) != Ok(EACH) {
             return Err(BenchError::NotPlaced(placed.len(), EACH));
         }
-        // Each node tells of its own, as its agent does.
-        let running = |alloc_id| AllocUpdate {
-            alloc_id,
-            client_status: ClientStatus::Running,
-            client_description: "Tasks are running".into(),
-            ..AllocUpdate::default()
-        };
-        let updates: Vec<AllocUpdate> = placed.into_iter().map(running).collect();
+        let stored = placed.iter().filter_map(|id| cluster.root().alloc(id));
+        let updates: Vec<AllocUpdate> = stored.map(|alloc| report(alloc, ClientStatus::Running)).collect();
         for batch in updates.chunks(50) {
             let change = Change::AllocUpdates { updates: batch.to_vec(), evals: Vec::new() };
             cluster.change(change).map_err(BenchError::Refused)?;
@@ -160,7 +162,7 @@ pub fn fill(nodes: usize, allocs: usize, mut tell: impl FnMut(&Filled)) -> Resul
             let elapsed = begun.elapsed();
             times.sort_by(f64::total_cmp);
             let at = (times.len() * 99 / 100).min(times.len() - 1);
-            let bytes = (resident() - before) / float(done);
+            let bytes = float(heap().saturating_sub(before)) / float(done);
             let rate = float(step.min(done)) / (elapsed - told).as_secs_f64();
             tell(&Filled { allocs: done, rate, p99: times[at], bytes });
             told = elapsed;
@@ -176,11 +178,4 @@ fn placed_count(each: u32) -> usize {
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn float(n: usize) -> f64 {
     n as f64
-}
-
-/// Resident memory of this process in bytes; 0 where it cannot be read.
-fn resident() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    float(pages.unwrap_or(0)) * 4096.0
 }

@@ -5,6 +5,8 @@
 
 pub mod bench;
 mod cluster;
+mod report;
 pub mod script;
 
 pub use cluster::{Cluster, job, node};
+pub use report::report;

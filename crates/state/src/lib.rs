@@ -16,6 +16,7 @@ mod index;
 mod plugins;
 mod read;
 mod root;
+mod share;
 mod snapshot;
 mod status;
 mod store;

@@ -217,7 +217,12 @@ impl Root {
     pub fn allocs_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_node, &self.allocs, id)
     }
-    /// What is used of a node by allocations that are not over for its client.
+    /// What is used of nodes by allocations that are not over for their clients, by id.
+    pub fn used_of_nodes(&self) -> impl Iterator<Item = (&NodeId, caravan_types::alloc::Used)> {
+        self.secondary.used_of_nodes.iter().map(|(id, used)| (id, *used))
+    }
+
+    /// What is used of one node.
     pub fn used_of_node(&self, id: &NodeId) -> caravan_types::alloc::Used {
         self.secondary.used_of_nodes.get(id).copied().unwrap_or_default()
     }

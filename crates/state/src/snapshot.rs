@@ -7,6 +7,7 @@
 
 use crate::index::Indexes;
 use crate::root::{Root, ScalingEvents, Table};
+use crate::share::Sharing;
 use crate::tenancy::Settings;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Token};
 use caravan_types::alloc::Allocation;
@@ -317,12 +318,14 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.evals = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let jobs: Vec<Arc<Job>> = from.table(RUN_JOBS)?;
     let rows: Vec<PackedAlloc> = from.table(Table::Allocs.as_str())?;
+    let mut sharing = Sharing::default();
     for PackedAlloc { mut alloc, job } in rows {
         if let Some(at) = job {
             let found = jobs.get(at as usize).cloned();
             let missing = || SnapshotError::MissingJob { alloc: alloc.id.to_string() };
             alloc.job = Some(found.ok_or_else(missing)?);
         }
+        sharing.share(&root, &mut alloc, None);
         root.allocs.insert(alloc.id.clone(), Arc::new(alloc));
     }
     let rows: Vec<caravan_types::deployment::Deployment> = from.table(Table::Deployments.as_str())?;

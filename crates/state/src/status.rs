@@ -92,7 +92,7 @@ impl Root {
         let mut modify_index = job.modify_index;
         for alloc in self.allocs_by_job(key).filter(|a| Self::is_of(job, a)) {
             modify_index = modify_index.max(alloc.modify_index);
-            let group = summary.entry(alloc.task_group.clone()).or_default();
+            let group = summary.entry(alloc.task_group.to_string()).or_default();
             *match alloc.client_status {
                 ClientStatus::Pending => &mut group.starting,
                 ClientStatus::Running => &mut group.running,

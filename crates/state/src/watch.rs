@@ -12,7 +12,7 @@ use caravan_types::volume::ClaimId;
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -67,13 +67,13 @@ pub enum Topic {
     ClaimsOfAlloc(AllocId),
 }
 
-fn alloc_topics(alloc: &Allocation, topics: &mut BTreeSet<Topic>) {
+fn alloc_topics(alloc: &Allocation, topics: &mut HashSet<Topic>) {
     topics.insert(Topic::AllocsOfJob(alloc.job_key()));
     topics.insert(Topic::AllocsOfNode(alloc.node_id.clone()));
     topics.insert(Topic::AllocsOfEval(alloc.eval_id.clone()));
 }
 
-fn service_topics(id: &ServiceId, before: &Root, after: &Root, topics: &mut BTreeSet<Topic>) {
+fn service_topics(id: &ServiceId, before: &Root, after: &Root, topics: &mut HashSet<Topic>) {
     for row in [before, after].into_iter().filter_map(|root| root.service(id)) {
         topics.insert(Topic::ServicesOfName(row.namespace.clone(), row.service_name.clone()));
         topics.insert(Topic::ServicesOfAlloc(row.alloc_id.clone()));
@@ -83,7 +83,7 @@ fn service_topics(id: &ServiceId, before: &Root, after: &Root, topics: &mut BTre
 
 /// The topics of a change. Rows are looked up before and after it, because a row that moves from one owner
 /// to another concerns both.
-fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeSet<Topic>) {
+fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut HashSet<Topic>) {
     topics.insert(Topic::Table(changed.table()));
     match changed {
         Changed::Node(id) | Changed::NodeRemoved(id) => {
@@ -104,7 +104,11 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut BTreeS
         }
         Changed::Alloc(id) | Changed::AllocRemoved(id) => {
             topics.insert(Topic::Alloc(id.clone()));
-            for row in [before, after].into_iter().filter_map(|root| root.alloc(id)) {
+            let (old, new) = (before.alloc(id), after.alloc(id));
+            // Hardly any moves: one look is enough then.
+            let stays = matches!((old, new), (Some(old), Some(new))
+                if old.node_id == new.node_id && old.eval_id == new.eval_id && old.job_id == new.job_id);
+            for row in old.filter(|_| !stays).into_iter().chain(new) {
                 alloc_topics(row, topics);
             }
         }
@@ -170,7 +174,7 @@ impl Registry {
         if waiting.by_topic.is_empty() {
             return;
         }
-        let mut topics = BTreeSet::new();
+        let mut topics = HashSet::new();
         for changed in &set.changes {
             topics_of(changed, before, after, &mut topics);
         }

@@ -9,6 +9,7 @@ pub mod cgroup;
 mod error;
 pub mod files;
 pub mod footprint;
+pub mod heap;
 pub mod mount;
 pub mod mountinfo;
 pub mod process;

@@ -31,6 +31,12 @@ impl BootTime {
     }
 }
 
+/// Processor time that this process has used, all its threads together.
+pub fn process() -> Duration {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
 /// The id of this boot (random(4)): pids and boot times mean nothing across two of them.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
@@ -44,6 +50,13 @@ pub fn boot_id() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_is_used() {
+        let before = process();
+        std::hint::black_box((0..100_000_u64).fold(0, |sum, n| std::hint::black_box(sum + n)));
+        assert!(process() > before);
+    }
 
     #[test]
     fn boot_clock_advances_and_the_boot_id_stays() {

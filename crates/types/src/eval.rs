@@ -1,9 +1,9 @@
 //! Evaluations: requests to look at a job again, and what came of them.
 
 use crate::id::{DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId};
-use crate::job::Resources;
+pub use crate::metric::{AllocMetric, Counts, NodeScore, Scorer, Scores};
 use crate::plan::PlanAnnotations;
-use crate::ser::{is_default, nil};
+use crate::ser::is_default;
 use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -252,131 +252,4 @@ pub struct EvalStub {
     pub modify_index: u64,
     pub create_time: UnixNanos,
     pub modify_time: UnixNanos,
-}
-
-/// How a placement went: what was looked at, filtered, exhausted and scored.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.2")]
-pub struct AllocMetric {
-    pub nodes_evaluated: u32,
-    pub nodes_filtered: u32,
-    pub nodes_in_pool: u32,
-    pub node_pool: String,
-    #[serde(with = "nil")]
-    pub nodes_available: BTreeMap<String, u32>,
-    #[serde(with = "nil")]
-    pub class_filtered: BTreeMap<String, u32>,
-    #[serde(with = "nil")]
-    pub constraint_filtered: BTreeMap<String, u32>,
-    pub nodes_exhausted: u32,
-    #[serde(with = "nil")]
-    pub class_exhausted: BTreeMap<String, u32>,
-    #[serde(with = "nil")]
-    pub dimension_exhausted: BTreeMap<String, u32>,
-    #[serde(with = "nil")]
-    pub quota_exhausted: Vec<String>,
-    #[serde(with = "nil")]
-    pub resources_exhausted: BTreeMap<String, Resources>,
-    #[serde(with = "nil")]
-    pub scores: BTreeMap<String, f64>,
-    #[serde(with = "nil")]
-    pub score_meta_data: Vec<NodeScore>,
-    pub allocation_time: Nanos,
-    pub coalesced_failures: u32,
-}
-
-/// Who gives scores (`http-api` section 5.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scorer {
-    /// How full, or how empty, the node is.
-    Binpack,
-    /// Allocations of the group that are there already.
-    JobAntiAffinity,
-    /// An earlier attempt failed there.
-    NodeReschedulePenalty,
-    /// Wishes about nodes.
-    NodeAffinity,
-    /// How evenly the group is spread.
-    AllocationSpread,
-    /// Wishes about devices.
-    Devices,
-    /// How unimportant those are that make room.
-    Preemption,
-}
-
-impl Scorer {
-    const ALL: [Self; 7] = [
-        Self::Binpack,
-        Self::JobAntiAffinity,
-        Self::NodeReschedulePenalty,
-        Self::NodeAffinity,
-        Self::AllocationSpread,
-        Self::Devices,
-        Self::Preemption,
-    ];
-
-    /// The scorer of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scorer| scorer.as_str() == name)
-    }
-    /// The name clients see.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Binpack => "binpack",
-            Self::JobAntiAffinity => "job-anti-affinity",
-            Self::NodeReschedulePenalty => "node-reschedule-penalty",
-            Self::NodeAffinity => "node-affinity",
-            Self::AllocationSpread => "allocation-spread",
-            Self::Devices => "devices",
-            Self::Preemption => "preemption",
-        }
-    }
-}
-
-/// Scores by scorer: a map in JSON, and no larger than it must be in memory, where every allocation keeps several.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scores(Box<[(Scorer, f64)]>);
-
-impl Scores {
-    /// Scores in the order in which they are shown.
-    pub fn new(scores: impl IntoIterator<Item = (Scorer, f64)>) -> Self {
-        Self(scores.into_iter().collect())
-    }
-    /// Each with its scorer.
-    pub fn iter(&self) -> impl Iterator<Item = (Scorer, f64)> + '_ {
-        self.0.iter().copied()
-    }
-    /// That of one scorer.
-    pub fn get(&self, scorer: Scorer) -> Option<f64> {
-        self.iter().find(|(known, _)| *known == scorer).map(|(_, score)| score)
-    }
-}
-
-impl Serialize for Scores {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter())
-    }
-}
-
-impl<'de> Deserialize<'de> for Scores {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let scores = BTreeMap::<String, f64>::deserialize(deserializer)?;
-        // Others may know scorers that we do not.
-        Ok(Self::new(scores.into_iter().filter_map(|(name, score)| Some((Scorer::parse(&name)?, score)))))
-    }
-}
-
-/// Scores of one node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct NodeScore {
-    /// Node.
-    #[serde(rename = "NodeID")]
-    pub node_id: NodeId,
-    /// By scorer.
-    pub scores: Scores,
-    /// Final.
-    pub norm_score: f64,
 }

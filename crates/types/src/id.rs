@@ -1,48 +1,61 @@
 //! Newtypes for ids, so that one kind of id can never be passed for another.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(Arc<str>);
+        // No object is none and not an empty text: most rows name several objects that there are not.
+        #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+        pub struct $name(Option<Arc<str>>);
 
         impl $name {
             /// Wraps the text of an id.
             pub fn new(text: impl AsRef<str>) -> Self {
-                Self(Arc::from(text.as_ref()))
+                let text = text.as_ref();
+                Self((!text.is_empty()).then(|| Arc::from(text)))
             }
             /// The id as text.
             pub fn as_str(&self) -> &str {
-                &self.0
+                self.0.as_deref().unwrap_or_default()
             }
             /// Whether this is the empty id (no object).
             pub fn is_empty(&self) -> bool {
-                self.0.is_empty()
+                self.0.is_none()
             }
             /// The first eight characters, as shown in tables.
             pub fn short(&self) -> &str {
-                self.0.get(..8).unwrap_or(&self.0)
+                let text = self.as_str();
+                text.get(..8).unwrap_or(text)
             }
         }
-        impl Default for $name {
-            fn default() -> Self {
-                Self(Arc::from(""))
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.as_str().hash(state);
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                crate::small::text(deserializer, "an id", |text| Self::new(text))
             }
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
             }
         }
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:?}", &*self.0)
+                write!(f, "{:?}", self.as_str())
             }
         }
         impl From<&str> for $name {
@@ -52,27 +65,27 @@ macro_rules! id {
         }
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self(Arc::from(text))
+                Self::new(text)
             }
         }
         impl Borrow<str> for $name {
             fn borrow(&self) -> &str {
-                &self.0
+                self.as_str()
             }
         }
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {
-                &self.0
+                self.as_str()
             }
         }
         impl PartialEq<str> for $name {
             fn eq(&self, other: &str) -> bool {
-                &*self.0 == other
+                self.as_str() == other
             }
         }
         impl PartialEq<&str> for $name {
             fn eq(&self, other: &&str) -> bool {
-                &*self.0 == *other
+                self.as_str() == *other
             }
         }
     };
@@ -178,6 +191,15 @@ mod tests {
     fn short_ids_are_eight_characters_or_the_whole() {
         assert_eq!(AllocId::new("0123456789").short(), "01234567");
         assert_eq!(AllocId::new("abc").short(), "abc");
+    }
+
+    #[test]
+    fn no_object_sorts_first_and_hashes_like_its_text() {
+        assert_eq!(NodeId::new(""), NodeId::default());
+        assert!(NodeId::default() < NodeId::new("0") && NodeId::default().is_empty());
+        assert_eq!(serde_json::from_str::<NodeId>("\"\"").unwrap(), NodeId::default());
+        let known = std::collections::HashSet::from([NodeId::new("a"), NodeId::default()]);
+        assert!(known.contains("a") && known.contains(""));
     }
 
     #[test]

@@ -28,7 +28,22 @@ pub mod nil {
         /// Whether it holds nothing.
         fn empty(&self) -> bool;
     }
+    impl<C: Collection> Collection for &C {
+        fn empty(&self) -> bool {
+            (*self).empty()
+        }
+    }
     impl<T> Collection for Vec<T> {
+        fn empty(&self) -> bool {
+            self.is_empty()
+        }
+    }
+    impl<T> Collection for Box<[T]> {
+        fn empty(&self) -> bool {
+            self.is_empty()
+        }
+    }
+    impl<K, V> Collection for crate::small::Map<K, V> {
         fn empty(&self) -> bool {
             self.is_empty()
         }

@@ -543,3 +543,29 @@ pub struct VolumeRef {
     /// Id.
     pub id: VolumeId,
 }
+
+/// A new allocation asks for the data that its predecessor left on another node. The answer is a stream of
+/// [`DiskChunk`]; it begins when the predecessor is over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FetchDisk {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// The new allocation.
+    pub alloc: AllocId,
+}
+
+/// The servers ask a node for the data of an allocation that is over there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GiveDisk {
+    /// The allocation.
+    pub alloc: AllocId,
+}
+
+/// A part of a tar archive of `alloc/data` and each task's `local`, with paths below the allocation's directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskChunk {
+    /// Bytes.
+    pub data: Vec<u8>,
+}

@@ -16,7 +16,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         Some("agent") => agent::run(release),
         Some("api") => api::run(release),
         Some("hcl") => hcl(release),
-        Some("scheduler") => scheduler::run(release),
+        Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
             bail!("there is no bench {other:?}; known: agent, api, hcl, scheduler, volumes")

@@ -1,16 +1,39 @@
-//! How fast evaluations are decided, in a process of its own.
+//! How fast evaluations are decided, and how fast a whole server with simulated clients is; each in a process of its own.
 
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-pub fn run(release: bool) -> Result<()> {
+/// Nodes and allocations of the whole server's figures.
+const FLEETS: [(&str, &str); 2] = [("10000", "200000"), ("10000", "1000000")];
+
+/// Without more, single decisions; with `fill` or `e2e` what state and scheduler alone, or a whole server, do while a
+/// cluster fills. Numbers after that replace the usual nodes and allocations.
+pub fn run(arguments: &[String], release: bool) -> Result<()> {
+    let arguments: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|argument| !argument.starts_with("--")).collect();
+    let program = |name: &'static str, arguments: &[&str]| program(name, arguments, release);
+    match arguments[..] {
+        [] => program("caravan-sim", &["bench"]),
+        ["fill", ref numbers @ ..] if numbers.len() == 2 => {
+            program("caravan-sim", &[&["fill"][..], numbers].concat())
+        }
+        ["fill"] => {
+            FLEETS.iter().try_for_each(|(nodes, allocs)| program("caravan-sim", &["fill", nodes, allocs]))
+        }
+        ["e2e"] => FLEETS.iter().try_for_each(|(nodes, allocs)| program("caravan-fleet", &[nodes, allocs])),
+        ["e2e", ref numbers @ ..] => program("caravan-fleet", numbers),
+        _ => bail!("usage: bench scheduler [fill [NODES ALLOCATIONS] | e2e [NODES ALLOCATIONS ...]]"),
+    }
+}
+
+fn program(name: &'static str, arguments: &[&str], release: bool) -> Result<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--package", "caravan-sim", "--bin", "caravan-sim"]);
+    command.args(["run", "--quiet", "--package", name, "--bin", name]);
     if release {
         command.arg("--release");
     }
-    let status = command.args(["--", "bench"]).status().context("cannot run cargo")?;
+    let status = command.arg("--").args(arguments).status().context("cannot run cargo")?;
     if !status.success() {
         bail!("the bench of the scheduler failed");
     }

@@ -245,18 +245,19 @@ pub(crate) async fn run(ctx: &Ctx, verb: &EvalVerb) -> Result<u8, CliError> {
 mod tests {
     use super::*;
     use crate::format::tests::clock;
-    use caravan_types::eval::{AllocMetric, EvalStub, Trigger};
+    use caravan_types::eval::{AllocMetric, Counts, EvalStub, Trigger};
     use caravan_types::plan::{DesiredUpdates, PlanAnnotations};
+    use caravan_types::small::Map;
     use std::collections::BTreeMap;
 
     fn blocked() -> Evaluation {
-        let metric = AllocMetric {
+        let metric = AllocMetric::from(Counts {
             nodes_evaluated: 1,
             nodes_exhausted: 1,
-            class_exhausted: BTreeMap::from([("fixture".into(), 1)]),
-            dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
+            class_exhausted: Map::from([("fixture".into(), 1)]),
+            dimension_exhausted: Map::from([("cpu".into(), 1)]),
             ..Default::default()
-        };
+        });
         Evaluation {
             id: "7502bada-818b-d0b0-3f62-ec230fcdace5".into(),
             namespace: "default".into(),

@@ -151,18 +151,19 @@ pub(crate) fn changed(alloc: &AllocListStub, before: ClientStatus, verbose: bool
 mod tests {
     use super::*;
     use crate::format::tests::clock;
-    use caravan_types::eval::AllocMetric;
+    use caravan_types::eval::{AllocMetric, Counts};
+    use caravan_types::small::Map;
 
     #[test]
     fn a_failed_placement_reads_like_the_recorded_one() {
         let clock = clock("2026-11-21T09:22:36Z");
-        let metric = AllocMetric {
+        let metric = AllocMetric::from(Counts {
             nodes_evaluated: 1,
             nodes_exhausted: 1,
-            class_exhausted: BTreeMap::from([("fixture".into(), 1)]),
-            dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
+            class_exhausted: Map::from([("fixture".into(), 1)]),
+            dimension_exhausted: Map::from([("cpu".into(), 1)]),
             ..Default::default()
-        };
+        });
         let eval = Evaluation {
             id: "93f6a121-6a3a-acad-b020-87d8b42910d8".into(),
             job_id: "huge".into(),

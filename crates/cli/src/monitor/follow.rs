@@ -76,7 +76,7 @@ mod tests {
             id: "59017f05-ce1f".into(),
             client_status: status,
             client_description: "Tasks are running".into(),
-            task_states: BTreeMap::from([("t".into(), state)]),
+            task_states: [("t".into(), state)].into(),
             ..Default::default()
         }
     }

@@ -7,6 +7,8 @@ mod cpu;
 mod host;
 mod network;
 
+pub use network::host_addresses;
+
 use crate::config::ClientConfig;
 use crate::state::Identity;
 use caravan_types::node::{Eligibility, Node, NodeCpu, NodeDisk, NodeMemory, NodeResources, NodeStatus};

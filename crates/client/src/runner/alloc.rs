@@ -7,14 +7,15 @@ use super::status::aggregate;
 use super::task::{Kill, TaskAction, TaskRunner};
 use crate::ClientError;
 use crate::alloc_dir::AllocDir;
+use crate::allocs::Allocs;
 use crate::clock;
 use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
 use crate::task_api::Sockets;
 use caravan_types::alloc::{
-    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, NetworkStatus, TaskEvent, TaskRunState, TaskState,
-    event,
+    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
 };
+use caravan_types::small::Map;
 use caravan_types::{AllocId, Time};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -128,7 +129,7 @@ impl AllocRunner {
 
     /// Runs it to its end, or until the agent ends. It begins when the tasks of those `before` it are dead: ports and
     /// memory may be theirs until then.
-    pub(crate) async fn run(self, before: Vec<Self>) {
+    pub(crate) async fn run(self, before: Vec<Self>, allocs: Allocs) {
         let mut tasks = JoinSet::new();
         let inboxes: Vec<_> = {
             let mut state = self.lock();
@@ -155,7 +156,7 @@ impl AllocRunner {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.until_stopping() => self.skip_setup(),
-                prepared = self.prepare(&before) => match prepared {
+                prepared = self.prepare(&before, &allocs) => match prepared {
                     Ok(()) => { self.inner.readiness.send_replace(Readiness::Ready); }
                     Err(why) => self.fail_setup(&why),
                 },
@@ -187,13 +188,14 @@ impl AllocRunner {
     }
 
     /// Hooks before the tasks. The error is in the reference's words.
-    async fn prepare(&self, before: &[Self]) -> Result<(), String> {
+    async fn prepare(&self, before: &[Self], allocs: &Allocs) -> Result<(), String> {
         for other in before {
             other.reached(Stage::TasksDead).await;
         }
         let failed =
             |hook: &str, why: String| format!("failed to setup alloc: pre-run hook \"{hook}\" failed: {why}");
         self.inner.dir.build().map_err(|e| failed("alloc_dir", crate::error::chain(&e)))?;
+        self.take_over_disk(allocs).await;
         self.await_host_volumes().await;
         self.mount_volumes().await.map_err(|why| failed("csi_hook", why))
     }
@@ -426,7 +428,7 @@ impl AllocRunner {
 
     /// Adds an event to a task.
     pub(super) fn emit(&self, task: &str, event: TaskEvent) {
-        tracing::info!(alloc = %self.id(), task, event = event.kind, says = event.display(), "task event");
+        tracing::info!(alloc = %self.id(), task, event = event.kind.as_str(), says = event.display(), "task event");
         if let Some(written) = self.update(task, |record| record.state.push_event(event)) {
             written.later();
         }
@@ -540,7 +542,7 @@ impl AllocRunner {
     }
 
     /// States of its tasks.
-    pub(crate) fn task_states(&self) -> BTreeMap<String, TaskState> {
+    pub(crate) fn task_states(&self) -> Map<String, TaskState> {
         self.lock().tasks.iter().map(|(n, s)| (n.clone(), s.record.state.clone())).collect()
     }
 
@@ -590,12 +592,12 @@ impl AllocRunner {
         self.context().reporter.push(AllocUpdate {
             alloc_id: self.alloc().id.clone(),
             client_status,
-            client_description: words.to_owned(),
+            client_description: words.into(),
             task_states,
             deployment_id,
             deployment_status,
             // Of the host's own network there is nothing more to tell, once something runs in it.
-            network_status: (client_status != ClientStatus::Pending).then(NetworkStatus::default),
+            network_status: (client_status != ClientStatus::Pending).then(Arc::default),
         });
     }
 

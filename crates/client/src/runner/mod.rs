@@ -2,9 +2,11 @@
 //! pure modules [`lifecycle`] and [`status`].
 
 mod alloc;
+mod artifacts;
 mod binds;
 mod broken;
 mod csi_hook;
+mod disk;
 mod fence;
 mod fresh;
 mod health;

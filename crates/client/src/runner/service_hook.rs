@@ -11,6 +11,7 @@ use caravan_types::Nanos;
 use caravan_types::alloc::TaskRunState;
 use caravan_types::job::Task;
 use caravan_types::service::ServiceSpec;
+use caravan_types::small::Map;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -29,7 +30,7 @@ impl AllocRunner {
                 state.tasks.iter().filter(|(_, slot)| slot.record.stopping).map(|(name, _)| name.clone());
             (
                 state.alloc.clone(),
-                tasks.collect::<BTreeMap<_, _>>(),
+                tasks.collect::<Map<_, _>>(),
                 ending.collect::<BTreeSet<_>>(),
                 state.stopping,
             )

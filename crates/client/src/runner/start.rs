@@ -1,6 +1,7 @@
 //! Everything between the decision to start a task and its first process.
 
 use super::alloc::AllocRunner;
+use super::artifacts;
 use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fence::Footing;
 use super::fresh::{self, Owner};
@@ -41,6 +42,8 @@ pub(super) enum StartFault {
     Driver(caravan_drivers::Error),
     /// The lease under which its volumes were mounted is over.
     Lease,
+    /// An artifact cannot be fetched.
+    Artifact(String),
     /// Its templates cannot be rendered.
     Templates(super::templates::Failed),
 }
@@ -162,6 +165,7 @@ impl Plan {
         if let Some(job) = &self.alloc.job {
             payload::write(&self.dirs.local(), job, task).map_err(|why| hook("dispatch_payload", why))?;
         }
+        artifacts::fetch_all(runner, self, owner).await.map_err(StartFault::Artifact)?;
         Ok(Prepared { tokens: identity::variables(&signed), owner })
     }
 
@@ -276,7 +280,7 @@ impl Plan {
             alloc_id: alloc.id.to_string(),
             task_name: self.name.clone(),
             job_id: alloc.job_id.to_string(),
-            group_name: alloc.task_group.clone(),
+            group_name: alloc.task_group.to_string(),
             namespace: alloc.namespace.to_string(),
             driver_config: texts.config(&task.config),
             env,

@@ -1,10 +1,10 @@
 //! What an allocation is, told from what its tasks are (`http-api` section 6.1).
 
 use caravan_types::alloc::{ClientStatus, TaskRunState, TaskState};
-use std::collections::BTreeMap;
+use caravan_types::small::Map;
 
 /// The status that the client reports, and its words.
-pub(crate) fn aggregate(tasks: &BTreeMap<String, TaskState>) -> (ClientStatus, &'static str) {
+pub(crate) fn aggregate(tasks: &Map<String, TaskState>) -> (ClientStatus, &'static str) {
     let any = |want: fn(&TaskState) -> bool| tasks.values().any(want);
     if any(|t| t.state == TaskRunState::Dead && t.failed) {
         return (ClientStatus::Failed, "Failed tasks");

@@ -209,6 +209,10 @@ impl TaskRunner {
                 let event = self.event(event::HOOK_FAILED).message(why);
                 self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
             }
+            Err(StartFault::Artifact(why)) => {
+                let event = self.event(event::DOWNLOAD_FAILED).detail("download_error", why);
+                self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
+            }
             Err(StartFault::Templates(failed)) => {
                 let words = format!("Template failed: {}", failed.why);
                 let event = self.event(event::TEMPLATE).message(words);

@@ -73,7 +73,7 @@ mod tests {
         };
         let shared = AllocatedSharedResources { ports: vec![port], ..Default::default() };
         Allocation {
-            allocated_resources: Some(AllocatedResources { shared, ..Default::default() }),
+            allocated_resources: Some(AllocatedResources { shared, ..Default::default() }.into()),
             ..Default::default()
         }
     }

@@ -6,6 +6,7 @@ use caravan_types::NodeId;
 use caravan_types::alloc::{Allocation, TaskRunState, TaskState};
 use caravan_types::job::Carried;
 use caravan_types::service::{CheckSpec, ServiceRegistration, ServiceSpec};
+use caravan_types::small::Map;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ pub(crate) struct Inputs<'a> {
     /// Allocation.
     pub(crate) alloc: &'a Allocation,
     /// States of its tasks.
-    pub(crate) tasks: &'a BTreeMap<String, TaskState>,
+    pub(crate) tasks: &'a Map<String, TaskState>,
     /// Tasks that are being ended.
     pub(crate) ending: &'a dyn EndingTasks,
     /// The allocation as a whole is being ended.

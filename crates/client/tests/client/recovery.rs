@@ -48,7 +48,7 @@ async fn what_ended_meanwhile_is_seen_with_its_code_and_its_log() {
     let agent = Agent::resume(servers, data);
     let update = agent.servers.status("a1", ClientStatus::Failed).await;
     let ended = update.task_states["web"].events.iter().find(|e| e.kind == "Terminated").unwrap();
-    assert_eq!(ended.exit_code, 7);
+    assert_eq!(ended.exit_code(), 7);
     agent.clean().await;
 }
 

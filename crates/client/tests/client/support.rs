@@ -5,7 +5,7 @@ use caravan_client::{Answers, Client, ClientConfig, Handle, Servers};
 use caravan_drivers::{
     Driver, ExecDriver, ExecOptions, MockDriver, RawExecDriver, RawExecOptions, ShimCommand,
 };
-use caravan_rpc::{Code, RpcError};
+use caravan_rpc::{Channel, Code, PeerIdentity, Router, RpcError, methods};
 use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
 use caravan_types::identity::Claims;
@@ -15,9 +15,9 @@ use caravan_types::node::{Node, NodeEvent, NodeStatus};
 use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
-    AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, Done,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode,
-    SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
+    AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, DiskChunk,
+    Done, FetchDisk, GiveDisk, NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync,
+    SignIdentities, SignNode, SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
 use caravan_types::{AllocId, Nanos, VolumeKey};
 use futures::StreamExt;
@@ -48,6 +48,8 @@ struct World {
     index: u64,
     down: bool,
     lease: Option<Duration>,
+    /// The other node.
+    neighbour: Option<Channel>,
 }
 
 /// Servers that say what the test tells them to.
@@ -115,6 +117,13 @@ impl TestServers {
             status: NodeStatus::Ready,
             ..Default::default()
         }
+    }
+
+    /// Makes another node known, where predecessors were.
+    pub fn set_neighbour(&self, node: &Handle) {
+        let router = node.routes(Router::builder()).build();
+        let channel = Channel::local(router, PeerIdentity::Server { name: "s".into() });
+        self.change(|w| w.neighbour = Some(channel));
     }
 
     pub fn set_down(&self, down: bool) {
@@ -306,6 +315,14 @@ impl Servers for TestServers {
         self.up()?;
         let claims = Claims { node_id: request.node_id.to_string(), ..Claims::default() };
         Ok(SignedNode { token: Secret::new("node"), claims })
+    }
+    async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
+        let world = self.world();
+        let previous = world.allocs[&request.alloc].previous_allocation.clone();
+        match &world.neighbour {
+            Some(node) => node.stream::<methods::GiveDisk>(GiveDisk { alloc: previous }).boxed(),
+            None => futures::stream::iter([Err(RpcError::unavailable("the node is gone"))]).boxed(),
+        }
     }
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError> {
         self.up()?;

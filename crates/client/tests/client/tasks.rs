@@ -27,7 +27,7 @@ async fn a_task_runs_is_stopped_and_leaves_nothing() {
     let update = agent.servers.status("a1", ClientStatus::Complete).await;
     let web = &update.task_states["web"];
     assert_eq!(kinds(web)[3..], ["Killing", "Terminated", "Killed"]);
-    assert_eq!(web.events[4].signal, 15);
+    assert_eq!(web.events[4].signal(), 15);
     assert!(!web.failed && !web.finished_at.is_zero());
     let dir = agent.handle.alloc_dir(&"a1".into()).unwrap();
     assert!(dir.exists());
@@ -45,7 +45,7 @@ async fn a_failing_task_is_restarted_and_fails_in_the_end() {
     assert_eq!((web.restarts, web.failed), (1, true));
     let over = web.events.last().unwrap();
     assert_eq!(over.display(), "Exceeded allowed attempts 1 in interval 10m0s and mode is \"fail\"");
-    assert!(web.events.iter().any(|e| e.kind == "Terminated" && e.exit_code == 3));
+    assert!(web.events.iter().any(|e| e.kind == "Terminated" && e.exit_code() == 3));
     agent.clean().await;
 }
 

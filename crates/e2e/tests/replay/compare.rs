@@ -5,7 +5,7 @@ use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
 /// Objects whose keys belong to the machine or the moment.
-const FREE: [&str; 17] = [
+const FREE: &[&str] = &[
     "Attributes",
     "Drivers",
     "Details",
@@ -20,6 +20,8 @@ const FREE: [&str; 17] = [
     "ClassFiltered",
     "DimensionExhausted",
     "ClassExhausted",
+    // Of an agent's configuration.
+    "Options",
     // Of whichever job comes first.
     "Summary",
     // A plugin's own names.

@@ -33,9 +33,8 @@ pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
         "versions" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
         "allocations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
         "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
-        "exec" | "client" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 11)],
-        "client_fs" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 1)],
-        "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14), ("allocations", 9)],
+        "exec" | "client" | "client_fs" => &[("namespaces", 2), ("jobs", ALL)],
+        "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14)],
         "errors" => &[("namespaces", 2), ("jobs", ALL)],
         "node_pools" => &[("namespaces", 2), ("jobs", ALL), ("dispatch_periodic", ALL)],
         "operator" => &[("namespaces", 2), ("agent", 20), ("jobs", ALL)],
@@ -175,6 +174,19 @@ fn alloc_of(session: &mut Session, recorded: &str, job: &str, status: &str) -> R
     })
 }
 
+/// Learns the allocations of the jobs, once they are as far as they were.
+fn allocs_of_jobs(session: &mut Session) -> Result<()> {
+    alloc_of(session, TALKER, "logger", "running")?;
+    alloc_of(session, "e5173734-d3f4-3b41-bc8a-f324d50f0600", "crash", "failed")?;
+    alloc_of(session, "e3ef9f52-53b0-6bf4-2f6a-eb10c0ec4aa6", "stages", "complete")?;
+    alloc_of(session, "143de2de-8825-4ab6-f967-b683ddb7f2c6", "crunch", "complete")?;
+    let web = session.get("/v1/job/web/allocations")?;
+    if let Some(ours) = id_where(&web, |alloc| alloc["ClientStatus"] == "running") {
+        session.ids.set("30a5ccf9-8180-01ea-396e-184945e02e67", &ours);
+    }
+    Ok(())
+}
+
 /// The evaluation of a job that something triggered.
 fn eval_of(session: &mut Session, recorded: &str, job: &str, trigger: &str) -> Result<()> {
     session.learn(recorded, &format!("/v1/job/{job}/evaluations"), |list| {
@@ -192,7 +204,7 @@ fn small(id: &str, priority: i64) -> Value {
     json!({ "Job": {
         "ID": id, "Name": id, "Type": "batch", "Datacenters": ["dc1"], "Priority": priority,
         "TaskGroups": [{ "Name": "work", "Tasks": [{
-            "Name": "work", "Driver": "mock_driver", "Config": { "run_for": "100ms" },
+            "Name": "work", "Driver": "mock_driver", "Config": { "run_for": "100ms", "stdout_string": "done\n" },
             "Resources": { "CPU": 20, "MemoryMB": 16 }, "LogConfig": { "MaxFiles": 1, "MaxFileSizeMB": 1 },
         }], "EphemeralDisk": { "SizeMB": 10 } }],
     }})
@@ -222,18 +234,9 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             healthy(session, "fdd435bb-0341-1455-31dd-45e798fb0d68", 1)
         }
         ("deployments", 17) => newest_deployment(session, "9fecb745-f2df-def5-a19c-bdbd7d97836e", 3),
-        ("allocations", 0) => {
-            alloc_of(session, TALKER, "logger", "running")?;
-            alloc_of(session, "e5173734-d3f4-3b41-bc8a-f324d50f0600", "crash", "failed")?;
-            alloc_of(session, "e3ef9f52-53b0-6bf4-2f6a-eb10c0ec4aa6", "stages", "complete")?;
-            alloc_of(session, "143de2de-8825-4ab6-f967-b683ddb7f2c6", "crunch", "complete")?;
-            let web = session.get("/v1/job/web/allocations")?;
-            if let Some(ours) = id_where(&web, |alloc| alloc["ClientStatus"] == "running") {
-                session.ids.set("30a5ccf9-8180-01ea-396e-184945e02e67", &ours);
-            }
-            Ok(())
-        }
+        ("allocations" | "exec" | "client", 0) => allocs_of_jobs(session),
         ("client_fs", 0) => {
+            allocs_of_jobs(session)?;
             // Nobody stopped the first one here.
             let ours = session.ids.known(TALKER).context("the allocation of logger is not known")?.to_owned();
             session.ids.set(NEXT_TALKER, &ours);
@@ -271,6 +274,14 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
                 let _ = caravan_testkit::request(&address, "PUT", "/v1/jobs", Some(&small("page-0", 55)));
             }));
             Ok(())
+        }
+        // Users had changed it by then.
+        ("nodes", 0) => {
+            session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
+            soon("the changed node", || {
+                let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
+                if node["Meta"]["n"] == "1" { Ok(()) } else { bail!("{}", node["Meta"]) }
+            })
         }
         ("nodes", 15) => soon("the drain to end", || {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;

@@ -129,12 +129,21 @@ impl<'t> Parser<'t> {
         &self.text[self.pos..self.limit]
     }
 
+    /// The bytes that are left: most of what is looked for is ASCII, and bytes need no look at characters.
+    fn bytes(&self) -> &'t [u8] {
+        &self.text.as_bytes()[self.pos..self.limit]
+    }
+
     pub(super) fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
+        match self.bytes().first() {
+            Some(byte) if byte.is_ascii() => Some(char::from(*byte)),
+            Some(_) => self.rest().chars().next(),
+            None => None,
+        }
     }
 
     pub(super) fn at(&self, token: &str) -> bool {
-        self.rest().starts_with(token)
+        self.bytes().starts_with(token.as_bytes())
     }
 
     pub(super) fn eat(&mut self, token: &str) -> bool {
@@ -159,13 +168,13 @@ impl<'t> Parser<'t> {
     pub(super) fn blanks(&mut self) {
         let newlines = self.newlines.last().copied().unwrap_or_default();
         loop {
-            match self.peek() {
-                Some(' ' | '\t') => self.pos += 1,
-                Some('\r') if self.at("\r\n") && !newlines => return,
-                Some('\n' | '\r') if newlines => self.pos += 1,
-                Some('#') => self.line_comment(),
-                Some('/') if self.at("//") => self.line_comment(),
-                Some('/') if self.at("/*") => match self.rest()[2..].find("*/") {
+            match self.bytes().first() {
+                Some(b' ' | b'\t') => self.pos += 1,
+                Some(b'\r') if self.at("\r\n") && !newlines => return,
+                Some(b'\n' | b'\r') if newlines => self.pos += 1,
+                Some(b'#') => self.line_comment(),
+                Some(b'/') if self.at("//") => self.line_comment(),
+                Some(b'/') if self.at("/*") => match self.rest()[2..].find("*/") {
                     Some(i) => self.pos += i + 4,
                     None => {
                         let span = self.span(self.pos, self.pos + 2);
@@ -196,13 +205,20 @@ impl<'t> Parser<'t> {
 
     pub(super) fn identifier(&mut self) -> Option<Name> {
         let rest = self.rest();
-        let mut chars = rest.char_indices();
-        if !chars.next().is_some_and(|(_, c)| c.is_alphabetic() || c == '_') {
+        if !rest.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_') {
             return None;
         }
-        let length = chars
-            .find(|(_, c)| !(c.is_alphanumeric() || *c == '_' || *c == '-'))
-            .map_or(rest.len(), |(i, _)| i);
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        let length = match rest.bytes().position(|b| !plain(&b)) {
+            None => rest.len(),
+            Some(end) if rest.as_bytes()[end].is_ascii() => end,
+            Some(_) => {
+                let mut others = rest.char_indices();
+                others
+                    .find(|(_, c)| !(c.is_alphanumeric() || *c == '_' || *c == '-'))
+                    .map_or(rest.len(), |(i, _)| i)
+            }
+        };
         let name = Name { text: rest[..length].to_owned(), span: self.span(self.pos, self.pos + length) };
         self.pos += length;
         Some(name)

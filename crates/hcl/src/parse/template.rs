@@ -45,6 +45,12 @@ impl Parser<'_> {
     pub(super) fn quoted_template(&mut self) -> Parsed<Expr> {
         self.deeper()?;
         let start = self.pos;
+        if let Some(text) = self.without_marks() {
+            let literal = ExprKind::Literal(Value::str(text));
+            self.pos += text.len() + 2;
+            self.depth -= 1;
+            return Ok(Expr { kind: literal, span: self.span(start, self.pos) });
+        }
         self.pos += 1;
         let tokens = self.tokens(Mode::Quoted)?;
         let end = self.next_span();
@@ -64,9 +70,21 @@ impl Parser<'_> {
         self.finish(tokens, span, end, false)
     }
 
+    /// The inside of a string in which nothing has a meaning of its own, as most are.
+    fn without_marks(&self) -> Option<&str> {
+        let inside = self.rest().strip_prefix('"')?;
+        let end = inside.find(['"', '\\', '$', '%', '\n', '\r'])?;
+        inside[end..].starts_with('"').then(|| &inside[..end])
+    }
+
     /// `"..."` without templates, for labels.
     pub(super) fn plain_string(&mut self) -> Parsed<String> {
         let start = self.pos;
+        if let Some(text) = self.without_marks() {
+            let text = text.to_owned();
+            self.pos += text.len() + 2;
+            return Ok(text);
+        }
         let expr = self.quoted_template()?;
         match expr.kind {
             ExprKind::Literal(Value::Str(s)) => Ok(s.to_string()),

@@ -104,7 +104,8 @@ impl<'e> Decoder<'e> {
             _ => schema.blocks.iter().find(|b| b.name == name).map(|b| b.labels.len()),
         };
         let body = self.native(body, &labels_of);
-        let mut out = Object::new();
+        let mut out =
+            Object::with_capacity(body.attributes.len() + body.blocks.len().min(schema.blocks.len()));
         let mut seen = Seen::default();
         for attribute in &body.attributes {
             self.attribute(attribute, schema, &mut out, &mut seen, scope);

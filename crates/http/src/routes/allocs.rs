@@ -12,9 +12,9 @@ use caravan_state::{Table, Topic};
 use caravan_types::AllocId;
 use caravan_types::alloc::{AllocListStub, AllocatedTaskResources, Allocation};
 use caravan_types::job::Resources;
+use caravan_types::small::Map;
 use http::Method;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Elements of a list.
@@ -128,7 +128,7 @@ pub(crate) fn full(alloc: &Allocation) -> Result<Value, ApiError> {
             networks: given.shared.networks.clone(),
             ..Resources::default()
         };
-        let tasks: BTreeMap<String, Resources> =
+        let tasks: Map<String, Resources> =
             given.tasks.iter().map(|(name, task)| (name.clone(), of_task(task))).collect();
         let mut total = shared.clone();
         for task in tasks.values() {
@@ -137,7 +137,8 @@ pub(crate) fn full(alloc: &Allocation) -> Result<Value, ApiError> {
             total.memory_max_mb += if task.memory_max_mb > 0 { task.memory_max_mb } else { task.memory_mb };
             total.networks.extend(task.networks.iter().cloned());
         }
-        (alloc.resources, alloc.shared_resources, alloc.task_resources) = (Some(total), Some(shared), tasks);
+        (alloc.resources, alloc.shared_resources, alloc.task_resources) =
+            (Some(total.into()), Some(shared.into()), tasks);
     }
     let mut value = serde_json::to_value(&alloc)
         .map_err(|e| ApiError::internal(format!("the allocation cannot be encoded: {e}")))?;

@@ -27,14 +27,6 @@ fn is_selected(call: &Call, eval: &Evaluation) -> bool {
         && call.may(&eval.namespace, NsCap::ReadJob)
 }
 
-/// An evaluation as clients know it: one that waits does not say what is queued, the one before it does.
-pub(crate) fn shown(row: &Arc<Evaluation>) -> Arc<Evaluation> {
-    if row.status != EvalStatus::Blocked || row.queued_allocations.is_empty() {
-        return Arc::clone(row);
-    }
-    Arc::new(Evaluation { queued_allocations: BTreeMap::new(), ..Evaluation::clone(row) })
-}
-
 /// The page of the list that is asked for.
 fn selected<'a>(
     call: &Call,
@@ -55,6 +47,14 @@ fn selected<'a>(
             seen,
         ),
     }
+}
+
+/// An evaluation as it is told: how many it waits for is told by the one that it came from.
+pub(crate) fn shown(eval: &Arc<Evaluation>) -> Arc<Evaluation> {
+    if eval.status == EvalStatus::Blocked && !eval.queued_allocations.is_empty() {
+        return Arc::new(Evaluation { queued_allocations: BTreeMap::new(), ..Evaluation::clone(eval) });
+    }
+    eval.clone()
 }
 
 bodies! {
@@ -80,7 +80,7 @@ async fn delete(call: &Call) -> Result<Reply, ApiError> {
             for id in &body.ids {
                 check_uuid("eval", id)?;
             }
-            server.delete_evals(body.ids.iter().map(|id| EvalId::new(id)).collect()).await?
+            server.delete_evals(body.ids.iter().map(EvalId::new).collect()).await?
         }
         (true, false) => {
             let filter = Filter::parse(&body.filter)?;
@@ -115,11 +115,12 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let pager = Pager::new(&call.query)?;
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Evals)], |root| {
         let (rows, next) = selected(call, &pager, root)?;
-        let rows: Vec<_> = rows.into_iter().map(shown).collect();
+        let rows: Vec<_> = rows.into_iter().cloned().collect();
         Ok((root.table_index(Table::Evals), (rows, next)))
     })
     .await?;
     meta.next_token = next;
+    let rows: Vec<_> = rows.iter().map(shown).collect();
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -164,7 +165,7 @@ async fn get(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
             let meta = Meta { index, known_leader: true, next_token: String::new() };
             return Err(ApiError::not_found("eval not found").with_meta(meta));
         };
-        let mut eval = (*shown(eval)).clone();
+        let mut eval = Evaluation::clone(&shown(eval));
         if with_related {
             eval.related_evals = related(root, &eval);
         }

@@ -1,6 +1,6 @@
 //! The event stream: lines of JSON, one for each index that concerns the subscriber (`http-api` section 4.3).
 
-use super::{allocs, volumes};
+use super::{allocs, evals, volumes};
 use crate::access;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -222,7 +222,7 @@ fn payload(row: &EventRow, root: &Root) -> Value {
             }
         }
         EventRow::Evaluation(row) => {
-            put("Evaluation", shaped(&*super::evals::shown(row)));
+            put("Evaluation", shaped(&*evals::shown(row)));
         }
         EventRow::Allocation(row) => {
             let mut value = allocs::full(row).unwrap_or_default();

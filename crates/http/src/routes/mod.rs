@@ -14,6 +14,7 @@ pub(crate) mod event;
 pub(crate) mod exec;
 pub(crate) mod fuzzy;
 pub(crate) mod host_volumes;
+mod interfaces;
 pub(crate) mod job;
 pub(crate) mod job_versions;
 pub(crate) mod jobs;

@@ -221,7 +221,7 @@ pub(crate) fn changes<V: View>(
     let key = job.key();
     let mut by_group: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
     for alloc in live(view, &key, now, &mut changes) {
-        by_group.entry(alloc.task_group.clone()).or_default().push(alloc);
+        by_group.entry(alloc.task_group.to_string()).or_default().push(alloc);
     }
     for (name, allocs) in &by_group {
         if job.group(name).is_none() {
@@ -235,7 +235,7 @@ pub(crate) fn changes<V: View>(
     let lost: BTreeSet<_> = changes.stops.iter().filter(|s| s.lost).map(|s| s.alloc.id.clone()).collect();
     for alloc in view.allocs_by_job(&key) {
         if alloc.terminal() || lost.contains(&alloc.id) {
-            over.entry(alloc.task_group.clone()).or_default().push(Arc::clone(alloc));
+            over.entry(alloc.task_group.to_string()).or_default().push(Arc::clone(alloc));
         }
     }
     let mut pass = group::Pass { view, job, matcher, eval: &eval.id, now, changes: &mut changes };

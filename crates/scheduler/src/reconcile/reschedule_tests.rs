@@ -29,7 +29,10 @@ fn failed(policy: ReschedulePolicy, at: i64, delays: &[i64]) -> Allocation {
         job: Some(Arc::new(Job { task_groups: vec![group], ..Job::default() })),
         client_status: ClientStatus::Failed,
         modify_time: UnixNanos(at * S),
-        reschedule_tracker: Some(RescheduleTracker { events: events.collect(), ..Default::default() }),
+        reschedule_tracker: Some(Arc::new(RescheduleTracker {
+            events: events.collect(),
+            ..Default::default()
+        })),
         ..Allocation::default()
     }
 }
@@ -59,7 +62,7 @@ fn delays_grow_as_their_function_says_up_to_the_ceiling() {
 #[test]
 fn who_ran_well_for_long_begins_anew() {
     let mut alloc = failed(policy("exponential", None), 1000, &[5, 60]);
-    for event in &mut alloc.reschedule_tracker.as_mut().unwrap().events {
+    for event in &mut Arc::make_mut(alloc.reschedule_tracker.as_mut().unwrap()).events {
         event.reschedule_time = UnixNanos(10 * S);
     }
     assert_eq!(by_policy(&alloc, UnixNanos(1000 * S)), Verdict::Later(UnixNanos(1005 * S)));
@@ -72,7 +75,7 @@ fn attempts_are_counted_within_the_interval() {
     assert!(can_reschedule(&alloc));
     alloc = failed(limited(), 10_000, &[5]);
     assert!(!can_reschedule(&alloc));
-    alloc.reschedule_tracker.as_mut().unwrap().events[0].reschedule_time = UnixNanos(S);
+    Arc::make_mut(alloc.reschedule_tracker.as_mut().unwrap()).events[0].reschedule_time = UnixNanos(S);
     assert!(can_reschedule(&alloc), "the attempt lies before the interval");
     assert!(
         !can_reschedule(&failed(policy("constant", Some((1, 5))), 100, &[])),

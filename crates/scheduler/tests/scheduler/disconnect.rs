@@ -109,7 +109,7 @@ fn runs_since(world: &mut World, id: &AllocId, since: i64, score: f64) {
             TaskState { state: TaskRunState::Running, started_at: Time(since), ..TaskState::default() };
         alloc.task_states.insert("t".into(), task);
         let node = alloc.node_id.clone();
-        let metrics = alloc.metrics.as_mut().unwrap();
+        let metrics = Arc::make_mut(alloc.metrics.as_mut().unwrap());
         metrics.score_meta_data.iter_mut().filter(|s| s.node_id == node).for_each(|s| s.norm_score = score);
     });
 }

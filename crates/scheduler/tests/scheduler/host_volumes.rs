@@ -65,7 +65,7 @@ fn only_a_ready_volume_of_the_namespace_that_stays_will_do() {
         let metric = decision.eval.failed_tg_allocs["g"].clone();
         let waits = decision.follow_ups[0].missing_non_node_resources.clone();
         assert_eq!(waits, ["host-volume:default:data"]);
-        metric.constraint_filtered.into_keys().collect::<Vec<_>>()
+        metric.constraint_filtered.keys().cloned().collect::<Vec<_>>()
     };
     for state in [HostVolumeState::Pending, HostVolumeState::Unavailable] {
         change(&mut world, "v1", |row| row.state = state);

@@ -2,7 +2,7 @@
 //! preemption.
 
 use crate::world::{NOW, World, job, node};
-use caravan_scheduler::{Algorithm, Params, Preemption, Rules, fits, schedule};
+use caravan_scheduler::{Algorithm, Params, Preemption, Room, Rules, schedule};
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::Trigger;
 use caravan_types::job::{
@@ -139,7 +139,9 @@ fn wanted(world: &World) -> impl Iterator<Item = &Allocation> {
 fn check(world: &World, decision: &Decision) {
     for node in world.nodes.values() {
         let here: Vec<&Allocation> = wanted(world).filter(|alloc| alloc.node_id == node.id).collect();
-        assert_eq!(fits(node, here.iter().copied()), Ok(()), "{} is over-committed", node.id);
+        let mut room = Room::default();
+        let fit = here.iter().try_for_each(|alloc| room.add(node, alloc));
+        assert_eq!(fit, Ok(()), "{} is over-committed", node.id);
     }
     let Some(job) = &decision.plan.job else { return };
     let new: Vec<&Allocation> =

@@ -278,7 +278,7 @@ impl World {
                 alloc.desired_status =
                     if stop.preempted_by.is_empty() { DesiredStatus::Stop } else { DesiredStatus::Evict };
                 alloc.preempted_by_allocation.clone_from(&stop.preempted_by);
-                alloc.desired_description.clone_from(&stop.description);
+                alloc.desired_description = stop.description.as_str().into();
                 if let Some(status) = stop.client_status {
                     let value = status.as_str().to_owned();
                     alloc.alloc_states.push(AllocStateChange { field: 0, value, time: NOW.to_time() });

@@ -198,7 +198,7 @@ impl Resolver {
         if alloc.client_terminal() {
             return Err(Denied::Permission);
         }
-        Ok(speaker(root, claims, alloc.task_group.clone()))
+        Ok(speaker(root, claims, alloc.task_group.to_string()))
     }
 
     /// A task of an allocation that its node speaks for.
@@ -210,7 +210,7 @@ impl Resolver {
             task: task.to_owned(),
             ..Claims::default()
         };
-        let workload = speaker(root, claims, alloc.task_group.clone());
+        let workload = speaker(root, claims, alloc.task_group.to_string());
         if !self.enabled {
             return Caller { claims: Some(workload), ..Caller::unrestricted() };
         }

@@ -38,7 +38,7 @@ pub(crate) fn decide(root: &Root, row: &Deployment, now: UnixNanos) -> Step {
     }
     let mut step = Step::default();
     for alloc in allocs.iter().filter(|a| a.health() == Some(false) && !a.server_terminal()) {
-        let Some(group) = row.task_groups.get(&alloc.task_group) else { continue };
+        let Some(group) = row.task_groups.get(alloc.task_group.as_str()) else { continue };
         match fate(group, alloc) {
             Fate::Wait => {}
             Fate::TryAgain => step.reschedule.push(alloc.id.clone()),
@@ -105,7 +105,7 @@ fn is_complete(root: &Root, row: &Deployment) -> bool {
         !alloc.terminal() && alloc.client_status != ClientStatus::Unknown && !newest
     };
     let mut allocs =
-        root.allocs_by_job(&row.job_key()).filter(|a| row.task_groups.contains_key(&a.task_group));
+        root.allocs_by_job(&row.job_key()).filter(|a| row.task_groups.contains_key(a.task_group.as_str()));
     !allocs.any(older)
 }
 

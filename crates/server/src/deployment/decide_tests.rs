@@ -170,7 +170,7 @@ fn a_failed_allocation_is_tried_again_while_its_policy_allows_it() {
     };
     let mut again = Allocation::clone(world.0.alloc(&"a".into()).unwrap());
     again.id = "b".into();
-    again.reschedule_tracker = Some(tracker);
+    again.reschedule_tracker = Some(tracker.into());
     again.deployment_status = None;
     again.client_status = ClientStatus::Pending;
     again.previous_allocation = "a".into();

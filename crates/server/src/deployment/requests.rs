@@ -103,7 +103,7 @@ impl Deployments {
                 let reverts = unhealthy
                     .iter()
                     .filter_map(|id| root.alloc(id))
-                    .filter_map(|alloc| row.task_groups.get(&alloc.task_group))
+                    .filter_map(|alloc| row.task_groups.get(alloc.task_group.as_str()))
                     .any(|group| group.auto_revert);
                 if !unhealthy.is_empty() {
                     fails = Some((description::UNHEALTHY, reverts));

@@ -72,7 +72,8 @@ pub(crate) fn decide(
                 decision.mark.insert(alloc.id.clone());
             }
             Work::Service => {
-                let key = (alloc.namespace.to_string(), alloc.job_id.to_string(), alloc.task_group.clone());
+                let key =
+                    (alloc.namespace.to_string(), alloc.job_id.to_string(), alloc.task_group.to_string());
                 let room = rooms.entry(key).or_insert_with(|| room(root, alloc));
                 if *room > 0 {
                     *room -= 1;

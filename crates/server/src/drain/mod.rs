@@ -59,7 +59,7 @@ impl Drainer {
                 () = until(next, self.core.now()) => {}
                 // A mount that keeps a plugin has a new reason.
                 () = reasons, if holding => {}
-                more = relevant(&mut feed) => if !more { return },
+                more = relevant(&self.core, &mut feed) => if !more { return },
             }
         }
     }
@@ -147,21 +147,25 @@ fn evaluations(root: &Root, allocs: &BTreeSet<AllocId>, now: UnixNanos) -> Vec<E
 }
 
 /// Waits for a change that may concern a drain; `false` at the end of the feed.
-async fn relevant(feed: &mut caravan_state::Feed) -> bool {
+///
+/// While no node drains, only nodes can begin one: allocations change by the thousand then.
+async fn relevant(core: &Core, feed: &mut caravan_state::Feed) -> bool {
+    let drains = core.snapshot().nodes().any(|node| node.drain_strategy.is_some());
     loop {
         match feed.next().await {
             None => return false,
             Some(FeedItem::Resync) => return true,
             Some(FeedItem::Changes(set)) => {
-                let concerns = |c: &Changed| {
-                    matches!(
-                        c,
-                        Changed::Node(_)
-                            | Changed::Alloc(_)
-                            | Changed::AllocRemoved(_)
-                            | Changed::Claim(_)
-                            | Changed::ClaimRemoved(_)
-                    )
+                let root = core.snapshot();
+                let concerns = |c: &Changed| match c {
+                    Changed::Node(id) => {
+                        drains || root.node(id).is_some_and(|node| node.drain_strategy.is_some())
+                    }
+                    Changed::Alloc(_)
+                    | Changed::AllocRemoved(_)
+                    | Changed::Claim(_)
+                    | Changed::ClaimRemoved(_) => drains,
+                    _ => false,
                 };
                 if set.changes.iter().any(concerns) {
                     return true;

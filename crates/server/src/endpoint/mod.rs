@@ -1,5 +1,6 @@
 //! What others call: users about jobs, clients about their nodes.
 
+mod disks;
 mod dispatch;
 mod evals;
 pub(crate) mod explain;

@@ -4,16 +4,16 @@ use crate::core::Core;
 use crate::error::{Kind, ServerError};
 use crate::heartbeat::{Heartbeats, event, nanos};
 use crate::node_evals;
+use crate::reports::Reports;
 use caravan_rpc::RpcError;
-use caravan_state::{Changed, FeedItem, Root};
-use caravan_types::alloc::Allocation;
+use caravan_state::{Root, Topic};
 use caravan_types::command::Change;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{Node, NodeEvent, NodeSecret, NodeStatus};
 use caravan_types::wire::{self, AllocDelta, Done, NodeContact};
 use caravan_types::{AllocId, Nanos, NodeId};
 use futures::Stream;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Serves the calls of clients about nodes.
@@ -24,6 +24,7 @@ pub(crate) struct Nodes {
     pub(crate) addresses: Arc<Vec<String>>,
     /// For how long after a heartbeat nodes may use volumes that only one node may write.
     pub(crate) lease_ttl: Nanos,
+    pub(crate) reports: Reports,
 }
 
 impl Nodes {
@@ -148,9 +149,7 @@ impl Nodes {
         if updates.is_empty() {
             return Ok(Done { index: root.index() });
         }
-        let evals = node_evals::for_updates(&root, &updates, self.core.now());
-        let index = self.core.commit(Change::AllocUpdates { updates, evals }).await?;
-        self.core.store.wait_for_index(index).await;
+        let index = self.reports.submit(updates).await?;
         let node = self.core.snapshot().node(&request.node_id).cloned();
         if let Some(node) = node.filter(|node| node.status == NodeStatus::Initializing) {
             // In step now: it need not wait for its next heartbeat.
@@ -165,8 +164,8 @@ impl Nodes {
         request: wire::WatchAllocs,
     ) -> Result<impl Stream<Item = Result<AllocDelta, RpcError>> + Send + use<>, ServerError> {
         self.authentic(&request.node_id, &request.secret)?;
-        let feed = self.core.store.feed();
-        let watch = AllocWatch { core: self.core.clone(), node: request.node_id, feed, sent: None };
+        let changes = self.core.store.watch().on(Topic::AllocsOfNode(request.node_id.clone())).start();
+        let watch = AllocWatch { core: self.core.clone(), node: request.node_id, changes, sent: None };
         Ok(futures::stream::unfold(watch, |mut watch| async move {
             let delta = watch.next().await?;
             Some((Ok(delta), watch))
@@ -177,57 +176,60 @@ impl Nodes {
 struct AllocWatch {
     core: Core,
     node: NodeId,
-    feed: caravan_state::Feed,
-    /// Newest `AllocModifyIndex` sent, by allocation.
-    sent: Option<BTreeMap<AllocId, u64>>,
+    /// Changes of this node's allocations only: with thousands of nodes, each must not look at all changes.
+    changes: caravan_state::Watch,
+    /// What was sent; none at the beginning.
+    sent: Option<Sent>,
+}
+
+/// What a node knows by what was sent to it.
+#[derive(Default)]
+struct Sent {
+    /// The state that it knows.
+    index: u64,
+    /// Newest `AllocModifyIndex`, by allocation.
+    allocs: HashMap<AllocId, u64>,
 }
 
 impl AllocWatch {
     async fn next(&mut self) -> Option<AllocDelta> {
         loop {
-            let Some(sent) = &mut self.sent else {
-                let root = self.core.snapshot();
-                let allocs: Vec<Arc<Allocation>> = root.allocs_by_node(&self.node).cloned().collect();
-                self.sent = Some(allocs.iter().map(|a| (a.id.clone(), a.alloc_modify_index)).collect());
-                return Some(AllocDelta { index: root.index(), full: true, allocs, removed: Vec::new() });
-            };
-            let set = match self.feed.next().await? {
-                FeedItem::Changes(set) => set,
-                FeedItem::Resync => {
-                    self.sent = None;
-                    continue;
-                }
-            };
+            if self.sent.is_some() {
+                self.changes.changed().await;
+            }
             let root = self.core.snapshot();
-            let delta = delta(&root, &self.node, set.changes.iter(), sent);
-            if !delta.allocs.is_empty() || !delta.removed.is_empty() {
+            if let Some(delta) = delta(&root, &self.node, &mut self.sent) {
                 return Some(delta);
             }
         }
     }
 }
 
-fn delta<'a>(
-    root: &Root,
-    node: &NodeId,
-    changes: impl Iterator<Item = &'a Changed>,
-    sent: &mut BTreeMap<AllocId, u64>,
-) -> AllocDelta {
-    let mut delta = AllocDelta { index: root.index(), ..AllocDelta::default() };
-    for changed in changes {
-        match changed {
-            Changed::Alloc(id) => {
-                let Some(alloc) = root.alloc(id).filter(|a| a.node_id == *node) else { continue };
-                if sent.get(id) != Some(&alloc.alloc_modify_index) {
-                    sent.insert(id.clone(), alloc.alloc_modify_index);
-                    delta.allocs.push(alloc.clone());
-                }
-            }
-            Changed::AllocRemoved(id) if sent.remove(id).is_some() => delta.removed.push(id.clone()),
-            _ => {}
+/// What a node does not know yet; none if it knows everything.
+fn delta(root: &Root, node: &NodeId, sent: &mut Option<Sent>) -> Option<AllocDelta> {
+    // A state that is older than what was sent was put in the place of all there was.
+    let known = sent.take_if(|sent| sent.index <= root.index());
+    let full = known.is_none();
+    let mut known = known.unwrap_or_default();
+    let mut delta = AllocDelta { index: root.index(), full, ..AllocDelta::default() };
+    let mut count = 0;
+    for alloc in root.allocs_by_node(node) {
+        count += 1;
+        if known.allocs.get(&alloc.id) != Some(&alloc.alloc_modify_index) {
+            known.allocs.insert(alloc.id.clone(), alloc.alloc_modify_index);
+            delta.allocs.push(Arc::clone(alloc));
         }
     }
-    delta
+    if known.allocs.len() > count {
+        let gone = |id: &&AllocId| root.alloc(id).is_none_or(|alloc| alloc.node_id != *node);
+        delta.removed = known.allocs.keys().filter(gone).cloned().collect();
+        for id in &delta.removed {
+            known.allocs.remove(id);
+        }
+    }
+    known.index = root.index();
+    *sent = Some(known);
+    (full || !delta.allocs.is_empty() || !delta.removed.is_empty()).then_some(delta)
 }
 
 fn unknown(id: &NodeId) -> ServerError {

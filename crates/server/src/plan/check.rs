@@ -1,5 +1,6 @@
 //! Whether a plan still fits the newest state, node by node. Pure.
 
+use caravan_scheduler::Room;
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
 use caravan_types::host_volume::HostVolumeClaim;
@@ -33,7 +34,7 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
     let mut granted: BTreeMap<VolumeKey, Vec<Claim>> = BTreeMap::new();
     let (mut placements, mut given) = (Vec::new(), Vec::new());
     for (node_id, wanted) in &plan.placements {
-        let mut on_node = live_allocs(root, node_id, &stopped, wanted);
+        let mut on_node = room_of(root, plan, node_id, &stopped, wanted);
         for alloc in wanted {
             if alloc.client_terminal() {
                 // Something is noted on it; it needs no room.
@@ -41,17 +42,19 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
                 continue;
             }
             let of_alloc = claims.get(&alloc.id).map(Vec::as_slice).unwrap_or_default();
-            let taken = node_takes(root, node_id, alloc, &on_node);
-            if taken.is_err() {
-                accepted.refusing.insert(node_id.clone());
-            }
-            let verdict = taken
-                .and_then(|()| volumes_take(root, of_alloc, &granted))
+            // The node last: what it takes is taken.
+            let verdict = volumes_take(root, of_alloc, &granted)
                 .and_then(|()| limits_take(root, node_id, of_alloc, &given))
-                .and_then(|()| super::host::takes(root, plan, &stopped, alloc, &placements));
+                .and_then(|()| super::host::takes(root, plan, &stopped, alloc, &placements))
+                .and_then(|()| {
+                    let taken = node_takes(root, node_id, alloc, &mut on_node);
+                    if taken.is_err() {
+                        accepted.refusing.insert(node_id.clone());
+                    }
+                    taken
+                });
             match verdict {
                 Ok(()) => {
-                    on_node.push(alloc.clone());
                     for claim in of_alloc {
                         granted.entry(claim.id.volume.clone()).or_default().push((*claim).clone());
                         given.push((*claim).clone());
@@ -60,7 +63,7 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
                 }
                 Err(reason) => {
                     // Nobody makes room for what does not come.
-                    on_node.extend(victims_of(root, plan, &alloc.id).cloned());
+                    victims_of(root, plan, &alloc.id).for_each(|victim| on_node.put(victim));
                     accepted.refused.push((alloc.id.clone(), reason));
                 }
             }
@@ -86,26 +89,40 @@ fn victims_of<'a>(root: &'a Root, plan: &'a Plan, id: &'a AllocId) -> impl Itera
     stops.filter_map(|stop| root.alloc(&stop.alloc_id)).map(|alloc| &**alloc)
 }
 
-fn live_allocs(
+/// What is taken of a node without what the plan stops or writes anew there.
+fn room_of(
     root: &Root,
+    plan: &Plan,
     node: &NodeId,
     stopped: &BTreeSet<&AllocId>,
     wanted: &[Allocation],
-) -> Vec<Allocation> {
+) -> Room {
     let updated: BTreeSet<&AllocId> = wanted.iter().map(|a| &a.id).collect();
+    if wanted.iter().all(Room::is_plain) {
+        // Sums will do, and they are kept: the node may have hundreds of allocations.
+        let mut room = Room::of_used(root.used_of_node(node));
+        let stops = plan.stops.get(node).into_iter().flatten().map(|stop| &stop.alloc_id);
+        let gone: BTreeSet<&AllocId> = stops.chain(updated).collect();
+        let live = gone.into_iter().filter_map(|id| root.alloc(id));
+        live.filter(|a| a.node_id == *node && !a.client_terminal()).for_each(|alloc| room.free(alloc));
+        return room;
+    }
+    let mut room = Room::default();
     root.allocs_by_node(node)
         .filter(|a| !a.client_terminal() && !stopped.contains(&a.id) && !updated.contains(&a.id))
-        .map(|a| (**a).clone())
-        .collect()
+        .for_each(|alloc| room.put(alloc));
+    room
 }
 
-fn node_takes(root: &Root, id: &NodeId, alloc: &Allocation, on_node: &[Allocation]) -> Result<(), String> {
+/// Adds an allocation to what is on its node, if it takes it.
+fn node_takes(root: &Root, id: &NodeId, alloc: &Allocation, on_node: &mut Room) -> Result<(), String> {
     let node = root.node(id).ok_or_else(|| format!("node {} is gone", id.short()))?;
     let is_new = root.alloc(&alloc.id).is_none();
     if is_new && !node.is_schedulable() {
         return Err(format!("node {} does not take allocations any more", id.short()));
     }
-    caravan_scheduler::fits(node, on_node.iter().chain([alloc]))
+    on_node
+        .add(node, alloc)
         .map_err(|dimension| format!("node {} has not enough {dimension} any more", id.short()))
 }
 

@@ -157,7 +157,7 @@ impl PlannerService {
 fn sign(root: &Root, placements: &mut [Allocation]) {
     let Some(key) = root.active_root_key() else { return };
     for alloc in placements.iter_mut().filter(|alloc| alloc.create_index == 0) {
-        alloc.signing_key_id.clone_from(&key.key_id);
+        alloc.signing_key_id = key.key_id.as_str().into();
     }
 }
 

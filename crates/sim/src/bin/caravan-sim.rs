@@ -1,7 +1,11 @@
 //! `caravan-sim bench`: figures of the scheduler; `fill NODES ALLOCATIONS`: of state and scheduler while a cluster
 //! fills; `script FILE`: a script and what comes of it.
 
+use caravan_sys::heap::Counting;
 use std::process::ExitCode;
+
+#[global_allocator]
+static HEAP: Counting = Counting::new();
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,12 +20,12 @@ fn main() -> ExitCode {
         })
         .map_err(|error| error.to_string()),
         ["fill", nodes, allocs] => match (nodes.parse(), allocs.parse()) {
-            (Ok(nodes), Ok(allocs)) => caravan_sim::bench::fill(nodes, allocs, |filled| {
+            (Ok(nodes), Ok(allocs)) => caravan_sim::bench::fill(nodes, allocs, || HEAP.bytes(), |filled| {
                 let case = format!("{nodes}/{}", filled.allocs);
                 for (what, value, unit) in [
                     ("placed and acknowledged by state and scheduler", filled.rate, "1/s"),
                     ("evaluation to plan, p99", filled.p99, "ms"),
-                    ("resident memory an allocation", filled.bytes, "B"),
+                    ("heap an allocation", filled.bytes, "B"),
                 ] {
                     let value = (value * 100.0).round() / 100.0;
                     println!(

@@ -73,7 +73,7 @@ impl Tx {
         let Some(mut row) = self.root.deployment(&new.deployment_id).map(|row| Deployment::clone(row)) else {
             return;
         };
-        let Some(group) = row.task_groups.get_mut(&new.task_group) else { return };
+        let Some(group) = row.task_groups.get_mut(new.task_group.as_str()) else { return };
         if known.is_none() {
             group.placed_allocs += 1;
             if new.is_canary() && !group.placed_canaries.contains(&new.id) {

@@ -2,6 +2,7 @@
 
 use super::Done;
 use crate::claim;
+use crate::share::Sharing;
 use crate::tx::{By, Tx};
 use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
 use caravan_types::command::{PlanCommit, Refusal};
@@ -22,8 +23,9 @@ impl Tx {
         for stop in &commit.stops {
             self.stop(stop);
         }
+        let mut sharing = Sharing::default();
         for placement in &commit.placements {
-            self.place(placement, job.as_ref())?;
+            self.place(placement, job.as_ref(), &mut sharing)?;
         }
         for claim in &commit.claims {
             self.grant(claim)?;
@@ -44,7 +46,7 @@ impl Tx {
         stored.filter(same).unwrap_or(job).clone()
     }
 
-    fn place(&mut self, placement: &Allocation, job: Option<&Arc<Job>>) -> Done {
+    fn place(&mut self, placement: &Allocation, job: Option<&Arc<Job>>, sharing: &mut Sharing) -> Done {
         let id = &placement.id;
         let old = self.root.alloc(id).cloned();
         let mut alloc = placement.clone();
@@ -82,6 +84,7 @@ impl Tx {
                 }
             }
         }
+        sharing.share(&self.root, &mut alloc, old.as_deref());
         let (id, previous) = (alloc.id.clone(), alloc.previous_allocation.clone());
         self.put_alloc(alloc, By::Servers);
         if old.is_none()
@@ -101,14 +104,14 @@ impl Tx {
             alloc.desired_status = DesiredStatus::Evict;
             alloc.preempted_by_allocation = stop.preempted_by.clone();
         }
-        alloc.desired_description = stop.description.clone();
+        alloc.desired_description = stop.description.as_str().into();
         if !stop.followup_eval_id.is_empty() {
             alloc.followup_eval_id = stop.followup_eval_id.clone();
         }
         let decided = stop.client_status.filter(|s| *s != alloc.client_status && !alloc.client_terminal());
         if let Some(status) = decided {
             alloc.client_status = status;
-            alloc.client_description = stop.description.clone();
+            alloc.client_description = stop.description.as_str().into();
             alloc.alloc_states.push(AllocStateChange {
                 field: 0,
                 value: status.as_str().to_owned(),

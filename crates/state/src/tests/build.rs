@@ -54,7 +54,7 @@ impl World {
             node_id: node.into(),
             namespace: job.namespace.clone(),
             job_id: job.id.clone(),
-            task_group: job.task_groups[0].name.clone(),
+            task_group: job.task_groups[0].name.as_str().into(),
             ..Default::default()
         };
         PlanCommit { job: Some(job), placements: vec![placement], claims, ..Default::default() }
@@ -84,7 +84,7 @@ pub(super) fn update(id: &str, status: ClientStatus) -> AllocUpdate {
         alloc_id: id.into(),
         client_status: status,
         client_description: status.as_str().into(),
-        task_states: BTreeMap::from([("t".to_owned(), TaskState::default())]),
+        task_states: [("t".to_owned(), TaskState::default())].into(),
         ..Default::default()
     }
 }

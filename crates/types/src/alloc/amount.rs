@@ -65,7 +65,7 @@ impl Amount {
 
     /// What an allocation uses.
     pub fn of_alloc(alloc: &Allocation) -> Self {
-        alloc.allocated_resources.as_ref().map(Self::of_given).unwrap_or_default()
+        alloc.allocated_resources.as_deref().map(Self::of_given).unwrap_or_default()
     }
 
     fn of_given(given: &AllocatedResources) -> Self {

@@ -15,9 +15,9 @@ use crate::eval::AllocMetric;
 use crate::id::{AllocId, DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId};
 use crate::job::{Job, Resources, TaskGroup};
 use crate::ser::{is_default, nil};
+use crate::small::{Map, Text};
 use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the servers want of an allocation.
@@ -126,7 +126,7 @@ pub struct Allocation {
     pub node_id: NodeId,
     /// Name of that node.
     #[serde(skip_serializing_if = "is_default")]
-    pub node_name: String,
+    pub node_name: Text,
     /// Job.
     #[serde(rename = "JobID", skip_serializing_if = "is_default")]
     pub job_id: JobId,
@@ -135,27 +135,27 @@ pub struct Allocation {
     pub job: Option<Arc<Job>>,
     /// Group.
     #[serde(skip_serializing_if = "is_default")]
-    pub task_group: String,
+    pub task_group: Text,
     /// Legacy view, filled when answering.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Resources>,
+    pub resources: Option<Box<Resources>>,
     /// Legacy view, filled when answering.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shared_resources: Option<Resources>,
+    pub shared_resources: Option<Box<Resources>>,
     /// Legacy view, filled when answering.
     #[serde(skip_serializing_if = "is_default")]
-    pub task_resources: BTreeMap<String, Resources>,
+    pub task_resources: Map<String, Resources>,
     /// What it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub allocated_resources: Option<AllocatedResources>,
+    pub allocated_resources: Option<Arc<AllocatedResources>>,
     /// How the scheduler came to place it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub metrics: Option<AllocMetric>,
+    pub metrics: Option<Arc<AllocMetric>>,
     /// Wanted.
     pub desired_status: DesiredStatus,
     /// Why.
     #[serde(skip_serializing_if = "is_default")]
-    pub desired_description: String,
+    pub desired_description: Text,
     /// Asked-for changes that the next evaluation acts on.
     #[serde(skip_serializing_if = "is_default")]
     pub desired_transition: DesiredTransition,
@@ -163,10 +163,10 @@ pub struct Allocation {
     pub client_status: ClientStatus,
     /// Why.
     #[serde(skip_serializing_if = "is_default")]
-    pub client_description: String,
+    pub client_description: Text,
     /// By task.
     #[serde(skip_serializing_if = "is_default")]
-    pub task_states: BTreeMap<String, TaskState>,
+    pub task_states: Map<String, TaskState>,
     /// Changes of the client status that the servers made.
     #[serde(skip_serializing_if = "is_default")]
     pub alloc_states: Vec<AllocStateChange>,
@@ -184,10 +184,10 @@ pub struct Allocation {
     pub deployment_status: Option<AllocDeploymentStatus>,
     /// Earlier attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reschedule_tracker: Option<RescheduleTracker>,
+    pub reschedule_tracker: Option<Arc<RescheduleTracker>>,
     /// Network as the client made it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network_status: Option<NetworkStatus>,
+    pub network_status: Option<Arc<NetworkStatus>>,
     /// Evaluation that will look at it again.
     #[serde(rename = "FollowupEvalID", skip_serializing_if = "is_default")]
     pub followup_eval_id: EvalId,
@@ -199,7 +199,7 @@ pub struct Allocation {
     pub preempted_by_allocation: AllocId,
     /// Key that signs its identities.
     #[serde(rename = "SigningKeyID", skip_serializing_if = "is_default")]
-    pub signing_key_id: String,
+    pub signing_key_id: Text,
     /// Index of its placement.
     pub create_index: u64,
     /// Index of its last change.
@@ -347,26 +347,26 @@ pub struct AllocListStub {
     pub namespace: Namespace,
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
-    pub node_name: String,
+    pub node_name: Text,
     #[serde(rename = "JobID")]
     pub job_id: JobId,
     pub job_type: String,
     pub job_version: u64,
-    pub task_group: String,
+    pub task_group: Text,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub allocated_resources: Option<AllocatedResources>,
+    pub allocated_resources: Option<Arc<AllocatedResources>>,
     pub desired_status: DesiredStatus,
-    pub desired_description: String,
+    pub desired_description: Text,
     pub client_status: ClientStatus,
-    pub client_description: String,
+    pub client_description: Text,
     pub desired_transition: DesiredTransition,
     #[serde(with = "nil")]
-    pub task_states: BTreeMap<String, TaskState>,
+    pub task_states: Map<String, TaskState>,
     pub deployment_status: Option<AllocDeploymentStatus>,
     #[serde(rename = "FollowupEvalID")]
     pub followup_eval_id: EvalId,
     pub next_allocation: AllocId,
-    pub reschedule_tracker: Option<RescheduleTracker>,
+    pub reschedule_tracker: Option<Arc<RescheduleTracker>>,
     #[serde(with = "nil")]
     pub preempted_allocations: Vec<AllocId>,
     pub preempted_by_allocation: AllocId,
@@ -378,7 +378,7 @@ pub struct AllocListStub {
 
 impl Allocation {
     /// Copies of the task states with their display messages filled.
-    pub fn displayed_states(&self) -> BTreeMap<String, TaskState> {
+    pub fn displayed_states(&self) -> Map<String, TaskState> {
         let mut states = self.task_states.clone();
         for event in states.values_mut().flat_map(|s| &mut s.events) {
             event.display_message = event.display();
@@ -428,13 +428,13 @@ pub struct AllocUpdate {
     /// Status derived from the tasks.
     pub client_status: ClientStatus,
     /// Words for it.
-    pub client_description: String,
+    pub client_description: Text,
     /// By task.
-    pub task_states: BTreeMap<String, TaskState>,
+    pub task_states: Map<String, TaskState>,
     /// Health within the deployment, once known.
     pub deployment_status: Option<AllocDeploymentStatus>,
     /// Network, once made.
-    pub network_status: Option<NetworkStatus>,
+    pub network_status: Option<Arc<NetworkStatus>>,
     /// The deployment in which the health was seen.
     #[serde(default)]
     pub deployment_id: DeploymentId,
@@ -463,7 +463,15 @@ mod tests {
         assert_eq!(restarting.display(), "Task restarting in 1.09s");
         let ended = TaskEvent::new(event::TERMINATED, at).detail("exit_code", "137").detail("signal", "9");
         assert_eq!(ended.display(), "Exit Code: 137, Signal: 9");
-        assert_eq!(ended.exit_code, 137);
+        assert_eq!(ended.exit_code(), 137);
+        let json = serde_json::to_value(&ended).unwrap();
+        assert_eq!(
+            (&json["ExitCode"], &json["Signal"], &json["Message"]),
+            (&137.into(), &9.into(), &"".into())
+        );
+        assert_eq!(serde_json::from_value::<TaskEvent>(json).unwrap(), ended);
+        let packed = rmp_serde::to_vec_named(&ended).unwrap();
+        assert_eq!(rmp_serde::from_slice::<TaskEvent>(&packed).unwrap(), ended);
     }
 
     #[test]

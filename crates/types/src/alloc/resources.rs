@@ -2,17 +2,17 @@
 
 use crate::job::{Lifecycle, Network};
 use crate::ser::{is_default, nil};
+use crate::small::Map;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// What an allocation was given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedResources {
     /// By task.
-    pub tasks: BTreeMap<String, AllocatedTaskResources>,
+    pub tasks: Map<String, AllocatedTaskResources>,
     /// Lifecycles by task.
-    pub task_lifecycles: BTreeMap<String, Option<Lifecycle>>,
+    pub task_lifecycles: Map<String, Option<Lifecycle>>,
     /// Of the group.
     pub shared: AllocatedSharedResources,
 }

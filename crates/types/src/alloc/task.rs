@@ -2,9 +2,9 @@
 
 use super::TaskRunState;
 use crate::ser::nil;
+use crate::small::{Map, Text};
 use crate::time::{Nanos, Time, UnixNanos};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// State of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,37 +45,122 @@ impl TaskState {
     }
 }
 
-/// Something that happened to a task. `kind` and `details` are the truth; the other fields repeat
-/// details for older clients and `DisplayMessage` is derived when answering.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "legacy fields repeat the details of the same name")]
+/// Something that happened to a task.
+///
+/// Its JSON also repeats details under names of their own, for older clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskEvent {
-    #[serde(rename = "Type")]
-    pub kind: String,
+    /// One of [`event`].
+    pub kind: Text,
+    /// When.
     pub time: UnixNanos,
-    pub message: String,
+    /// What is to be said of it.
+    pub details: Map<Text, String>,
+    /// The sentence for people, filled when answering.
     pub display_message: String,
-    pub details: BTreeMap<String, String>,
-    pub fails_task: bool,
-    pub restart_reason: String,
-    pub setup_error: String,
-    pub driver_error: String,
-    pub exit_code: i64,
-    pub signal: i64,
-    pub kill_timeout: Nanos,
-    pub kill_error: String,
-    pub kill_reason: String,
-    pub start_delay: Nanos,
-    pub download_error: String,
-    pub validation_error: String,
-    pub disk_limit: i64,
-    pub failed_sibling: String,
-    pub vault_error: String,
-    pub task_signal_reason: String,
-    pub task_signal: String,
-    pub driver_message: String,
-    pub generic_source: String,
+}
+
+/// An event as clients of the API know it.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Shown<'e> {
+    #[serde(rename = "Type")]
+    kind: &'e str,
+    time: UnixNanos,
+    message: &'e str,
+    display_message: &'e str,
+    details: &'e Map<Text, String>,
+    fails_task: bool,
+    restart_reason: &'e str,
+    setup_error: &'e str,
+    driver_error: &'e str,
+    exit_code: i64,
+    signal: i64,
+    kill_timeout: Nanos,
+    kill_error: &'e str,
+    kill_reason: &'e str,
+    start_delay: Nanos,
+    download_error: &'e str,
+    validation_error: &'e str,
+    disk_limit: i64,
+    failed_sibling: &'e str,
+    vault_error: &'e str,
+    task_signal_reason: &'e str,
+    task_signal: &'e str,
+    driver_message: &'e str,
+    generic_source: &'e str,
+}
+
+/// An event as it is kept and sent between agents.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Kept<'e> {
+    #[serde(rename = "Type")]
+    kind: &'e str,
+    time: UnixNanos,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    details: &'e Map<Text, String>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    display_message: &'e str,
+}
+
+impl Serialize for TaskEvent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (kind, time, display_message) = (self.kind.as_str(), self.time, self.display_message.as_str());
+        let details = &self.details;
+        if !serializer.is_human_readable() {
+            return Kept { kind, time, details, display_message }.serialize(serializer);
+        }
+        let shown = Shown {
+            kind,
+            time,
+            message: self.text(),
+            display_message,
+            details,
+            fails_task: self.get("fails_task") == "true",
+            restart_reason: self.get("restart_reason"),
+            setup_error: self.get("setup_error"),
+            driver_error: self.get("driver_error"),
+            exit_code: self.exit_code(),
+            signal: self.signal(),
+            kill_timeout: Nanos::ZERO,
+            kill_error: self.get("kill_error"),
+            kill_reason: self.get("kill_reason"),
+            start_delay: Nanos(self.number("start_delay")),
+            download_error: self.get("download_error"),
+            validation_error: self.get("validation_error"),
+            disk_limit: 0,
+            failed_sibling: self.get("failed_sibling"),
+            vault_error: "",
+            task_signal_reason: self.get("task_signal_reason"),
+            task_signal: self.get("task_signal"),
+            driver_message: self.get("driver_message"),
+            generic_source: "",
+        };
+        shown.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for TaskEvent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "PascalCase", default)]
+        struct Read {
+            #[serde(rename = "Type")]
+            kind: Text,
+            time: UnixNanos,
+            #[serde(with = "nil")]
+            details: Map<Text, String>,
+            message: String,
+            display_message: String,
+        }
+        let Read { kind, time, details, message, display_message } = Read::deserialize(deserializer)?;
+        let mut event = Self { kind, time, details, display_message };
+        if !message.is_empty() && event.text().is_empty() {
+            event.details.insert("message".into(), message);
+        }
+        Ok(event)
+    }
 }
 
 /// Names of task events (`http-api` section 5.3).
@@ -95,6 +180,8 @@ pub mod event {
     pub const KILLING: &str = "Killing";
     pub const KILLED: &str = "Killed";
     pub const SIGNALING: &str = "Signaling";
+    pub const DOWNLOADING: &str = "Downloading Artifacts";
+    pub const DOWNLOAD_FAILED: &str = "Failed Artifact Download";
     pub const TEMPLATE: &str = "Template";
     pub const SIBLING_FAILED: &str = "Sibling Task Failed";
     pub const LEADER_DEAD: &str = "Leader Task Dead";
@@ -115,33 +202,35 @@ pub mod event {
 impl TaskEvent {
     /// An event of a kind at a time.
     pub fn new(kind: &str, time: UnixNanos) -> Self {
-        Self { kind: kind.to_owned(), time, ..Self::default() }
+        Self { kind: kind.into(), time, ..Self::default() }
     }
-    /// With a detail; the legacy field of the same meaning is filled too.
+    /// With a detail.
     #[must_use]
     pub fn detail(mut self, key: &str, value: impl Into<String>) -> Self {
-        let value = value.into();
-        match key {
-            "restart_reason" => self.restart_reason.clone_from(&value),
-            "setup_error" => self.setup_error.clone_from(&value),
-            "driver_error" => self.driver_error.clone_from(&value),
-            "exit_code" => self.exit_code = value.parse().unwrap_or(0),
-            "signal" => self.signal = value.parse().unwrap_or(0),
-            "kill_timeout" => {}
-            "kill_error" => self.kill_error.clone_from(&value),
-            "kill_reason" => self.kill_reason.clone_from(&value),
-            "start_delay" => self.start_delay = Nanos(value.parse().unwrap_or(0)),
-            "validation_error" => self.validation_error.clone_from(&value),
-            "failed_sibling" => self.failed_sibling.clone_from(&value),
-            "task_signal_reason" => self.task_signal_reason.clone_from(&value),
-            "task_signal" => self.task_signal.clone_from(&value),
-            "driver_message" => self.driver_message.clone_from(&value),
-            "fails_task" => self.fails_task = value == "true",
-            "message" | "exit_message" => self.message.clone_from(&value),
-            _ => {}
-        }
-        self.details.insert(key.to_owned(), value);
+        self.details.insert(key.into(), value.into());
         self
+    }
+    /// A detail; empty if there is none.
+    pub fn get(&self, key: &str) -> &str {
+        self.details.get(key).map(String::as_str).unwrap_or_default()
+    }
+    fn number(&self, key: &str) -> i64 {
+        self.get(key).parse().unwrap_or(0)
+    }
+    /// What it says; empty if it says nothing.
+    pub fn text(&self) -> &str {
+        match self.get("message") {
+            "" => self.get("exit_message"),
+            text => text,
+        }
+    }
+    /// The exit code of a task that ended; 0 if there is none.
+    pub fn exit_code(&self) -> i64 {
+        self.number("exit_code")
+    }
+    /// The signal that ended a task; 0 if there is none.
+    pub fn signal(&self) -> i64 {
+        self.number("signal")
     }
     /// With a message.
     #[must_use]
@@ -151,7 +240,7 @@ impl TaskEvent {
 
     /// The sentence shown to people (`http-api` section 5.3).
     pub fn display(&self) -> String {
-        let get = |key: &str| self.details.get(key).map(String::as_str).unwrap_or_default();
+        let get = |key: &str| self.get(key);
         let or = |key: &str, otherwise: &str| {
             let text = get(key);
             if text.is_empty() { otherwise.to_owned() } else { text.to_owned() }
@@ -162,6 +251,8 @@ impl TaskEvent {
             event::STARTED => "Task started by client".into(),
             event::FAILED_VALIDATION => or("validation_error", "Validation of task failed"),
             event::SETUP_FAILURE => or("setup_error", "Task setup failed"),
+            event::DOWNLOADING => "Client is downloading artifacts".into(),
+            event::DOWNLOAD_FAILED => or("download_error", "Failed to download artifacts"),
             event::DRIVER_FAILURE => or("driver_error", "Failed to start task"),
             event::DRIVER => get("driver_message").into(),
             event::TERMINATED => {
@@ -196,7 +287,7 @@ impl TaskEvent {
             event::SIBLING_FAILED => format!("Task's sibling \"{}\" failed", get("failed_sibling")),
             event::LEADER_DEAD => "Leader Task in Group dead".into(),
             event::MAIN_TASKS_DEAD => "Main tasks in the group died".into(),
-            _ => or("message", &self.message),
+            _ => self.text().to_owned(),
         }
     }
 }

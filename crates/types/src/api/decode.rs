@@ -202,16 +202,16 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// A value of users' making with whole numbers as such, however they were written: answers tell them as floats, and
 /// what is sent back must be the same as before.
-fn whole(value: &Value) -> Value {
+fn whole(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => match number.as_f64() {
             #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
             Some(float) if float.fract() == 0.0 && float.abs() < EXACT => Value::from(float as i64),
-            _ => value.clone(),
+            _ => Value::Number(number),
         },
-        Value::Array(items) => items.iter().map(whole).collect(),
-        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), whole(value))).collect(),
-        other => other.clone(),
+        Value::Array(items) => items.into_iter().map(whole).collect(),
+        Value::Object(map) => map.into_iter().map(|(key, value)| (key, whole(value))).collect(),
+        other => other,
     }
 }
 
@@ -219,13 +219,15 @@ impl ApiValue for Map<String, Value> {
     const TYPE: &'static str = "map[string]interface {}";
     fn read(value: &Value, at: &mut Place) -> Result<Self, DecodeError> {
         match value {
-            Value::Object(map) => Ok(map.iter().map(|(key, value)| (key.clone(), whole(value))).collect()),
+            Value::Object(map) => {
+                Ok(map.iter().map(|(key, value)| (key.clone(), whole(value.clone()))).collect())
+            }
             other => Err(at.mismatch(other, Self::TYPE)),
         }
     }
     fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
         match value {
-            Value::Object(map) => Ok(map),
+            Value::Object(map) => Ok(map.into_iter().map(|(key, value)| (key, whole(value))).collect()),
             other => Err(at.mismatch(&other, Self::TYPE)),
         }
     }

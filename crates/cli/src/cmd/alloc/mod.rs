@@ -65,10 +65,10 @@ pub(crate) fn table(clock: &Clock, allocs: &[AllocListStub], columns: Columns) -
         }
         row.push(id(alloc.node_id.as_str(), verbose));
         if columns.node_name {
-            row.push(alloc.node_name.clone());
+            row.push(alloc.node_name.to_string());
         }
         row.extend([
-            alloc.task_group.clone(),
+            alloc.task_group.to_string(),
             alloc.job_version.to_string(),
             alloc.desired_status.as_str().to_owned(),
             alloc.client_status.as_str().to_owned(),

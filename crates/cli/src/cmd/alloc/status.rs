@@ -126,7 +126,7 @@ fn short(clock: &Clock, alloc: &Allocation, verbose: bool) -> String {
         vec![
             name.clone(),
             state.state.as_str().to_owned(),
-            last.map(|e| e.kind.clone()).unwrap_or_default(),
+            last.map(|e| e.kind.to_string()).unwrap_or_default(),
             last.map(|e| clock.time(e.time)).unwrap_or_default(),
             lifecycle,
         ]
@@ -242,7 +242,7 @@ fn task(
         .events
         .iter()
         .rev()
-        .map(|event| vec![clock.time(event.time), event.kind.clone(), message(event)]);
+        .map(|event| vec![clock.time(event.time), event.kind.to_string(), message(event)]);
     let events = Table::new(&["Time", "Type", "Description"]).rows(rows).render();
     out.push(format!("Recent Events:\n{events}"));
     out
@@ -401,12 +401,12 @@ mod tests {
             task_group: "g".into(),
             client_status: ClientStatus::Complete,
             client_description: "All tasks have completed".into(),
-            task_states: BTreeMap::from([("t".into(), state)]),
-            allocated_resources: Some(AllocatedResources {
-                tasks: BTreeMap::from([("t".into(), given)]),
+            task_states: [("t".into(), state)].into(),
+            allocated_resources: Some(Arc::new(AllocatedResources {
+                tasks: [("t".into(), given)].into(),
                 shared: AllocatedSharedResources { disk_mb: 50, ..Default::default() },
                 ..Default::default()
-            }),
+            })),
             create_time: at("2026-11-21T09:23:01Z"),
             modify_time: at("2026-11-21T09:23:02Z"),
             ..Default::default()
@@ -435,7 +435,7 @@ mod tests {
         let alloc = Allocation {
             id: "55360c30-88c5-c8b5-5ebb-2192cb98013e".into(),
             name: "web.web[2]".into(),
-            task_states: BTreeMap::from([("server".into(), state)]),
+            task_states: [("server".into(), state)].into(),
             create_time: at("2026-11-21T09:22:53Z"),
             modify_time: at("2026-11-21T09:22:55Z"),
             ..Default::default()

@@ -172,8 +172,9 @@ fn status(plan: &PlanResponse) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::eval::AllocMetric;
+    use caravan_types::eval::{AllocMetric, Counts};
     use caravan_types::plan::{DesiredUpdates, PlanAnnotations};
+    use caravan_types::small::Map;
     use std::collections::BTreeMap;
 
     fn recorded(text: &str) -> String {
@@ -182,13 +183,13 @@ mod tests {
 
     #[test]
     fn a_plan_that_cannot_be_placed_reads_like_the_recorded_one() {
-        let metric = AllocMetric {
+        let metric = AllocMetric::from(Counts {
             nodes_evaluated: 1,
             nodes_exhausted: 1,
-            class_exhausted: BTreeMap::from([("fixture".into(), 1)]),
-            dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
+            class_exhausted: Map::from([("fixture".into(), 1)]),
+            dimension_exhausted: Map::from([("cpu".into(), 1)]),
             ..Default::default()
-        };
+        });
         let updates = DesiredUpdates { place: 1, ..Default::default() };
         let plan: PlanResponse = PlanResponse {
             annotations: Some(PlanAnnotations {

@@ -136,7 +136,7 @@ fn wanted(alloc: &AllocListStub, args: &RestartArgs) -> bool {
     alloc.desired_status == DesiredStatus::Run
         && (alloc.client_status == ClientStatus::Running
             || args.all_tasks && alloc.client_status == ClientStatus::Pending)
-        && (args.groups.is_empty() || args.groups.contains(&alloc.task_group))
+        && (args.groups.is_empty() || args.groups.iter().any(|group| alloc.task_group == *group))
         && (args.tasks.is_empty() || args.tasks.iter().any(has_task))
 }
 

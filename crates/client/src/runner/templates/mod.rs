@@ -7,7 +7,7 @@
 
 mod feed;
 mod note;
-mod place;
+pub(super) mod place;
 mod spec;
 
 pub(super) use spec::Script;

@@ -19,7 +19,7 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICL
 
 /// Where the paths of a task's templates lead.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(in crate::runner) struct Places {
     dirs: TaskDir,
     /// The task sees its directories at `/alloc`, `/local` and `/secrets`.
     own_root: bool,
@@ -33,7 +33,7 @@ pub(super) struct Access {
 }
 
 impl Places {
-    pub(super) fn new(dirs: TaskDir, own_root: bool) -> Self {
+    pub(in crate::runner) fn new(dirs: TaskDir, own_root: bool) -> Self {
         Self { dirs, own_root }
     }
 
@@ -45,6 +45,15 @@ impl Places {
     /// A directory of the task, and where below it a path leads: absolute ones to the task's directories as it sees
     /// them, or below its own.
     fn resolve(&self, path: &str) -> Result<(PathBuf, Vec<OsString>), String> {
+        let (base, below) = self.directory(path)?;
+        match below.components().next() {
+            Some(_) => Ok((base, below.components().map(|part| part.as_os_str().to_owned()).collect())),
+            None => Err(format!("\"{path}\" is a directory of the task")),
+        }
+    }
+
+    /// The same for what may be a directory of the task itself.
+    pub(in crate::runner) fn directory(&self, path: &str) -> Result<(PathBuf, PathBuf), String> {
         let (root, shared) = (&self.dirs.root, &self.dirs.shared);
         let given = Path::new(path);
         let whole = if given.starts_with(root) || given.starts_with(shared) {
@@ -66,13 +75,8 @@ impl Places {
             }
         }
         for base in [root, shared] {
-            if let Ok(below) = plain.strip_prefix(base)
-                && below.components().next().is_some()
-            {
-                return Ok((
-                    base.clone(),
-                    below.components().map(|part| part.as_os_str().to_owned()).collect(),
-                ));
+            if let Ok(below) = plain.strip_prefix(base) {
+                return Ok((base.clone(), below.to_owned()));
             }
         }
         Err(format!("\"{path}\" leads out of the directories of the task"))

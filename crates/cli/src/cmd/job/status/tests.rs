@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::format::tests::clock;
-use caravan_types::eval::AllocMetric;
+use caravan_types::eval::{AllocMetric, Counts};
 use caravan_types::job::{GroupSummary, JobStatus, JobType};
+use caravan_types::small::Map;
 use caravan_types::time::UnixNanos;
 use caravan_types::volume::ClaimPhase;
 
@@ -59,13 +60,13 @@ fn the_list_reads_like_the_recorded_one() {
 
 #[test]
 fn a_job_that_waits_reads_like_the_recorded_one() {
-    let metric = AllocMetric {
+    let metric = AllocMetric::from(Counts {
         nodes_evaluated: 1,
         nodes_exhausted: 1,
-        class_exhausted: BTreeMap::from([("fixture".into(), 1)]),
-        dimension_exhausted: BTreeMap::from([("cpu".into(), 1)]),
+        class_exhausted: Map::from([("fixture".into(), 1)]),
+        dimension_exhausted: Map::from([("cpu".into(), 1)]),
         ..Default::default()
-    };
+    });
     let eval = |status, index| Evaluation {
         status,
         create_index: index,

@@ -1,0 +1,105 @@
+//! A client that accepts whatever it is given, and runs nothing.
+
+use caravan_rpc::{Channel, PeerIdentity, Router, RpcError, Secret, methods};
+use caravan_sim::report;
+use caravan_types::AllocId;
+use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
+use caravan_types::node::Node;
+use caravan_types::wire::{AllocDelta, AllocStatus, NodeHeartbeat, NodeRegister, WatchAllocs};
+use futures::StreamExt;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// A client in memory.
+#[derive(Debug)]
+pub struct SimClient {
+    node: Node,
+    channel: Channel,
+    /// What it said of its allocations.
+    told: HashMap<AllocId, ClientStatus>,
+    acknowledged: Arc<AtomicU64>,
+}
+
+impl SimClient {
+    /// A client of the server behind the router, which counts what it acknowledges as running.
+    pub fn new(node: Node, router: Arc<Router>, acknowledged: Arc<AtomicU64>) -> Self {
+        let secret = Secret::new(node.secret_id.expose());
+        let peer = PeerIdentity::Client { node_id: node.id.to_string(), secret };
+        let channel = Channel::local(router, peer);
+        Self { node, channel, told: HashMap::new(), acknowledged }
+    }
+
+    /// Registers its node. Answers within what time it must beat.
+    ///
+    /// # Errors
+    /// With what the server refuses.
+    pub async fn register(&self) -> Result<Duration, RpcError> {
+        let request = NodeRegister { node: self.node.clone() };
+        let contact = self.channel.call::<methods::NodeRegister>(request, None).await?;
+        Ok(contact.heartbeat_ttl.to_std())
+    }
+
+    async fn beat(&self) -> Result<Duration, RpcError> {
+        let beat = NodeHeartbeat { node_id: self.node.id.clone(), secret: self.node.secret_id.clone() };
+        let contact = self.channel.call::<methods::NodeHeartbeat>(beat, None).await?;
+        Ok(contact.heartbeat_ttl.to_std())
+    }
+
+    /// Follows its allocations until cancelled, beating within `ttl`.
+    ///
+    /// # Errors
+    /// If the server ends the stream or refuses a report.
+    pub async fn run(mut self, ttl: Duration, cancel: CancellationToken) -> Result<(), RpcError> {
+        let request = WatchAllocs { node_id: self.node.id.clone(), secret: self.node.secret_id.clone() };
+        let mut deltas = self.channel.stream::<methods::WatchAllocs>(request);
+        let mut due = tokio::time::Instant::now() + ttl / 2;
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return Ok(()),
+                () = tokio::time::sleep_until(due) => {
+                    due = tokio::time::Instant::now() + self.beat().await? / 2;
+                }
+                delta = deltas.next() => match delta {
+                    Some(delta) => self.accept(delta?).await?,
+                    None => return Err(RpcError::unavailable("the stream of allocations has ended")),
+                },
+            }
+        }
+    }
+
+    /// Starts and ends what it is told to, and says so.
+    async fn accept(&mut self, delta: AllocDelta) -> Result<(), RpcError> {
+        for gone in &delta.removed {
+            self.told.remove(gone);
+        }
+        let mut updates = Vec::new();
+        for alloc in &delta.allocs {
+            let Some(status) = next_status(alloc, self.told.get(&alloc.id).copied()) else { continue };
+            self.told.insert(alloc.id.clone(), status);
+            updates.push(report(alloc, status));
+        }
+        if updates.is_empty() {
+            return Ok(());
+        }
+        let began = updates.iter().filter(|update| update.client_status == ClientStatus::Running).count();
+        let status =
+            AllocStatus { node_id: self.node.id.clone(), secret: self.node.secret_id.clone(), updates };
+        self.channel.call::<methods::AllocStatus>(status, None).await?;
+        self.acknowledged.fetch_add(began as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What becomes of an allocation on a client where everything goes well; none if nothing does.
+fn next_status(alloc: &Allocation, told: Option<ClientStatus>) -> Option<ClientStatus> {
+    let over = told.unwrap_or(alloc.client_status).is_terminal();
+    match alloc.desired_status {
+        _ if over => None,
+        DesiredStatus::Run if told.is_none() => Some(ClientStatus::Running),
+        DesiredStatus::Run => None,
+        DesiredStatus::Stop | DesiredStatus::Evict => Some(ClientStatus::Complete),
+    }
+}

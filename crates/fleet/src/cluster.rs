@@ -1,0 +1,220 @@
+//! A server and its clients.
+
+use crate::client::SimClient;
+use caravan_consensus::{Config as LogConfig, ServerId};
+use caravan_rpc::{ReverseRegistry, Router, RpcError};
+use caravan_server::{Handle, HeartbeatConfig, ServerConfig, ServerError, Service};
+use caravan_state::Snapshot;
+use caravan_types::node::{Node, NodeSecret};
+use caravan_volumes::lease::Lease;
+use futures::StreamExt;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Clients that register at the same time.
+const JOINING: usize = 64;
+/// Racks that the nodes lie in, as in the reference's own benchmark.
+const RACKS: usize = 25;
+
+/// What went wrong with a fleet.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The server refuses something, or has failed.
+    #[error("the server says: {0}")]
+    Server(#[from] ServerError),
+    /// A client was refused something.
+    #[error("a client was told: {0}")]
+    Client(#[from] RpcError),
+    /// An evaluation came to something else than was asked for.
+    #[error("job {job}: {what}")]
+    Job {
+        /// The job.
+        job: String,
+        /// What came of it.
+        what: String,
+    },
+    /// It goes on no more.
+    #[error("nothing happened for {0:?}: {1}")]
+    Stuck(Duration, String),
+    /// A task of the fleet broke.
+    #[error("a task of the fleet broke")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// How a fleet is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Nodes.
+    pub nodes: usize,
+    /// Workers that schedule.
+    pub workers: usize,
+    /// Where the log lies; none: in memory.
+    pub dir: Option<PathBuf>,
+    /// Least time between heartbeats, and as much on top before a node counts as down; none: what the reference
+    /// takes for so many nodes.
+    pub heartbeat: Option<Duration>,
+}
+
+/// A running server with clients.
+pub struct Cluster {
+    /// The server.
+    pub handle: Handle,
+    router: Arc<Router>,
+    /// Nodes by position, and what ends their clients.
+    clients: BTreeMap<usize, CancellationToken>,
+    tracker: TaskTracker,
+    failures: mpsc::UnboundedSender<RpcError>,
+    failed: mpsc::UnboundedReceiver<RpcError>,
+    acknowledged: Arc<AtomicU64>,
+    cancel: CancellationToken,
+    run: JoinHandle<Result<(), ServerError>>,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("clients", &self.clients.len()).finish_non_exhaustive()
+    }
+}
+
+/// The node of a position.
+pub(crate) fn node(n: usize) -> Node {
+    let mut node = caravan_sim::node(&format!("{n:08x}-0000-4000-8000-{n:012x}"));
+    node.name = format!("node-{n}");
+    node.secret_id = NodeSecret::new(format!("{n:08x}-5ec7-4000-8000-{n:012x}"));
+    node.meta.insert("rack".into(), format!("r{}", n % RACKS));
+    node
+}
+
+impl Cluster {
+    /// Starts a server and has all clients join it.
+    ///
+    /// # Errors
+    /// If the server cannot start, or refuses a client.
+    pub async fn start(setup: &Setup) -> Result<Self, FleetError> {
+        let log = match &setup.dir {
+            Some(dir) => LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir),
+            None => LogConfig::memory(ServerId(1)),
+        };
+        // As many heartbeats a second as the reference allows: fifty.
+        let nodes = u32::try_from(setup.nodes).unwrap_or(u32::MAX);
+        let usual = Duration::from_secs(10).max(Duration::from_secs(1) * nodes / 50);
+        let heartbeat = match setup.heartbeat {
+            Some(ttl) => HeartbeatConfig { min_ttl: ttl, grace: ttl, failover: 3 * ttl },
+            None => HeartbeatConfig { min_ttl: usual, ..HeartbeatConfig::default() },
+        };
+        let config = ServerConfig {
+            region: "global".into(),
+            log,
+            addresses: vec!["127.0.0.1:4647".into()],
+            workers: setup.workers,
+            heartbeat,
+            lease: Lease::default(),
+            volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
+            acl: Default::default(),
+            issuer: None,
+            gc: Default::default(),
+            rejections: Default::default(),
+            keyring: setup.dir.as_ref().map(|dir| dir.join("keyring")),
+        };
+        let (handle, service) = Service::start(config, ReverseRegistry::default()).await?;
+        let cancel = CancellationToken::new();
+        let run = tokio::spawn(service.run(cancel.clone()));
+        let (failures, failed) = mpsc::unbounded_channel();
+        let mut cluster = Self {
+            router: handle.rpc().build(),
+            handle,
+            clients: BTreeMap::new(),
+            tracker: TaskTracker::new(),
+            failures,
+            failed,
+            acknowledged: Arc::default(),
+            cancel,
+            run,
+        };
+        cluster.join(0..setup.nodes).await?;
+        Ok(cluster)
+    }
+
+    /// Has the clients of these positions join.
+    ///
+    /// # Errors
+    /// If the server refuses one.
+    pub async fn join(&mut self, positions: impl IntoIterator<Item = usize>) -> Result<(), FleetError> {
+        let positions: Vec<usize> = positions.into_iter().collect();
+        let joined: Vec<_> = futures::stream::iter(positions)
+            .map(|n| {
+                let client = SimClient::new(node(n), self.router.clone(), self.acknowledged.clone());
+                async move {
+                    let ttl = client.register().await;
+                    (n, client, ttl)
+                }
+            })
+            .buffer_unordered(JOINING)
+            .collect()
+            .await;
+        for (n, client, ttl) in joined {
+            let (ttl, cancel) = (ttl?, self.cancel.child_token());
+            self.clients.insert(n, cancel.clone());
+            let failures = self.failures.clone();
+            self.tracker.spawn(async move {
+                if let Err(error) = client.run(ttl, cancel).await {
+                    // Nobody listens once the fleet is ending.
+                    let _ = failures.send(error);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// The clients of these positions vanish without a word.
+    pub fn vanish(&mut self, positions: impl IntoIterator<Item = usize>) {
+        for n in positions {
+            if let Some(client) = self.clients.remove(&n) {
+                client.cancel();
+            }
+        }
+    }
+
+    /// The newest state.
+    pub fn root(&self) -> Snapshot {
+        self.handle.store().snapshot()
+    }
+
+    /// Allocations that clients said of that they run, and that the server has taken note of.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Whether a client gave up.
+    ///
+    /// # Errors
+    /// With what it was told.
+    pub fn check(&mut self) -> Result<(), FleetError> {
+        match self.failed.try_recv() {
+            Ok(error) => Err(error.into()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Ends clients and server.
+    ///
+    /// # Errors
+    /// If the server's end was not a good one.
+    pub async fn stop(self) -> Result<(), FleetError> {
+        for client in self.clients.values() {
+            client.cancel();
+        }
+        self.tracker.close();
+        self.tracker.wait().await;
+        self.cancel.cancel();
+        self.run.await??;
+        Ok(())
+    }
+}

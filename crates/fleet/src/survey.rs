@@ -1,0 +1,98 @@
+//! Whether a cluster is as it should be.
+
+use caravan_state::Root;
+use caravan_types::alloc::Amount;
+use caravan_types::eval::EvalStatus;
+use caravan_types::job::JobType;
+use caravan_types::node::NodeStatus;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Secondary indexes and derived rows do not follow from the rest.
+    State(String),
+    /// Allocations of a node need more than it has.
+    Overcommitted {
+        /// The node.
+        node: String,
+        /// What is not enough.
+        dimension: String,
+    },
+    /// Two wanted allocations have one name (on one node, for system jobs).
+    Doubled {
+        /// The name.
+        name: String,
+    },
+    /// A group does not have what it wants, and nothing is queued.
+    Lost {
+        /// The job and its group.
+        group: String,
+        /// What it wants.
+        wanted: u32,
+        /// What it has.
+        found: u32,
+    },
+    /// An evaluation has not ended.
+    Pending {
+        /// Its job.
+        job: String,
+    },
+    /// A wanted allocation is on a node that takes nothing.
+    Stranded {
+        /// Its name.
+        name: String,
+        /// The node.
+        node: String,
+    },
+}
+
+/// Everything that is wrong with a cluster that has come to rest.
+pub fn survey(root: &Root) -> Vec<Finding> {
+    let mut found: Vec<Finding> = caravan_state::check(root).into_iter().map(Finding::State).collect();
+    for eval in root.evals().filter(|eval| eval.status == EvalStatus::Pending && eval.wait_until.is_zero()) {
+        found.push(Finding::Pending { job: eval.job_id.to_string() });
+    }
+    for node in root.nodes() {
+        let used = root.used_of_node(&node.id);
+        if let Some(dimension) = used.amount.lacking(Amount::default(), Amount::capacity(node)) {
+            found.push(Finding::Overcommitted { node: node.name.clone(), dimension: dimension.to_owned() });
+        }
+    }
+    for job in root.jobs().filter(|job| !job.is_template()) {
+        let (mut names, mut counts) = (BTreeSet::new(), BTreeMap::<&str, u32>::new());
+        for alloc in root.allocs_by_job(&job.key()) {
+            let done = job.kind.is_batch() && alloc.client_terminal() && !alloc.server_terminal();
+            if alloc.terminal() && !done {
+                continue;
+            }
+            let home = if job.kind.is_system() { alloc.node_id.as_str() } else { "" };
+            if !names.insert((&alloc.name, home)) {
+                found.push(Finding::Doubled { name: alloc.name.clone() });
+            }
+            *counts.entry(&alloc.task_group).or_default() += 1;
+            let gone = root
+                .node(&alloc.node_id)
+                .is_none_or(|node| node.status == NodeStatus::Down || node.drain_strategy.is_some());
+            if gone && !alloc.client_terminal() {
+                found.push(Finding::Stranded { name: alloc.name.clone(), node: alloc.node_name.to_string() });
+            }
+        }
+        let blocked = root.evals_by_job(&job.key()).any(|eval| eval.status == EvalStatus::Blocked);
+        for group in job.task_groups.iter().filter(|_| !job.is_stopped() && !blocked) {
+            let found_of = counts.get(group.name.as_str()).copied().unwrap_or(0);
+            let nodes = || root.nodes().filter(|node| node.is_schedulable()).count();
+            let wanted = match job.kind {
+                JobType::System | JobType::Sysbatch => {
+                    group.count.saturating_mul(u32::try_from(nodes()).unwrap_or(u32::MAX))
+                }
+                JobType::Service | JobType::Batch => group.count,
+            };
+            if found_of != wanted {
+                let group = format!("{}.{}", job.id, group.name);
+                found.push(Finding::Lost { group, wanted, found: found_of });
+            }
+        }
+    }
+    found
+}

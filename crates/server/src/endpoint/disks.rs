@@ -1,0 +1,51 @@
+//! Data of allocations that goes from one node to another (`ephemeral_disk { migrate = true }`, `jobspec` section 4.2).
+//!
+//! Nodes need not reach each other: the servers pass the data on.
+
+use super::Nodes;
+use crate::error::ServerError;
+use caravan_rpc::{ItemStream, ReverseRegistry, methods};
+use caravan_state::Topic;
+use caravan_types::NodeId;
+use caravan_types::alloc::ClientStatus;
+use caravan_types::wire::{DiskChunk, FetchDisk, GiveDisk};
+
+impl Nodes {
+    /// The data of an allocation's predecessor, once that is over. Only the node of the successor gets it.
+    pub(crate) async fn fetch_disk(
+        &self,
+        registry: &ReverseRegistry,
+        request: FetchDisk,
+    ) -> Result<ItemStream<DiskChunk>, ServerError> {
+        self.authentic(&request.node_id, &request.secret)?;
+        let root = self.core.snapshot();
+        let successor = root.alloc(&request.alloc).filter(|alloc| alloc.node_id == request.node_id);
+        let previous = successor
+            .map(|alloc| alloc.previous_allocation.clone())
+            .filter(|previous| !previous.is_empty())
+            .ok_or_else(|| {
+                ServerError::not_found(format!("allocation {} replaces none on this node", request.alloc))
+            })?;
+        let mut changes = self.core.store.watch().on(Topic::Alloc(previous.clone())).start();
+        let node: NodeId = loop {
+            let root = self.core.snapshot();
+            let row = root
+                .alloc(&previous)
+                .ok_or_else(|| ServerError::not_found(format!("allocation {previous} is gone")))?;
+            match row.client_status {
+                ClientStatus::Lost | ClientStatus::Unknown => {
+                    return Err(ServerError::unavailable(format!(
+                        "allocation {previous} is {}: its node cannot be asked for its data",
+                        row.client_status.as_str()
+                    )));
+                }
+                status if status.is_terminal() => break row.node_id.clone(),
+                _ => changes.changed().await,
+            }
+        };
+        let channel = registry
+            .get(node.as_str())
+            .map_err(|error| ServerError::unavailable(format!("node {node} cannot be asked: {error}")))?;
+        Ok(channel.stream::<methods::GiveDisk>(GiveDisk { alloc: previous }))
+    }
+}
