@@ -80,7 +80,7 @@ async fn delete(call: &Call) -> Result<Reply, ApiError> {
             for id in &body.ids {
                 check_uuid("eval", id)?;
             }
-            server.delete_evals(body.ids.iter().map(|id| EvalId::new(id)).collect()).await?
+            server.delete_evals(body.ids.iter().map(EvalId::new).collect()).await?
         }
         (true, false) => {
             let filter = Filter::parse(&body.filter)?;
