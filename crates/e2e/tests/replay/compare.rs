@@ -57,7 +57,11 @@ pub fn cut_like(recorded: &Value, ours: &Value) -> Value {
     match (recorded, ours) {
         (Value::Object(theirs), Value::Object(own)) => {
             let kept = own.iter().filter(|(key, _)| theirs.contains_key(*key));
-            Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+            let cut = |key: &String, value: &Value| match (&theirs[key], value) {
+                (Value::Object(empty), Value::Object(_)) if empty.is_empty() => theirs[key].clone(),
+                _ => value.clone(),
+            };
+            Value::Object(kept.map(|(key, value)| (key.clone(), cut(key, value))).collect())
         }
         (Value::Array(theirs), Value::Array(own)) => {
             let like = theirs.first().unwrap_or(&Value::Null);
@@ -133,7 +137,8 @@ impl Walk<'_> {
             return;
         }
         let own_key = |key: &str, ids: &Ids| ids.text(key);
-        for (key, value) in recorded {
+        // How long lists were before they were cut.
+        for (key, value) in recorded.iter().filter(|(key, _)| !key.ends_with("TrimmedFrom")) {
             let path = format!("{path}/{key}");
             match ours.get(key).or_else(|| ours.get(&own_key(key, self.ids))) {
                 Some(own) => self.values(&path, key, value, own),

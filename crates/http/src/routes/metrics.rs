@@ -191,6 +191,7 @@ impl Figures {
             "Timestamp": format!("{} +0000 UTC", stamp.replace('T', " ").trim_end_matches('Z')),
             "Gauges": self.gauges,
             "Points": [],
+            "PrecisionGauges": [],
             "Counters": self.counters,
             "Samples": self.samples,
         })
