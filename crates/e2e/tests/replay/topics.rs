@@ -187,7 +187,11 @@ fn allocs_of_jobs(session: &mut Session) -> Result<()> {
     let web = session.get("/v1/job/web/allocations")?;
     let replaced =
         |id: &Value| web.as_array().is_some_and(|all| all.iter().any(|a| a["NextAllocation"] == *id));
-    let runs = |alloc: &Value| alloc["ClientStatus"] == "running" && alloc["DesiredStatus"] == "run";
+    let runs = |alloc: &Value| {
+        alloc["ClientStatus"] == "running"
+            && alloc["DesiredStatus"] == "run"
+            && alloc["DeploymentStatus"]["Healthy"] == true
+    };
     let ours = id_where(&web, |alloc| runs(alloc) && replaced(&alloc["ID"]));
     if let Some(ours) = ours.or_else(|| id_where(&web, runs)) {
         session.ids.set("30a5ccf9-8180-01ea-396e-184945e02e67", &ours);
@@ -327,7 +331,9 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         ("events", 2) => {
             let mut job = small("for-plans", 50);
             job["Job"]["Type"] = json!("service");
-            job["Job"]["TaskGroups"][0]["Tasks"][0]["Config"]["run_for"] = json!("600s");
+            let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
+            // Tasks have names of their own in allocations: this is the recorded one.
+            (task["Name"], task["Config"]["run_for"]) = (json!("t"), json!("600s"));
             session.send("PUT", "/v1/jobs", Some(&job))?;
             settled(session, "for-plans", "running")
         }
