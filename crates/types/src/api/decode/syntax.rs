@@ -224,10 +224,9 @@ mod tests {
         #[test]
         fn complaints_agree_with_the_parser(text in "[\\[\\]{},:\" 0-9.eE+tnrulfas\\\\-]{0,12}") {
             let mut values = serde_json::Deserializer::from_slice(text.as_bytes()).into_iter::<serde_json::Value>();
-            match values.next() {
-                Some(Ok(_)) => prop_assert_eq!(complaint(text.as_bytes()), None),
-                // Numbers out of range are a matter of types, and what may follow a value is not looked at here.
-                Some(Err(_)) | None => {}
+            // Numbers out of range are a matter of types, and what may follow a value is not looked at here.
+            if let Some(Ok(_)) = values.next() {
+                prop_assert_eq!(complaint(text.as_bytes()), None);
             }
         }
     }
