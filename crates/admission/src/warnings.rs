@@ -78,6 +78,11 @@ pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
         if task.templates.iter().any(grace) {
             own.push("VaultGrace has been deprecated and has no effect".to_owned());
         }
+        for (i, template) in task.templates.iter().enumerate() {
+            if let Some(why) = of_template(template) {
+                own.push(format!("Template {}: {why}", i + 1));
+            }
+        }
         let all = task.identity.iter().chain(&task.identities);
         for identity in all.filter_map(|i| from_value::<api::WorkloadIdentity>(&i.0).ok()) {
             own.extend(of_identity(&identity));
@@ -86,6 +91,19 @@ pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
     }
     (!found.is_empty())
         .then(|| format!("Group \"{}\" has warnings: {}", group.name, joined(&found).trim_end()))
+}
+
+/// What the task would fail with, of a template whose text is in the job.
+fn of_template(template: &Carried) -> Option<String> {
+    let block: api::Template = from_value(&template.0).ok()?;
+    let text = block.data.filter(|text| !text.is_empty())?;
+    let template = caravan_templates::Template {
+        text,
+        left: block.left_delim.unwrap_or_default(),
+        right: block.right_delim.unwrap_or_default(),
+        error_on_missing_key: false,
+    };
+    caravan_templates::check(&template).err().map(|fault| fault.to_string())
 }
 
 fn of_identity(identity: &api::WorkloadIdentity) -> Vec<String> {

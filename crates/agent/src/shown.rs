@@ -99,7 +99,6 @@ fn of_server(server: &ServerSettings, settings: &Settings) -> Value {
         "Enabled": true,
         "BootstrapExpect": 1,
         "DataDir": if settings.dev { String::new() } else { server.data_dir.display().to_string() },
-        "NumSchedulers": server.workers,
         "MinHeartbeatTTL": nanos(server.min_heartbeat_ttl),
         "HeartbeatGrace": nanos(server.heartbeat_grace),
         "FailoverHeartbeatTTL": server.failover_heartbeat_ttl.map_or(0, nanos),

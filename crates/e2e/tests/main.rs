@@ -1,6 +1,7 @@
 //! Whole-system tests: every test starts agents of its own as processes, on ports and directories of its
 //! own, and looks at them from outside. They need root, as the agent does.
 
+mod artifacts;
 mod basics;
 mod chaos;
 mod clients;

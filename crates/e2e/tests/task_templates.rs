@@ -276,6 +276,7 @@ fn a_killed_agent_neither_repeats_nor_forgets_what_changed() -> Result<()> {
     agent.kill_9()?;
     agent.run()?;
     agent.wait_alloc("app", "running")?;
+    agent.wait_log("the templates of a running task were taken up")?;
     // Only a change that comes after it proves that nothing was told of what did not change.
     put(&agent, "nomad/jobs/app", &json!({"v": "two"}))?;
     output(&agent, &alloc, "told of two at ")?;

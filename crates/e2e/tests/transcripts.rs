@@ -41,7 +41,7 @@ const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job validate web.nomad.hcl", Mode::Whole),
     ("job_run", "job validate broken.nomad.hcl", Mode::FirstError),
     ("job_run", "job validate invalid.nomad.hcl", Mode::Errors),
-    ("job_run", "job validate warn.nomad.hcl", Mode::Whole),
+    ("job_run", "job validate warn.nomad.hcl", Mode::Lines),
     ("job_run", "job run invalid.nomad.hcl", Mode::Errors),
     ("job_run", "job plan web.nomad.hcl", Mode::Whole),
     ("job_run", "job run web.nomad.hcl", Mode::Status),

@@ -117,7 +117,7 @@ pub fn validate(operator: &str, right: &str) -> Result<Operator, ConstraintError
     if !right.contains("${") {
         match operator {
             Operator::Regexp => {
-                Regex::new(right).map_err(|_| ConstraintError::Regexp(crate::regexp::explain(right)))?;
+                crate::regexp::compile(right).map_err(ConstraintError::Regexp)?;
             }
             Operator::Version => check(Flavor::Loose)?,
             Operator::Semver => check(Flavor::Strict)?,
@@ -179,7 +179,7 @@ impl Matcher {
             Operator::GreaterEqual => compare(left, right).is_ge(),
             Operator::Regexp => {
                 if !self.regexes.contains_key(right) {
-                    self.regexes.insert(right.to_owned(), Regex::new(right).ok());
+                    self.regexes.insert(right.to_owned(), crate::regexp::compile(right).ok());
                 }
                 self.regexes.get(right).and_then(Option::as_ref).is_some_and(|r| r.is_match(left))
             }

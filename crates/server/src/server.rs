@@ -560,15 +560,20 @@ impl Handle {
     /// # Errors
     /// If there is no such allocation.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
-        self.jobs.stop_alloc(id, false).await
+        self.jobs.stop_alloc(id, false, false).await
     }
 
-    /// The same, without waiting for the shutdown delay of its tasks.
+    /// The same; `at_once`: without waiting for the shutdown delay of its tasks; `reschedule`: as if it had failed.
     ///
     /// # Errors
     /// If there is no such allocation.
-    pub async fn stop_alloc_at_once(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
-        self.jobs.stop_alloc(id, true).await
+    pub async fn stop_alloc_with(
+        &self,
+        id: AllocId,
+        at_once: bool,
+        reschedule: bool,
+    ) -> Result<(EvalId, u64), ServerError> {
+        self.jobs.stop_alloc(id, at_once, reschedule).await
     }
 
     /// Starts, changes or ends the drain of a node.

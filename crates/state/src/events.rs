@@ -268,7 +268,15 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Root) -> Vec<Event> {
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
-            out.push(Event { kind, row });
+            // A plan ends its evaluation in the same step, which is told as two: whoever waits for the end waits for it
+            // under its own name.
+            if let ("PlanResult", EventRow::Evaluation(eval)) = (kind, &row) {
+                let planned = before.eval(&eval.id).unwrap_or(eval).clone();
+                out.push(Event { kind, row: EventRow::Evaluation(planned) });
+                out.push(Event { kind: "EvaluationUpdated", row });
+            } else {
+                out.push(Event { kind, row });
+            }
         }
     }
     out

@@ -130,6 +130,18 @@ pub enum Fault {
     Failed(String),
 }
 
+/// Whether a template could be rendered, as far as its text tells: it can be parsed, and its functions are there.
+///
+/// # Errors
+/// If it never can be.
+pub fn check(template: &Template) -> Result<(), Fault> {
+    if template.text.len() > limits::TEMPLATE {
+        return Err(Fault::TooLong);
+    }
+    let session = Arc::new(Session::new(Inputs::default(), false));
+    tree::read(template, &session).map(drop)
+}
+
 /// Renders a template.
 ///
 /// # Errors

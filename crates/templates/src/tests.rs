@@ -275,6 +275,14 @@ fn functions_that_are_not_there_are_named() {
 }
 
 #[test]
+fn what_never_works_is_found_without_rendering() {
+    assert_eq!(super::check(&template("{{ mustEnv \"NONE\" }}{{ nomadVar \"x\" }}")), Ok(()));
+    assert!(matches!(super::check(&template("{{ end }}")), Err(Fault::Syntax(_))));
+    assert!(matches!(super::check(&template("{{ key \"x\" }}")), Err(Fault::Function(_))));
+    assert_eq!(super::check(&template(&"x".repeat(limits::TEMPLATE + 1))), Err(Fault::TooLong));
+}
+
+#[test]
 fn a_missing_key_is_an_error_where_that_is_wished() {
     let strict = |text: &str| render(&Template { error_on_missing_key: true, ..template(text) }, &inputs());
     assert!(

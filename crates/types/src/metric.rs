@@ -2,7 +2,7 @@
 
 use crate::id::NodeId;
 use crate::job::Resources;
-use crate::ser::nil;
+use crate::ser::{is_default, nil};
 use crate::small::Map;
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
@@ -111,8 +111,73 @@ struct Shown<'m> {
     coalesced_failures: u32,
 }
 
+/// Metrics as they are kept and sent between agents: without what is not there.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Kept<'m> {
+    #[serde(skip_serializing_if = "is_default")]
+    nodes_evaluated: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    nodes_filtered: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    nodes_in_pool: u32,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    node_pool: &'m str,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    nodes_available: &'m Map<String, u32>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    class_filtered: &'m Map<String, u32>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    constraint_filtered: &'m Map<String, u32>,
+    #[serde(skip_serializing_if = "is_default")]
+    nodes_exhausted: u32,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    class_exhausted: &'m Map<String, u32>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    dimension_exhausted: &'m Map<String, u32>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    quota_exhausted: &'m [String],
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    resources_exhausted: &'m Map<String, Resources>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    scores: &'m Map<String, f64>,
+    #[serde(skip_serializing_if = "<[NodeScore]>::is_empty")]
+    score_meta_data: &'m [NodeScore],
+    #[serde(skip_serializing_if = "is_default")]
+    allocation_time: Nanos,
+    #[serde(skip_serializing_if = "is_default")]
+    coalesced_failures: u32,
+}
+
+impl<'m> Kept<'m> {
+    fn of(metric: &'m AllocMetric) -> Self {
+        let counts = &*metric.counts;
+        Self {
+            nodes_evaluated: counts.nodes_evaluated,
+            nodes_filtered: counts.nodes_filtered,
+            nodes_in_pool: counts.nodes_in_pool,
+            node_pool: &counts.node_pool,
+            nodes_available: &counts.nodes_available,
+            class_filtered: &counts.class_filtered,
+            constraint_filtered: &counts.constraint_filtered,
+            nodes_exhausted: counts.nodes_exhausted,
+            class_exhausted: &counts.class_exhausted,
+            dimension_exhausted: &counts.dimension_exhausted,
+            quota_exhausted: &counts.quota_exhausted,
+            resources_exhausted: &counts.resources_exhausted,
+            scores: &counts.scores,
+            score_meta_data: &metric.score_meta_data,
+            allocation_time: metric.allocation_time,
+            coalesced_failures: metric.coalesced_failures,
+        }
+    }
+}
+
 impl Serialize for AllocMetric {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return Kept::of(self).serialize(serializer);
+        }
         let counts = &*self.counts;
         let shown = Shown {
             nodes_evaluated: counts.nodes_evaluated,

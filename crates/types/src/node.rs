@@ -294,7 +294,7 @@ pub struct NodeCpu {
     pub reservable_cpu_cores: Vec<u16>,
 }
 
-/// Processors; the topology is not reported yet.
+/// Processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Processors {

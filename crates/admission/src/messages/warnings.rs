@@ -41,6 +41,13 @@ pub(super) const CASES: &[Case] = &[
     ("iops is deprecated", |j| task(j).resources.iops = 1),
     ("networks of a task are deprecated", |j| task(j).resources.networks = vec![Network::default()]),
     ("VaultGrace has been deprecated", |j| task(j).templates = template(json!({"VaultGrace": 1}))),
+    ("Template 1: function \"key\" is not available: Consul is not contacted", |j| {
+        task(j).templates = template(json!({"EmbeddedTmpl": "{{ key \"a\" }}"}));
+    }),
+    ("Template 1: the template cannot be parsed", |j| {
+        task(j).templates =
+            template(json!({"EmbeddedTmpl": "[[ if ]]", "LeftDelim": "[[", "RightDelim": "]]"}));
+    }),
     ("identities without an audience are insecure", |j| {
         task(j).identities = identity(json!({"Audience": []}))
     }),

@@ -33,6 +33,9 @@ const FREE: &[&str] = &[
 /// What plugins answer, each in its way, and which figures there are already.
 const UNCOMPARED: [&str; 3] = ["PublishedExternalNodeIDs", "VolumeContext", "Measured"];
 
+/// Times that are there or not, as far as a task has come.
+const MOMENTS: [&str; 3] = ["StartedAt", "FinishedAt", "LastRestart"];
+
 /// What the recording left out.
 fn is_left_out(value: &Value) -> bool {
     match value {
@@ -111,6 +114,8 @@ impl Walk<'_> {
                 self.lists(path, key, theirs, own);
             }
             (Value::String(theirs), Value::String(own)) => self.ids.learn(theirs, own),
+            // How far a task is.
+            (Value::String(_) | Value::Null, Value::String(_) | Value::Null) if MOMENTS.contains(&key) => {}
             (theirs, own) if kind(theirs) == kind(own) => {
                 if let (true, Some(theirs), Some(own)) =
                     (key.ends_with("Index"), theirs.as_u64(), own.as_u64())
@@ -137,6 +142,7 @@ impl Walk<'_> {
             let path = format!("{path}/{key}");
             match ours.get(key).or_else(|| ours.get(&own_key(key, self.ids))) {
                 Some(own) => self.values(&path, key, value, own),
+                None if is_left_out(value) => {}
                 None => self.tell(&path, "missing".to_owned()),
             }
         }
@@ -153,7 +159,7 @@ impl Walk<'_> {
         for (at, value) in recorded.iter().enumerate() {
             // Networks of other modes than the host's are not built.
             let is_built = |mode: &Value| ours.iter().any(|own| own.get("Mode") == Some(mode));
-            if key == "Networks" && value.get("Mode").is_some_and(|mode| !is_built(mode)) {
+            if key.ends_with("Networks") && value.get("Mode").is_some_and(|mode| !is_built(mode)) {
                 continue;
             }
             let pool = if free.is_empty() { ours.iter().collect() } else { free.clone() };

@@ -177,11 +177,19 @@ fn alloc_of(session: &mut Session, recorded: &str, job: &str, status: &str) -> R
 /// Learns the allocations of the jobs, once they are as far as they were.
 fn allocs_of_jobs(session: &mut Session) -> Result<()> {
     alloc_of(session, TALKER, "logger", "running")?;
-    alloc_of(session, "e5173734-d3f4-3b41-bc8a-f324d50f0600", "crash", "failed")?;
+    // The one that took the place of the first.
+    session.learn("e5173734-d3f4-3b41-bc8a-f324d50f0600", "/v1/job/crash/allocations", |list| {
+        id_where(list, |alloc| alloc["ClientStatus"] == "failed" && alloc["RescheduleTracker"].is_object())
+    })?;
     alloc_of(session, "e3ef9f52-53b0-6bf4-2f6a-eb10c0ec4aa6", "stages", "complete")?;
     alloc_of(session, "143de2de-8825-4ab6-f967-b683ddb7f2c6", "crunch", "complete")?;
+    // One that took the place of another, where there is one.
     let web = session.get("/v1/job/web/allocations")?;
-    if let Some(ours) = id_where(&web, |alloc| alloc["ClientStatus"] == "running") {
+    let replaced =
+        |id: &Value| web.as_array().is_some_and(|all| all.iter().any(|a| a["NextAllocation"] == *id));
+    let runs = |alloc: &Value| alloc["ClientStatus"] == "running" && alloc["DesiredStatus"] == "run";
+    let ours = id_where(&web, |alloc| runs(alloc) && replaced(&alloc["ID"]));
+    if let Some(ours) = ours.or_else(|| id_where(&web, runs)) {
         session.ids.set("30a5ccf9-8180-01ea-396e-184945e02e67", &ours);
     }
     Ok(())
@@ -235,6 +243,16 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         }
         ("deployments", 17) => newest_deployment(session, "9fecb745-f2df-def5-a19c-bdbd7d97836e", 3),
         ("allocations" | "exec" | "client", 0) => allocs_of_jobs(session),
+        // The signal before has ended it, and it is started again.
+        ("allocations", 14) => {
+            let id = session.ids.text(TALKER);
+            soon("the task to run again", || {
+                let alloc = session.get(&format!("/v1/allocation/{id}"))?;
+                let task = &alloc["TaskStates"]["talker"];
+                let again = task["State"] == "running" && task["Restarts"].as_u64() > Some(0);
+                if again { Ok(()) } else { bail!("{task}") }
+            })
+        }
         ("client_fs", 0) => {
             allocs_of_jobs(session)?;
             // Nobody stopped the first one here.
@@ -306,6 +324,13 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             if plugins == json!([]) { Ok(()) } else { bail!("{plugins}") }
         }),
         ("volumes_host", 20) => settled(session, "uses-volume", "running"),
+        ("events", 2) => {
+            let mut job = small("for-plans", 50);
+            job["Job"]["Type"] = json!("service");
+            job["Job"]["TaskGroups"][0]["Tasks"][0]["Config"]["run_for"] = json!("600s");
+            session.send("PUT", "/v1/jobs", Some(&job))?;
+            settled(session, "for-plans", "running")
+        }
         ("events", 3) => {
             session.send("PUT", "/v1/jobs", Some(&small("for-events", 50)))?;
             settled(session, "for-events", "complete")

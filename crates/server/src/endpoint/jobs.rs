@@ -313,6 +313,7 @@ impl Jobs {
         &self,
         id: caravan_types::AllocId,
         no_shutdown_delay: bool,
+        reschedule: bool,
     ) -> Result<(EvalId, u64), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let alloc = root.alloc(&id).ok_or_else(|| ServerError::not_found("alloc not found"))?;
@@ -325,7 +326,8 @@ impl Jobs {
         let eval_id = eval.id.clone();
         let transition = caravan_types::alloc::DesiredTransition {
             migrate: Some(true),
-            no_shutdown_delay: no_shutdown_delay.then_some(true),
+            no_shutdown_delay: Some(no_shutdown_delay),
+            reschedule: Some(reschedule),
             ..Default::default()
         };
         let change =

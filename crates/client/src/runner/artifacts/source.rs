@@ -53,6 +53,9 @@ impl Source {
         let (url, query) = url.split_once('?').unwrap_or((url, ""));
         let rest = url.strip_prefix("http://").unwrap_or(url);
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.is_empty() {
+            return Err("the source names no host".to_owned());
+        }
         let (path, inner) = path.split_once("//").unwrap_or((path, ""));
         let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -70,9 +73,6 @@ impl Source {
         let url: Uri = format!("http://{host}/{path}{query}")
             .parse()
             .map_err(|error| format!("the source is not a URL: {error}"))?;
-        if url.host().is_none_or(str::is_empty) {
-            return Err("the source names no host".to_owned());
-        }
         let base = path.rsplit('/').next().map(decoded).unwrap_or_default();
         let name = ours.get("filename").cloned().unwrap_or(base);
         if matches!(name.as_str(), "." | "..") || name.contains(['/', '\0']) {

@@ -5,12 +5,11 @@
 //! of is only noted once it was ([`TaskTemplates::carried_out`]). That note lies beside the task's secrets, so that an
 //! agent that starts again neither tells the task twice nor forgets to.
 
+pub(super) mod act;
 mod feed;
 mod note;
 pub(super) mod place;
 mod spec;
-
-pub(super) use spec::Script;
 
 use super::alloc::AllocRunner;
 use super::start::Plan;
@@ -20,7 +19,7 @@ use caravan_types::alloc::{TaskEvent, event};
 use feed::Feed;
 use note::{Digest, Note};
 use place::{Access, Places};
-use spec::{ChangeMode, Spec};
+use spec::{ChangeMode, Script, Spec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,6 +66,8 @@ struct Item {
     variables: BTreeMap<String, String>,
     needs: BTreeSet<Need>,
     missing: BTreeSet<Need>,
+    /// It was rendered by this agent, and not only by one before.
+    fresh: bool,
     /// It has to be rendered.
     dirty: bool,
     /// It has to be rendered anew then: after its changes have calmed down, or at last.
@@ -125,6 +126,7 @@ impl TaskTemplates {
                 variables: BTreeMap::new(),
                 needs: BTreeSet::new(),
                 missing: BTreeSet::new(),
+                fresh: false,
                 dirty: true,
                 calm: None,
             });
@@ -135,7 +137,7 @@ impl TaskTemplates {
 
     fn specs(&self, plan: &Plan) -> Result<Vec<Spec>, Failed> {
         let read = |(i, block)| {
-            Spec::read(block, |text| plan.client_text(text))
+            Spec::read(block, |path| plan.client_text(path), |text| plan.text(text))
                 .map_err(|why| Failed { why: format!("template {}: {why}", i + 1), recoverable: false })
         };
         plan.task().templates.iter().enumerate().map(read).collect()
@@ -240,6 +242,7 @@ impl TaskTemplates {
                         };
                     }
                 }
+                tracing::info!(task = %plan.name, "the templates of a running task were taken up");
                 Ok(Some(templates))
             }
             None => Ok(None),
@@ -332,7 +335,9 @@ impl TaskTemplates {
             if item.needs.is_disjoint(news) || (done && item.spec.once) {
                 continue;
             }
-            item.note.clock = None;
+            if item.fresh || item.note.told.is_none() {
+                item.note.clock = None;
+            }
             match item.spec.wait.filter(|_| calmly && done) {
                 None => item.dirty = true,
                 Some((calm, most)) => {
@@ -351,7 +356,11 @@ impl TaskTemplates {
                 if !self.items[i].dirty {
                     continue;
                 }
-                let failed = self.render(i).await.err();
+                let failed = match self.render(i).await {
+                    // It says something else than under an earlier agent: at a time of its own, then.
+                    Ok(true) => self.render(i).await.err(),
+                    rendered => rendered.err(),
+                };
                 // Without what is missing it is of no use to try again.
                 rendered_any = true;
                 self.items[i].dirty = false;
@@ -369,7 +378,8 @@ impl TaskTemplates {
         }
     }
 
-    async fn render(&mut self, i: usize) -> Result<(), Failed> {
+    /// Renders one. Answers whether it has to be done again.
+    async fn render(&mut self, i: usize) -> Result<bool, Failed> {
         let item = &mut self.items[i];
         // An agent that starts again takes the time and the random values of the one before.
         let (now, seed) = *item.note.clock.get_or_insert_with(|| (clock::now(), rand::random()));
@@ -392,20 +402,27 @@ impl TaskTemplates {
         item.needs = needs;
         item.missing = missing;
         if !item.missing.is_empty() {
-            return Ok(());
+            return Ok(false);
+        }
+        let digest = Digest::of(text.as_bytes());
+        if !item.fresh {
+            item.fresh = true;
+            if item.note.told.is_some_and(|told| told != digest) {
+                item.note.clock = None;
+                return Ok(true);
+            }
         }
         if item.spec.env {
             let fault = |error| Failed { why: format!("\"{name}\": {error}"), recoverable: true };
             item.variables = env_file::parse(&text).map_err(fault)?;
         }
-        let digest = Digest::of(text.as_bytes());
         let access = Access { mode: item.spec.mode, owner: item.spec.owner };
         let places = self.places.clone();
         let wrote = tokio::task::spawn_blocking(move || places.write(&name, text.as_bytes(), access)).await;
         let wrote = wrote.unwrap_or_else(|_| Err("the agent ends".to_owned()));
         wrote.map_err(|why| Failed { why, recoverable: true })?;
         item.says = Some(digest);
-        Ok(())
+        Ok(false)
     }
 
     /// Says what is waited for, when that became known or changed.

@@ -55,11 +55,16 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// Reads a block, references in it replaced.
-    pub(super) fn read(block: &Carried, text: impl Fn(&str) -> String) -> Result<Self, String> {
+    /// Reads a block, references in it replaced: in paths by what they are for the client, in programs by what they are
+    /// for the task.
+    pub(super) fn read(
+        block: &Carried,
+        path: impl Fn(&str) -> String,
+        text: impl Fn(&str) -> String,
+    ) -> Result<Self, String> {
         let block: api::Template = api::from_value(&block.0).map_err(|error| error.to_string())?;
         let of = |field: Option<String>| field.unwrap_or_default();
-        let source = Some(text(&of(block.source))).filter(|source| !source.is_empty());
+        let source = Some(path(&of(block.source))).filter(|source| !source.is_empty());
         let change = match of(block.change_mode).as_str() {
             "noop" => ChangeMode::Noop,
             "" | "restart" => ChangeMode::Restart,
@@ -95,7 +100,7 @@ impl Spec {
                 right: of(block.right_delim),
                 error_on_missing_key: block.error_on_missing_key.unwrap_or(false),
             },
-            destination: text(&of(block.destination)),
+            destination: path(&of(block.destination)),
             change,
             splay: block.splay.map_or(Duration::from_secs(5), Nanos::to_std),
             mode,
@@ -113,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     fn read(block: serde_json::Value) -> Result<Spec, String> {
-        Spec::read(&Carried(block), |text| text.replace("${X}", "x"))
+        Spec::read(&Carried(block), |path| path.replace("${X}", "x"), |text| text.replace("${X}", "y"))
     }
 
     #[test]
@@ -131,6 +136,9 @@ mod tests {
         assert_eq!((spec.change, spec.mode), (ChangeMode::Signal("SIGHUP".into()), 0o600));
         assert_eq!((spec.owner, spec.splay), ((Some(7), None), Duration::ZERO));
         assert_eq!(spec.wait, Some((Duration::from_millis(1), Duration::from_millis(2))));
+        let script = json!({"Command": "${X}", "Args": ["a", "${X}"]});
+        let spec = read(json!({"DestPath": "a", "ChangeMode": "script", "ChangeScript": script})).unwrap();
+        assert!(matches!(spec.change, ChangeMode::Script(script) if script.command == ["y", "a", "y"]));
         assert!(read(json!({"DestPath": "a", "Perms": "rw"})).is_err());
         assert!(read(json!({"DestPath": "a", "ChangeMode": "script"})).is_err());
     }
