@@ -188,7 +188,9 @@ pub struct Evaluation {
     /// Newest state that the scheduler saw.
     #[serde(skip_serializing_if = "is_default")]
     pub snapshot_index: u64,
+    #[serde(skip_serializing_if = "is_default")]
     pub create_index: u64,
+    #[serde(skip_serializing_if = "is_default")]
     pub modify_index: u64,
     pub create_time: UnixNanos,
     pub modify_time: UnixNanos,

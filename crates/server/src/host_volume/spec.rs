@@ -265,10 +265,13 @@ mod tests {
         };
         let mut both = spec();
         both.requested_capabilities = capability("tape", "multi-node-multi-writer");
+        assert_eq!(error(parse(&both)), "volume validation failed: invalid attachment mode: \"tape\"");
+        both.requested_capabilities = capability("file-system", "multi-node-multi-writer");
+        both.name.clear();
         let text = error(parse(&both));
-        assert!(text.contains("2 errors occurred"), "{text}");
-        assert!(text.contains("invalid attachment mode: \"tape\""), "{text}");
+        assert!(text.contains("2 errors occurred") && text.contains("missing name"), "{text}");
         assert!(text.contains("invalid access mode: \"multi-node-multi-writer\""), "{text}");
+        both.name = "data".into();
         both.requested_capabilities = capability("file-system", "single-node-single-writer");
         assert_eq!(parse(&both).unwrap().requested_capabilities.len(), 1);
         assert_eq!(

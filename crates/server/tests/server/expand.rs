@@ -65,7 +65,10 @@ async fn an_expansion_that_the_plugin_refuses_is_taken_back() {
     let (cluster, plugin, _client, _claim) = in_use().await;
     plugin.script(EXPAND, [Reply::Fail(Code::Invalid, "at most 3 bytes")]);
     let error = cluster.create(sized(5)).await.unwrap_err();
-    assert_eq!(error.message, "unable to expand volume: ControllerExpandVolume: at most 3 bytes");
+    assert_eq!(
+        error.message,
+        "1 error occurred:\n\t* unable to expand volume: ControllerExpandVolume: at most 3 bytes\n\n"
+    );
     let row = row(&cluster);
     assert_eq!((row.phase, row.capacity.wanted_min, row.capacity.accepted), (VolumePhase::Ready, 1, 1));
     let notes: Vec<(VolumePhase, &str)> = row.history.iter().map(|t| (t.phase, &*t.note)).collect();
@@ -90,7 +93,7 @@ async fn a_plugin_that_cannot_grow_volumes_is_not_asked() {
     let _client = cluster.join(node, &plugin).await;
     cluster.create(make::volume("data")).await.unwrap();
     let error = cluster.create(sized(5)).await.unwrap_err();
-    assert_eq!(error.message, "expand is not implemented by this controller plugin");
+    assert!(error.message.contains("* expand is not implemented by this controller plugin\n"), "{error}");
     assert_eq!((plugin.count(EXPAND), row(&cluster).phase), (0, VolumePhase::Ready));
 }
 
@@ -101,7 +104,7 @@ async fn a_failed_expansion_can_be_lowered_and_keeps_nobody_from_the_volume() {
     cluster.create(make::volume("data")).await.unwrap();
     plugin.script(EXPAND, vec![Reply::Fail(Code::Unavailable, "busy"); 50]);
     let error = cluster.create(sized(5)).await.unwrap_err();
-    assert!(error.message.starts_with("unable to expand volume: ControllerExpandVolume: busy"), "{error}");
+    assert!(error.message.contains("* unable to expand volume: ControllerExpandVolume: busy"), "{error}");
     assert!(row(&cluster).phase == VolumePhase::Expanding && row(&cluster).tries > 0);
     let told = cluster.handle.explain_volume(&key()).unwrap();
     assert!(told.summary.starts_with("expanding: ") && told.last_error.contains("busy"), "{told:?}");
@@ -129,7 +132,10 @@ async fn a_node_that_fails_is_told_and_tried_again() {
     let (cluster, plugin, _client, claim) = in_use().await;
     plugin.script(NODE_EXPAND, [Reply::Fail(Code::Unavailable, "resize2fs is missing")]);
     let error = cluster.create(sized(5)).await.unwrap_err();
-    assert_eq!(error.message, "unable to expand volume: NodeExpandVolume: resize2fs is missing");
+    assert!(
+        error.message.contains("* unable to expand volume: NodeExpandVolume: resize2fs is missing\n"),
+        "{error}"
+    );
     until("the node's part", || cluster.claim(&claim.id).filter(|c| c.expanded_to == 5)).await;
     assert_eq!((plugin.count(EXPAND), plugin.count(NODE_EXPAND)), (1, 2));
     until("the size that the node saw", || (row(&cluster).capacity.actual == 5).then_some(())).await;

@@ -182,7 +182,7 @@ async fn a_creation_waits_for_its_variable_and_goes_on_by_itself() {
     let key = make::volume_key("data");
     let error = cluster.create(referring("data")).await.unwrap_err();
     assert_eq!(error.kind, Kind::Unavailable);
-    assert!(error.message.starts_with("waits for variable \"storage/array\""), "{error}");
+    assert!(error.message.contains("* waits for variable \"storage/array\""), "{error}");
     let row = cluster.root().volume(&key).cloned().unwrap();
     assert_eq!((row.phase, row.tries, plugin.count(CREATE)), (VolumePhase::Creating, 0, 0));
     assert!(row.last_error.contains("storage/array"));

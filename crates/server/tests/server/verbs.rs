@@ -149,7 +149,7 @@ async fn what_a_volume_is_made_from_reaches_the_plugin() {
     cluster.handle.deregister_volume(&make::volume_key("data"), false).await.unwrap();
     assert_eq!(cluster.create(from("c1", "data", "")).await.unwrap(), named);
     let error = cluster.create(from("c1", "c2", "")).await.unwrap_err();
-    assert_eq!(error.message, "unable to update volume: volume clone ID cannot be updated");
+    assert_eq!(error.message, "1 error occurred:\n\t* volume clone ID cannot be updated\n\n");
     let error = cluster.create(from("c5", "c1", "snap-1")).await.unwrap_err();
     assert_eq!(error.message, "validation: only one of snapshot_id and clone_id is allowed");
 }
