@@ -4,10 +4,11 @@
 use async_trait::async_trait;
 use caravan_client::{Answers, RpcServers, Servers};
 use caravan_rpc::{Channel, RpcError};
+use caravan_types::lookup::{LookupsFound, WatchLookups};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, DiskChunk, Done, FetchDisk,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities,
-    VolumeStats, WatchAllocs,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode,
+    SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
 use futures::StreamExt;
 use std::sync::OnceLock;
@@ -62,8 +63,17 @@ impl Servers for LateServers {
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
         self.get()?.sync_services(request).await
     }
+    async fn watch_lookups(&self, request: WatchLookups) -> Answers<LookupsFound> {
+        match self.get() {
+            Ok(servers) => servers.watch_lookups(request).await,
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        }
+    }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.get()?.sign_identities(request).await
+    }
+    async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError> {
+        self.get()?.sign_node(request).await
     }
     async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
         match self.get() {

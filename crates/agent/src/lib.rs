@@ -12,6 +12,7 @@ mod monitor;
 mod reserved;
 mod run;
 mod settings;
+mod shown;
 
 pub use error::AgentError;
 pub use flags::{FlagError, Flags, HELP, parse};

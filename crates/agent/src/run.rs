@@ -8,7 +8,7 @@ use crate::monitor::Monitors;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use caravan_client::{Client, ClientConfig};
 use caravan_consensus::{Config as LogConfig, ServerId};
-use caravan_http::{AgentInfo, HttpState};
+use caravan_http::{AgentInfo, HttpState, TaskRoutes};
 use caravan_rpc::{
     Authenticator, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration, ReverseOptions,
     ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
@@ -16,7 +16,6 @@ use caravan_rpc::{
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use caravan_types::{NodeId, UnixNanos};
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -121,7 +120,7 @@ impl Agent<'_> {
         };
         let router = server.as_ref().map(caravan_server::Handle::rpc);
         let mut way_back = None;
-        let mut client_service = None;
+        let (mut client_service, mut client_handle) = (None, None);
         if let Some(client) = &self.settings.client {
             let late = Arc::new(LateServers::default());
             let (handle, service) =
@@ -155,6 +154,7 @@ impl Agent<'_> {
                 way_back = Some(registry.register(node, channel));
             }
             client_service = Some(service);
+            client_handle = Some(handle);
         }
         if let (Some(router), Some(server), Some(rpc)) = (router, server, rpc) {
             let identity = PeerIdentity::Server { name: self.settings.name.clone() };
@@ -166,6 +166,9 @@ impl Agent<'_> {
             };
             let rpc = RpcServer::on(rpc, options).map_err(AgentError::Runtime)?;
             self.servers.spawn(rpc.run(self.stop_server.clone()));
+        }
+        if let Some(client) = client_handle {
+            client.serve_tasks(Arc::new(TaskRoutes::new(state.clone())));
         }
         if let Some(service) = client_service {
             self.clients.spawn(service.run(self.stop.clone()));
@@ -276,7 +279,7 @@ impl Agent<'_> {
             http_addr: settings.advertise_http.clone(),
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
-            config: config_shown(settings),
+            config: crate::shown::config(settings),
         })
     }
 
@@ -370,37 +373,6 @@ fn server_id(dir: &Path) -> Result<String, AgentError> {
     caravan_sys::files::atomic_write(&path, id.as_bytes(), 0o600)
         .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
     Ok(id)
-}
-
-/// The `config` of `/v1/agent/self`: what is set and no secret.
-fn config_shown(settings: &Settings) -> Value {
-    json!({
-        "Region": settings.region,
-        "Datacenter": settings.datacenter,
-        "NodeName": settings.name,
-        "DataDir": if settings.dev { String::new() } else { settings.data_dir.display().to_string() },
-        "LogLevel": settings.log_level,
-        "LogJson": settings.log_json,
-        "EnableDebug": settings.enable_debug,
-        "BindAddr": settings.http.ip().to_string(),
-        "DevMode": settings.dev,
-        "Ports": { "HTTP": settings.http.port(), "RPC": settings.rpc.port() },
-        "AdvertiseAddrs": { "HTTP": settings.advertise_http, "RPC": settings.advertise_rpc },
-        "Server": { "Enabled": settings.server.is_some(), "BootstrapExpect": 1 },
-        "Client": {
-            "Enabled": settings.client.is_some(),
-            "Servers": settings.client.as_ref().map(|c| c.servers.clone()).unwrap_or_default(),
-            "NodeClass": settings.client.as_ref().map(|c| c.node_class.clone()).unwrap_or_default(),
-        },
-        "ACL": {
-            "Enabled": settings.acl.enabled,
-            "TokenMinExpirationTTL": settings.acl.min_expiration,
-            "TokenMaxExpirationTTL": settings.acl.max_expiration,
-        },
-        "TLSConfig": { "EnableHTTP": false, "EnableRPC": false },
-        "Files": settings.files,
-        "Version": { "Version": env!("CARGO_PKG_VERSION"), "VersionPrerelease": "", "VersionMetadata": "", "Revision": "", "BuildDate": Value::Null },
-    })
 }
 
 fn banner(settings: &Settings, http: SocketAddr) {

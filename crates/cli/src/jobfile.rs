@@ -2,6 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _};
+use crate::refusal;
 use caravan_hcl::Source;
 use caravan_hcl::diag::render;
 use caravan_hcl::job::{self, ParseOptions, VarInput};
@@ -33,11 +34,46 @@ pub(crate) struct JobFile {
     pub(crate) job: api::Job,
     /// Its text.
     pub(crate) submission: Option<Submission>,
+    /// The text itself, where findings about the job can be shown in it.
+    pub(crate) source: Option<Source>,
     /// Findings that are no errors, ready to be shown.
     pub(crate) warnings: Vec<String>,
 }
 
 impl JobFile {
+    /// What is wrong with the job, as `list` has it, beside the lines that it was written in. `text` comes first as it
+    /// is: other programs know it.
+    pub(crate) fn refused(&self, ctx: &Ctx, input: &JobInput, text: &str, list: &str) -> CliError {
+        let job = self.job.id.as_deref().unwrap_or_default();
+        let source = self.source.as_ref();
+        if input.diagnostics_json {
+            let found = refusal::diagnostics(list, job, source);
+            if !found.items.is_empty() {
+                return CliError::failed(render::json(&found).to_string());
+            }
+        }
+        match refusal::shown(list, job, source, ctx.out.colours_errors()) {
+            Some(shown) => CliError::failed(format!("{}\n\n{shown}", text.trim_end())),
+            None => CliError::failed(text),
+        }
+    }
+
+    /// The error of a call that sent the job.
+    pub(crate) fn failed(
+        &self,
+        ctx: &Ctx,
+        input: &JobInput,
+        doing: &str,
+        error: caravan_sdk::Error,
+    ) -> CliError {
+        match &error {
+            caravan_sdk::Error::Status { body, .. } if body.contains(" occurred:\n") => {
+                self.refused(ctx, input, &format!("{doing}: {error}"), body)
+            }
+            _ => CliError::Api { doing: doing.to_owned(), source: Box::new(error) },
+        }
+    }
+
     /// Whether its tasks end by themselves.
     pub(crate) fn is_batch(&self) -> bool {
         matches!(self.job.kind.as_deref(), Some("batch" | "sysbatch"))
@@ -63,12 +99,31 @@ pub(crate) fn read_as(path: &str, doing: &str) -> Result<String, CliError> {
     std::fs::read_to_string(Path::new(path)).doing(doing)
 }
 
+/// The largest job file that is fetched, in bytes. Servers take no larger ones either (`job_max_source_size`).
+const MAX_FETCHED: usize = 1 << 20;
+
+/// Whether a path is a URL. Job files beside it are out of reach, and so are those that its functions would read.
+fn is_url(path: &str) -> bool {
+    path.contains("://") && !Path::new(path).exists()
+}
+
+/// The text of a job file: from a file, standard input (`-`) or a web server.
+async fn text_of(path: &str) -> Result<String, CliError> {
+    let doing = format!("Error getting job struct: Error getting jobfile from {path:?}");
+    if !is_url(path) {
+        return read_as(path, &doing);
+    }
+    let told = |reason: String| CliError::failed(format!("{doing}: {reason}"));
+    let bytes = caravan_sdk::fetch(path, MAX_FETCHED).await.map_err(|error| told(error.to_string()))?;
+    String::from_utf8(bytes.into()).map_err(|_| told("the file is not text".into()))
+}
+
 /// Reads a job file.
-pub(crate) fn load(ctx: &Ctx, path: &str, input: &JobInput) -> Result<JobFile, CliError> {
+pub(crate) async fn load(ctx: &Ctx, path: &str, input: &JobInput) -> Result<JobFile, CliError> {
     if input.json && !(input.vars.is_empty() && input.var_files.is_empty()) {
         return Err(CliError::failed("Invalid job options: cannot use variables with JSON files."));
     }
-    let text = read_as(path, &format!("Error getting job struct: Error getting jobfile from {path:?}"))?;
+    let text = text_of(path).await?;
     if input.json {
         return from_json(path, text);
     }
@@ -85,18 +140,18 @@ fn from_json(path: &str, text: String) -> Result<JobFile, CliError> {
         return Err(told("it has no ID".into()));
     }
     let submission = Submission { source: text, format: "json".into(), ..Submission::default() };
-    Ok(JobFile { job, submission: Some(submission), warnings: Vec::new() })
+    Ok(JobFile { job, submission: Some(submission), ..JobFile::default() })
 }
 
 fn from_hcl(path: &str, text: String, input: &JobInput, colour: bool) -> Result<JobFile, CliError> {
     let mut options = ParseOptions {
         env: environment(),
         strict: input.strict,
-        file_functions: Some(directory(path)),
+        file_functions: (!is_url(path)).then(|| directory(path)),
         ..ParseOptions::default()
     };
     let mut submission = Submission { format: "hcl2".into(), ..Submission::default() };
-    let beside = if path == "-" { Vec::new() } else { auto_files(&directory(path)) };
+    let beside = if path == "-" || is_url(path) { Vec::new() } else { auto_files(&directory(path)) };
     for file in beside {
         let text = std::fs::read_to_string(&file)
             .doing(format!("Error getting job struct: Error reading variable file {file:?}"))?;
@@ -121,7 +176,7 @@ fn from_hcl(path: &str, text: String, input: &JobInput, colour: bool) -> Result<
     let name = if path == "-" { "<stdin>" } else { path };
     let source = Source::new(name, text);
     let parsed = job::parse(&source, &options);
-    submission.source = source.text;
+    submission.source.clone_from(&source.text);
     match parsed {
         Ok((job, found)) => {
             let warnings = match (found.items.is_empty(), input.diagnostics_json) {
@@ -129,7 +184,7 @@ fn from_hcl(path: &str, text: String, input: &JobInput, colour: bool) -> Result<
                 (false, true) => vec![render::json(&found).to_string()],
                 (false, false) => vec![render::pretty(&found, colour)],
             };
-            Ok(JobFile { job, submission: Some(submission), warnings })
+            Ok(JobFile { job, submission: Some(submission), source: Some(source), warnings })
         }
         Err(found) if input.diagnostics_json => Err(CliError::failed(render::json(&found).to_string())),
         Err(found) => Err(CliError::failed(format!(

@@ -19,6 +19,7 @@ mod jobfile;
 mod metrics;
 mod monitor;
 mod out;
+mod refusal;
 mod resolve;
 mod table;
 mod terminal;

@@ -44,10 +44,11 @@ impl Client {
     /// When a directory cannot be made, or the state cannot be opened or read.
     #[expect(clippy::new_ret_no_self, reason = "a client is its two halves")]
     pub fn new(
-        config: ClientConfig,
+        mut config: ClientConfig,
         servers: Arc<dyn Servers>,
         drivers: Vec<Arc<dyn Driver>>,
     ) -> Result<(Handle, Service), ClientError> {
+        config.meta = metadata::completed(config.meta);
         let csi_dir = config.state_dir.join("csi");
         let made = |dir: &PathBuf| {
             private_dir(dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))
@@ -98,6 +99,9 @@ impl Client {
             host_env: env::host_env(host_variables(), config.option_list("env.denylist")),
             reporter: Reporter::default(),
             meta: std::sync::Mutex::new(loaded.node_meta),
+            signed: tokio::sync::Mutex::default(),
+            task_api: crate::task_api::Served::default(),
+            restored: CancellationToken::new(),
             config,
             identity,
             store,
@@ -178,6 +182,7 @@ impl Service {
             });
             allocs.restore(alloc, own);
         }
+        context.restored.cancel();
         let staying = {
             let (context, allocs, end) = (Arc::clone(&context), allocs.clone(), stop.child_token());
             tokio::spawn(async move {
@@ -297,12 +302,17 @@ impl Handle {
     pub fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientError> {
         self.allocs.get(alloc)?.restart(task, all)
     }
-    /// Sends a signal to a task, to every running one without a name.
+    /// Sends a signal to a task, to every running one without a name. A signal that there is not is sent as SIGINT, as
+    /// users of the reference know it.
     ///
     /// # Errors
     /// When the allocation or the task is not here, the task does not run, or the driver refuses.
     pub async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
-        self.allocs.get(alloc)?.signal(task, signal).await
+        let known = signal.is_empty() || caravan_sys::process::signal_number(signal).is_ok();
+        if !known {
+            tracing::warn!(%alloc, signal, "there is no such signal: SIGINT is sent instead");
+        }
+        self.allocs.get(alloc)?.signal(task, if known { signal } else { "SIGINT" }).await
     }
     /// What a task uses.
     ///

@@ -173,6 +173,13 @@ impl TaskEnv {
         }
     }
 
+    /// The same with more variables, which overrule those that are there.
+    pub(crate) fn with(&self, more: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut with = self.clone();
+        with.env.extend(more);
+        with
+    }
+
     /// The variables.
     pub(crate) fn variables(&self) -> &BTreeMap<String, String> {
         &self.env

@@ -77,6 +77,9 @@ pub enum ClientError {
     /// A change of the node's free pairs makes no sense.
     #[error("{0}")]
     Metadata(String),
+    /// The servers do not sign.
+    #[error("the node's identity cannot be signed: {0}")]
+    Unsigned(String),
     /// The task does not run.
     #[error("task \"{0}\" is not running.")]
     TaskNotRunning(String),

@@ -16,6 +16,25 @@ pub struct Metadata {
     pub fixed: BTreeMap<String, String>,
 }
 
+/// What every node says about the sidecars of its services, unless its configuration says otherwise
+/// (`http-api` section 5.4).
+const FOR_SIDECARS: [(&str, &str); 6] = [
+    ("connect.sidecar_image", "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}"),
+    ("connect.gateway_image", "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}"),
+    ("connect.log_level", "info"),
+    ("connect.proxy_concurrency", "1"),
+    ("connect.transparent_proxy.default_uid", "101"),
+    ("connect.transparent_proxy.default_outbound_port", "15001"),
+];
+
+/// The pairs of a configuration, with those that every node has.
+pub(crate) fn completed(mut configured: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    for (key, value) in FOR_SIDECARS {
+        configured.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    configured
+}
+
 /// What is in force.
 pub(crate) fn in_force(fixed: &BTreeMap<String, String>, dynamic: &Changes) -> BTreeMap<String, String> {
     let mut meta = fixed.clone();

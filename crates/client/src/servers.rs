@@ -2,10 +2,11 @@
 
 use async_trait::async_trait;
 use caravan_rpc::{Channel, RpcError, methods};
+use caravan_types::lookup::{LookupsFound, WatchLookups};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimVolume, DiskChunk, Done, FetchDisk,
-    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignedIdentities,
-    VolumeStats, WatchAllocs,
+    NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode,
+    SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
 use futures::stream::{BoxStream, StreamExt};
 use std::fmt::Debug;
@@ -35,8 +36,12 @@ pub trait Servers: Debug + Send + Sync + 'static {
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError>;
     /// Tells which services an allocation has.
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError>;
+    /// Follows what the templates of a task read.
+    async fn watch_lookups(&self, request: WatchLookups) -> Answers<LookupsFound>;
     /// Asks for signed identities of tasks.
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError>;
+    /// Asks for the signed identity of the node.
+    async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError>;
     /// Asks for the data that an allocation's predecessor left on another node.
     async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk>;
 }
@@ -86,8 +91,14 @@ impl Servers for RpcServers {
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError> {
         self.channel.call::<methods::ServiceSync>(request, DEADLINE).await
     }
+    async fn watch_lookups(&self, request: WatchLookups) -> Answers<LookupsFound> {
+        self.channel.stream::<methods::WatchLookups>(request).boxed()
+    }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.channel.call::<methods::SignIdentities>(request, DEADLINE).await
+    }
+    async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError> {
+        self.channel.call::<methods::SignNode>(request, DEADLINE).await
     }
     async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
         self.channel.stream::<methods::FetchDisk>(request).boxed()

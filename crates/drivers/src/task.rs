@@ -196,8 +196,23 @@ pub struct TaskStatus {
     pub handle: TaskHandle,
 }
 
-/// What a task uses and used.
+/// What a process of a task uses and used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessUsage {
+    /// Process id, as the host sees it.
+    pub pid: u32,
+    /// CPU time in user mode in nanoseconds.
+    pub cpu_user_ns: u64,
+    /// CPU time in the kernel in nanoseconds.
+    pub cpu_system_ns: u64,
+    /// Resident memory in bytes.
+    pub rss: u64,
+    /// Swap in bytes.
+    pub swap: u64,
+}
+
+/// What a task uses and used.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time in nanoseconds.
     pub cpu_total_ns: u64,
@@ -223,6 +238,9 @@ pub struct Usage {
     pub pids: u64,
     /// When it was measured, in nanoseconds of the boot clock: two measurements give the share of a CPU.
     pub boot_time_ns: u64,
+    /// Its processes, where the driver knows them.
+    #[serde(default)]
+    pub processes: Vec<ProcessUsage>,
 }
 
 /// What a program run beside a task said.

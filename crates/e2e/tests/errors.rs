@@ -71,6 +71,72 @@ fn job_file_errors_point_at_the_place() -> Result<()> {
     Ok(())
 }
 
+const REFUSED: &str = "job \"x\" {\n  type = \"strange\"\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock_driver\"\n      \
+                       resources {\n        memory = 1\n      }\n    }\n  }\n}\n";
+
+/// Every problem with its path and its line, whether a server or the command line itself finds it.
+#[test]
+fn refused_jobs_are_shown_with_their_lines() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let path = agent.dir().join("refused.nomad.hcl");
+    fs::write(&path, REFUSED)?;
+    let path = path.to_string_lossy();
+    let alone = |verb: &str| -> Result<String> {
+        let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let out = Command::new(program())
+            .args(["job", verb, &path])
+            .env("CARAVAN_ADDR", format!("http://{free}"))
+            .output()?;
+        ensure!(!out.status.success());
+        Ok(String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let told = ["run", "plan", "validate"].map(|verb| agent.caravan(&["job", verb, &path]));
+    let mut texts = vec![alone("validate")?];
+    for out in told {
+        texts.push(out?.stderr);
+    }
+    for text in &texts {
+        for part in [
+            "2 errors occurred:\n\t* Invalid job type: \"strange\"",
+            "[E0701] Error: job \"x\" > group \"g\" > task \"t\"",
+            "refused.nomad.hcl:7:9",
+            "minimum MemoryMB value is 10; got 1",
+            "refused.nomad.hcl:2:3",
+        ] {
+            ensure!(text.contains(part), "{part} is not in {text}");
+        }
+    }
+    ensure!(texts[0].contains("without an agent"), "{}", texts[0]);
+    let json = agent.caravan(&["job", "validate", "-diagnostics", "json", &path])?.failed()?.stderr;
+    let found: serde_json::Value = serde_json::from_str(&json)?;
+    ensure!(found["diagnostics"][1]["range"]["start"]["line"] == 7, "{json}");
+    Ok(())
+}
+
+/// A job file from a web server; there is none over TLS.
+#[test]
+fn jobs_come_from_urls() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let server = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}/jobs/x.nomad.hcl", server.local_addr()?);
+    let text = REFUSED.replace("strange", "batch").replace("memory = 1", "memory = 16");
+    let serving = std::thread::spawn(move || -> std::io::Result<String> {
+        use std::io::{Read as _, Write as _};
+        let (mut stream, _) = server.accept()?;
+        let mut head = [0; 1024];
+        let read = stream.read(&mut head)?;
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
+        Ok(String::from_utf8_lossy(&head[..read]).into_owned())
+    });
+    agent.caravan(&["job", "run", "-detach", &url])?.ok()?;
+    let asked = serving.join().map_err(|_| anyhow::anyhow!("the server failed"))??;
+    ensure!(asked.starts_with("GET /jobs/x.nomad.hcl HTTP/1.1\r\n"), "{asked}");
+    ensure!(agent.get("/v1/job/x")?["Type"] == "batch");
+    let out = agent.caravan(&["job", "run", "https://127.0.0.1/x.nomad.hcl"])?.failed()?;
+    ensure!(out.stderr.contains("only http:// is supported"), "{}", out.stderr);
+    Ok(())
+}
+
 #[test]
 fn bidirectional_on_a_read_only_mount_is_refused() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;

@@ -235,7 +235,10 @@ fn what_makes_no_sense_is_refused_in_words() -> Result<()> {
     let modes = json!({"Name": "a", "RequestedCapabilities": [{"AccessMode": "odd", "AttachmentMode": "file-system"}]});
     ensure!(told(modes)? == "volume validation failed: invalid access mode: \"odd\"");
     ensure!(told(json!({"Name": "a", "Namespace": "none"}))? == "no such namespace \"none\"");
-    ensure!(told(json!({"Name": "a", "NodeID": "none"}))? == "node \"none\" does not exist");
+    ensure!(
+        told(json!({"Name": "a", "NodeID": "none"}))?
+            == "validating volume \"a\" against state failed: node \"none\" does not exist"
+    );
     let placed = told(json!({"Name": "a", "PluginID": "none"}))?;
     ensure!(
         placed.starts_with("could not place volume \"a\": no node meets constraints: 0 nodes had"),

@@ -1,6 +1,7 @@
 //! Whole-system tests: every test starts agents of its own as processes, on ports and directories of its
 //! own, and looks at them from outside. They need root, as the agent does.
 
+mod artifacts;
 mod basics;
 mod chaos;
 mod clients;
@@ -17,12 +18,14 @@ mod host_volumes;
 mod hosts;
 mod mounts;
 mod plugins;
+mod reached;
 mod recovery;
 mod remote;
 mod replay;
 mod scheduling;
 mod services;
 mod streams;
+mod task_templates;
 mod templates;
 mod tenancy;
 mod third_party;

@@ -26,6 +26,8 @@ enum Mode {
     Lines,
     /// The first line of the error: after it ours says more.
     FirstError,
+    /// The errors begin as recorded, line by line: after them ours shows the lines of the file.
+    Errors,
     /// The keys of JSON.
     Keys,
     /// The exit status: what is said on the way goes its own pace.
@@ -38,6 +40,9 @@ const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job status", Mode::Whole),
     ("job_run", "job validate web.nomad.hcl", Mode::Whole),
     ("job_run", "job validate broken.nomad.hcl", Mode::FirstError),
+    ("job_run", "job validate invalid.nomad.hcl", Mode::Errors),
+    ("job_run", "job validate warn.nomad.hcl", Mode::Lines),
+    ("job_run", "job run invalid.nomad.hcl", Mode::Errors),
     ("job_run", "job plan web.nomad.hcl", Mode::Whole),
     ("job_run", "job run web.nomad.hcl", Mode::Status),
     ("job_run", "job run -detach everywhere.nomad.hcl", Mode::Whole),
@@ -157,9 +162,11 @@ fn masked(text: &str) -> Vec<String> {
     out
 }
 
-/// Takes out the warnings about a job: they have words of their own, and there are others of them.
+/// Takes out the warnings about a job where there are others of them: of what is not built.
 fn without_warnings(lines: &mut Vec<String>) {
-    if let Some(from) = lines.iter().position(|line| line == "Job Warnings:") {
+    if let Some(from) = lines.iter().position(|line| line == "Job Warnings:")
+        && lines.iter().any(|line| line.contains("without effect yet") || line.contains("registered nowhere"))
+    {
         let last = lines[from..].iter().rposition(|line| line.starts_with("* ")).unwrap_or_default();
         lines.drain(from..=from + last);
     }
@@ -210,6 +217,10 @@ fn compare(mode: Mode, want: &Entry, have: &Output, node: &str) -> Result<()> {
         Mode::FirstError => {
             let first = |lines: Vec<String>| lines.into_iter().take(1).collect::<Vec<_>>();
             differ(&first(masked(&want.stderr)), &first(own(&have.stderr)))
+        }
+        Mode::Errors => {
+            let (want, have) = (masked(&want.stderr), own(&have.stderr));
+            differ(&want, have.get(..want.len()).unwrap_or(&have))
         }
         Mode::Keys => {
             let (want, have) = (keys(&want.stdout)?, keys(&have.stdout)?);

@@ -156,7 +156,7 @@ pub struct Traversal {
     /// What follows.
     pub steps: Vec<Step>,
     /// What the reference becomes when it is one for run time (jobspec.md 2.5): its own source text.
-    pub runtime: Arc<str>,
+    pub runtime: Box<str>,
 }
 
 /// One step of a traversal.

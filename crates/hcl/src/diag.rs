@@ -43,6 +43,9 @@ pub struct Diagnostic {
     pub labels: Vec<Label>,
     /// What to do about it.
     pub hint: Option<String>,
+    /// Whether it only says that an earlier error left no value. Programs know it from the reference's texts; people
+    /// are not shown it.
+    pub echo: bool,
 }
 
 impl Diagnostic {
@@ -61,6 +64,7 @@ impl Diagnostic {
             span: span.into(),
             labels: Vec::new(),
             hint: None,
+            echo: false,
         }
     }
 
@@ -78,6 +82,13 @@ impl Diagnostic {
     #[must_use]
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
         self.labels.push(Label { span, text: text.into() });
+        self
+    }
+
+    /// Marks it as one that follows from an earlier error.
+    #[must_use]
+    pub fn echo(mut self) -> Self {
+        self.echo = true;
         self
     }
 

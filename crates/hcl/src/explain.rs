@@ -74,6 +74,7 @@ const PAGES: &[(&str, &str)] = &[
     ("E0511", include_str!("../../../docs/errors/E0511.md")),
     ("E0512", include_str!("../../../docs/errors/E0512.md")),
     ("E0601", include_str!("../../../docs/errors/E0601.md")),
+    ("E0701", include_str!("../../../docs/errors/E0701.md")),
 ];
 
 /// The page of a code such as `E0101`, in Markdown; the case of the letter does not matter.

@@ -2,6 +2,7 @@
 
 mod drivers;
 mod locals;
+pub mod locate;
 mod references;
 pub mod tables;
 #[cfg(test)]
@@ -195,7 +196,7 @@ fn decode(job: &Block, evaluator: &Evaluator, items: &mut Vec<Diagnostic>) -> Op
     items.append(&mut decoder.errors);
     items.append(&mut decoder.warnings);
     drivers::check(&job.body, items);
-    match api::from_value::<api::Job>(&Json::Object(object)) {
+    match api::from_owned::<api::Job>(Json::Object(object)) {
         Ok(job) => Some(job),
         Err(error) => {
             items.push(Diagnostic::error(

@@ -5,6 +5,7 @@ mod expr;
 pub mod hcl1;
 pub mod json;
 pub mod native;
+mod scan;
 mod template;
 
 use crate::ast::Body;

@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::Meta;
+use crate::reply::{Indexed, Meta};
 use caravan_state::{Root, Topic};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,7 +38,7 @@ pub(crate) async fn read<T>(
             let index = match answer(&root) {
                 Ok((meta, value)) if meta.index > wait.index => return Ok((meta, value)),
                 Ok((meta, _)) => meta.index,
-                Err(ApiError { meta: Some(meta), .. }) if meta.index <= wait.index => meta.index,
+                Err(ApiError { indexed: Indexed::Meta(meta), .. }) if meta.index <= wait.index => meta.index,
                 Err(error) => return Err(error),
             };
             // An index that went back says that the whole state was replaced.

@@ -6,7 +6,7 @@ use caravan_types::api::DecodeError;
 use caravan_types::api::decode::{ApiValue, decode, known};
 use caravan_types::ser::Secrets;
 use caravan_types::variable::VariableLock;
-use caravan_types::volume::{CsiSnapshot, VolumeRequestBody};
+use caravan_types::volume::{AccessMode, AttachmentMode, CsiSnapshot, VolumeRequestBody};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -94,16 +94,38 @@ const VOLUME_KEYS: &[&str] = &[
 /// Keys below which the keys are the user's own.
 const VOLUME_MAPS: &[&str] = &["Secrets", "SecretsFrom", "Parameters", "Context", "Segments", "Items"];
 
-/// Reads the volumes of a request. No error repeats a value, because any may be a secret.
-pub(crate) fn volumes(body: &[u8]) -> Result<(String, Vec<VolumeRequestBody>), ApiError> {
+/// Reads the volumes of a request; `create`: they are to be made. No error repeats a value, because any may be a
+/// secret.
+pub(crate) fn volumes(body: &[u8], create: bool) -> Result<(String, Vec<VolumeRequestBody>), ApiError> {
     let body: VolumesBody = required(body)?;
     let read = |value: &Value| {
         let value = spelled(value, VOLUME_KEYS, VOLUME_MAPS);
         check_maps(&value)?;
+        modes(&value).map_err(|why| unknown_mode(&why, create))?;
         serde_json::from_value(value).map_err(|error| ApiError::bad_request(format!("json: {error}")))
     };
     let volumes = body.volumes.iter().filter(|v| !v.is_null()).map(read).collect::<Result<_, ApiError>>()?;
     Ok((body.namespace, volumes))
+}
+
+/// Refuses modes that there are not.
+fn modes(volume: &Value) -> Result<(), String> {
+    for capability in volume["RequestedCapabilities"].as_array().into_iter().flatten() {
+        let text = |key: &str| capability[key].as_str().unwrap_or_default();
+        text("AttachmentMode").parse::<AttachmentMode>()?;
+        text("AccessMode").parse::<AccessMode>()?;
+    }
+    Ok(())
+}
+
+/// In the words of those who would have called the plugin.
+fn unknown_mode(why: &str, create: bool) -> ApiError {
+    ApiError::internal(match create {
+        true => {
+            caravan_server::joined(&[format!("controller create volume: CSI.ControllerCreateVolume: {why}")])
+        }
+        false => format!("controller validate volume: CSI.ControllerValidateVolume: {why}"),
+    })
 }
 
 bodies! {
@@ -238,7 +260,7 @@ mod tests {
         let body = br#"{"volumes":[{"id":"data","PLUGINID":"p","secrets":{"Id":"x"},"name":null,
             "RequestedCapabilities":[{"accessmode":"single-node-writer","AttachmentMode":"file-system"}],
             "RequestedTopologies":{"required":[{"segments":{"Rack":"r1"}}]},"unknown":1}]}"#;
-        let (namespace, volumes) = volumes(body).unwrap();
+        let (namespace, volumes) = volumes(body, true).unwrap();
         assert_eq!((namespace.as_str(), volumes.len()), ("", 1));
         assert_eq!((volumes[0].id.as_str(), volumes[0].plugin_id.as_str()), ("data", "p"));
         assert_eq!(volumes[0].secrets.expose()["Id"], "x");
@@ -248,13 +270,28 @@ mod tests {
     }
 
     #[test]
+    fn modes_that_there_are_not_are_refused_like_by_a_plugin() {
+        let body =
+            br#"{"Volumes":[{"ID":"a","requestedCapabilities":[{"accessMode":"x","AttachmentMode":"y"}]}]}"#;
+        let told = |create: bool| volumes(body, create).unwrap_err();
+        assert_eq!(told(true).status, 500);
+        let text = told(true).message;
+        assert!(text.starts_with("1 error occurred:\n\t* controller create volume: CSI.ControllerCreateVolume: unknown volume attachment mode: y"), "{text}");
+        let text = told(false).message;
+        assert!(
+            text.starts_with("controller validate volume: CSI.ControllerValidateVolume: unknown"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn errors_tell_no_secrets() {
         for body in [
             r#"{"Volumes":[{"ID":"a","Secrets":{"k":{"hunter2":1}}}]}"#,
             r#"{"Volumes":[{"ID":"a","Secrets":"hunter2"}]}"#,
             r#"{"Volumes":[{"ID":"a","MountOptions":{"MountFlags":[{"hunter2":1}]}}]}"#,
         ] {
-            let error = volumes(body.as_bytes()).unwrap_err();
+            let error = volumes(body.as_bytes(), true).unwrap_err();
             assert_eq!(error.status, 400);
             assert!(!error.message.contains("hunter2"), "{error}");
         }

@@ -6,10 +6,11 @@ use crate::state::HttpState;
 use bytes::Bytes;
 use caravan_server::{Caller, Handle};
 use http::{HeaderMap, Method};
+use std::sync::Arc;
 
 /// A request, path and query decoded, body read.
 pub(crate) struct Call {
-    pub(crate) state: HttpState,
+    pub(crate) state: Arc<HttpState>,
     pub(crate) method: Method,
     /// Path and query as they came, for agents that it is passed on to.
     pub(crate) uri: String,

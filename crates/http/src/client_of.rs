@@ -3,11 +3,12 @@
 use crate::client_side::{
     ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
+use crate::routes::client::NOT_COLLECTED;
 use crate::{disks, host};
 use async_trait::async_trait;
 use bytes::Bytes;
 use caravan_client::fs::{self, AllocFs, FsError};
-use caravan_client::{ClientError, ExecEvent, ExecInput, ExecRequest, Handle, Metadata};
+use caravan_client::{ClientError, ExecEvent, ExecInput, ExecRequest, Handle, Metadata, ProcessUsage, Usage};
 use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use caravan_types::{AllocId, NodeId};
 use futures::StreamExt;
@@ -21,6 +22,9 @@ use tokio_util::io::ReaderStream;
 
 /// Messages that wait for a slow program.
 const QUEUE: usize = 16;
+
+/// How long requests wait for the allocations of an earlier agent.
+const RESTORING: Duration = Duration::from_secs(10);
 
 /// Between two looks at a counter that a share is made from.
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -123,6 +127,12 @@ impl ClientSide for Handle {
         Ok(())
     }
 
+    async fn ready(&self) {
+        if tokio::time::timeout(RESTORING, self.restored()).await.is_err() {
+            tracing::warn!("the allocations of the earlier agent are not taken back yet");
+        }
+    }
+
     async fn list(&self, alloc: &AllocId, path: &str) -> Result<Vec<FileInfo>, ClientSideError> {
         let (fs, path) = (self.fs(alloc).map_err(|e| of_client(&e))?, path.to_owned());
         let files = blocking(fs, move |fs| fs.ls(&path)).await?;
@@ -143,12 +153,16 @@ impl ClientSide for Handle {
         offset: i64,
         limit: Option<u64>,
     ) -> Result<Content, ClientSideError> {
-        let offset = u64::try_from(offset).map_err(|_| {
-            let text = format!("can't seek to offset {offset}: seek {path}: invalid argument");
-            ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
-        })?;
         let (fs, path) = (self.fs(alloc).map_err(|e| of_client(&e))?, path.to_owned());
-        let file = blocking(fs, move |fs| fs.read_from(&path, offset)).await?;
+        let on_host = fs.on_host(&path);
+        let from = u64::try_from(offset);
+        // What cannot be opened at all is told first.
+        let file = blocking(fs, move |fs| fs.read_from(&path, from.unwrap_or(0))).await?;
+        if offset < 0 {
+            let on_host = on_host.display();
+            let text = format!("can't seek to offset {offset}: seek {on_host}: invalid argument");
+            return Err(ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+        }
         let file = tokio::fs::File::from_std(file).take(limit.unwrap_or(u64::MAX));
         let chunks = ReaderStream::with_capacity(file, 64 * 1024).map(|chunk| {
             chunk.map_err(|e| ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
@@ -176,6 +190,21 @@ impl ClientSide for Handle {
         };
         let opened = fs.logs(task, kind, range.offset, origin(range.origin), range.follow);
         opened.map(frames).map_err(|e| of_fs(&e))
+    }
+
+    async fn snapshot(&self, alloc: &AllocId) -> Result<Content, ClientSideError> {
+        let fs = self.fs(alloc).map_err(|e| of_client(&e))?;
+        let pieces = fs.snapshot().map_err(|e| of_fs(&e))?;
+        let pieces = received(pieces);
+        Ok(pieces.map(|piece| piece.map_err(|e| of_fs(&e))).boxed())
+    }
+
+    async fn identity(&self) -> Result<Value, ClientSideError> {
+        Ok(json!(self.identity_claims().await.map_err(|e| of_client(&e))?))
+    }
+
+    async fn renew_identity(&self) -> Result<(), ClientSideError> {
+        Self::renew_identity(self).await.map_err(|e| of_client(&e))
     }
 
     async fn alloc_stats(&self, alloc: &AllocId, task: Option<&str>) -> Result<Value, ClientSideError> {
@@ -225,7 +254,8 @@ impl ClientSide for Handle {
                 },
                 "DeviceStats": null,
             });
-            tasks.insert(name, json!({"ResourceUsage": usage, "Timestamp": now_ns(), "Pids": null}));
+            let pids = of_processes(&then, &now, passed);
+            tasks.insert(name, json!({"ResourceUsage": usage, "Timestamp": now_ns(), "Pids": pids}));
         }
         Ok(json!({
             "ResourceUsage": {
@@ -281,10 +311,7 @@ impl ClientSide for Handle {
     async fn collect(&self, alloc: &AllocId) -> Result<(), ClientSideError> {
         match Self::collect(self, alloc).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(ClientSideError::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "No such allocation on client, or allocation not eligible for GC",
-            )),
+            Ok(false) => Err(ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, NOT_COLLECTED)),
             Err(error) => Err(of_client(&error)),
         }
     }
@@ -318,6 +345,10 @@ impl ClientSide for Handle {
             other => of_client(&other),
         })
     }
+}
+
+fn received<T: Send>(receiver: mpsc::Receiver<T>) -> impl futures::Stream<Item = T> + Send {
+    futures::stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
 }
 
 fn shown(metadata: &Metadata) -> Value {
@@ -371,6 +402,31 @@ async fn session(handle: &Handle, open: &ExecOpen) -> Result<ExecSession, Client
         Some((item, output))
     });
     Ok(ExecSession { input, output: output.boxed() })
+}
+
+/// What single processes use, by their ids; none where the driver does not know them.
+fn of_processes(then: &Usage, now: &Usage, passed: Duration) -> Value {
+    let before: BTreeMap<u32, &ProcessUsage> = then.processes.iter().map(|p| (p.pid, p)).collect();
+    let one = |own: &ProcessUsage| {
+        let old = before.get(&own.pid).copied().copied().unwrap_or(*own);
+        let user = percent(own.cpu_user_ns.saturating_sub(old.cpu_user_ns), passed);
+        let system = percent(own.cpu_system_ns.saturating_sub(old.cpu_system_ns), passed);
+        let mut shares = cpu(user + system, user, system, 0, 0);
+        shares["Measured"] = json!(["System Mode", "User Mode", "Percent"]);
+        let usage = json!({
+            "CpuStats": shares,
+            "MemoryStats": {
+                "RSS": own.rss, "Cache": 0, "Swap": own.swap, "MappedFile": 0, "Usage": 0, "MaxUsage": 0,
+                "KernelUsage": 0, "KernelMaxUsage": 0, "Measured": ["RSS", "Swap"],
+            },
+            "DeviceStats": null,
+        });
+        (own.pid.to_string(), usage)
+    };
+    match now.processes.is_empty() {
+        true => Value::Null,
+        false => Value::Object(now.processes.iter().map(one).collect()),
+    }
 }
 
 fn cpu(busy: f64, user: f64, system: f64, throttled_periods: u64, throttled_ns: u64) -> Value {

@@ -102,6 +102,12 @@ impl ClientSideError {
     }
 }
 
+impl From<crate::ApiError> for ClientSideError {
+    fn from(error: crate::ApiError) -> Self {
+        Self::new(error.status, error.message)
+    }
+}
+
 impl From<ClientSideError> for crate::ApiError {
     fn from(error: ClientSideError) -> Self {
         Self::new(error.status, error.message)
@@ -143,6 +149,8 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// With the reason.
     fn health(&self) -> Result<(), String>;
+    /// Waits until it knows its allocations again after a start; not for ever.
+    async fn ready(&self);
     /// Files of a directory.
     async fn list(&self, alloc: &AllocId, path: &str) -> Result<Vec<FileInfo>, ClientSideError>;
     /// A file, with its content type.
@@ -165,6 +173,12 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
         kind: LogKind,
         range: Range,
     ) -> Result<Frames, ClientSideError>;
+    /// The allocation's data and the local directories of its tasks, as a tar archive.
+    async fn snapshot(&self, alloc: &AllocId) -> Result<Content, ClientSideError>;
+    /// What the node's signed identity says.
+    async fn identity(&self) -> Result<Value, ClientSideError>;
+    /// Has the node's identity signed anew.
+    async fn renew_identity(&self) -> Result<(), ClientSideError>;
     /// What the allocation (or one task of it) uses, in the shape of `AllocResourceUsage`.
     async fn alloc_stats(&self, alloc: &AllocId, task: Option<&str>) -> Result<Value, ClientSideError>;
     /// What the host uses, in the shape of `HostStats`.

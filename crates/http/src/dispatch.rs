@@ -11,6 +11,7 @@ use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::Reply;
 use crate::routes;
 use crate::state::HttpState;
+use crate::task_api;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use caravan_server::{Caller, Handle};
@@ -18,6 +19,7 @@ use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
+use std::sync::Arc;
 use std::time::Instant;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -30,11 +32,14 @@ const REQUEST_METHOD: HeaderName = HeaderName::from_static("access-control-reque
 const REQUEST_HEADERS: HeaderName = HeaderName::from_static("access-control-request-headers");
 
 /// Answers a request.
-pub(crate) async fn handle(state: HttpState, request: Request<Body>) -> Response<Body> {
+pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Response<Body> {
+    let (begun, shared_state) = (Instant::now(), state.shared.clone());
     let added = state.transport.clone();
     let shared = shared_methods(request.uri().path());
     let asks_origin = request.headers().contains_key(ORIGIN);
     let coding = Coding::accepted(request.headers());
+    let told = tracing::enabled!(tracing::Level::DEBUG)
+        .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
     let mut response = match shared {
         Some(methods) if request.method() == Method::OPTIONS => preflight(methods, request.headers()),
         _ => {
@@ -44,9 +49,18 @@ pub(crate) async fn handle(state: HttpState, request: Request<Body>) -> Response
                 Ok(response) => response,
                 Err(error) => Reply::from(error).into_response(false),
             };
-            packed(response, coding).await
+            Box::pin(packed(response, coding)).await
         }
     };
+    if let Some((method, path, begun)) = told {
+        let (status, duration) = (response.status().as_u16(), begun.elapsed());
+        tracing::debug!(%method, path, status, ?duration, "request complete");
+    }
+    shared_state.requests.note(begun.elapsed());
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // What follows is no answer that could be kept or packed.
+        return response;
+    }
     let headers = response.headers_mut();
     if shared.is_some() {
         if asks_origin {
@@ -121,7 +135,10 @@ async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Respons
     response
 }
 
-async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    if state.for_tasks {
+        task_api::check(&state, request.headers())?;
+    }
     let path = request.uri().path().to_owned();
     if let Some(mut clean) = cleaned(&path) {
         if let Some(query) = request.uri().query() {
@@ -167,10 +184,12 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let pretty = call.query.pretty();
     match (&call.state.server, &call.state.relay) {
+        // Who may not is told over the websocket, whose first message may hold the token.
+        _ if !asks && routes::exec::target(&segments).is_some() => {}
         (Some(server), _) => call.caller = access::check(&call, server, &segments)?,
         // What came from a server was allowed there; the rest is asked for, unless a server answers anyway.
         (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call, &segments) => {
-            relay::authorized(&call, channel).await?;
+            Box::pin(relay::authorized(&call, channel)).await?;
         }
         _ => {}
     }
@@ -179,7 +198,7 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
     }
     if let Some(target) = routes::exec::target(&segments) {
         call.only(&Method::GET)?;
-        return routes::exec::upgrade(&call, &target, upgrade).map(|reply| reply.into_response(false));
+        return routes::exec::upgrade(call, &target, upgrade).map(|reply| reply.into_response(false));
     }
     if let ["v1", "agent", rest @ ..] = segments.as_slice()
         && routes::monitor::is_mine(rest)
@@ -188,25 +207,28 @@ async fn answer(state: HttpState, request: Request<Body>) -> Result<Response<Bod
             routes::client::Place::Here => {
                 routes::monitor::route(&call, rest).map(|reply| reply.into_response(pretty))
             }
-            routes::client::Place::There(channel) => relay::forward(&call, &channel).await,
+            routes::client::Place::There(channel) => Box::pin(relay::forward(&call, &channel)).await,
         };
     }
     if let Some(rest) = of_node(&segments) {
         let rest = rest.as_slice();
+        if let Some(client) = &call.state.client {
+            client.ready().await;
+        }
         return match routes::client::place(&call, rest)? {
             routes::client::Place::Here => {
-                routes::client::route(&call, rest).await.map(|reply| reply.into_response(pretty))
+                Box::pin(routes::client::route(&call, rest)).await.map(|reply| reply.into_response(pretty))
             }
-            routes::client::Place::There(channel) => relay::forward(&call, &channel).await,
+            routes::client::Place::There(channel) => Box::pin(relay::forward(&call, &channel)).await,
         };
     }
     if call.state.server.is_none() && !is_local(&segments) {
         let channel = call.state.relay.as_ref().filter(|_| call.hops == 0);
         let channel = channel.ok_or_else(|| ApiError::internal("No cluster leader"))?;
-        return relay::forward(&call, channel).await;
+        return Box::pin(relay::forward(&call, channel)).await;
     }
     match call.state.server.as_ref().filter(|_| is_kept(&call, &segments)) {
-        Some(server) => kept(&call, server, &segments).await,
+        Some(server) => Box::pin(kept(&call, server, &segments)).await,
         None => route(&call, &segments).await.map(|reply| reply.into_response(pretty)),
     }
 }
@@ -276,10 +298,6 @@ fn answers_itself(call: &Call, segments: &[&str]) -> bool {
     let here = |place: Result<routes::client::Place, ApiError>| {
         place.is_ok_and(|place| matches!(place, routes::client::Place::Here))
     };
-    // Programs are run over a connection of its own, not by passing the request on.
-    if routes::exec::target(segments).is_some() {
-        return true;
-    }
     if let Some(rest) = of_node(segments) {
         return here(routes::client::place(call, &rest));
     }
@@ -309,6 +327,8 @@ fn is_local(segments: &[&str]) -> bool {
     }
 }
 
+/// Each route's future is on the heap: a request that waits then holds what its own route needs, and not what the
+/// largest one would.
 async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
     match segments {
         [""] => Ok(to_ui(call)),
@@ -316,47 +336,55 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
             "text/html; charset=utf-8",
             "<!doctype html><title>Caravan</title><p>There is no web page yet.\n",
         )),
-        ["v1", "jobs"] => routes::jobs::route(call).await,
+        ["v1", "jobs"] => Box::pin(routes::jobs::route(call)).await,
         ["v1", "jobs", "parse"] => routes::jobs::parse(call),
-        ["v1", "jobs", "statuses"] => routes::statuses::route(call).await,
-        ["v1", "scaling", rest @ ..] => routes::scaling::policies(call, rest).await,
+        ["v1", "jobs", "statuses"] => Box::pin(routes::statuses::route(call)).await,
+        ["v1", "scaling", rest @ ..] => Box::pin(routes::scaling::policies(call, rest)).await,
         ["v1", "validate", "job"] => routes::jobs::validate(call),
         ["v1", "job", rest @ .., "services"] if !rest.is_empty() => {
-            routes::services::of_job(call, &rest.join("/")).await
+            Box::pin(routes::services::of_job(call, &rest.join("/"))).await
         }
-        ["v1", "job", rest @ ..] if !rest.is_empty() => routes::job::route(call, &rest.join("/")).await,
-        ["v1", "allocations"] => routes::allocs::list(call).await,
-        ["v1", "allocation", id, "services"] => routes::services::of_alloc(call, id).await,
-        ["v1", "allocation", rest @ ..] if !rest.is_empty() => routes::allocs::route(call, rest).await,
-        ["v1", "evaluations"] => routes::evals::list(call).await,
-        ["v1", "evaluations", "count"] => routes::evals::count(call).await,
-        ["v1", "evaluation", rest @ ..] if !rest.is_empty() => routes::evals::route(call, rest).await,
-        ["v1", "deployments"] => routes::deployments::list(call).await,
-        ["v1", "deployment", rest @ ..] if !rest.is_empty() => routes::deployments::route(call, rest).await,
-        ["v1", "nodes"] => routes::nodes::list(call).await,
-        ["v1", "node", rest @ ..] if !rest.is_empty() => routes::nodes::route(call, rest).await,
-        ["v1", "volumes"] => routes::volumes::route(call).await,
-        ["v1", "volumes", "external"] => routes::volumes::external(call).await,
-        ["v1", "volumes", "snapshot"] => routes::snapshots::route(call).await,
-        ["v1", "volumes", "claims"] => routes::host_volumes::claims(call).await,
-        ["v1", "volumes", "claim", id] => routes::host_volumes::delete_claim(call, id).await,
-        ["v1", "volume", "host", rest @ ..] => routes::host_volumes::route(call, rest).await,
+        ["v1", "job", rest @ ..] if !rest.is_empty() => {
+            Box::pin(routes::job::route(call, &rest.join("/"))).await
+        }
+        ["v1", "allocations"] => Box::pin(routes::allocs::list(call)).await,
+        ["v1", "allocation", id, "services"] => Box::pin(routes::services::of_alloc(call, id)).await,
+        ["v1", "allocation", rest @ ..] if !rest.is_empty() => {
+            Box::pin(routes::allocs::route(call, rest)).await
+        }
+        ["v1", "evaluations"] => Box::pin(routes::evals::list(call)).await,
+        ["v1", "evaluations", "count"] => Box::pin(routes::evals::count(call)).await,
+        ["v1", "evaluation", rest @ ..] if !rest.is_empty() => {
+            Box::pin(routes::evals::route(call, rest)).await
+        }
+        ["v1", "deployments"] => Box::pin(routes::deployments::list(call)).await,
+        ["v1", "deployment", rest @ ..] if !rest.is_empty() => {
+            Box::pin(routes::deployments::route(call, rest)).await
+        }
+        ["v1", "nodes"] => Box::pin(routes::nodes::list(call)).await,
+        ["v1", "node", rest @ ..] if !rest.is_empty() => Box::pin(routes::nodes::route(call, rest)).await,
+        ["v1", "volumes"] => Box::pin(routes::volumes::route(call)).await,
+        ["v1", "volumes", "external"] => Box::pin(routes::volumes::external(call)).await,
+        ["v1", "volumes", "snapshot"] => Box::pin(routes::snapshots::route(call)).await,
+        ["v1", "volumes", "claims"] => Box::pin(routes::host_volumes::claims(call)).await,
+        ["v1", "volumes", "claim", id] => Box::pin(routes::host_volumes::delete_claim(call, id)).await,
+        ["v1", "volume", "host", rest @ ..] => Box::pin(routes::host_volumes::route(call, rest)).await,
         ["v1", "volume", "csi", rest @ ..] if !rest.is_empty() => {
-            routes::volume::route(call, &rest.join("/")).await
+            Box::pin(routes::volume::route(call, &rest.join("/"))).await
         }
-        ["v1", "plugins"] => routes::plugins::list(call).await,
-        ["v1", "plugin", "csi", id] => routes::plugins::get(call, id).await,
-        ["v1", "vars"] => routes::vars::list(call).await,
-        ["v1", "var", rest @ ..] => routes::vars::route(call, &rest.join("/")).await,
+        ["v1", "plugins"] => Box::pin(routes::plugins::list(call)).await,
+        ["v1", "plugin", "csi", id] => Box::pin(routes::plugins::get(call, id)).await,
+        ["v1", "vars"] => Box::pin(routes::vars::list(call)).await,
+        ["v1", "var", rest @ ..] => Box::pin(routes::vars::route(call, &rest.join("/"))).await,
         ["v1", "event", "stream"] => routes::event::stream(call),
-        ["v1", "services"] => routes::services::list(call).await,
-        ["v1", "service", name] => routes::services::get(call, name).await,
-        ["v1", "service", name, id] => routes::services::delete(call, name, id).await,
-        ["v1", "search", "fuzzy"] => routes::fuzzy::route(call).await,
-        ["v1", "search"] => routes::search::route(call).await,
+        ["v1", "services"] => Box::pin(routes::services::list(call)).await,
+        ["v1", "service", name] => Box::pin(routes::services::get(call, name)).await,
+        ["v1", "service", name, id] => Box::pin(routes::services::delete(call, name, id)).await,
+        ["v1", "search", "fuzzy"] => Box::pin(routes::fuzzy::route(call)).await,
+        ["v1", "search"] => Box::pin(routes::search::route(call)).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),
-        ["v1", rest @ ..] => routes::system::route(call, rest).await,
-        [".well-known", name] => routes::operator::well_known(call, name).await,
+        ["v1", rest @ ..] => Box::pin(routes::system::route(call, rest)).await,
+        [".well-known", name] => Box::pin(routes::operator::well_known(call, name)).await,
         _ => Err(ApiError::unknown_path()),
     }
 }

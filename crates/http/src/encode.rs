@@ -6,10 +6,43 @@ use serde_json::{Map, Value};
 /// How deep `pretty` indents.
 const INDENT: &str = "    ";
 
+/// Below these keys lies what users made up. Its numbers came as JSON, which has one kind of them only: they are
+/// floats to the reference, whole ones too.
+const FREE: [&str; 4] = ["Config", "Policy", "Meta", "Claims"];
+
+/// Which numbers are whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whole {
+    /// Those of the value, but for what users made up.
+    AsKept,
+    /// All of the value: it comes from a job file, which knows whole numbers.
+    Everywhere,
+    /// None.
+    Nowhere,
+}
+
+impl Whole {
+    fn below(self, key: &str) -> Self {
+        match self {
+            Self::AsKept if FREE.contains(&key) => Self::Nowhere,
+            other => other,
+        }
+    }
+}
+
 /// Writes a value; `pretty` indents and ends with a newline.
 pub fn encode(value: &Value, pretty: bool) -> Vec<u8> {
+    encode_with(value, pretty, Whole::AsKept)
+}
+
+/// The same of what was read from a job file: its whole numbers stay what they are.
+pub(crate) fn encode_parsed(value: &Value, pretty: bool) -> Vec<u8> {
+    encode_with(value, pretty, Whole::Everywhere)
+}
+
+fn encode_with(value: &Value, pretty: bool, whole: Whole) -> Vec<u8> {
     let mut out = String::with_capacity(256);
-    write(value, pretty.then_some(0), &mut out);
+    write(value, pretty.then_some(0), whole, &mut out);
     if pretty {
         out.push('\n');
     }
@@ -17,13 +50,13 @@ pub fn encode(value: &Value, pretty: bool) -> Vec<u8> {
 }
 
 /// `depth` is none when nothing is indented.
-fn write(value: &Value, depth: Option<usize>, out: &mut String) {
+fn write(value: &Value, depth: Option<usize>, whole: Whole, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
         Value::Number(n) => match n.as_f64() {
-            Some(f) if n.is_f64() => out.push_str(&float(f)),
+            Some(f) if n.is_f64() || whole == Whole::Nowhere => out.push_str(&float(f)),
             _ => out.push_str(&n.to_string()),
         },
         Value::String(text) => string(text, out),
@@ -36,17 +69,17 @@ fn write(value: &Value, depth: Option<usize>, out: &mut String) {
                     out.push(',');
                 }
                 newline(inner, out);
-                write(item, inner, out);
+                write(item, inner, whole, out);
             }
             newline(depth, out);
             out.push(']');
         }
         Value::Object(map) if map.is_empty() => out.push_str("{}"),
-        Value::Object(map) => object(map, depth, out),
+        Value::Object(map) => object(map, depth, whole, out),
     }
 }
 
-fn object(map: &Map<String, Value>, depth: Option<usize>, out: &mut String) {
+fn object(map: &Map<String, Value>, depth: Option<usize>, whole: Whole, out: &mut String) {
     let mut entries: Vec<(&String, &Value)> = map.iter().collect();
     entries.sort_unstable_by_key(|(key, _)| key.as_bytes());
     out.push('{');
@@ -58,7 +91,7 @@ fn object(map: &Map<String, Value>, depth: Option<usize>, out: &mut String) {
         newline(inner, out);
         string(key, out);
         out.push_str(if inner.is_some() { ": " } else { ":" });
-        write(value, inner, out);
+        write(value, inner, whole.below(key), out);
     }
     newline(depth, out);
     out.push('}');
@@ -151,6 +184,14 @@ mod tests {
             assert_eq!(text(&json!(f)), want);
         }
         assert_eq!(text(&json!(u64::MAX)), "18446744073709551615");
+    }
+
+    #[test]
+    fn numbers_that_users_made_up_are_floats() {
+        let job = json!({"Config": {"a": 7, "b": [1, {"c": 2.5}]}, "Count": 3});
+        assert_eq!(text(&job), r#"{"Config":{"a":7.0,"b":[1.0,{"c":2.5}]},"Count":3}"#);
+        let parsed = String::from_utf8(encode_parsed(&job, false)).unwrap();
+        assert_eq!(parsed, r#"{"Config":{"a":7,"b":[1,{"c":2.5}]},"Count":3}"#);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Failures as HTTP answers: a status and one bare sentence (`http-api` section 1.8).
 
-use crate::reply::Meta;
+use crate::reply::{Indexed, Meta};
 use caravan_rpc::{Code, RpcError};
 use caravan_server::{Kind, ServerError};
 use caravan_types::api::DecodeError;
@@ -14,14 +14,14 @@ pub struct ApiError {
     pub status: StatusCode,
     /// Body, one sentence without a newline; empty for unknown paths.
     pub message: String,
-    /// Index headers, for reads that found nothing: clients wait for the object with them.
-    pub(crate) meta: Option<Meta>,
+    /// Index headers: of reads that found nothing, so that clients wait for the object with them.
+    pub(crate) indexed: Indexed,
 }
 
 impl ApiError {
     /// A failure with a status of its own.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), meta: None }
+        Self { status, message: message.into(), indexed: Indexed::None }
     }
     /// The request makes no sense: 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -45,7 +45,12 @@ impl ApiError {
     }
     /// With index headers.
     pub(crate) fn with_meta(mut self, meta: Meta) -> Self {
-        self.meta = Some(meta);
+        self.indexed = Indexed::Meta(meta);
+        self
+    }
+    /// With the index of a write.
+    pub(crate) fn with_index(mut self, index: u64) -> Self {
+        self.indexed = Indexed::Index(index);
         self
     }
 
@@ -66,6 +71,12 @@ impl ApiError {
             }
         };
         Self::new(status, error.message.clone())
+    }
+}
+
+impl From<ServerError> for ApiError {
+    fn from(error: ServerError) -> Self {
+        Self::of_change(&error)
     }
 }
 

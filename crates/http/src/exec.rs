@@ -1,14 +1,17 @@
 //! Programs run in tasks: finding the agent that holds the allocation, and talking to the program there
 //! (`http-api` section 4.2).
 
+use crate::access;
 use crate::client_side::{ClientSideError, ExecSession};
 use crate::error::ApiError;
 use crate::relay::MAX_HOPS;
 use crate::state::HttpState;
 use caravan_rpc::{Channel, Code, Context, ItemStream, RpcError, methods};
+use caravan_types::acl::Secret;
 use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use futures::{Stream, StreamExt, stream};
 use http::StatusCode;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Messages that wait for a slow program.
@@ -20,22 +23,26 @@ pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSessio
         let text = format!("Unknown allocation \"{}\"", open.alloc);
         ClientSideError::new(StatusCode::NOT_FOUND, text)
     };
+    if let Some(client) = &state.client {
+        client.ready().await;
+    }
     if let Some(client) = state.client.as_deref().filter(|client| client.has_alloc(&open.alloc)) {
         return client.exec(&open).await;
     }
     if open.hops > MAX_HOPS {
         return Err(unknown());
     }
-    let channel = match &state.server {
+    let (channel, secret) = match &state.server {
         Some(server) => {
             let row = server.store().snapshot().alloc(&open.alloc).cloned().ok_or_else(unknown)?;
-            server
+            let channel = server
                 .node_channel(&row.node_id)
-                .map_err(|_| ClientSideError::new(StatusCode::NOT_FOUND, "No path to node"))?
+                .map_err(|_| ClientSideError::new(StatusCode::NOT_FOUND, "No path to node"))?;
+            (channel, Secret::default())
         }
-        None => state.relay.clone().filter(|_| open.hops == 0).ok_or_else(unknown)?,
+        None => (state.relay.clone().filter(|_| open.hops == 0).ok_or_else(unknown)?, open.secret.clone()),
     };
-    Ok(remote(&channel, ExecOpen { hops: open.hops + 1, ..open }))
+    Ok(remote(&channel, ExecOpen { hops: open.hops + 1, secret, ..open }))
 }
 
 /// A session that another agent carries.
@@ -53,12 +60,21 @@ fn refused(error: RpcError) -> ClientSideError {
 
 /// The RPC side of [`open`].
 pub(crate) fn serve(
-    state: HttpState,
+    state: Arc<HttpState>,
     asked: ExecOpen,
     inputs: ItemStream<ExecIn>,
 ) -> impl Stream<Item = Result<ExecOut, RpcError>> + Send + 'static {
     let opening = async move {
-        match open(&state, asked).await {
+        // Whoever reaches a server's port has proved nothing by that.
+        let allowed = match &state.server {
+            Some(server) => access::may_exec(server, &asked),
+            None => Ok(()),
+        };
+        let opened = match allowed {
+            Ok(()) => open(&state, asked).await,
+            Err(error) => Err(error.into()),
+        };
+        match opened {
             Ok(session) => answers(session, inputs).left_stream(),
             Err(error) => stream::iter([Err(rpc_error(&error))]).right_stream(),
         }
@@ -120,7 +136,7 @@ fn rpc_error(error: &ClientSideError) -> RpcError {
 
 /// What an agent adds to its calls so that others can run programs in its tasks.
 pub(crate) fn rpc(
-    state: HttpState,
+    state: Arc<HttpState>,
 ) -> impl Fn(Context, ExecOpen, ItemStream<ExecIn>) -> futures::future::Ready<Result<Outputs, RpcError>>
 + Send
 + Sync {

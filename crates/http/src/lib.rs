@@ -21,6 +21,7 @@ mod dispatch;
 mod encode;
 mod error;
 mod exec;
+mod figures;
 mod filter;
 mod frames;
 mod host;
@@ -33,10 +34,12 @@ mod reply;
 mod routes;
 mod serve;
 mod state;
+mod task_api;
 mod transport;
 mod typed;
 
 pub use body_read::MAX_BODY;
+pub use caravan_state::EVENT_BUFFER;
 pub use client_side::{
     ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
 };
@@ -46,4 +49,5 @@ pub use log_source::{LogLevel, LogRecord, LogRecords, LogSource};
 pub use relay::{answer, rpc};
 pub use serve::{Listener, serve};
 pub use state::{AgentInfo, HttpState, Shared};
+pub use task_api::TaskRoutes;
 pub use transport::Transport;

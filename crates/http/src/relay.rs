@@ -12,6 +12,7 @@ use caravan_types::wire::{HttpPart, HttpRequest};
 use futures::{Stream, StreamExt, future, stream};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use std::sync::Arc;
 
 /// Counts the agents that passed a request on, so that it cannot go in circles.
 pub(crate) const HOPS: HeaderName = HeaderName::from_static("x-caravan-hops");
@@ -92,7 +93,7 @@ async fn forward_with(
 
 /// Answers a request of another agent: the same routes, as a stream of one head and then chunks.
 pub fn answer(
-    state: HttpState,
+    state: Arc<HttpState>,
     request: HttpRequest,
 ) -> impl Stream<Item = Result<HttpPart, RpcError>> + Send {
     let open = async move {
@@ -137,6 +138,7 @@ fn extend(headers: &mut HeaderMap, pairs: Vec<(String, String)>) {
 
 /// The RPC side: what an agent adds to its calls so that others can pass requests on to it.
 pub fn rpc(state: HttpState) -> RouterBuilder {
+    let state = Arc::new(state);
     let exec = crate::exec::rpc(state.clone());
     let builder = caravan_rpc::Router::builder().duplex::<methods::Exec, _, _, _>(exec);
     builder.stream::<methods::Http, _, _, _>(move |_, request| {

@@ -1,6 +1,6 @@
 //! Answers before they are bytes: a body, the headers of the index, a status.
 
-use crate::encode::encode;
+use crate::encode::{encode, encode_parsed};
 use crate::error::ApiError;
 use axum::body::Body;
 use bytes::Bytes;
@@ -42,7 +42,7 @@ impl Meta {
 }
 
 /// Which index headers are written.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Indexed {
     #[default]
     None,
@@ -55,6 +55,8 @@ pub(crate) enum Indexed {
 pub(crate) enum Content {
     Empty,
     Json(Value),
+    /// What was read from a job file.
+    Parsed(Value),
     Raw(&'static str, Body),
 }
 
@@ -77,6 +79,14 @@ impl Reply {
         let value = serde_json::to_value(value)
             .map_err(|e| ApiError::internal(format!("the answer cannot be encoded: {e}")))?;
         Ok(Self::with(Content::Json(value)))
+    }
+    /// As [`Reply::json`], of what was read from a job file.
+    pub(crate) fn parsed(value: impl Serialize) -> Result<Self, ApiError> {
+        let mut reply = Self::json(value)?;
+        if let Content::Json(value) = reply.content {
+            reply.content = Content::Parsed(value);
+        }
+        Ok(reply)
     }
     pub(crate) fn value(value: Value) -> Self {
         Self::with(Content::Json(value))
@@ -105,6 +115,7 @@ impl Reply {
         let (content_type, body) = match self.content {
             Content::Empty => (None, Body::empty()),
             Content::Json(value) => (Some(JSON), Body::from(Bytes::from(encode(&value, pretty)))),
+            Content::Parsed(value) => (Some(JSON), Body::from(Bytes::from(encode_parsed(&value, pretty)))),
             Content::Raw(content_type, body) => (Some(content_type), body),
         };
         let mut response = Response::new(body);
@@ -137,14 +148,11 @@ impl Reply {
 
 impl From<ApiError> for Reply {
     fn from(error: ApiError) -> Self {
-        let mut reply = if error.message.is_empty() && error.status == StatusCode::NOT_FOUND {
-            Self::empty()
-        } else {
-            Self::raw(TEXT, error.message)
+        let mut reply = match error.message.is_empty() {
+            true => Self::empty(),
+            false => Self::raw(TEXT, error.message),
         };
-        if let Some(meta) = error.meta {
-            reply.indexed = Indexed::Meta(meta);
-        }
+        reply.indexed = error.indexed;
         reply.status(error.status)
     }
 }

@@ -160,7 +160,7 @@ impl Server {
 }
 
 async fn answer(state: Arc<HttpState>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    Ok(dispatch::handle(HttpState::clone(&state), request.map(Body::new)).await)
+    Ok(dispatch::handle(state, request.map(Body::new)).await)
 }
 
 /// Tells a surplus connection what it is, if it listens.

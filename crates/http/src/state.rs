@@ -3,6 +3,7 @@
 use crate::body_read::Bodies;
 use crate::cache::Answers;
 use crate::client_side::ClientSide;
+use crate::figures::Requests;
 use crate::log_source::LogSource;
 use crate::transport::Transport;
 use caravan_rpc::Channel;
@@ -48,6 +49,8 @@ pub struct HttpState {
     pub logs: Option<Arc<dyn LogSource>>,
     /// Whether access control is on, on agents without a server: they ask one.
     pub acl: bool,
+    /// Whether only tasks ask here, who have to say who they are.
+    pub for_tasks: bool,
     /// Facts.
     pub info: Arc<AgentInfo>,
     /// When this agent started.
@@ -67,4 +70,6 @@ pub struct Shared {
     pub(crate) answers: Answers,
     /// Request bodies that come in.
     pub(crate) bodies: Bodies,
+    /// How many requests there were, and how long they took.
+    pub(crate) requests: Requests,
 }

@@ -41,6 +41,32 @@ pub enum Operator {
     DistinctProperty,
 }
 
+/// Operators of constraints in the words of job files: those of affinities first.
+pub const OPERATORS: [&str; 19] = [
+    "=",
+    "==",
+    "is",
+    "!=",
+    "not",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "regexp",
+    "version",
+    "semver",
+    "set_contains",
+    "set_contains_all",
+    "set_contains_any",
+    "is_set",
+    "is_not_set",
+    "distinct_hosts",
+    "distinct_property",
+];
+
+/// Operators of affinities: all that are about one node.
+pub const AFFINITY_OPERATORS: &[&str] = OPERATORS.split_at(17).0;
+
 /// Why an operator or its right side makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
@@ -91,7 +117,7 @@ pub fn validate(operator: &str, right: &str) -> Result<Operator, ConstraintError
     if !right.contains("${") {
         match operator {
             Operator::Regexp => {
-                Regex::new(right).map_err(|_| ConstraintError::Regexp(right.to_owned()))?;
+                crate::regexp::compile(right).map_err(ConstraintError::Regexp)?;
             }
             Operator::Version => check(Flavor::Loose)?,
             Operator::Semver => check(Flavor::Strict)?,
@@ -153,7 +179,7 @@ impl Matcher {
             Operator::GreaterEqual => compare(left, right).is_ge(),
             Operator::Regexp => {
                 if !self.regexes.contains_key(right) {
-                    self.regexes.insert(right.to_owned(), Regex::new(right).ok());
+                    self.regexes.insert(right.to_owned(), crate::regexp::compile(right).ok());
                 }
                 self.regexes.get(right).and_then(Option::as_ref).is_some_and(|r| r.is_match(left))
             }
@@ -212,28 +238,6 @@ mod tests {
         }
     }
 
-    const WORDS: [&str; 19] = [
-        "=",
-        "==",
-        "is",
-        "!=",
-        "not",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "regexp",
-        "version",
-        "semver",
-        "set_contains",
-        "set_contains_all",
-        "set_contains_any",
-        "is_set",
-        "is_not_set",
-        "distinct_hosts",
-        "distinct_property",
-    ];
-
     fn holds(left: &str, word: &str, right: &str) -> bool {
         Matcher::new().check(Some(left), Operator::parse(word).unwrap(), Some(right))
     }
@@ -264,8 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn the_lists_are_the_operators() {
+        for word in OPERATORS {
+            let operator = Operator::parse(word).unwrap();
+            assert_eq!(AFFINITY_OPERATORS.contains(&word), !operator.is_distinct(), "{word}");
+        }
+    }
+
+    #[test]
     fn a_missing_value_satisfies_only_the_negations() {
-        for word in WORDS {
+        for word in OPERATORS {
             let operator = Operator::parse(word).unwrap();
             let want = operator.is_distinct() || matches!(word, "!=" | "not" | "is_not_set");
             assert_eq!(Matcher::new().check(None, operator, Some("1")), want, "{word}");
@@ -293,7 +305,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_operator_panics(left in ".*", right in ".*", word in 0_usize..19) {
-            holds(&left, WORDS[word], &right);
+            holds(&left, OPERATORS[word], &right);
         }
 
         #[test]

@@ -9,6 +9,7 @@ pub mod cron;
 pub mod filter;
 pub mod glob;
 pub mod interpolate;
+pub mod regexp;
 pub mod version;
 
 pub use constraint::{Matcher, Operator, resolve};

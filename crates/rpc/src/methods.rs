@@ -80,6 +80,16 @@ method!(
 );
 
 method!(
+    /// What the templates of a task read.
+    WatchLookups = "Template.Watch", caravan_types::lookup::WatchLookups => stream caravan_types::lookup::LookupsFound
+);
+
+method!(
+    /// The identity of a node, signed.
+    SignNode = "Node.Sign", wire::SignNode => wire::SignedNode
+);
+
+method!(
     /// How full a node's volumes are.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done
 );

@@ -74,23 +74,23 @@ pub(crate) fn missing_host_network(node: &Node, group: &TaskGroup) -> Option<Str
     })
 }
 
-/// The address of a host network on a node, and the interface that has it.
-fn address(node: &Node, host_network: &str) -> Option<(String, String)> {
+/// The address of a host network on a node.
+fn address(node: &Node, host_network: &str) -> Option<String> {
     let alias = if host_network.is_empty() { "default" } else { host_network };
     let named = node.node_resources.node_networks.iter().find_map(|network| {
         let found = network.addresses.iter().find(|a| a.alias == alias && !a.address.is_empty())?;
-        Some((found.address.clone(), network.device.clone()))
+        Some(found.address.clone())
     });
     if named.is_some() || alias != "default" {
         return named;
     }
     let legacy = node.node_resources.networks.iter().find(|n| !n.ip.is_empty());
     if let Some(network) = legacy {
-        return Some((network.ip.clone(), network.device.clone()));
+        return Some(network.ip.clone());
     }
     // A machine without any network still has ports.
     let attribute = node.attributes.get("unique.network.ip-address").filter(|ip| !ip.is_empty());
-    Some((attribute.cloned().unwrap_or_else(|| "127.0.0.1".to_owned()), String::new()))
+    Some(attribute.cloned().unwrap_or_else(|| "127.0.0.1".to_owned()))
 }
 
 /// The port numbers of a list like `22,80,8500-8600`; what cannot be read is left out.
@@ -115,11 +115,11 @@ pub(crate) fn kept(node: &Node) -> TakenPorts {
         used.extend(&address.address, everywhere.iter().copied());
     }
     for host in node.host_networks.values() {
-        if let Some((ip, _)) = address(node, &host.name) {
+        if let Some(ip) = address(node, &host.name) {
             used.extend(&ip, parse_ranges(&host.reserved_ports));
         }
     }
-    if let Some((ip, _)) = address(node, "") {
+    if let Some(ip) = address(node, "") {
         used.extend(&ip, everywhere);
     }
     used
@@ -159,9 +159,8 @@ pub(crate) fn offer(
     let mut taken = TakenPorts::default();
     for wanted in &group.networks {
         let mut network = wanted.clone();
-        if let Some((ip, device)) = address(node, "") {
+        if let Some(ip) = address(node, "") {
             network.ip = ip;
-            network.device = device;
         }
         for port in &mut network.reserved_ports {
             let ip = port_address(node, port)?;
@@ -188,7 +187,7 @@ fn port_address(node: &Node, port: &Port) -> Result<String, PortError> {
     let targets = NodeTargets(node);
     let name = resolve(&port.host_network, &targets);
     let found = name.as_ref().and_then(|name: &Cow<'_, str>| address(node, name));
-    found.map(|(ip, _)| ip).ok_or_else(|| {
+    found.ok_or_else(|| {
         let reason = format!("missing host network {:?} for port {:?}", port.host_network, port.label);
         PortError::Missing(reason)
     })

@@ -454,7 +454,6 @@ fn decide<V: View>(
                 job_modify_index: job.as_ref().map_or(eval.job_modify_index, |j| j.job_modify_index),
                 previous_eval: eval.id.clone(),
                 failed_tg_allocs: done.failed_tg_allocs.clone(),
-                queued_allocations: done.queued_allocations.clone(),
                 snapshot_index: view.index(),
                 create_time: now,
                 modify_time: now,

@@ -101,6 +101,21 @@ impl Client {
         self.call(Method::DELETE, path, query, &[], Bytes::new()).await
     }
 
+    /// Deletes at a route what a body names.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn delete_with<B: Serialize + ?Sized, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &QueryOptions,
+        body: &B,
+    ) -> Result<Response<T>, Error> {
+        let body =
+            serde_json::to_vec(body).map_err(|source| Error::Encode { path: path.to_owned(), source })?;
+        self.call(Method::DELETE, path, query, &[], body.into()).await
+    }
+
     /// Sends bytes to a route and answers its bytes.
     ///
     /// # Errors

@@ -18,6 +18,27 @@ pub struct Explanation {
     pub reasons: Vec<String>,
 }
 
+/// Which evaluations are to be deleted: by id or by an expression, not both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct EvalsToDelete {
+    /// Whole ids.
+    #[serde(rename = "EvalIDs")]
+    pub eval_ids: Vec<String>,
+    /// Filter expression; empty: by id.
+    #[serde(rename = "Filter")]
+    pub filter: String,
+}
+
+/// What came of a deletion.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct EvalsDeleted {
+    /// How many.
+    pub count: u64,
+    /// Index of the change.
+    pub index: u64,
+}
+
 impl Client {
     /// Routes of evaluations.
     pub fn evaluations(&self) -> Evaluations<'_> {
@@ -31,6 +52,15 @@ impl Evaluations<'_> {
     /// Lists evaluations.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<Evaluation>>, Error> {
         self.0.get("/v1/evaluations", query).await
+    }
+
+    /// Deletes evaluations. Scheduling has to be paused.
+    pub async fn delete(
+        &self,
+        which: &EvalsToDelete,
+        query: &QueryOptions,
+    ) -> Result<Response<EvalsDeleted>, Error> {
+        self.0.delete_with("/v1/evaluations", query, which).await
     }
 
     /// An evaluation, by its whole id. Parameter `related=true` fills `related_evals`.

@@ -104,6 +104,7 @@ mod deployments;
 mod error;
 mod evaluations;
 mod exec;
+mod fetch;
 mod files;
 mod host_volumes;
 mod job_verbs;
@@ -127,8 +128,9 @@ pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, St
 pub use config::{Address, Config, Token};
 pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
-pub use evaluations::{Evaluations, Explanation};
+pub use evaluations::{EvalsDeleted, EvalsToDelete, Evaluations, Explanation};
 pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
+pub use fetch::{FetchError, fetch};
 pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};

@@ -19,6 +19,7 @@ mod host_volume;
 mod jwks;
 mod keyring;
 mod locks;
+mod lookups;
 mod node_evals;
 mod periodic;
 mod plan;

@@ -17,6 +17,7 @@ use crate::heartbeat::{HeartbeatConfig, Heartbeats};
 use crate::host_volume::HostVolumes;
 use crate::keyring::Keyring;
 use crate::locks::Locks;
+use crate::lookups::Lookups;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::reports::Reports;
@@ -25,6 +26,7 @@ use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_rpc::{Channel, ReverseRegistry, RouterBuilder, RpcError, methods};
 use caravan_state::Store;
+use caravan_types::api::Misfits;
 use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
@@ -66,6 +68,9 @@ pub struct ServerConfig {
     pub issuer: Option<String>,
 }
 
+/// The file beside the keyring that lets the first token be made again.
+const RESET_FILE: &str = "acl-bootstrap-reset";
+
 /// What others hold of a server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -79,6 +84,7 @@ pub struct Handle {
     pub(crate) host_volumes: HostVolumes,
     pub(crate) claims: Claims,
     pub(crate) usage: UsageBook,
+    lookups: Lookups,
     broker: Broker,
     registry: ReverseRegistry,
     addresses: Arc<Vec<String>>,
@@ -106,6 +112,7 @@ impl Service {
         config: ServerConfig,
         registry: ReverseRegistry,
     ) -> Result<(Handle, Self), ServerError> {
+        let reset_file = config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(RESET_FILE)));
         let keyring = match &config.keyring {
             Some(dir) => Keyring::dir(dir)?,
             None => Keyring::memory()?,
@@ -125,9 +132,11 @@ impl Service {
         let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
         let addresses = Arc::new(config.addresses);
         let admin = Admin::new(core.clone(), config.region.clone(), config.acl, config.issuer);
+        let admin = admin.with_reset_file(reset_file);
         admin.settle_keys().await?;
         let pool = Arc::new(WorkerPool::new(config.workers));
         let handle = Handle {
+            lookups: Lookups { core: core.clone(), admin: admin.clone() },
             admin,
             locks: Locks::new(core.clone()),
             pool: pool.clone(),
@@ -348,6 +357,22 @@ impl Handle {
                 admin.sign_identities(request).await.map_err(RpcError::from)
             }
         });
+        let (nodes, lookups) = (self.nodes.clone(), self.lookups.clone());
+        let builder = builder.stream::<methods::WatchLookups, _, _, _>(move |_, request| {
+            let (nodes, lookups) = (nodes.clone(), lookups.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                lookups.watch(request).map_err(RpcError::from)
+            }
+        });
+        let (nodes, admin) = (self.nodes.clone(), self.admin.clone());
+        let builder = builder.unary::<methods::SignNode, _, _>(move |_, request| {
+            let (nodes, admin) = (nodes.clone(), admin.clone());
+            async move {
+                nodes.authentic(&request.node_id, &request.secret)?;
+                admin.sign_node(&request.node_id).await.map_err(RpcError::from)
+            }
+        });
         let (nodes, claims) = (self.nodes.clone(), self.claims.clone());
         builder.unary::<methods::ClaimReport, _, _>(move |_, report| {
             let (nodes, claims) = (nodes.clone(), claims.clone());
@@ -373,8 +398,16 @@ impl Handle {
     }
 
     /// Checks a job without storing it.
-    pub fn validate_job(&self, job: &Job) -> Verdict {
-        self.jobs.validate(job)
+    pub fn validate_job(&self, job: &Job, misfits: Misfits) -> Verdict {
+        self.jobs.validate(job, misfits)
+    }
+
+    /// Whether all of a job fitted.
+    ///
+    /// # Errors
+    /// With all problems of the job in one text, if it did not.
+    pub fn job_fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
+        self.jobs.fits(job, misfits)
     }
 
     /// What a job would do.
@@ -527,15 +560,20 @@ impl Handle {
     /// # Errors
     /// If there is no such allocation.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
-        self.jobs.stop_alloc(id, false).await
+        self.jobs.stop_alloc(id, false, false).await
     }
 
-    /// The same, without waiting for the shutdown delay of its tasks.
+    /// The same; `at_once`: without waiting for the shutdown delay of its tasks; `reschedule`: as if it had failed.
     ///
     /// # Errors
     /// If there is no such allocation.
-    pub async fn stop_alloc_at_once(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
-        self.jobs.stop_alloc(id, true).await
+    pub async fn stop_alloc_with(
+        &self,
+        id: AllocId,
+        at_once: bool,
+        reschedule: bool,
+    ) -> Result<(EvalId, u64), ServerError> {
+        self.jobs.stop_alloc(id, at_once, reschedule).await
     }
 
     /// Starts, changes or ends the drain of a node.

@@ -21,6 +21,8 @@ mod fencing;
 mod host_volumes;
 #[path = "server/jobs.rs"]
 mod jobs;
+#[path = "server/lookups.rs"]
+mod lookups;
 #[path = "server/nodes.rs"]
 mod nodes;
 #[path = "server/planner.rs"]

@@ -156,8 +156,23 @@ pub enum Reply {
     },
 }
 
-/// What a task has used, from its control group.
+/// What a process of a task uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessReport {
+    /// Process id, as the host sees it.
+    pub pid: u32,
+    /// CPU time in user mode in nanoseconds.
+    pub cpu_user_ns: u64,
+    /// CPU time in the kernel in nanoseconds.
+    pub cpu_system_ns: u64,
+    /// Resident memory in bytes.
+    pub rss: u64,
+    /// Swap in bytes.
+    pub swap: u64,
+}
+
+/// What a task has used, from its control group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UsageReport {
     /// CPU time in nanoseconds.
     pub cpu_total_ns: u64,
@@ -183,6 +198,9 @@ pub struct UsageReport {
     pub pids: u64,
     /// When it was measured, in nanoseconds of the boot clock; two measurements give the share of a CPU.
     pub boot_time_ns: u64,
+    /// The same of its processes, as far as the kernel counts it for single ones; shims of earlier versions tell none.
+    #[serde(default)]
+    pub processes: Vec<ProcessReport>,
 }
 
 /// A message ready to be sent.

@@ -3,12 +3,15 @@
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Snapshot};
+use crate::tenancy::AdminRow;
+use caravan_types::acl::{AuthMethod, BindingRule, Policy, Role, Token};
 use caravan_types::alloc::Allocation;
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::HostVolume;
 use caravan_types::job::Job;
 use caravan_types::node::Node;
+use caravan_types::node_pool::NodePool;
 use caravan_types::plugin::Plugin;
 use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::Variable;
@@ -35,6 +38,12 @@ pub enum EventRow {
     CsiVolume(Arc<Volume>),
     CsiPlugin(Arc<Plugin>),
     Variable { row: Arc<Variable>, deleted: bool },
+    NodePool(Arc<NodePool>),
+    AclPolicy(Arc<Policy>),
+    AclToken(Arc<Token>),
+    AclRole(Arc<Role>),
+    AclAuthMethod(Arc<AuthMethod>),
+    AclBindingRule(Arc<BindingRule>),
 }
 
 impl EventRow {
@@ -51,6 +60,12 @@ impl EventRow {
             Self::CsiVolume(_) => "CSIVolume",
             Self::CsiPlugin(_) => "CSIPlugin",
             Self::Variable { .. } => "Variable",
+            Self::NodePool(_) => "NodePool",
+            Self::AclPolicy(_) => "ACLPolicy",
+            Self::AclToken(_) => "ACLToken",
+            Self::AclRole(_) => "ACLRole",
+            Self::AclAuthMethod(_) => "ACLAuthMethod",
+            Self::AclBindingRule(_) => "ACLBindingRule",
         }
     }
 
@@ -68,6 +83,12 @@ impl EventRow {
             Self::CsiVolume(row) => row.id.to_string(),
             Self::CsiPlugin(row) => row.id.to_string(),
             Self::Variable { row, .. } => row.key.path.clone(),
+            Self::NodePool(row) => row.name.clone(),
+            Self::AclPolicy(row) => row.name.clone(),
+            Self::AclToken(row) => row.accessor_id.clone(),
+            Self::AclRole(row) => row.id.clone(),
+            Self::AclAuthMethod(row) => row.name.clone(),
+            Self::AclBindingRule(row) => row.id.clone(),
         }
     }
 
@@ -81,7 +102,15 @@ impl EventRow {
             Self::HostVolume(row) => vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()],
             Self::CsiVolume(row) => vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()],
             Self::CsiPlugin(row) => vec![row.id.to_string()],
-            Self::Job { .. } | Self::Node(_) | Self::Variable { .. } => return None,
+            Self::AclRole(row) => vec![row.name.clone()],
+            Self::AclBindingRule(row) => vec![row.auth_method.clone()],
+            Self::Job { .. }
+            | Self::Node(_)
+            | Self::Variable { .. }
+            | Self::NodePool(_)
+            | Self::AclPolicy(_)
+            | Self::AclToken(_)
+            | Self::AclAuthMethod(_) => return None,
         })
     }
 
@@ -96,7 +125,14 @@ impl EventRow {
             Self::HostVolume(row) => row.namespace.as_str(),
             Self::CsiVolume(row) => row.namespace.as_str(),
             Self::Variable { row, .. } => row.key.namespace.as_str(),
-            Self::Node(_) | Self::CsiPlugin(_) => "",
+            Self::Node(_)
+            | Self::CsiPlugin(_)
+            | Self::NodePool(_)
+            | Self::AclPolicy(_)
+            | Self::AclToken(_)
+            | Self::AclRole(_)
+            | Self::AclAuthMethod(_)
+            | Self::AclBindingRule(_) => "",
         }
     }
 }
@@ -129,6 +165,18 @@ fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str>
                 _ => "CSIVolumeClaim",
             });
         }
+        EventRow::NodePool(_) => return Some(if removed { "NodePoolDeleted" } else { "NodePoolUpserted" }),
+        EventRow::AclPolicy(_) => {
+            return Some(if removed { "ACLPolicyDeleted" } else { "ACLPolicyUpserted" });
+        }
+        EventRow::AclToken(_) => return Some(if removed { "ACLTokenDeleted" } else { "ACLTokenUpserted" }),
+        EventRow::AclRole(_) => return Some(if removed { "ACLRoleDeleted" } else { "ACLRoleUpserted" }),
+        EventRow::AclAuthMethod(_) => {
+            return Some(if removed { "ACLAuthMethodDeleted" } else { "ACLAuthMethodUpserted" });
+        }
+        EventRow::AclBindingRule(_) => {
+            return Some(if removed { "ACLBindingRuleDeleted" } else { "ACLBindingRuleUpserted" });
+        }
         _ => {}
     }
     Some(match command {
@@ -155,6 +203,21 @@ fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str>
             _ => "NodeStreamEvent",
         },
     })
+}
+
+/// The row that an operator wrote, if it has a topic.
+fn operators_row(root: &Root, id: &AdminRow) -> Option<EventRow> {
+    match id {
+        AdminRow::NodePool(name) => root.node_pool(name).cloned().map(EventRow::NodePool),
+        AdminRow::Policy(name) => root.acl_policy(name).cloned().map(EventRow::AclPolicy),
+        AdminRow::Token(accessor) => root.acl_token(accessor).cloned().map(EventRow::AclToken),
+        AdminRow::Role(id) => root.acl_role(id).cloned().map(EventRow::AclRole),
+        AdminRow::AuthMethod(name) => root.auth_method(name).cloned().map(EventRow::AclAuthMethod),
+        AdminRow::BindingRule(id) => root.binding_rule(id).cloned().map(EventRow::AclBindingRule),
+        AdminRow::Namespace(_) | AdminRow::OneTimeToken(_) | AdminRow::RootKey(_) | AdminRow::Settings => {
+            None
+        }
+    }
 }
 
 /// What users hear of a command: one event for each row, in the order of the set.
@@ -197,13 +260,23 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Root) -> Vec<Event> {
             Changed::VariableRemoved(key) => {
                 (before.variable(key).cloned().map(|row| EventRow::Variable { row, deleted: true }), true)
             }
+            Changed::Admin(id) => (operators_row(after, id), false),
+            Changed::AdminRemoved(id) => (operators_row(before, id), true),
             // Collected rows, derived counts and rows without a topic.
             _ => (None, false),
         };
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
-            out.push(Event { kind, row });
+            // A plan ends its evaluation in the same step, which is told as two: whoever waits for the end waits for it
+            // under its own name.
+            if let ("PlanResult", EventRow::Evaluation(eval)) = (kind, &row) {
+                let planned = before.eval(&eval.id).unwrap_or(eval).clone();
+                out.push(Event { kind, row: EventRow::Evaluation(planned) });
+                out.push(Event { kind: "EvaluationUpdated", row });
+            } else {
+                out.push(Event { kind, row });
+            }
         }
     }
     out
@@ -338,6 +411,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use caravan_types::UnixNanos;
+    use caravan_types::admin::AdminChange;
     use caravan_types::command::{Change, Command};
 
     fn write(store: &Store, index: u64, id: &str) {
@@ -374,6 +448,28 @@ mod tests {
         let eval = batch.events.iter().find(|e| e.row.topic() == "Evaluation").unwrap();
         assert_eq!(eval.row.filter_keys(), Some(vec!["web".to_owned(), String::new()]));
         assert_eq!(eval.row.namespace(), "default");
+    }
+
+    #[tokio::test]
+    async fn rows_of_operators_are_told_when_they_are_written_and_removed() {
+        let store = Store::default();
+        let told = async |index: u64| {
+            let batch = store.events().follow(index).next().await.unwrap();
+            let event = &batch.events[0];
+            (event.row.topic(), event.kind, event.row.key(), event.row.filter_keys())
+        };
+        let write = |index: u64, change: AdminChange| {
+            let outcome = store.apply(index, &Command { now: UnixNanos(1), change: Change::Admin(change) });
+            assert_eq!(outcome.refused, None);
+        };
+        let pool = NodePool { name: "gpu".into(), ..NodePool::default() };
+        write(5, AdminChange::NodePoolWrite(Box::new(pool)));
+        assert_eq!(told(5).await, ("NodePool", "NodePoolUpserted", "gpu".into(), None));
+        write(6, AdminChange::NodePoolDelete { name: "gpu".into(), region: "global".into() });
+        assert_eq!(told(6).await, ("NodePool", "NodePoolDeleted", "gpu".into(), None));
+        let role = Role { id: "r1".into(), name: "ops".into(), ..Role::default() };
+        write(7, AdminChange::RoleWrite(Box::new(role)));
+        assert_eq!(told(7).await, ("ACLRole", "ACLRoleUpserted", "r1".into(), Some(vec!["ops".into()])));
     }
 
     #[tokio::test]

@@ -2,10 +2,10 @@
 
 use crate::root::Root;
 use crate::tx::Tx;
-use caravan_types::JobKey;
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::job::{GroupSummary, Job, JobStatus, JobSummary, JobType};
+use caravan_types::{EvalId, JobKey};
 use std::collections::BTreeMap;
 
 /// Where a job stands by its records (`http-api` section 6.4).
@@ -63,6 +63,19 @@ impl Root {
             }
         }
         Some(queued)
+    }
+
+    /// Whether nothing would be missed if an evaluation was gone: its job is over, or what came of it is, and nothing
+    /// of that is still to be tried again.
+    pub fn is_needless(&self, eval: &Evaluation) -> bool {
+        let over = |job: &Job| job.stop || job.status == JobStatus::Dead;
+        if self.job(&eval.job_key()).is_none_or(|job| over(job)) {
+            return true;
+        }
+        let awaited = |id: &EvalId| self.eval(id).is_some_and(|next| !next.status.is_terminal());
+        self.allocs_by_eval(&eval.id).all(|alloc| {
+            alloc.terminal() && (!alloc.next_allocation.is_empty() || !awaited(&alloc.followup_eval_id))
+        })
     }
 
     /// Whether an allocation belongs to this job and not to an earlier one of the same id.

@@ -206,10 +206,11 @@ impl Root {
     pub fn acl_bootstrap_index(&self) -> Option<u64> {
         self.tenancy.settings.bootstrap
     }
-    /// Whether anything is sealed with a root key.
+    /// Whether anything is sealed with a root key, or the identities of allocations that live are signed with it.
     pub fn uses_root_key(&self, id: &str) -> bool {
         self.variables.values().any(|row| row.items.key == id)
             || self.volumes.values().any(|row| row.secrets.key == id)
             || self.claims.values().any(|row| row.kept_secrets.key == id)
+            || self.allocs().any(|row| row.signing_key_id == id && !row.client_terminal())
     }
 }

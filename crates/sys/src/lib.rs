@@ -8,6 +8,7 @@ pub mod caps;
 pub mod cgroup;
 mod error;
 pub mod files;
+pub mod footprint;
 pub mod heap;
 pub mod mount;
 pub mod mountinfo;

@@ -80,7 +80,20 @@ pub fn request_over(
 ///
 /// # Errors
 /// If nobody answers on it, or not in HTTP.
-pub fn send(mut stream: TcpStream, address: &str, call: &Call) -> Result<Reply> {
+pub fn send(stream: TcpStream, address: &str, call: &Call) -> Result<Reply> {
+    send_and(stream, address, call, || ())
+}
+
+/// Makes a request on a connection, and does something once it is sent and before the answer is read.
+///
+/// # Errors
+/// If nobody answers on it, or not in HTTP.
+pub fn send_and(
+    mut stream: TcpStream,
+    address: &str,
+    call: &Call,
+    meanwhile: impl FnOnce(),
+) -> Result<Reply> {
     let deadline = call.patience.map(|patience| Instant::now() + patience);
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     let mut head = format!(
@@ -95,6 +108,7 @@ pub fn send(mut stream: TcpStream, address: &str, call: &Call) -> Result<Reply> 
     stream.write_all(format!("{head}\r\n").as_bytes())?;
     // Whoever refuses a body may have answered before all of it was sent.
     let sent = stream.write_all(&call.body);
+    meanwhile();
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).or_else(|error| if sent.is_err() { Ok(0) } else { Err(error) })?;

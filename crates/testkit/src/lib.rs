@@ -18,7 +18,7 @@ mod wait;
 
 pub use agent::{Agent, AgentOptions};
 pub use cli::{Output, fault_plugin, program, test_plugin, use_program, use_test_plugin};
-pub use http::{Call, Reply, request, request_over, send};
+pub use http::{Call, Reply, request, request_over, send, send_and};
 pub use job::{ForeignPlugin, Plugin, Writer, foreign_plugin_job, plugin_job, volume_spec, writer_job};
 pub use mounts::{children, mounts_below, process_alive, start_time};
 pub use net::{Host, Router, Switch};

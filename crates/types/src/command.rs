@@ -152,6 +152,11 @@ pub enum Change {
         /// Allocations.
         allocs: Vec<AllocId>,
     },
+    /// Evaluations are removed because an operator asks, pending ones too; those that something depends on stay.
+    EvalsDelete {
+        /// Evaluations.
+        evals: Vec<EvalId>,
+    },
     /// The accepted part of a plan.
     Plan(Box<PlanCommit>),
     /// Clients tell how their allocations do.
@@ -291,6 +296,7 @@ impl Change {
             Self::JobTag { .. } => "JobTag",
             Self::Evals { .. } => "Evals",
             Self::Collect { .. } => "Collect",
+            Self::EvalsDelete { .. } => "EvalsDelete",
             Self::Plan(_) => "Plan",
             Self::AllocUpdates { .. } => "AllocUpdates",
             Self::AllocTransitions { .. } => "AllocTransitions",

@@ -18,6 +18,7 @@ pub mod host_volume;
 pub mod id;
 pub mod identity;
 pub mod job;
+pub mod lookup;
 mod metric;
 pub mod namespace;
 pub mod node;

@@ -294,7 +294,7 @@ pub struct NodeCpu {
     pub reservable_cpu_cores: Vec<u16>,
 }
 
-/// Processors; the topology is not reported yet.
+/// Processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Processors {
@@ -414,6 +414,12 @@ pub struct NodeListStub {
 }
 
 impl Node {
+    /// The version of the node's agent.
+    pub fn version(&self) -> &str {
+        let named = |key: &str| self.attributes.get(key).map(String::as_str);
+        named("caravan.version").or_else(|| named("nomad.version")).unwrap_or_default()
+    }
+
     /// The element of a list; attributes and resources are added on demand by the caller.
     pub fn stub(&self) -> NodeListStub {
         NodeListStub {
@@ -424,7 +430,7 @@ impl Node {
             name: self.name.clone(),
             node_pool: self.node_pool.clone(),
             node_class: self.node_class.clone(),
-            version: self.attributes.get("nomad.version").cloned().unwrap_or_default(),
+            version: self.version().to_owned(),
             drain: self.drain_strategy.is_some(),
             scheduling_eligibility: self.scheduling_eligibility,
             status: self.status,

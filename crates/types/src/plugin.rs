@@ -54,6 +54,7 @@ pub struct CsiNodeInfo {
     pub supports_condition: bool,
     /// Takes the group of a volume's files itself (CSI, `VOLUME_MOUNT_GROUP`).
     #[serde(skip_serializing_if = "is_default")]
+    #[serde(rename = "CaravanSupportsMountGroup", alias = "SupportsMountGroup")]
     pub supports_mount_group: bool,
 }
 

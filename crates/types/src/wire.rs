@@ -1,5 +1,6 @@
 //! Messages between agents. Which method carries which is declared in `caravan-rpc`.
 
+use crate::acl::Secret;
 use crate::alloc::{AllocUpdate, Allocation};
 use crate::host_volume::HostVolume;
 use crate::id::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
@@ -433,6 +434,24 @@ pub struct SignedIdentities {
     pub tokens: Vec<crate::acl::Secret>,
 }
 
+/// A node asks for its own identity.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SignNode {
+    /// Node.
+    pub node_id: NodeId,
+    /// Proof of identity.
+    pub secret: NodeSecret,
+}
+
+/// The identity of a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SignedNode {
+    /// The token.
+    pub token: crate::acl::Secret,
+    /// What it says.
+    pub claims: crate::identity::Claims,
+}
+
 /// An HTTP request that one agent answers for another: clients relay to servers, servers to the node
 /// that holds an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -480,6 +499,9 @@ pub struct ExecOpen {
     pub tty: bool,
     /// How many agents passed it on.
     pub hops: u8,
+    /// Who asks: for servers only, nodes are not told.
+    #[serde(default)]
+    pub secret: Secret,
 }
 
 /// What is sent to the program.

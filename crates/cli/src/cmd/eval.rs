@@ -1,5 +1,6 @@
 //! `eval …`
 
+use crate::cmd::eval_delete::{self, DeleteArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -17,6 +18,8 @@ pub(crate) enum EvalVerb {
     List(ListArgs),
     /// Show an evaluation
     Status(StatusArgs),
+    /// Delete evaluations while scheduling is paused
+    Delete(DeleteArgs),
 }
 
 /// Flags of `eval list`.
@@ -234,6 +237,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &EvalVerb) -> Result<u8, CliError> {
     match verb {
         EvalVerb::List(args) => list(ctx, args).await,
         EvalVerb::Status(args) => status(ctx, args).await,
+        EvalVerb::Delete(args) => eval_delete::run(ctx, args).await,
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod alloc;
 pub(crate) mod completion;
 pub(crate) mod deployment;
 pub(crate) mod eval;
+pub(crate) mod eval_delete;
 pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod job;

@@ -12,6 +12,9 @@ const SIGNALS: &str = "SIGABRT,SIGALRM,SIGBUS,SIGCHLD,SIGCONT,SIGFPE,SIGHUP,SIGI
 SIGPROF,SIGQUIT,SIGSEGV,SIGSTOP,SIGSYS,SIGTERM,SIGTRAP,SIGTSTP,SIGTTIN,SIGTTOU,SIGURG,SIGUSR1,SIGUSR2,SIGWINCH,\
 SIGXCPU,SIGXFSZ";
 
+/// The version of Nomad whose jobs run here: jobs ask for it by constraints.
+const COMPATIBLE: &str = "2.0.6";
+
 pub(super) fn add_attributes(config: &ClientConfig, to: &mut BTreeMap<String, String>) {
     let uname = rustix::system::uname();
     let (name, version) = os_release(&text("/etc/os-release"));
@@ -24,7 +27,8 @@ pub(super) fn add_attributes(config: &ClientConfig, to: &mut BTreeMap<String, St
     set("os.name", name);
     set("os.version", version);
     set("os.signals", SIGNALS.to_owned());
-    set("nomad.version", config.version.clone());
+    set("nomad.version", COMPATIBLE.to_owned());
+    set("caravan.version", config.version.clone());
     set("nomad.service_discovery", "true".to_owned());
     set("unique.hostname", config.hostname.clone());
     match Hierarchy::detect() {

@@ -6,10 +6,15 @@
 mod cpu;
 mod host;
 mod network;
+mod topology;
+
+pub use network::host_addresses;
 
 use crate::config::ClientConfig;
 use crate::state::Identity;
-use caravan_types::node::{Eligibility, Node, NodeCpu, NodeDisk, NodeMemory, NodeResources, NodeStatus};
+use caravan_types::node::{
+    Eligibility, Node, NodeCpu, NodeDisk, NodeMemory, NodeResources, NodeStatus, Processors,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -58,6 +63,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
         disk: NodeDisk { disk_mb },
         node_networks: network.node_networks(),
         networks: network.networks(),
+        processors: Processors { topology: Some(topology::read(&cpu, shares)) },
         min_dynamic_port: i64::from(min_port),
         max_dynamic_port: i64::from(max_port),
         ..Default::default()

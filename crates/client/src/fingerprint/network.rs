@@ -50,6 +50,26 @@ fn addresses() -> Vec<(String, IpAddr)> {
     .collect()
 }
 
+/// The machine's addresses, each with the length of its network's prefix in bits.
+pub fn host_addresses() -> Vec<(IpAddr, u8)> {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    all.filter_map(|entry| {
+        let (address, mask) = (entry.address?, entry.netmask?);
+        Some(match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(v4), _) => {
+                let ones = mask.as_sockaddr_in()?.ip().to_bits().count_ones();
+                (IpAddr::V4(v4.ip()), u8::try_from(ones).ok()?)
+            }
+            (None, Some(v6)) => {
+                let ones = mask.as_sockaddr_in6()?.ip().to_bits().count_ones();
+                (IpAddr::V6(v6.ip()), u8::try_from(ones).ok()?)
+            }
+            (None, None) => return None,
+        })
+    })
+    .collect()
+}
+
 fn is_link_local(ip: &IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => v4.is_link_local(),

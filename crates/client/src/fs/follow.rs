@@ -11,13 +11,13 @@ const PERIOD: Duration = Duration::from_millis(200);
 
 /// A watch on a directory.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     notice: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Watch {
     /// Watches from now on: look first after this.
-    pub(super) fn on(dir: &Path) -> Self {
+    pub(crate) fn on(dir: &Path) -> Self {
         #[expect(
             deprecated,
             reason = "the replacement is unsafe for the sake of types that close early, which an OwnedFd never does"
@@ -41,7 +41,7 @@ impl Watch {
     }
 
     /// Waits for a change since the last call.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         let Some(fd) = &self.notice else {
             tokio::time::sleep(PERIOD).await;
             return;

@@ -3,10 +3,12 @@
 //! Every path is resolved by the kernel beneath the allocation's directory (openat2(2), `RESOLVE_BENEATH`), so
 //! no link a task makes leads out of it; what lies in a task's `secrets` or `private` is never read.
 
-mod follow;
+pub(crate) mod follow;
 mod frames;
+mod snapshot;
 
 pub use frames::{FileEvent, Frame, Frames, LogKind, Origin};
+pub use snapshot::Archive;
 
 use caravan_types::Time;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
@@ -84,6 +86,11 @@ pub struct AllocFs {
 impl AllocFs {
     pub(crate) fn new(root: &Path, tasks: Vec<String>) -> Self {
         Self { root: root.to_owned(), tasks }
+    }
+
+    /// Where a path of users lies on the host; nothing is looked up.
+    pub fn on_host(&self, path: &str) -> PathBuf {
+        below(path).map_or_else(|_| self.root.clone(), |below| self.root.join(below))
     }
 
     /// What is in a directory, by name.
@@ -259,20 +266,25 @@ fn info(name: String, meta: &Metadata) -> FileInfo {
         name,
         is_dir: meta.is_dir(),
         size: meta.len(),
-        mode: mode_text(meta.is_dir(), meta.file_type().is_symlink(), meta.mode()),
+        mode: mode_text(meta.mode()),
         modified: Time(nanos),
         content_type: None,
     }
 }
 
-/// A mode in the notation of Go.
-fn mode_text(dir: bool, link: bool, mode: u32) -> String {
+/// A mode, the kind of file in it, in the notation of Go.
+fn mode_text(mode: u32) -> String {
+    let kind = mode & 0o17_0000;
     let mut text = String::new();
     for (on, letter) in [
-        (dir, 'd'),
-        (link, 'L'),
+        (kind == 0o04_0000, 'd'),
+        (kind == 0o12_0000, 'L'),
+        (kind == 0o06_0000 || kind == 0o02_0000, 'D'),
+        (kind == 0o01_0000, 'p'),
+        (kind == 0o14_0000, 'S'),
         (mode & 0o4000 != 0, 'u'),
         (mode & 0o2000 != 0, 'g'),
+        (kind == 0o02_0000, 'c'),
         (mode & 0o1000 != 0, 't'),
     ] {
         if on {

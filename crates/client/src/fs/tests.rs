@@ -93,6 +93,6 @@ async fn a_followed_file_tells_of_truncation_and_deletion() {
 
 #[test]
 fn modes_are_written_as_in_go() {
-    assert_eq!(mode_text(false, false, 0o644), "-rw-r--r--");
-    assert_eq!(mode_text(true, false, 0o1777), "dtrwxrwxrwx");
+    assert_eq!(mode_text(0o10_0644), "-rw-r--r--");
+    assert_eq!(mode_text(0o04_1777), "dtrwxrwxrwx");
 }

@@ -40,12 +40,14 @@ pub(crate) enum HostVolumeFault {
         outcome: PluginOutcome,
     },
     /// A path is not there.
-    #[error("could not verify host path for {name:?}: {source}")]
+    #[error("could not verify host path for {name:?}: stat {}: {why}", path.display())]
     Path {
         /// Name of the volume.
         name: String,
+        /// The path.
+        path: PathBuf,
         /// The system's answer.
-        source: std::io::Error,
+        why: String,
     },
     /// Something is mounted in what is to be deleted.
     #[error("{} is mounted below the volume: unmount it first", .0.display())]

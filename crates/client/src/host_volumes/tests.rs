@@ -185,7 +185,11 @@ async fn a_registered_directory_must_be_there_and_is_never_removed() {
     let agent = Agent::start(dir.path()).await;
     let fault = agent.volumes.register(row.clone()).await.unwrap_err();
     assert!(matches!(fault, HostVolumeFault::Path { .. }), "{fault}");
-    assert!(fault.to_string().starts_with("could not verify host path for \"there\": "), "{fault}");
+    let words = format!(
+        "could not verify host path for \"there\": stat {}: no such file or directory",
+        there.display()
+    );
+    assert_eq!(fault.to_string(), words);
     fs::create_dir(&there).unwrap();
     agent.volumes.register(row.clone()).await.unwrap();
     assert_eq!(agent.offered(), ["fixed", "there"]);

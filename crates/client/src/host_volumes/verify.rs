@@ -13,8 +13,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Refuses a path that is not there.
 pub(super) fn path_exists(name: &str, path: &Path) -> Result<(), HostVolumeFault> {
-    let fault = |source| HostVolumeFault::Path { name: name.to_owned(), source };
-    std::fs::metadata(path).map(drop).map_err(fault)
+    std::fs::metadata(path).map(drop).map_err(|error| HostVolumeFault::Path {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        why: words(&error),
+    })
+}
+
+/// What the system calls an error, in the words that clients know: in lower case and without its number.
+fn words(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
+        None => error.to_string(),
+    }
 }
 
 impl HostVolumes {

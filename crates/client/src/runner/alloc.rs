@@ -11,6 +11,7 @@ use crate::allocs::Allocs;
 use crate::clock;
 use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
+use crate::task_api::Sockets;
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
 };
@@ -59,6 +60,7 @@ struct Inner {
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
     services: ServiceState,
+    sockets: Sockets,
 }
 
 #[derive(Debug)]
@@ -116,6 +118,7 @@ impl AllocRunner {
             readiness: watch::Sender::new(Readiness::Preparing),
             stage: watch::Sender::new(Stage::Running),
             services: ServiceState::default(),
+            sockets: Sockets::default(),
         };
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
@@ -176,6 +179,7 @@ impl AllocRunner {
             return;
         }
         self.push();
+        self.inner.sockets.close();
         self.inner.stage.send_replace(Stage::TasksDead);
         self.release_volumes().await;
         if !shutdown.is_cancelled() || self.context().config.dev {
@@ -561,6 +565,11 @@ impl AllocRunner {
         Judged { again, news: state.health.report().1 != before, blame }
     }
 
+    /// Gives a task its socket of the API, if it has none.
+    pub(super) fn open_socket(&self, task: &str) {
+        self.inner.sockets.open(&self.context().task_api, task, &self.dir().task(task));
+    }
+
     /// Adds an event to a task without telling anybody yet.
     pub(super) fn note(&self, task: &str, event: TaskEvent) {
         let mut state = self.lock();
@@ -587,7 +596,8 @@ impl AllocRunner {
             task_states,
             deployment_id,
             deployment_status,
-            ..Default::default()
+            // Of the host's own network there is nothing more to tell, once something runs in it.
+            network_status: (client_status != ClientStatus::Pending).then(Arc::default),
         });
     }
 

@@ -2,6 +2,7 @@
 //! pure modules [`lifecycle`] and [`status`].
 
 mod alloc;
+mod artifacts;
 mod binds;
 mod broken;
 mod csi_hook;
@@ -17,6 +18,7 @@ mod service_hook;
 mod start;
 mod status;
 mod task;
+mod templates;
 
 pub(crate) use alloc::{AllocRunner, Stage};
 pub(crate) use csi_hook::claims;
@@ -30,7 +32,9 @@ use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
+use crate::task_api::Served;
 use caravan_csi::Deadlines;
+use caravan_types::wire::SignedNode;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -51,6 +55,12 @@ pub(crate) struct Context {
     pub(crate) drivers: DriverManager,
     /// What users changed of the node's free pairs.
     pub(crate) meta: Mutex<BTreeMap<String, Option<String>>>,
+    /// The node's signed identity, once somebody asked for it.
+    pub(crate) signed: tokio::sync::Mutex<Option<SignedNode>>,
+    /// The allocations of an earlier agent are taken back.
+    pub(crate) restored: CancellationToken,
+    /// Who answers requests of tasks.
+    pub(crate) task_api: Served,
     /// Plugins.
     pub(crate) plugins: Manager,
     /// Volumes.

@@ -1,6 +1,7 @@
 //! Everything between the decision to start a task and its first process.
 
 use super::alloc::AllocRunner;
+use super::artifacts;
 use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fence::Footing;
 use super::fresh::{self, Owner};
@@ -41,6 +42,24 @@ pub(super) enum StartFault {
     Driver(caravan_drivers::Error),
     /// The lease under which its volumes were mounted is over.
     Lease,
+    /// An artifact cannot be fetched.
+    Artifact(String),
+    /// Its templates cannot be rendered.
+    Templates(super::templates::Failed),
+}
+
+/// What was made before the start.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Variables with identities.
+    tokens: BTreeMap<String, String>,
+    /// Who owns what is new, if that is not the superuser.
+    owner: Option<Owner>,
+}
+
+/// The words of a hook that failed.
+fn hook(name: &str, why: String) -> StartFault {
+    StartFault::Hook(format!("prestart hook \"{name}\" failed: {why}"))
 }
 
 impl Plan {
@@ -106,28 +125,63 @@ impl Plan {
         Binds::adopt(&mounts.unwrap_or_default(), &self.dirs)
     }
 
-    /// Makes directories and mounts, then starts it.
-    pub(super) async fn start(
-        &self,
-        runner: &AllocRunner,
-        id: &str,
-    ) -> Result<(TaskHandle, Binds), StartFault> {
-        let context = runner.context();
+    /// The directories of the task.
+    pub(super) fn dirs(&self) -> &TaskDir {
+        &self.dirs
+    }
+
+    /// Whether the task sees its directories in a root of its own.
+    pub(super) fn has_own_root(&self) -> bool {
+        self.driver.capabilities().fs_isolation != FsIsolation::None
+    }
+
+    /// The environment that templates see: the task's, without what hooks add.
+    pub(super) fn template_env(&self) -> &BTreeMap<String, String> {
+        self.env.variables()
+    }
+
+    /// A text with its references replaced, those to directories by where they are for the client.
+    pub(super) fn client_text(&self, text: &str) -> String {
+        let path = |path: PathBuf| path.display().to_string();
+        let places = [
+            ("NOMAD_ALLOC_DIR", path(self.dirs.shared.clone())),
+            ("NOMAD_TASK_DIR", path(self.dirs.local())),
+            ("NOMAD_SECRETS_DIR", path(self.dirs.secrets())),
+        ];
+        self.env.with(places.map(|(name, place)| (name.to_owned(), place))).text(text)
+    }
+
+    /// Makes the directories, and what lies in them before anything is rendered there.
+    pub(super) async fn prepare(&self, runner: &AllocRunner) -> Result<Prepared, StartFault> {
         let task = self.task();
-        let hook =
-            |name: &str, why: String| StartFault::Hook(format!("prestart hook \"{name}\" failed: {why}"));
         runner
             .dir()
             .build_task(&self.name, task.resources.secrets_mb)
             .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
-        let mut env = self.env.variables().clone();
+        runner.open_socket(&self.name);
         let signed = identity::fetch(runner, task).await.map_err(|why| hook("identity", why))?;
         let owner = self.owner_of_fresh_volumes().await;
         identity::write(&self.dirs, &signed, owner).map_err(|why| hook("identity", why))?;
-        env.extend(identity::variables(&signed));
         if let Some(job) = &self.alloc.job {
             payload::write(&self.dirs.local(), job, task).map_err(|why| hook("dispatch_payload", why))?;
         }
+        artifacts::fetch_all(runner, self, owner).await.map_err(StartFault::Artifact)?;
+        Ok(Prepared { tokens: identity::variables(&signed), owner })
+    }
+
+    /// Makes mounts, then starts it. `more` is what templates add to its environment.
+    pub(super) async fn start(
+        &self,
+        runner: &AllocRunner,
+        id: &str,
+        prepared: Prepared,
+        more: BTreeMap<String, String>,
+    ) -> Result<(TaskHandle, Binds), StartFault> {
+        let context = runner.context();
+        let task = self.task();
+        let Prepared { tokens, owner } = prepared;
+        let texts = self.env.with(more);
+        let env = texts.with(tokens).variables().clone();
         let mut mounts = Vec::new();
         if let Some(plugin) = &self.plugin {
             plugin.prepare().map_err(|e| hook("csi_plugin_supervisor", e.to_string()))?;
@@ -155,7 +209,7 @@ impl Plan {
                 return Err(StartFault::Lease);
             }
         };
-        let config = TaskConfig { lease, ..self.config(runner, id, env, mounts) };
+        let config = TaskConfig { lease, ..self.config(runner, id, &texts, env, mounts) };
         match self.driver.start(config).await {
             Ok(handle) => Ok((handle, binds)),
             Err(error) => {
@@ -209,6 +263,7 @@ impl Plan {
         &self,
         runner: &AllocRunner,
         id: &str,
+        texts: &TaskEnv,
         env: BTreeMap<String, String>,
         mounts: Vec<Mount>,
     ) -> TaskConfig {
@@ -227,7 +282,7 @@ impl Plan {
             job_id: alloc.job_id.to_string(),
             group_name: alloc.task_group.to_string(),
             namespace: alloc.namespace.to_string(),
-            driver_config: self.env.config(&task.config),
+            driver_config: texts.config(&task.config),
             env,
             resources: Resources {
                 cpu_mhz: number(given.map_or(task.resources.cpu, |g| g.cpu.cpu_shares)),

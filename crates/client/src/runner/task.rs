@@ -6,6 +6,8 @@ use super::fence::LEASE_EXPIRED;
 use super::identity::Change;
 use super::lifecycle::Role;
 use super::start::{Plan, StartFault, state_dir};
+use super::templates::act::{changed, prepare, tell};
+use super::templates::{TaskTemplates, TemplateChange};
 use crate::ClientError;
 use crate::clock;
 use crate::csi::supervisor;
@@ -62,6 +64,8 @@ enum Seen {
     Restart(String),
     ChecksFail(String),
     Unhealthy,
+    /// Its templates changed, and it could not be told.
+    Untold(String),
     AgentEnds,
 }
 
@@ -86,6 +90,7 @@ pub(super) struct TaskRunner {
     kill: watch::Receiver<Option<Kill>>,
     actions: mpsc::UnboundedReceiver<TaskAction>,
     binds: Binds,
+    templates: Option<TaskTemplates>,
 }
 
 impl TaskRunner {
@@ -96,7 +101,7 @@ impl TaskRunner {
     ) -> Self {
         let kill =
             alloc.kill_of(&name).unwrap_or_else(|| watch::Sender::new(Some(Kill::default())).subscribe());
-        Self { alloc, name, kill, actions, binds: Binds::default() }
+        Self { alloc, name, kill, actions, binds: Binds::default(), templates: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -113,7 +118,10 @@ impl TaskRunner {
         }
         let mut next = match (record.over, self.recover(&record).await) {
             (Some(failed), _) => Next::Over { failed },
-            (None, Some(handle)) => self.live(handle, record.stopping).await,
+            (None, Some(handle)) => {
+                self.alloc.open_socket(&self.name);
+                self.live(handle, record.stopping).await
+            }
             (None, None) if record.stopping => Next::Over { failed: record.state.failed },
             (None, None) => Next::Again,
         };
@@ -175,10 +183,24 @@ impl TaskRunner {
         if !started_before {
             self.emit(self.event(event::TASK_SETUP).message("Building Task Directory"));
         }
+        let prepared = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Next::AgentEnds,
+            () = killed(&mut self.kill) => None,
+            prepared = prepare(&self.alloc, &plan, &mut self.templates) => Some(prepared),
+        };
+        let Some(prepared) = prepared else { return self.give_up(&shutdown).await };
         let id = format!("{}/{}/{:016x}", plan.alloc.id, self.name, rand::random::<u64>());
-        // The intent; a start that is lost with the agent is found by its directory and ended by the driver.
-        self.update(|r| r.driver_id = Some(id.clone())).await;
-        match plan.start(&self.alloc, &id).await {
+        let started = match prepared {
+            Ok(prepared) => {
+                // The intent; a start that is lost with the agent is found by its directory and ended by the driver.
+                self.update(|r| r.driver_id = Some(id.clone())).await;
+                let more = self.templates.as_ref().map(TaskTemplates::variables).unwrap_or_default();
+                plan.start(&self.alloc, &id, prepared, more).await
+            }
+            Err(fault) => Err(fault),
+        };
+        match started {
             Ok((handle, binds)) => {
                 self.binds = binds;
                 self.started(&handle).await;
@@ -187,6 +209,15 @@ impl TaskRunner {
             Err(StartFault::Hook(why)) => {
                 let event = self.event(event::HOOK_FAILED).message(why);
                 self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
+            }
+            Err(StartFault::Artifact(why)) => {
+                let event = self.event(event::DOWNLOAD_FAILED).detail("download_error", why);
+                self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await
+            }
+            Err(StartFault::Templates(failed)) => {
+                let words = format!("Template failed: {}", failed.why);
+                let event = self.event(event::TEMPLATE).message(words);
+                self.decide(Cause::StartFailed { recoverable: failed.recoverable }, Some(event)).await
             }
             Err(StartFault::Lease) => self.fenced_before_start().await,
             Err(StartFault::Driver(error)) => {
@@ -271,6 +302,10 @@ impl TaskRunner {
                 self.emit(self.event(event::RESTART_SIGNALED).detail("restart_reason", reason));
                 (self.stop(&plan, &id).await, Some(Cause::Unhealthy))
             }
+            Seen::Untold(why) => {
+                self.emit(self.event(event::TEMPLATE).message(why).detail("fails_task", "true"));
+                (self.stop(&plan, &id).await, Some(Cause::StartFailed { recoverable: false }))
+            }
             Seen::Unhealthy => {
                 if let Some(plugin) = &plan.plugin {
                     let reason = plugin.restart_reason();
@@ -313,6 +348,13 @@ impl TaskRunner {
     }
 
     async fn watch(&mut self, plan: &Plan, id: &TaskId) -> Seen {
+        let mut templates = self.templates.take().or_else(|| TaskTemplates::adopt(&self.alloc, plan));
+        let seen = self.watch_with(plan, id, &mut templates).await;
+        self.templates = templates;
+        seen
+    }
+
+    async fn watch_with(&mut self, plan: &Plan, id: &TaskId, templates: &mut Option<TaskTemplates>) -> Seen {
         let context = self.alloc.context().clone();
         let supervise = async {
             match &plan.plugin {
@@ -331,11 +373,7 @@ impl TaskRunner {
         loop {
             tokio::select! {
                 biased;
-                exit = &mut wait => return Seen::Ended(exit.unwrap_or_else(|error| ExitResult {
-                    exit_code: 0,
-                    err: Some(crate::error::chain(&error)),
-                    ..ExitResult::default()
-                })),
+                exit = &mut wait => return Seen::Ended(ended(exit)),
                 () = context.shutdown.cancelled() => return Seen::AgentEnds,
                 () = killed(&mut self.kill) => return Seen::Killed,
                 change = &mut renewed => {
@@ -348,6 +386,30 @@ impl TaskRunner {
                         }
                     }
                     renewed = Box::pin(plan.renewed(&alloc));
+                }
+                change = changed(templates) => {
+                    match change {
+                        TemplateChange::Restart => {
+                            return Seen::Restart("Template with change_mode restart re-rendered".to_owned());
+                        }
+                        TemplateChange::Tell { signals, scripts } => {
+                            // The watch goes on meanwhile: the task may end on this.
+                            let told = tell(&self.alloc, plan, id, signals, scripts);
+                            let told = tokio::select! {
+                                biased;
+                                exit = &mut wait => return Seen::Ended(ended(exit)),
+                                told = told => told,
+                                () = context.shutdown.cancelled() => return Seen::AgentEnds,
+                                () = killed(&mut self.kill) => return Seen::Killed,
+                            };
+                            if let Err(why) = told {
+                                return Seen::Untold(why);
+                            }
+                        }
+                    }
+                    if let Some(templates) = templates.as_mut() {
+                        templates.carried_out();
+                    }
                 }
                 action = self.actions.recv() => match action {
                     Some(TaskAction::Restart { reason }) => return Seen::Restart(reason),
@@ -589,6 +651,15 @@ impl TaskRunner {
             written.wait().await;
         }
     }
+}
+
+/// How a task ended, as far as its driver can tell.
+fn ended(exit: Result<ExitResult, caravan_drivers::Error>) -> ExitResult {
+    exit.unwrap_or_else(|error| ExitResult {
+        exit_code: 0,
+        err: Some(crate::error::chain(&error)),
+        ..ExitResult::default()
+    })
 }
 
 /// Waits for an order to end the task.

@@ -8,14 +8,16 @@ use caravan_drivers::{
 use caravan_rpc::{Channel, Code, PeerIdentity, Router, RpcError, methods};
 use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, DesiredStatus, TaskState};
+use caravan_types::identity::Claims;
 use caravan_types::job::{Job, JobType, RestartMode, RestartPolicy, Task, TaskGroup};
+use caravan_types::lookup::{Found, Lookup, LookupsFound, WatchLookups};
 use caravan_types::node::{Node, NodeEvent, NodeStatus};
 use caravan_types::service::ServiceRegistration;
 use caravan_types::volume::{ClaimId, VolumeUsage};
 use caravan_types::wire::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, DiskChunk,
     Done, FetchDisk, GiveDisk, NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync,
-    SignIdentities, SignedIdentities, VolumeStats, WatchAllocs,
+    SignIdentities, SignNode, SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
 use caravan_types::{AllocId, Nanos, VolumeKey};
 use futures::StreamExt;
@@ -42,6 +44,7 @@ struct World {
     events: Vec<NodeEvent>,
     services: BTreeMap<AllocId, Vec<ServiceRegistration>>,
     usage: Vec<(VolumeKey, VolumeUsage)>,
+    lookups: BTreeMap<Lookup, Found>,
     index: u64,
     down: bool,
     lease: Option<Duration>,
@@ -290,10 +293,28 @@ impl Servers for TestServers {
         self.change(|w| w.reports.push((request.claim, request.step)));
         Ok(Done::default())
     }
+    async fn watch_lookups(&self, request: WatchLookups) -> Answers<LookupsFound> {
+        if let Err(error) = self.up() {
+            return futures::stream::iter([Err(error)]).boxed();
+        }
+        // What is there now; changes are told by the stories of the whole system.
+        let world = self.world();
+        let found = request.wanted.into_iter().filter_map(|lookup| {
+            let found = world.lookups.get(&lookup).cloned()?;
+            Some((lookup, found))
+        });
+        let told = LookupsFound { found: found.collect() };
+        futures::stream::iter([Ok(told)]).chain(futures::stream::pending()).boxed()
+    }
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError> {
         self.up()?;
         let token = |(task, name): &(String, String)| Secret::new(format!("{task}.{name}"));
         Ok(SignedIdentities { tokens: request.wanted.iter().map(token).collect() })
+    }
+    async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError> {
+        self.up()?;
+        let claims = Claims { node_id: request.node_id.to_string(), ..Claims::default() };
+        Ok(SignedNode { token: Secret::new("node"), claims })
     }
     async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk> {
         let world = self.world();

@@ -3,7 +3,7 @@
 use caravan_shim::spec::{CgroupSpec, LogSpec, MountPropagation, MountSpec, UserSpec};
 use caravan_sys::user::Account;
 
-use crate::task::{Mount, Propagation, TaskConfig};
+use crate::task::{Mount, ProcessUsage, Propagation, TaskConfig};
 use crate::{Error, Result};
 
 const MIB: u64 = 1 << 20;
@@ -18,6 +18,16 @@ pub(crate) async fn account(user: &str) -> Result<Account> {
             message: format!("the search for user {user:?} was cut off"),
             recoverable: true,
         }),
+    }
+}
+
+pub(crate) fn process_usage(report: caravan_shim::protocol::ProcessReport) -> ProcessUsage {
+    ProcessUsage {
+        pid: report.pid,
+        cpu_user_ns: report.cpu_user_ns,
+        cpu_system_ns: report.cpu_system_ns,
+        rss: report.rss,
+        swap: report.swap,
     }
 }
 

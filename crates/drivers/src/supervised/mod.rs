@@ -305,6 +305,7 @@ impl ShimTasks {
                 swap: u.swap,
                 pids: u.pids,
                 boot_time_ns: u.boot_time_ns,
+                processes: u.processes.into_iter().map(convert::process_usage).collect(),
             }),
             other => Err(unexpected(id, &other)),
         }

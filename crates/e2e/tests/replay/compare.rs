@@ -5,7 +5,7 @@ use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
 /// Objects whose keys belong to the machine or the moment.
-const FREE: [&str; 15] = [
+const FREE: &[&str] = &[
     "Attributes",
     "Drivers",
     "Details",
@@ -20,9 +20,21 @@ const FREE: [&str; 15] = [
     "ClassFiltered",
     "DimensionExhausted",
     "ClassExhausted",
+    // Of an agent's configuration.
+    "Options",
     // Of whichever job comes first.
     "Summary",
+    // A plugin's own names.
+    "Segments",
+    // A node tells of new ones when it does.
+    "HostVolumes",
 ];
+
+/// What plugins answer, each in its way, and which figures there are already.
+const UNCOMPARED: [&str; 3] = ["PublishedExternalNodeIDs", "VolumeContext", "Measured"];
+
+/// Times that are there or not, as far as a task has come.
+const MOMENTS: [&str; 3] = ["StartedAt", "FinishedAt", "LastRestart"];
 
 /// What the recording left out.
 fn is_left_out(value: &Value) -> bool {
@@ -45,7 +57,11 @@ pub fn cut_like(recorded: &Value, ours: &Value) -> Value {
     match (recorded, ours) {
         (Value::Object(theirs), Value::Object(own)) => {
             let kept = own.iter().filter(|(key, _)| theirs.contains_key(*key));
-            Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+            let cut = |key: &String, value: &Value| match (&theirs[key], value) {
+                (Value::Object(empty), Value::Object(_)) if empty.is_empty() => theirs[key].clone(),
+                _ => value.clone(),
+            };
+            Value::Object(kept.map(|(key, value)| (key.clone(), cut(key, value))).collect())
         }
         (Value::Array(theirs), Value::Array(own)) => {
             let like = theirs.first().unwrap_or(&Value::Null);
@@ -79,7 +95,7 @@ impl Walk<'_> {
     }
 
     fn values(&mut self, path: &str, key: &str, recorded: &Value, ours: &Value) {
-        if is_left_out(recorded) {
+        if is_left_out(recorded) || UNCOMPARED.contains(&key) {
             return;
         }
         match (recorded, ours) {
@@ -98,6 +114,8 @@ impl Walk<'_> {
                 self.lists(path, key, theirs, own);
             }
             (Value::String(theirs), Value::String(own)) => self.ids.learn(theirs, own),
+            // How far a task is.
+            (Value::String(_) | Value::Null, Value::String(_) | Value::Null) if MOMENTS.contains(&key) => {}
             (theirs, own) if kind(theirs) == kind(own) => {
                 if let (true, Some(theirs), Some(own)) =
                     (key.ends_with("Index"), theirs.as_u64(), own.as_u64())
@@ -119,10 +137,12 @@ impl Walk<'_> {
             return;
         }
         let own_key = |key: &str, ids: &Ids| ids.text(key);
-        for (key, value) in recorded {
+        // How long lists were before they were cut.
+        for (key, value) in recorded.iter().filter(|(key, _)| !key.ends_with("TrimmedFrom")) {
             let path = format!("{path}/{key}");
             match ours.get(key).or_else(|| ours.get(&own_key(key, self.ids))) {
                 Some(own) => self.values(&path, key, value, own),
+                None if is_left_out(value) => {}
                 None => self.tell(&path, "missing".to_owned()),
             }
         }
@@ -137,6 +157,11 @@ impl Walk<'_> {
     fn lists(&mut self, path: &str, key: &str, recorded: &[Value], ours: &[Value]) {
         let mut free: Vec<&Value> = ours.iter().collect();
         for (at, value) in recorded.iter().enumerate() {
+            // Networks of other modes than the host's are not built.
+            let is_built = |mode: &Value| ours.iter().any(|own| own.get("Mode") == Some(mode));
+            if key.ends_with("Networks") && value.get("Mode").is_some_and(|mode| !is_built(mode)) {
+                continue;
+            }
             let pool = if free.is_empty() { ours.iter().collect() } else { free.clone() };
             let best =
                 pool.iter().enumerate().max_by_key(|(n, own)| (self.likeness(value, own), usize::MAX - n));
@@ -197,7 +222,9 @@ impl Walk<'_> {
 const SAME: usize = 1000;
 
 fn is_id(key: &str) -> bool {
-    is_uuid(key) || (key.len() >= 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let all = |is: fn(&u8) -> bool| !key.is_empty() && key.as_bytes().iter().all(is);
+    // Of things, of checks, of processes.
+    is_uuid(key) || (key.len() >= 32 && all(u8::is_ascii_hexdigit)) || all(u8::is_ascii_digit)
 }
 
 #[test]

@@ -21,6 +21,11 @@ pub fn is_uuid(text: &str) -> bool {
         })
 }
 
+/// Whether a text may be what a plugin calls something.
+fn is_name(text: &str) -> bool {
+    text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
 /// The part of a child job's id that differs from run to run.
 fn child(text: &str) -> Option<&str> {
     let last = text.rsplit('/').next()?;
@@ -40,7 +45,8 @@ impl Ids {
 
     /// The first that is learned about an id stays.
     pub fn learn(&mut self, recorded: &str, ours: &str) {
-        if is_uuid(recorded) && is_uuid(ours) {
+        // What plugins call their things need not be a UUID here.
+        if is_uuid(recorded) && (is_uuid(ours) || is_name(ours)) {
             self.texts.entry(recorded.to_owned()).or_insert_with(|| ours.to_owned());
         } else if let (Some(recorded), Some(ours)) = (child(recorded), child(ours)) {
             self.texts.entry(recorded.to_owned()).or_insert_with(|| ours.to_owned());
@@ -77,11 +83,24 @@ impl Ids {
     pub fn parameter(&self, name: &str, value: &str) -> String {
         match (name, value.parse::<u64>()) {
             ("index" | "cas", Ok(index)) => self.index(index).to_string(),
+            ("prefix", _) => self.beginning(value),
             ("next_token", _) => match value.split_once('.').map(|(n, rest)| (n.parse::<u64>(), rest)) {
                 Some((Ok(index), rest)) => format!("{}.{}", self.index(index), self.text(rest)),
                 _ => self.text(value),
             },
             _ => self.text(value),
+        }
+    }
+
+    /// How the only id that begins so begins here.
+    fn beginning(&self, recorded: &str) -> String {
+        let mut found =
+            self.texts.iter().filter(|(theirs, _)| is_uuid(theirs) && theirs.starts_with(recorded));
+        match (found.next(), found.next()) {
+            (Some((_, ours)), None) if recorded.len() >= 4 => {
+                ours.get(..recorded.len()).unwrap_or(ours).to_owned()
+            }
+            _ => self.text(recorded),
         }
     }
 

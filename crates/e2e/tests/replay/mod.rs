@@ -9,6 +9,7 @@ mod compare;
 mod exchange;
 mod gaps;
 mod ids;
+mod jwt;
 mod session;
 mod topics;
 mod websocket;
@@ -59,6 +60,7 @@ fn replay(topic: &'static str) -> Result<()> {
         let found = outcome(&mut session, exchange, gap.is_none());
         let name = exchange.name();
         println!("{} {} {}", if found.is_empty() { "pass" } else { "gap " }, name, exchange.note);
+        found.iter().take(SHOWN).for_each(|difference| println!("     {difference}"));
         if let Some(reason) = gap.filter(|reason| reason.starts_with(AT_TIMES)) {
             lines.push(format!("{name}: {reason}"));
             continue;

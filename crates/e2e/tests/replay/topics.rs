@@ -1,25 +1,23 @@
 //! What belongs to single topics: which come before them, what happened between the recorded exchanges
 //! and was not recorded, and what is done differently here.
 
-use super::exchange::Exchange;
+use super::exchange::{self, Body, Exchange};
+use super::jwt;
 use super::session::Session;
 use anyhow::{Context, Result, bail};
 use caravan_testkit::{Agent, eventually_within};
 use serde_json::{Value, json};
-use std::thread;
 use std::time::Duration;
 
 /// The node of the recordings, and of those with access control the bootstrap token.
 pub const NODE: &str = "01699b02-73ad-eed7-f6f4-9aa9612a238d";
 pub const ROOT: &str = "24be8c5c-ba87-44a8-85a9-48e9b29696b1";
 const ACL_NODE: &str = "087673b3-8ace-6e14-f9d2-75bc0b91526f";
+const ACL_DEPLOYMENT: &str = "683eee1b-84a9-1843-4ac2-576d1a0d502a";
 const ACL_ALLOC: &str = "1fc24f93-31a1-285e-95ce-a336ee90bccb";
 /// Allocations of the job `logger`: the first, and the one that took its place.
 const TALKER: &str = "d632206d-1b30-2495-9a4c-5c3e973b84d0";
 const NEXT_TALKER: &str = "a9f545d2-a351-c7cd-9853-28df1f3ce83d";
-
-/// Parts of jobs that are not built: they are left out of what is sent, and of what is compared.
-const LEFT_OUT: [&str; 1] = ["Templates"];
 
 /// The topics that a topic builds on, each up to one of its exchanges.
 pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
@@ -33,11 +31,12 @@ pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
             &[("namespaces", 12), ("jobs", ALL), ("deployments", 11), ("dispatch_periodic", ALL)]
         }
         "versions" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
-        "allocations" | "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
-        "exec" | "client" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 11)],
-        "client_fs" => &[("namespaces", 2), ("jobs", ALL), ("allocations", 1)],
-        "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14), ("allocations", 9)],
-        "errors" | "node_pools" => &[("namespaces", 2), ("jobs", ALL)],
+        "allocations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", ALL)],
+        "scaling" | "events" | "nodes" => &[("namespaces", 2), ("jobs", ALL)],
+        "exec" | "client" | "client_fs" => &[("namespaces", 2), ("jobs", ALL)],
+        "evaluations" => &[("namespaces", 2), ("jobs", ALL), ("deployments", 14)],
+        "errors" => &[("namespaces", 2), ("jobs", ALL)],
+        "node_pools" => &[("namespaces", 2), ("jobs", ALL), ("dispatch_periodic", ALL)],
         "operator" => &[("namespaces", 2), ("agent", 20), ("jobs", ALL)],
         "acl_policies" => &[("acl_bootstrap", 18)],
         "acl_tokens" => &[("acl_bootstrap", 18), ("acl_policies", ALL)],
@@ -70,18 +69,40 @@ pub fn is_progress(exchange: &Exchange) -> bool {
 pub fn is_cut(exchange: &Exchange) -> bool {
     matches!(
         (exchange.topic, exchange.at),
-        ("queries", 28) | ("volumes_csi", 4 | 28 | 29) | ("volumes_host", 21 | 27)
+        ("queries", 28)
+            | ("volumes_csi", 4 | 28 | 29)
+            | ("volumes_host", 21 | 27)
+            // The figures were not there yet when they were recorded.
+            | ("acl_denied", 35 | 36 | 165 | 188)
     )
 }
 
-/// A document without the parts that are not built.
+/// The token of a request of which only the notes tell who made it.
+pub fn untold_token(exchange: &Exchange) -> Option<&'static str> {
+    if exchange.topic != "acl_denied" || exchange.path != "/v1/event/stream" {
+        return None;
+    }
+    match exchange.note.split(':').next()? {
+        "readonly" => Some("174a6f67-8e38-17c9-67c2-e8e5e07bd123"),
+        "developer" => Some("996571d7-4e23-e745-dab4-aa61e072ecd8"),
+        "management" => Some(ROOT),
+        _ => None,
+    }
+}
+
+/// A document without what was recorded of a defect (the nulls before the topologies of a volume).
 pub fn left_out(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(left_out).collect(),
         Value::Object(map) => map
             .iter()
-            .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
-            .map(|(key, value)| (key.clone(), left_out(value)))
+            .map(|(key, value)| match (key.as_str(), value) {
+                ("Topologies", Value::Array(items)) => {
+                    let real = items.iter().filter(|item| !item.is_null());
+                    (key.clone(), real.map(left_out).collect())
+                }
+                _ => (key.clone(), left_out(value)),
+            })
             .collect(),
         other => other.clone(),
     }
@@ -95,11 +116,8 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
         Value::String(text) => json!(text.replace("/opt/nomad", &agent.dir().to_string_lossy())),
         Value::Array(items) => items.iter().map(|item| adapted(agent, item)).collect(),
         Value::Object(map) => {
-            let mut out: serde_json::Map<String, Value> = map
-                .iter()
-                .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
-                .map(|(key, value)| (key.clone(), adapted(agent, value)))
-                .collect();
+            let mut out: serde_json::Map<String, Value> =
+                map.iter().map(|(key, value)| (key.clone(), adapted(agent, value))).collect();
             let command = out.get("command").and_then(Value::as_str).unwrap_or_default();
             if command.ends_with("/hostpathplugin") {
                 let state = agent.dir().join("volumes");
@@ -108,6 +126,12 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
                 out.insert("args".into(), args);
             }
             out.remove("StagePublishBaseDir");
+            if let Some(token) = out.get("LoginToken").and_then(|token| jwt::signed_again(token.as_str()?)) {
+                out.insert("LoginToken".into(), json!(token));
+            }
+            if let Some(Value::Array(keys)) = out.get_mut("JWTValidationPubKeys") {
+                keys.fill(json!(jwt::public_key()));
+            }
             // Ids begin with whatever they begin with: something there is to be found by the beginning of one.
             if out.get("Prefix").is_some_and(|prefix| prefix == "e")
                 && let Some(first) =
@@ -150,6 +174,34 @@ fn alloc_of(session: &mut Session, recorded: &str, job: &str, status: &str) -> R
     })
 }
 
+/// Learns the allocations of the jobs, once they are as far as they were.
+fn allocs_of_jobs(session: &mut Session) -> Result<()> {
+    alloc_of(session, TALKER, "logger", "running")?;
+    // The one that took the place of the first.
+    session.learn("e5173734-d3f4-3b41-bc8a-f324d50f0600", "/v1/job/crash/allocations", |list| {
+        id_where(list, |alloc| alloc["ClientStatus"] == "failed" && alloc["RescheduleTracker"].is_object())
+    })?;
+    alloc_of(session, "e3ef9f52-53b0-6bf4-2f6a-eb10c0ec4aa6", "stages", "complete")?;
+    alloc_of(session, "143de2de-8825-4ab6-f967-b683ddb7f2c6", "crunch", "complete")?;
+    // One that took the place of another, where there is one.
+    let web = session.get("/v1/job/web/allocations")?;
+    let replaced =
+        |id: &Value| web.as_array().is_some_and(|all| all.iter().any(|a| a["NextAllocation"] == *id));
+    let runs = |alloc: &Value| alloc["ClientStatus"] == "running" && alloc["DesiredStatus"] == "run";
+    let ours = id_where(&web, |alloc| runs(alloc) && replaced(&alloc["ID"]));
+    if let Some(ours) = ours.or_else(|| id_where(&web, runs)) {
+        session.ids.set("30a5ccf9-8180-01ea-396e-184945e02e67", &ours);
+    }
+    Ok(())
+}
+
+/// The evaluation of a job that something triggered.
+fn eval_of(session: &mut Session, recorded: &str, job: &str, trigger: &str) -> Result<()> {
+    session.learn(recorded, &format!("/v1/job/{job}/evaluations"), |list| {
+        id_where(list, |eval| eval["TriggeredBy"] == trigger && eval["Status"] == "complete")
+    })
+}
+
 fn newest_deployment(session: &mut Session, recorded: &str, version: u64) -> Result<()> {
     session
         .learn(recorded, "/v1/job/web/deployments", |list| id_where(list, |row| row["JobVersion"] == version))
@@ -160,7 +212,7 @@ fn small(id: &str, priority: i64) -> Value {
     json!({ "Job": {
         "ID": id, "Name": id, "Type": "batch", "Datacenters": ["dc1"], "Priority": priority,
         "TaskGroups": [{ "Name": "work", "Tasks": [{
-            "Name": "work", "Driver": "mock_driver", "Config": { "run_for": "100ms" },
+            "Name": "work", "Driver": "mock_driver", "Config": { "run_for": "100ms", "stdout_string": "done\n" },
             "Resources": { "CPU": 20, "MemoryMB": 16 }, "LogConfig": { "MaxFiles": 1, "MaxFileSizeMB": 1 },
         }], "EphemeralDisk": { "SizeMB": 10 } }],
     }})
@@ -190,24 +242,22 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             healthy(session, "fdd435bb-0341-1455-31dd-45e798fb0d68", 1)
         }
         ("deployments", 17) => newest_deployment(session, "9fecb745-f2df-def5-a19c-bdbd7d97836e", 3),
-        ("allocations", 0) => {
-            alloc_of(session, TALKER, "logger", "running")?;
-            alloc_of(session, "e5173734-d3f4-3b41-bc8a-f324d50f0600", "crash", "failed")?;
-            alloc_of(session, "e3ef9f52-53b0-6bf4-2f6a-eb10c0ec4aa6", "stages", "complete")?;
-            alloc_of(session, "143de2de-8825-4ab6-f967-b683ddb7f2c6", "crunch", "complete")?;
-            let web = session.get("/v1/job/web/allocations")?;
-            if let Some(ours) = id_where(&web, |alloc| alloc["ClientStatus"] == "running") {
-                session.ids.set("30a5ccf9-8180-01ea-396e-184945e02e67", &ours);
-            }
-            Ok(())
+        ("allocations" | "exec" | "client", 0) => allocs_of_jobs(session),
+        // The signal before has ended it, and it is started again.
+        ("allocations", 14) => {
+            let id = session.ids.text(TALKER);
+            soon("the task to run again", || {
+                let alloc = session.get(&format!("/v1/allocation/{id}"))?;
+                let task = &alloc["TaskStates"]["talker"];
+                let again = task["State"] == "running" && task["Restarts"].as_u64() > Some(0);
+                if again { Ok(()) } else { bail!("{task}") }
+            })
         }
         ("client_fs", 0) => {
+            allocs_of_jobs(session)?;
             // Nobody stopped the first one here.
             let ours = session.ids.known(TALKER).context("the allocation of logger is not known")?.to_owned();
             session.ids.set(NEXT_TALKER, &ours);
-            let data = session.agent.data_dir().join(format!("alloc/{ours}/talker/local/data"));
-            std::fs::create_dir_all(&data)?;
-            std::fs::write(data.join("words.txt"), "alpha\nbeta\ngamma\n")?;
             soon("eight lines of output", || {
                 let lines = session.agent.logs(&ours, "talker", "stdout")?.lines().count();
                 if lines >= 8 { Ok(()) } else { bail!("{lines} lines") }
@@ -237,17 +287,35 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             let address = session.agent.address();
             let job = session.get("/v1/job/page-0")?;
             session.ids.learn_index(239, job["ModifyIndex"].as_u64().unwrap_or(1));
-            thread::spawn(move || {
-                // The query that waits is on its way by then; if not, it answers at once all the same.
-                thread::sleep(Duration::from_secs(1));
-                caravan_testkit::request(&address, "PUT", "/v1/jobs", Some(&small("page-0", 55)))
-            });
+            session.meanwhile = Some(Box::new(move || {
+                // The query is on its way by then. What goes wrong shows in its answer.
+                let _ = caravan_testkit::request(&address, "PUT", "/v1/jobs", Some(&small("page-0", 55)));
+            }));
             Ok(())
+        }
+        // Users had changed it by then.
+        ("nodes", 0) => {
+            session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
+            soon("the changed node", || {
+                let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
+                if node["Meta"]["n"] == "1" { Ok(()) } else { bail!("{}", node["Meta"]) }
+            })
         }
         ("nodes", 15) => soon("the drain to end", || {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
             if node["DrainStrategy"].is_null() { Ok(()) } else { bail!("{}", node["DrainStrategy"]) }
         }),
+        ("services", 7) => {
+            session.learn("03e2a116-446b-0be4-761f-410d0a1b93e2", "/v1/service/web-plain", |list| {
+                list[0]["AllocID"].as_str().map(str::to_owned)
+            })
+        }
+        ("evaluations", 5) => {
+            eval_of(session, "13950975-f14d-e716-23c4-f189d4c1b55e", "web", "deployment-watcher")
+        }
+        ("evaluations", 13) => {
+            eval_of(session, "00651bfa-f265-26fd-9ac5-6774c53ba200", "crash", "alloc-reschedule")
+        }
         ("volumes_csi", 3) => session.agent.wait_plugin("hostpath").map(drop),
         ("volumes_csi", 26) => settled(session, "csi-user", "running"),
         ("volumes_csi", 37) => session.agent.wait_no_claims("data"),
@@ -256,10 +324,20 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             if plugins == json!([]) { Ok(()) } else { bail!("{plugins}") }
         }),
         ("volumes_host", 20) => settled(session, "uses-volume", "running"),
+        ("events", 2) => {
+            let mut job = small("for-plans", 50);
+            job["Job"]["Type"] = json!("service");
+            job["Job"]["TaskGroups"][0]["Tasks"][0]["Config"]["run_for"] = json!("600s");
+            session.send("PUT", "/v1/jobs", Some(&job))?;
+            settled(session, "for-plans", "running")
+        }
         ("events", 3) => {
             session.send("PUT", "/v1/jobs", Some(&small("for-events", 50)))?;
             settled(session, "for-events", "complete")
         }
+        ("volumes_host", 10) => Ok(std::fs::create_dir_all(session.agent.dir().join("hostvol"))?),
+        // Its deployment was still running.
+        ("acl_denied", 48) => deployed_again(session),
         ("acl_denied", 1) => {
             let token = session.ids.text(ROOT);
             session.learn_with(&token, ACL_ALLOC, "/v1/job/web/allocations")?;
@@ -267,6 +345,31 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// A deployment of `web` that goes on until somebody ends it, in the place of the one that was recorded.
+fn deployed_again(session: &mut Session) -> Result<()> {
+    let Some(Body::Json(mut body)) =
+        exchange::load("acl_denied")?.into_iter().next().map(|first| first.request)
+    else {
+        bail!("the first exchange registers a job");
+    };
+    // It waits for its canary to be promoted.
+    body["Job"]["TaskGroups"][0]["Tasks"][0]["Env"]["RELEASE"] = json!("two");
+    session.send_as(ROOT, "PUT", "/v1/jobs", &adapted(&session.agent, &body))?;
+    let mut found = None;
+    soon("the next deployment of web", || {
+        let newest = session.get_as(ROOT, "/v1/job/web/deployment")?;
+        match newest["ID"].as_str().filter(|_| newest["JobVersion"] == 1 && newest["Status"] == "running") {
+            Some(id) => found = Some(id.to_owned()),
+            None => bail!("{newest}"),
+        }
+        Ok(())
+    })?;
+    if let Some(ours) = found {
+        session.ids.set(ACL_DEPLOYMENT, &ours);
+    }
+    Ok(())
 }
 
 /// Waits until a job has an allocation of this status.

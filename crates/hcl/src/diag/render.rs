@@ -13,7 +13,7 @@ type Place = (String, Range<usize>);
 #[must_use]
 pub fn pretty(diagnostics: &Diagnostics, color: bool) -> String {
     let mut out = Vec::new();
-    for item in &diagnostics.items {
+    for item in diagnostics.items.iter().filter(|item| !item.echo) {
         if item.span.is_some_and(|s| diagnostics.sources.get(s.source).is_some()) {
             let mut one = Vec::new();
             if report(diagnostics, item, color, &mut one).is_ok() {
@@ -51,6 +51,7 @@ pub fn json(diagnostics: &Diagnostics) -> serde_json::Value {
     let all: Vec<_> = diagnostics
         .items
         .iter()
+        .filter(|item| !item.echo)
         .map(|item| {
             json!({
                 "severity": match item.severity {

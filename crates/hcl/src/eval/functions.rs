@@ -113,6 +113,19 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SPECIAL.into_iter().chain(tables().into_iter().flatten().map(|f| f.name))
 }
 
+/// Calls a function of one text, for languages that offer the same ones; file functions are off.
+///
+/// # Errors
+/// If there is no such function, or what it says.
+pub fn of_text(name: &str, text: &str) -> Result<Value> {
+    match by_name(name) {
+        Some(function) if matches!(function.parameters, [(_, P::Str)]) => {
+            (function.run)(&Files::Off, vec![Value::str(text)])
+        }
+        _ => Err(format!("there is no function of one text named {name:?}")),
+    }
+}
+
 /// A call as it is written.
 pub(super) struct Call<'e> {
     pub name: &'e Name,

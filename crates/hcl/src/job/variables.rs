@@ -160,7 +160,10 @@ fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), it
                     "E0306",
                     span,
                     "Invalid value for variable",
-                    format!("The value for the variable {:?} does not fit its type: {e}.", variable.name),
+                    format!(
+                        "The value for {} is not compatible with the variable's type constraint: {e}.",
+                        variable.name
+                    ),
                 )
                 .label(variable.span, "declared here"),
             );
@@ -256,11 +259,11 @@ fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
                     variable.name, variable.name
                 ),
             ));
-            continue;
         }
         let mut evaluator = Evaluator::new(Files::Off);
         evaluator.set_root("var", Value::object([(variable.name.clone(), value.clone())].into()));
         match evaluator.truth(&rule.condition, &Scope::default(), "Invalid variable validation result") {
+            result if foreign.is_some() => items.extend(result.err().map(|error| error.echo())),
             Ok(true) => {}
             Ok(false) => {
                 let (how, at) = variable.origin.unwrap_or((Origin::Default, variable.span));

@@ -1,7 +1,8 @@
 //! Expressions of the native notation.
 
 use super::MAX_LINKS;
-use super::native::{Failed, Parsed, Parser, number_width};
+use super::native::{Failed, Parsed, Parser};
+use super::scan::number_width;
 use crate::ast::{Binary, Expr, ExprKind, Name, Step, Traversal, Unary};
 use crate::source::Span;
 use crate::value::{Number, Value};
@@ -58,6 +59,11 @@ impl Parser<'_> {
         let mut left = self.unary()?;
         loop {
             self.blanks();
+            // A look at the first byte saves a look at every operator: most expressions have none.
+            let first = self.rest().as_bytes().first();
+            if !first.is_some_and(|b| b"|&=!<>+-*/%".contains(b)) {
+                return Ok(left);
+            }
             // A template's "~}" and "%}" are none of ours, and "..." is no operator either.
             let found = OPERATORS.iter().find(|(token, _, level)| self.at(token) && *level > minimum);
             let Some((token, operator, level)) = found else { return Ok(left) };
@@ -365,11 +371,9 @@ impl Parser<'_> {
             "false" => literal(Value::Bool(false)),
             "null" => literal(Value::Null),
             _ => {
-                let runtime = self.runtime_text(start, self.pos).into();
-                Ok(Expr {
-                    kind: ExprKind::Traversal(Traversal { root: name, steps: Vec::new(), runtime }),
-                    span,
-                })
+                // What it means at run time is told once all of its steps are read.
+                let traversal = Traversal { root: name, steps: Vec::new(), runtime: Box::default() };
+                Ok(Expr { kind: ExprKind::Traversal(traversal), span })
             }
         }
     }

@@ -139,8 +139,13 @@ impl Parser<'_> {
                     );
                 }
                 None => {
-                    return self
-                        .fail(self.pos.saturating_sub(1), "The file ends in the middle of an argument.");
+                    // Known to clients: policies are refused with it.
+                    let names: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
+                    let detail = format!(
+                        "key '{}' expected start of object ('{{') or assignment ('=')",
+                        names.join(" ")
+                    );
+                    return self.fail(self.text.len(), detail);
                 }
             }
         }

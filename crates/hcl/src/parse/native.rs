@@ -3,9 +3,8 @@
 //! A parser of our own rather than a library's: places of errors are part of the contract with users
 //! of the reference, and one file can have several (docs/adr/0004-hcl.md).
 
-use std::collections::HashMap;
-
 use super::MAX_DEPTH;
+use super::scan::{Seen, redefined, token_width};
 use crate::ast::{Attribute, Block, Body, Expr, Name};
 use crate::diag::Diagnostic;
 use crate::source::{SourceId, Span};
@@ -130,12 +129,21 @@ impl<'t> Parser<'t> {
         &self.text[self.pos..self.limit]
     }
 
+    /// The bytes that are left: most of what is looked for is ASCII, and bytes need no look at characters.
+    fn bytes(&self) -> &'t [u8] {
+        &self.text.as_bytes()[self.pos..self.limit]
+    }
+
     pub(super) fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
+        match self.bytes().first() {
+            Some(byte) if byte.is_ascii() => Some(char::from(*byte)),
+            Some(_) => self.rest().chars().next(),
+            None => None,
+        }
     }
 
     pub(super) fn at(&self, token: &str) -> bool {
-        self.rest().starts_with(token)
+        self.bytes().starts_with(token.as_bytes())
     }
 
     pub(super) fn eat(&mut self, token: &str) -> bool {
@@ -160,13 +168,13 @@ impl<'t> Parser<'t> {
     pub(super) fn blanks(&mut self) {
         let newlines = self.newlines.last().copied().unwrap_or_default();
         loop {
-            match self.peek() {
-                Some(' ' | '\t') => self.pos += 1,
-                Some('\r') if self.at("\r\n") && !newlines => return,
-                Some('\n' | '\r') if newlines => self.pos += 1,
-                Some('#') => self.line_comment(),
-                Some('/') if self.at("//") => self.line_comment(),
-                Some('/') if self.at("/*") => match self.rest()[2..].find("*/") {
+            match self.bytes().first() {
+                Some(b' ' | b'\t') => self.pos += 1,
+                Some(b'\r') if self.at("\r\n") && !newlines => return,
+                Some(b'\n' | b'\r') if newlines => self.pos += 1,
+                Some(b'#') => self.line_comment(),
+                Some(b'/') if self.at("//") => self.line_comment(),
+                Some(b'/') if self.at("/*") => match self.rest()[2..].find("*/") {
                     Some(i) => self.pos += i + 4,
                     None => {
                         let span = self.span(self.pos, self.pos + 2);
@@ -197,13 +205,20 @@ impl<'t> Parser<'t> {
 
     pub(super) fn identifier(&mut self) -> Option<Name> {
         let rest = self.rest();
-        let mut chars = rest.char_indices();
-        if !chars.next().is_some_and(|(_, c)| c.is_alphabetic() || c == '_') {
+        if !rest.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_') {
             return None;
         }
-        let length = chars
-            .find(|(_, c)| !(c.is_alphanumeric() || *c == '_' || *c == '-'))
-            .map_or(rest.len(), |(i, _)| i);
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        let length = match rest.bytes().position(|b| !plain(&b)) {
+            None => rest.len(),
+            Some(end) if rest.as_bytes()[end].is_ascii() => end,
+            Some(_) => {
+                let mut others = rest.char_indices();
+                others
+                    .find(|(_, c)| !(c.is_alphanumeric() || *c == '_' || *c == '-'))
+                    .map_or(rest.len(), |(i, _)| i)
+            }
+        };
         let name = Name { text: rest[..length].to_owned(), span: self.span(self.pos, self.pos + length) };
         self.pos += length;
         Some(name)
@@ -229,7 +244,7 @@ impl<'t> Parser<'t> {
     fn body(&mut self, open: Option<usize>) -> Body {
         let start = open.unwrap_or(0);
         let mut body = Body::default();
-        let mut seen: HashMap<String, Span> = HashMap::new();
+        let mut seen = Seen::default();
         loop {
             self.blank_lines();
             match self.peek() {
@@ -280,7 +295,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn item(&mut self, body: &mut Body, seen: &mut HashMap<String, Span>) -> Parsed<()> {
+    fn item(&mut self, body: &mut Body, seen: &mut Seen) -> Parsed<()> {
         let Some(name) = self.identifier() else { return Err(self.not_an_item()) };
         self.blanks();
         match self.peek() {
@@ -290,12 +305,9 @@ impl<'t> Parser<'t> {
                 self.links = 0;
                 let value = self.expression()?;
                 self.end_of_item("argument definition")?;
-                if let Some(first) = seen.get(&name.text) {
-                    let first = *first;
-                    self.errors.push(redefined(self.text, &name, first));
-                } else {
-                    seen.insert(name.text.clone(), name.span);
-                    body.attributes.push(Attribute { name, value });
+                match seen.first(body, &name.text) {
+                    Some(first) => self.errors.push(redefined(self.text, &name, first)),
+                    None => body.attributes.push(Attribute { name, value }),
                 }
                 Ok(())
             }
@@ -519,50 +531,4 @@ impl<'t> Parser<'t> {
         let text = self.plain_string()?;
         Ok(Name { text, span: self.span(start, self.pos) })
     }
-}
-
-/// How many bytes the first token of a text has.
-fn token_width(rest: &str) -> usize {
-    let Some(first) = rest.chars().next() else { return 0 };
-    if first.is_alphabetic() || first == '_' {
-        return rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-')).unwrap_or(rest.len());
-    }
-    if first.is_ascii_digit() {
-        return number_width(rest.as_bytes());
-    }
-    let longer = ["...", "\r\n", "==", "!=", ">=", "<=", "&&", "||", "=>", "::"];
-    longer.iter().find(|t| rest.starts_with(**t)).map_or(first.len_utf8(), |t| t.len())
-}
-
-/// How many bytes the number has that the text begins with.
-pub(super) fn number_width(bytes: &[u8]) -> usize {
-    let digits =
-        |from: usize| bytes[from.min(bytes.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut length = digits(0);
-    if bytes.get(length) == Some(&b'.') && digits(length + 1) > 0 {
-        length += 1 + digits(length + 1);
-    }
-    if matches!(bytes.get(length), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(bytes.get(length + 1), Some(b'+' | b'-')));
-        let exponent = digits(length + 1 + sign);
-        if exponent > 0 {
-            length += 1 + sign + exponent;
-        }
-    }
-    length
-}
-
-/// The error for an argument that was set before. `first` is in the same text.
-fn redefined(text: &str, name: &Name, first: Span) -> Diagnostic {
-    let line = text[..first.start.min(text.len())].matches('\n').count() + 1;
-    Diagnostic::error(
-        "E0107",
-        name.span,
-        "Attribute redefined",
-        format!(
-            "The argument {:?} was already set in line {line}. Each argument may be set only once.",
-            name.text
-        ),
-    )
-    .label(first, "first set here")
 }

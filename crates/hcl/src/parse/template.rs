@@ -45,6 +45,12 @@ impl Parser<'_> {
     pub(super) fn quoted_template(&mut self) -> Parsed<Expr> {
         self.deeper()?;
         let start = self.pos;
+        if let Some(text) = self.without_marks() {
+            let literal = ExprKind::Literal(Value::str(text));
+            self.pos += text.len() + 2;
+            self.depth -= 1;
+            return Ok(Expr { kind: literal, span: self.span(start, self.pos) });
+        }
         self.pos += 1;
         let tokens = self.tokens(Mode::Quoted)?;
         let end = self.next_span();
@@ -64,9 +70,21 @@ impl Parser<'_> {
         self.finish(tokens, span, end, false)
     }
 
+    /// The inside of a string in which nothing has a meaning of its own, as most are.
+    fn without_marks(&self) -> Option<&str> {
+        let inside = self.rest().strip_prefix('"')?;
+        let end = inside.find(['"', '\\', '$', '%', '\n', '\r'])?;
+        inside[end..].starts_with('"').then(|| &inside[..end])
+    }
+
     /// `"..."` without templates, for labels.
     pub(super) fn plain_string(&mut self) -> Parsed<String> {
         let start = self.pos;
+        if let Some(text) = self.without_marks() {
+            let text = text.to_owned();
+            self.pos += text.len() + 2;
+            return Ok(text);
+        }
         let expr = self.quoted_template()?;
         match expr.kind {
             ExprKind::Literal(Value::Str(s)) => Ok(s.to_string()),
@@ -208,12 +226,20 @@ impl Parser<'_> {
                     out.push(self.directive()?);
                 }
                 '\r' if mode == Mode::Heredoc && self.at("\r\n") => self.pos += 1,
-                _ => {
+                '\n' => {
                     text.push(c);
-                    self.pos += c.len_utf8();
-                    if c == '\n' && mode == Mode::Heredoc {
+                    self.pos += 1;
+                    if mode == Mode::Heredoc {
                         flush!();
                     }
+                }
+                _ => {
+                    // Up to whatever may mean something: at least this character.
+                    let rest = self.rest();
+                    let marks = ['"', '\\', '$', '%', '\n', '\r'];
+                    let length = rest[c.len_utf8()..].find(marks).map_or(rest.len(), |at| c.len_utf8() + at);
+                    text.push_str(&rest[..length]);
+                    self.pos += length;
                 }
             }
         }

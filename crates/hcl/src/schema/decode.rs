@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::typed::{string_map, typed};
-use super::{BlockType, Content, Header, Repeat, Schema, free};
+use super::{BlockType, Content, Header, Kind, Repeat, Schema, free};
 use crate::ast::{self, Block, Body, Expr};
 use crate::diag::{Diagnostic, nearest};
 use crate::eval::{Evaluator, Scope};
@@ -64,6 +64,16 @@ impl<'e> Decoder<'e> {
         }
     }
 
+    /// Evaluates a value that must be there; without it, that is said too.
+    fn eval_known(&mut self, expr: &Expr, scope: &Scope, told: bool) -> Option<Value> {
+        let value = self.eval(expr, scope);
+        if value.is_none() && told {
+            let detail = "Unsuitable value: value must be known";
+            self.report(Diagnostic::error("E0405", expr.start(), UNSUITABLE, detail).echo());
+        }
+        value
+    }
+
     /// The body as the native notation has it; JSON is read by the schema.
     pub(crate) fn native<'b>(
         &mut self,
@@ -94,7 +104,8 @@ impl<'e> Decoder<'e> {
             _ => schema.blocks.iter().find(|b| b.name == name).map(|b| b.labels.len()),
         };
         let body = self.native(body, &labels_of);
-        let mut out = Object::new();
+        let mut out =
+            Object::with_capacity(body.attributes.len() + body.blocks.len().min(schema.blocks.len()));
         let mut seen = Seen::default();
         for attribute in &body.attributes {
             self.attribute(attribute, schema, &mut out, &mut seen, scope);
@@ -140,7 +151,7 @@ impl<'e> Decoder<'e> {
                     format!("The argument {name:?} is only kept for older files: {instead}."),
                 ));
             }
-            if let Some(value) = self.eval(&attribute.value, scope) {
+            if let Some(value) = self.eval_known(&attribute.value, scope, spec.kind != Kind::Duration) {
                 match typed(spec, value) {
                     Ok(Some(json)) => {
                         out.insert(spec.key.to_owned(), json);
@@ -333,7 +344,7 @@ impl<'e> Decoder<'e> {
         let body = self.native(body, &|_| None);
         let mut out = Object::new();
         for attribute in &body.attributes {
-            if let Some(value) = self.eval(&attribute.value, scope) {
+            if let Some(value) = self.eval_known(&attribute.value, scope, true) {
                 match read(value) {
                     Ok(json) => {
                         out.insert(attribute.name.text.clone(), json);

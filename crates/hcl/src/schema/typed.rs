@@ -10,6 +10,11 @@ use crate::value::{Number, Type, Value, convert};
 /// The value as the argument's kind wants it; `None` for null, which means unset.
 pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, String> {
     let unsuitable = |e: String| format!("Unsuitable value: {e}");
+    if spec.kind == Kind::Str
+        && let Value::Str(text) = &value
+    {
+        return Ok(Some(Json::String(text.as_ref().to_owned())));
+    }
     if value == Value::Null {
         return match spec.kind {
             Kind::Duration => Err(unsuitable("null value is not allowed".to_owned())),

@@ -6,13 +6,14 @@ use crate::call::Call;
 use crate::error::ApiError;
 use caravan_server::{Caller, Handle, HostVolumeCap, Level, NsCap, VarCap};
 use caravan_state::Root;
+use caravan_types::wire::ExecOpen;
 use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, Namespace};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 use table::Need;
 
-const TOKEN: HeaderName = HeaderName::from_static("x-nomad-token");
+pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-nomad-token");
 
 /// Words for whoever may not.
 const DENIED: &str = "Permission denied";
@@ -53,9 +54,35 @@ pub(crate) fn check(call: &Call, server: &Handle, segments: &[&str]) -> Result<C
     let asked = Asked { call, caller: &caller, root: &server.store().snapshot(), segments: rest };
     match asked.verdict(need) {
         Verdict::Yes => Ok(caller),
+        // Writing a variable tells an index even where nothing was written.
+        Verdict::No if need == Need::Variable(VarCap::Write) => Err(denied().with_index(0)),
         Verdict::No => Err(denied()),
         Verdict::Hidden(error) => Err(error),
     }
+}
+
+/// Whether a caller may run something in a task. Of an allocation that is not there, in the given namespace.
+fn runs_in(caller: &Caller, root: &Root, alloc: &AllocId, task: &str, otherwise: &Namespace) -> bool {
+    let row = root.alloc(alloc);
+    let namespace = row.map_or(otherwise, |row| &row.namespace);
+    if !caller.may(namespace.as_str(), NsCap::AllocExec) {
+        return false;
+    }
+    // What runs in such a task runs on the node itself.
+    let bare = row
+        .and_then(|alloc| alloc.group())
+        .is_some_and(|group| group.tasks.iter().any(|t| t.name == task && t.driver == "raw_exec"));
+    !bare || caller.may(namespace.as_str(), NsCap::AllocNodeExec)
+}
+
+/// Whether whoever another agent speaks for may run something in a task.
+pub(crate) fn may_exec(server: &Handle, asked: &ExecOpen) -> Result<(), ApiError> {
+    let caller = server.admin().caller(asked.secret.expose());
+    let caller = caller.map_err(|why| ApiError::new(StatusCode::FORBIDDEN, why.to_string()))?;
+    let root = server.store().snapshot();
+    let may = !server.admin().acl_enabled()
+        || runs_in(&caller, &root, &asked.alloc, &asked.task, &Namespace::default_namespace());
+    if may { Ok(()) } else { Err(denied()) }
 }
 
 enum Verdict {
@@ -139,13 +166,6 @@ impl Asked<'_> {
                     false => self.caller.variable(&namespace, &path, cap).into(),
                 }
             }
-            Need::Topics => {
-                let namespace = self.call.query.namespace();
-                let mut topics = self.call.query.all("topic").peekable();
-                let all = topics.peek().is_none();
-                let allowed = |topic: &str| event_topic(self.caller, topic, namespace.as_str());
-                (if all { allowed("*") } else { topics.all(allowed) }).into()
-            }
         }
     }
 
@@ -186,19 +206,8 @@ impl Asked<'_> {
     }
 
     fn exec(&self, alloc: &str) -> bool {
-        let row = self.root.alloc(&AllocId::new(alloc));
-        let namespace = || row.map(|row| row.namespace.clone());
-        if !self.in_namespace(namespace(), &[NsCap::AllocExec]) {
-            return false;
-        }
-        let task = self.call.query.text("task");
-        // What runs in such a task runs on the node itself.
-        let bare = row.is_some_and(|alloc| {
-            alloc
-                .group()
-                .is_some_and(|group| group.tasks.iter().any(|t| t.name == task && t.driver == "raw_exec"))
-        });
-        !bare || self.in_namespace(namespace(), &[NsCap::AllocNodeExec])
+        let (alloc, task) = (AllocId::new(alloc), self.call.query.text("task"));
+        runs_in(self.caller, self.root, &alloc, task, &self.call.query.namespace())
     }
 
     fn body(&self) -> Value {

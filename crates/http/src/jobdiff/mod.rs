@@ -6,6 +6,7 @@
 
 mod annotate;
 mod lists;
+mod policies;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -111,10 +112,12 @@ pub(crate) fn job(old: Option<&Job>, new: &Job, updates: Option<&Updates>) -> Va
         Ok(Value::Object(map)) => map,
         _ => Map::new(),
     };
-    objects(old.map(map).as_ref(), &map(new), updates)
+    objects(old.map(map), map(new), updates)
 }
 
-fn objects(old: Option<&Object>, new: &Object, updates: Option<&Updates>) -> Value {
+fn objects(old: Option<Object>, new: Object, updates: Option<&Updates>) -> Value {
+    let (old, new) = (old.map(policies::marked), policies::marked(new));
+    let (old, new) = (old.as_ref(), &new);
     let groups: Vec<(Kind, Value)> = named(old, Some(new), "TaskGroups", |o, n| group(o, n, updates));
     let parts = Parts::of(old, Some(new), Level::Job);
     let changed = parts.changed() || groups.iter().any(|(kind, _)| *kind != Kind::None);

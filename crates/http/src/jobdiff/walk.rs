@@ -1,6 +1,6 @@
 //! From two objects to what differs between them.
 
-use super::{FieldDiff, Kind, Object, ObjectDiff, lists};
+use super::{FieldDiff, Kind, Object, ObjectDiff, lists, policies};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +73,9 @@ impl Level {
             Self::Task => key == "Name" || (!both && matches!(key, "RestartPolicy" | "ScalingPolicies")),
             Self::Inner("Update") => key == "Stagger",
             Self::Inner("Scaling" | "ScalingPolicies") => {
-                matches!(key, "ID" | "Namespace" | "Target" | "Type" | "CreateIndex" | "ModifyIndex")
+                let ours =
+                    ["ID", "Namespace", "Target", "Type", "CreateIndex", "ModifyIndex", policies::MARK];
+                ours.contains(&key)
             }
             Self::Inner(_) => false,
         }
@@ -201,8 +203,13 @@ pub(super) fn object(key: &str, old: Option<&Object>, new: Option<&Object>) -> O
         "Scaling" | "ScalingPolicies" => "Scaling",
         _ => "",
     };
-    let parts = Parts::of(old, new, Level::Inner(level));
-    let kind = Kind::of(old.is_some(), new.is_some(), parts.changed());
+    let mut parts = Parts::of(old, new, Level::Inner(level));
+    let mut changed = parts.changed();
+    if !changed && policies::moved(old, new) {
+        // Nothing that users wrote: there is nothing to show of it.
+        (changed, parts) = (true, Parts::default());
+    }
+    let kind = Kind::of(old.is_some(), new.is_some(), changed);
     let name = object_name(key).to_owned();
     (kind != Kind::None).then_some(ObjectDiff { kind, name, fields: parts.fields, objects: parts.objects })
 }

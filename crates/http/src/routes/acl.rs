@@ -52,7 +52,7 @@ async fn bootstrap(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
             body["BootstrapSecret"].as_str().filter(|s| !s.is_empty()).map(str::to_owned)
         }
     };
-    let (token, index) = admin.bootstrap(secret, None).await.map_err(|e| coded(&e))?;
+    let (token, index) = admin.bootstrap(secret).await.map_err(|e| coded(&e))?;
     Ok(shown(&token)?.index(index))
 }
 
@@ -125,9 +125,8 @@ async fn tokens(call: &Call) -> Result<Reply, ApiError> {
         return Err(access::denied());
     }
     let prefix = call.query.text("prefix");
-    let global = call.query.flag("global")?.unwrap_or(false);
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::AclTokens)], |root| {
-        let seen = |row: &&Arc<Token>| row.accessor_id.starts_with(prefix) && (!global || row.global);
+        let seen = |row: &&Arc<Token>| row.accessor_id.starts_with(prefix);
         let rows: Vec<_> = root.acl_tokens().filter(seen).collect();
         // Nobody finds a secret by filtering.
         let (rows, next) = page(

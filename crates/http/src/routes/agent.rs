@@ -102,9 +102,38 @@ fn stats(call: &Call) -> Value {
                 "applied_index": metrics.applied_index.to_string(),
                 "commit_index": metrics.applied_index.to_string(),
                 "last_snapshot_index": metrics.snapshot_index.unwrap_or(0).to_string(),
+                "last_log_term": metrics.term.to_string(),
+                "last_snapshot_term": if metrics.snapshot_index.is_some() { metrics.term } else { 0 }.to_string(),
+                "last_contact": "0",
+                "fsm_pending": metrics.last_log_index.saturating_sub(metrics.applied_index).to_string(),
+                "latest_configuration": format!("[{{Suffrage:Voter ID:{} Address:{}}}]", info.server_id, info.rpc_addr),
+                "latest_configuration_index": "0",
+                "logstore_backend": if info.dev { "memory" } else { "redb" },
+                "protocol_version": "3",
+                "protocol_version_min": "0",
+                "protocol_version_max": "3",
+                "snapshot_version_min": "0",
+                "snapshot_version_max": "1",
                 "num_peers": "0",
             }),
         );
+        // There is no gossip: one member, and nothing that waits.
+        let mut serf = Map::new();
+        serf.extend(
+            ["members", "member_time", "event_time", "query_time"].map(|key| (key.to_owned(), json!("1"))),
+        );
+        let none = [
+            "failed",
+            "left",
+            "health_score",
+            "coordinate_resets",
+            "intent_queue",
+            "event_queue",
+            "query_queue",
+        ];
+        serf.extend(none.map(|key| (key.to_owned(), json!("0"))));
+        serf.insert("encrypted".into(), json!("false"));
+        groups.insert("serf".into(), Value::Object(serf));
     }
     if let Some(of_client) = &call.state.client {
         let servers = call.state.server.as_ref().map(|server| server.addresses().join(","));
@@ -117,6 +146,7 @@ fn stats(call: &Call) -> Value {
             }),
         );
     }
+    let runtime = tokio::runtime::Handle::current().metrics();
     groups.insert(
         "runtime".into(),
         json!({
@@ -124,6 +154,9 @@ fn stats(call: &Call) -> Value {
             "arch": std::env::consts::ARCH,
             "kernel.name": std::env::consts::OS,
             "cpu_count": available_parallelism().map_or(1, usize::from).to_string(),
+            "max_procs": runtime.num_workers().to_string(),
+            // What comes closest: tasks of the runtime.
+            "goroutines": runtime.num_alive_tasks().to_string(),
         }),
     );
     Value::Object(groups)

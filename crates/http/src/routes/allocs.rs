@@ -109,9 +109,8 @@ async fn get(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
 async fn stop(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
     check_uuid("alloc", id.as_str())?;
     let at_once = call.query.flag("no_shutdown_delay")?.unwrap_or(false);
-    call.query.flag("reschedule")?;
-    let server = call.server()?;
-    let stopped = if at_once { server.stop_alloc_at_once(id).await } else { server.stop_alloc(id).await };
+    let reschedule = call.query.flag("reschedule")?.unwrap_or(false);
+    let stopped = call.server()?.stop_alloc_with(id, at_once, reschedule).await;
     let (eval, index) = stopped.map_err(|error| match error.kind {
         Kind::NotFound => ApiError::not_found("allocation not found"),
         _ => ApiError::of_change(&error),

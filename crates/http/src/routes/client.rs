@@ -17,6 +17,9 @@ use http::{Method, StatusCode};
 use serde_json::json;
 use std::collections::BTreeMap;
 
+/// What is said of an allocation whose files cannot be removed on demand.
+pub(crate) const NOT_COLLECTED: &str = "No such allocation on client, or allocation not eligible for GC";
+
 /// Which agent answers.
 pub(crate) enum Place {
     /// This one.
@@ -32,19 +35,22 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
             if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(verb) {
                 return Err(ApiError::not_found("Invalid method"));
             }
-            Target::Alloc(AllocId::new(alloc.join("/")))
+            let alloc = AllocId::new(alloc.join("/"));
+            if !alloc.is_empty() {
+                asked(call, verb)?;
+            }
+            Target::Alloc(alloc)
         }
         ["allocation", alloc, verb] => {
-            if *verb == "snapshot" {
-                return Err(ApiError::unknown_path());
-            }
-            if !["stats", "restart", "signal", "checks", "pause", "gc"].contains(verb) {
+            if !["stats", "restart", "signal", "checks", "pause", "gc", "snapshot"].contains(verb) {
                 return Err(ApiError::not_found("resource not found"));
             }
             Target::Alloc(AllocId::new(alloc))
         }
         ["allocation", ..] => return Err(ApiError::not_found("resource not found")),
-        ["stats" | "gc" | "metadata"] => Target::Node(node_named(call, rest)),
+        ["stats" | "gc" | "metadata" | "identity"] | ["identity", "renew"] => {
+            Target::Node(node_named(call, rest))
+        }
         _ => return Err(ApiError::unknown_path()),
     };
     let client = call.state.client.as_deref();
@@ -65,10 +71,37 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     let node = node.ok_or_else(unknown)?;
     if client.is_some_and(|client| client.node_id() == node) {
         // The node is this one, and its client has forgotten the allocation.
-        return Err(unknown());
+        return Err(match rest {
+            ["allocation", _, "gc"] => ApiError::internal(NOT_COLLECTED),
+            _ => unknown(),
+        });
     }
     let channel = server.node_channel(&node).map_err(|_| ApiError::not_found("No path to node"))?;
     Ok(Place::There(channel))
+}
+
+/// What a request for files must say is asked for before the allocation is looked for.
+fn asked(call: &Call, verb: &str) -> Result<(), ApiError> {
+    let no_name = "must provide a file name";
+    match verb {
+        "stat" | "stream" if call.query.text("path").is_empty() => Err(ApiError::bad_request(no_name)),
+        // Of these two a refusal is the content.
+        "cat" | "readat" if call.query.text("path").is_empty() => Err(ApiError::new(StatusCode::OK, no_name)),
+        "logs" => log_kind(call).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Which stream of logs is asked for; the task is named as well.
+fn log_kind(call: &Call) -> Result<LogKind, ApiError> {
+    if call.query.text("task").is_empty() {
+        return Err(ApiError::bad_request("must provide task name"));
+    }
+    match call.query.text("type") {
+        "stdout" => Ok(LogKind::Stdout),
+        "stderr" => Ok(LogKind::Stderr),
+        _ => Err(ApiError::bad_request("must provide log type (stdout/stderr)")),
+    }
 }
 
 enum Target {
@@ -120,7 +153,7 @@ bodies! {
 fn node_named(call: &Call, rest: &[&str]) -> NodeId {
     let named = call.query.text("node_id");
     if named.is_empty()
-        && *rest == ["metadata"]
+        && matches!(rest, ["metadata"] | ["identity", "renew"])
         && let Ok(body) = optional::<MetadataBody>(&call.body)
     {
         return body.node_id.as_str().into();
@@ -145,6 +178,19 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         ["metadata"] => {
             call.only(&Method::GET)?;
             Ok(Reply::value(client.metadata().await?))
+        }
+        ["identity"] => {
+            call.only(&Method::GET)?;
+            Ok(Reply::value(json!({"Claims": client.identity().await?})))
+        }
+        ["identity", "renew"] => {
+            call.put()?;
+            client.renew_identity().await?;
+            Ok(Reply::value(json!({})))
+        }
+        ["allocation", alloc, "snapshot"] => {
+            let archive = client.snapshot(&AllocId::new(alloc)).await?;
+            Ok(Reply::raw("application/x-tar", Body::from_stream(archive)))
         }
         ["allocation", alloc, "checks"] => Ok(Reply::value(client.checks(&AllocId::new(alloc)).await?)),
         ["allocation", alloc, "gc"] => {
@@ -181,19 +227,14 @@ fn done() -> Reply {
 
 async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId) -> Result<Reply, ApiError> {
     let path = call.query.text("path");
-    let required = || match path {
-        "" => Err(ApiError::bad_request("must provide a file name")),
-        path => Ok(path),
-    };
     match verb {
         "ls" => {
             let path = if path.is_empty() { "/" } else { path };
             Reply::json(client.list(alloc, path).await?)
         }
-        "stat" => Reply::json(client.stat(alloc, required()?).await?),
-        "cat" => Ok(content(client.read(alloc, required()?, 0, None).await).await),
+        "stat" => Reply::json(client.stat(alloc, path).await?),
+        "cat" => Ok(content(client.read(alloc, path, 0, None).await).await),
         "readat" => {
-            let path = required()?;
             let number = |name: &str| {
                 let text = call.query.text(name);
                 text.parse::<i64>().map_err(|_| {
@@ -211,7 +252,7 @@ async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId
         }
         "stream" => {
             let range = range(call, true)?;
-            let frames = client.stream(alloc, required()?, range).await?;
+            let frames = client.stream(alloc, path, range).await?;
             Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
         }
         "logs" => logs(call, client, alloc).await,
@@ -221,14 +262,7 @@ async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId
 
 async fn logs(call: &Call, client: &dyn ClientSide, alloc: &AllocId) -> Result<Reply, ApiError> {
     let task = call.query.text("task");
-    if task.is_empty() {
-        return Err(ApiError::bad_request("must provide task name"));
-    }
-    let kind = match call.query.text("type") {
-        "stdout" => LogKind::Stdout,
-        "stderr" => LogKind::Stderr,
-        _ => return Err(ApiError::bad_request("must provide log type (stdout/stderr)")),
-    };
+    let kind = log_kind(call)?;
     let range = range(call, false)?;
     let plain = boolean(call, "plain", false)?;
     let frames = client.logs(alloc, task, kind, range).await?;

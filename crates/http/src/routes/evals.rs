@@ -2,18 +2,19 @@
 
 use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;
+use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::filter::whole_evaluation;
+use crate::filter::{Filter, whole_evaluation};
 use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Reply};
 use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::EvalId;
-use caravan_types::eval::{EvalStub, Evaluation};
+use caravan_types::eval::{EvalStatus, EvalStub, Evaluation};
 use http::Method;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Whether the list's parameters leave an evaluation in.
@@ -48,7 +49,63 @@ fn selected<'a>(
     }
 }
 
+/// An evaluation as it is told: how many it waits for is told by the one that it came from.
+pub(crate) fn shown(eval: &Arc<Evaluation>) -> Arc<Evaluation> {
+    if eval.status == EvalStatus::Blocked && !eval.queued_allocations.is_empty() {
+        return Arc::new(Evaluation { queued_allocations: BTreeMap::new(), ..Evaluation::clone(eval) });
+    }
+    eval.clone()
+}
+
+bodies! {
+    /// Evaluations to remove.
+    DeleteBody("EvalDeleteRequest") {
+        ids: Vec<String> = "EvalIDs";
+        filter: String = "Filter";
+    }
+}
+
+/// Removes evaluations by id or by an expression.
+async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let body: DeleteBody = required(&call.body)?;
+    let server = call.server()?;
+    let (count, index) = match (body.ids.is_empty(), body.filter.is_empty()) {
+        (true, true) => {
+            return Err(ApiError::bad_request("evals must be deleted by either ID or filter"));
+        }
+        (false, false) => {
+            return Err(ApiError::bad_request("evals cannot be deleted by both ID and filter"));
+        }
+        (false, true) => {
+            for id in &body.ids {
+                check_uuid("eval", id)?;
+            }
+            server.delete_evals(body.ids.iter().map(EvalId::new).collect()).await?
+        }
+        (true, false) => {
+            let filter = Filter::parse(&body.filter)?;
+            let namespace = call.query.list_namespace();
+            server
+                .delete_needless_evals::<ApiError>(|root| {
+                    let mut chosen = Vec::new();
+                    for eval in root.evals() {
+                        let here = namespace.as_ref().is_none_or(|ns| eval.namespace == *ns);
+                        if here && filter.matches(&whole_evaluation(object(eval)))? {
+                            chosen.push(eval.id.clone());
+                        }
+                    }
+                    Ok(chosen)
+                })
+                .await?
+        }
+    };
+    Ok(Reply::value(json!({"Count": count, "Index": index})).index(index))
+}
+
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    if call.is_delete() {
+        return delete(call).await;
+    }
     call.only(&Method::GET)?;
     check_prefix("eval", call.query.text("prefix"))?;
     let filtered = !call.query.text("filter").is_empty();
@@ -63,6 +120,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     })
     .await?;
     meta.next_token = next;
+    let rows: Vec<_> = rows.iter().map(shown).collect();
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -107,7 +165,7 @@ async fn get(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
             let meta = Meta { index, known_leader: true, next_token: String::new() };
             return Err(ApiError::not_found("eval not found").with_meta(meta));
         };
-        let mut eval = (**eval).clone();
+        let mut eval = Evaluation::clone(&shown(eval));
         if with_related {
             eval.related_evals = related(root, &eval);
         }

@@ -1,6 +1,6 @@
 //! The event stream: lines of JSON, one for each index that concerns the subscriber (`http-api` section 4.3).
 
-use super::{allocs, volumes};
+use super::{allocs, evals, volumes};
 use crate::access;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// How often a reader that gets nothing is told that the stream lives.
 const HEARTBEAT: Duration = Duration::from_secs(30);
+/// How long a stream is open that says nothing. It ends, so that who waits for its first line learns of it.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// What a subscriber wants to hear of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +76,9 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     };
     let filter = Filter::read(call)?;
     let server = call.server()?;
+    if !may_hear(call) {
+        return Ok(silent(call));
+    }
     let reader = server.store().events().follow(index);
     let who = Who { server: server.clone(), secret: access::secret(&call.headers) };
     let lines = lines(reader, filter, who, HEARTBEAT);
@@ -82,6 +87,28 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         call.state.stopping.clone().cancelled_owned(),
     ));
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
+}
+
+/// Whether the caller may hear all of the topics that the query names.
+fn may_hear(call: &Call) -> bool {
+    let namespace = call.query.namespace();
+    let allowed = |topic: &str| access::event_topic(&call.caller, topic, namespace.as_str());
+    let mut topics = call.query.all("topic").peekable();
+    match topics.peek() {
+        None => allowed("*"),
+        Some(_) => topics.all(allowed),
+    }
+}
+
+/// What somebody gets who may not hear: a stream without a line (`http-api` section 4.3).
+fn silent(call: &Call) -> Reply {
+    let stopping = call.state.stopping.clone();
+    let quiet = stream::once(async move {
+        // Nobody is there to hear how the wait ended.
+        let _ = tokio::time::timeout(SILENCE, stopping.cancelled()).await;
+        Ok::<_, Infallible>(Bytes::new())
+    });
+    Reply::raw(JSON, Body::from_stream(quiet)).header("cache-control", "no-cache")
 }
 
 /// Who listens. What they may hear can change while they do.
@@ -195,7 +222,7 @@ fn payload(row: &EventRow, root: &Root) -> Value {
             }
         }
         EventRow::Evaluation(row) => {
-            put("Evaluation", shaped(&**row));
+            put("Evaluation", shaped(&*evals::shown(row)));
         }
         EventRow::Allocation(row) => {
             let mut value = allocs::full(row).unwrap_or_default();
@@ -227,6 +254,26 @@ fn payload(row: &EventRow, root: &Root) -> Value {
         EventRow::Variable { row, deleted } => {
             put("Metadata", shaped(&row.metadata()));
             put("Deleted", json!(deleted));
+        }
+        EventRow::NodePool(row) => {
+            put("NodePool", shaped(&**row));
+        }
+        EventRow::AclPolicy(row) => {
+            put("ACLPolicy", shaped(&**row));
+        }
+        EventRow::AclToken(row) => {
+            let mut value = shaped(&**row);
+            value["SecretID"] = json!("");
+            put("ACLToken", value);
+        }
+        EventRow::AclRole(row) => {
+            put("ACLRole", shaped(&**row));
+        }
+        EventRow::AclAuthMethod(row) => {
+            put("AuthMethod", shaped(&row.shown()));
+        }
+        EventRow::AclBindingRule(row) => {
+            put("ACLBindingRule", shaped(&**row));
         }
     }
     Value::Object(out)

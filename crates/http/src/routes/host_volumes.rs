@@ -67,10 +67,8 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             written(call, done)
         }
         [id] if call.is_delete() => delete(call, &HostVolumeId::new(id)).await,
-        [id] => {
-            call.only(&Method::GET)?;
-            get(call, HostVolumeId::new(id)).await
-        }
+        [id] if call.is_get() => get(call, HostVolumeId::new(id)).await,
+        [_] => Err(ApiError::not_found("resource not found")),
         _ => Err(ApiError::unknown_path()),
     }
 }

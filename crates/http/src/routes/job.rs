@@ -38,17 +38,17 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
     }
     let tagged: Vec<&str> = path.split('/').collect();
     if let [id, "versions", name, "tag"] = tagged.as_slice() {
-        return tags::route(call, id, name).await;
+        return Box::pin(tags::route(call, id, name)).await;
     }
     let key = |id: &str| jobs::key(call.query.namespace(), id);
     if let Some(id) = path.strip_suffix("/periodic/force") {
-        return children::force(call, key(id)).await;
+        return Box::pin(children::force(call, key(id))).await;
     }
     if let Some(id) = path.strip_suffix("/dispatch") {
-        return children::dispatch(call, key(id)).await;
+        return Box::pin(children::dispatch(call, key(id))).await;
     }
     if let Some(id) = path.strip_suffix("/dispatch/payload") {
-        return children::dispatch_payload(call, key(id)).await;
+        return Box::pin(children::dispatch_payload(call, key(id))).await;
     }
     if let Some(id) = path.strip_suffix("/evaluate") {
         call.put()?;
@@ -58,20 +58,20 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
         }
         let server = call.server()?;
         let done = match body.options.force_reschedule {
-            true => server.force_reschedule(key(id)).await,
-            false => server.evaluate_job(key(id)).await,
+            true => Box::pin(server.force_reschedule(key(id))).await,
+            false => Box::pin(server.evaluate_job(key(id))).await,
         };
         let done = done.map_err(|e| ApiError::of_change(&e))?;
         return Ok(registered(&done));
     }
     if let Some(id) = path.strip_suffix("/revert") {
-        return super::job_versions::revert(call, id).await;
+        return Box::pin(super::job_versions::revert(call, id)).await;
     }
     if let Some(id) = path.strip_suffix("/stable") {
-        return super::job_versions::stable(call, id).await;
+        return Box::pin(super::job_versions::stable(call, id)).await;
     }
     if let Some(id) = path.strip_suffix("/scale") {
-        return scaling::route(call, id).await;
+        return Box::pin(scaling::route(call, id)).await;
     }
     if let Some(id) = path.strip_suffix("/plan") {
         return plan::route(call, id);
@@ -89,13 +89,13 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
     for suffix in read {
         if let Some(id) = path.strip_suffix(suffix) {
             call.only(&Method::GET)?;
-            return read_part(call, suffix, key(id)).await;
+            return Box::pin(read_part(call, suffix, key(id))).await;
         }
     }
     match () {
-        () if call.is_get() => get(call, key(path)).await,
-        () if call.is_put() => jobs::register(call, Some(path)).await,
-        () if call.is_delete() => deregister(call, key(path)).await,
+        () if call.is_get() => Box::pin(get(call, key(path))).await,
+        () if call.is_put() => Box::pin(jobs::register(call, Some(path))).await,
+        () if call.is_delete() => Box::pin(deregister(call, key(path))).await,
         () => Err(ApiError::method()),
     }
 }
@@ -184,7 +184,7 @@ async fn allocations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
 
 async fn evaluations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     let (meta, evals) = blocking::read(call, &[Topic::EvalsOfJob(key.clone())], |root| {
-        let mut evals: Vec<_> = root.evals_by_job(&key).cloned().collect();
+        let mut evals: Vec<_> = root.evals_by_job(&key).map(super::evals::shown).collect();
         evals.sort_by_key(|eval| std::cmp::Reverse(eval.create_index));
         Ok((root.table_index(Table::Evals), evals))
     })

@@ -8,7 +8,8 @@ use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
 use crate::reply::Reply;
 use caravan_hcl::job::ParseOptions;
-use caravan_server::{JobRegistered, JobSubmission, NsCap, joined};
+use caravan_hcl::source::SourceId;
+use caravan_server::{JobRegistered, JobSubmission, NsCap, Verdict, joined};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::api;
 use caravan_types::command::JobSource;
@@ -121,8 +122,10 @@ pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, Api
         variable_flags: s.variable_flags,
         variables: s.variables,
     });
+    let (job, misfits) = convert::internal(job);
     let submission = JobSubmission {
-        job: convert::accepted(job)?,
+        job,
+        misfits,
         enforce_index: body.enforce_index.then_some(body.job_modify_index),
         preserve_counts: body.preserve_counts,
         preserve_resources: body.preserve_resources,
@@ -148,9 +151,14 @@ pub(crate) fn specified(
         texts.into_iter().find(|text| !text.is_empty()).unwrap_or(otherwise).to_owned()
     };
     let own = job.region.clone().unwrap_or_default();
-    let own = if own == "global" { "" } else { own.as_str() };
+    // A job of several regions is its first region's to take.
+    let of_several = job.multiregion.iter().flat_map(|several| several.regions.iter().flatten()).next();
+    let own = match own.as_str() {
+        "" | "global" => of_several.map(|region| region.name.clone()).unwrap_or_default(),
+        _ => own,
+    };
     let here = &call.state.info.region;
-    job.region = Some(first([region, call.query.text("region"), own], here));
+    job.region = Some(first([region, call.query.text("region"), &own], here));
     let own = job.namespace.clone().unwrap_or_default();
     job.namespace = Some(first([call.query.text("namespace"), namespace, &own], "default"));
     Ok(job)
@@ -179,13 +187,8 @@ pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: ValidateBody = required(&call.body)?;
     let job = specified(body.job, call, &body.region, &body.namespace)?;
-    let (errors, warnings) = match convert::internal(job) {
-        Ok(job) => {
-            let verdict = call.server()?.validate_job(&job);
-            (verdict.errors, verdict.warnings)
-        }
-        Err(errors) => (errors, Vec::new()),
-    };
+    let (job, misfits) = convert::internal(job);
+    let Verdict { errors, warnings } = call.server()?.validate_job(&job, misfits);
     let text = if errors.is_empty() { String::new() } else { joined(&errors) };
     Reply::json(json!({
         "DriverConfigValidated": true,
@@ -204,15 +207,19 @@ pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
     }
     let mut options = ParseOptions::default();
     if !body.variables.is_empty() {
-        options.var_files.push(caravan_hcl::Source::new("variables.hcl", &body.variables));
+        options.var_files.push(caravan_hcl::Source::new("input.hcl", &body.variables));
     }
     let source = caravan_hcl::Source::new("input.hcl", &body.text);
-    let (mut job, _warnings) = caravan_hcl::job::parse(&source, &options)
-        .map_err(|errors| ApiError::bad_request(format!("Failed to parse job: {errors}")))?;
+    let (mut job, _warnings) = caravan_hcl::job::parse(&source, &options).map_err(|errors| {
+        let variables = errors.items.iter().any(|d| d.span.is_some_and(|s| s.source != SourceId(0)));
+        let syntax = errors.items.iter().all(|d| d.code.starts_with("E01"));
+        let which = if variables && syntax { "unable to parse var content: " } else { "" };
+        ApiError::bad_request(format!("Failed to parse job: {which}{errors}"))
+    })?;
     if body.canonicalize {
         api::canonicalize(&mut job);
     }
-    Reply::json(job)
+    Reply::parsed(job)
 }
 
 /// The key of the job that a path names.

@@ -1,11 +1,13 @@
 //! `/v1/metrics`: the figures that follow from the state, of the process and its host, and what calls to storage
-//! plugins took since the start, as JSON or as Prometheus reads it (`http-api` section 5.11).
+//! plugins and answers to requests took since the start, as JSON or as Prometheus reads it (`http-api` section 5.11).
 
 use super::volume_metrics;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::figures::Aggregate;
 use crate::reply::Reply;
 use caravan_state::Root;
+use caravan_types::UnixNanos;
 use caravan_types::alloc::ClientStatus;
 use caravan_types::job::JobStatus;
 use http::Method;
@@ -19,6 +21,11 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=und
 pub(crate) fn route(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let mut figures = Figures::default();
+    let seconds = since(call.state.started);
+    let requests = call.state.shared.requests.told();
+    let none = json!({});
+    figures.counters.push(Aggregate::counted(requests.count).shape("nomad.http.request", seconds, &none));
+    figures.samples.push(requests.shape("nomad.http.request_time", seconds, &none));
     if let Some(server) = &call.state.server {
         let depth = server.broker_depth();
         for (name, n) in [
@@ -36,10 +43,10 @@ pub(crate) fn route(call: &Call) -> Result<Reply, ApiError> {
         figures.gauge("nomad.raft.isLeader", if log.is_leader { 1.0 } else { 0.0 }, json!({}));
         let root = server.store().snapshot();
         figures.of_state(&root);
-        let volumes = volume_metrics::shape(&server.volume_figures());
+        let volumes = volume_metrics::shape(&server.volume_figures(), seconds);
         figures.gauges.extend(volumes.gauges);
-        figures.counters = volumes.counters;
-        figures.samples = volumes.samples;
+        figures.counters.extend(volumes.counters);
+        figures.samples.extend(volumes.samples);
     }
     if let Some(client) = &call.state.client {
         figures.of_node(call, client.node_id().as_ref(), client.alloc_count());
@@ -49,6 +56,13 @@ pub(crate) fn route(call: &Call) -> Result<Reply, ApiError> {
         "prometheus" => Reply::raw(PROMETHEUS, figures.prometheus()),
         _ => Reply::value(figures.json()),
     })
+}
+
+/// Seconds since then.
+fn since(then: UnixNanos) -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let then = u64::try_from(then.0).unwrap_or(0) / 1_000_000_000;
+    (now - whole(then)).max(0.0)
 }
 
 /// Counts are far below what a float holds exactly.
@@ -177,6 +191,7 @@ impl Figures {
             "Timestamp": format!("{} +0000 UTC", stamp.replace('T', " ").trim_end_matches('Z')),
             "Gauges": self.gauges,
             "Points": [],
+            "PrecisionGauges": [],
             "Counters": self.counters,
             "Samples": self.samples,
         })

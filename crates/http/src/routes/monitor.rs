@@ -1,6 +1,7 @@
 //! Looking into an agent: its log, its host, its process (`http-api` section 3.7).
 
 use super::client::Place;
+use super::interfaces;
 use crate::call::Call;
 use crate::client_side::Frame;
 use crate::error::ApiError;
@@ -22,7 +23,7 @@ const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", 
 
 /// Whether a path below `agent` is one of these routes.
 pub(crate) fn is_mine(rest: &[&str]) -> bool {
-    matches!(rest, ["monitor" | "host"] | ["pprof", ..])
+    matches!(rest, ["monitor" | "host"] | ["monitor", "export"] | ["pprof", ..])
 }
 
 /// Which agent is meant: `node_id` names a node, `server_id` a server.
@@ -69,6 +70,7 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
 pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["monitor"] => monitor(call),
+        ["monitor", "export"] => super::monitor_export::export(call),
         ["host"] => Ok(host(call)),
         ["pprof", kind @ ..] => pprof(call, kind),
         _ => Err(ApiError::unknown_path()),
@@ -125,6 +127,10 @@ fn host(call: &Call) -> Reply {
             (disk.mountpoint, json!({"DiskMB": mib(disk.size), "UsedMB": mib(disk.used)}))
         })
         .collect();
+    let networks: Vec<Value> = caravan_client::host_addresses()
+        .into_iter()
+        .map(|(address, prefix)| interfaces::described(address, prefix))
+        .collect();
     let os = format!(
         "{} {} {} {} {}",
         std::env::consts::ARCH,
@@ -135,7 +141,7 @@ fn host(call: &Call) -> Reply {
     );
     let data = json!({
         "OS": os,
-        "Network": networks(&read("/proc/net/fib_trie"), &read("/proc/net/if_inet6")),
+        "Network": networks,
         "ResolvConf": read("/etc/resolv.conf"),
         "Hosts": read("/etc/hosts"),
         "Environment": environment,
@@ -146,31 +152,6 @@ fn host(call: &Call) -> Reply {
         return Reply::value(data);
     }
     Reply::value(json!({"AgentID": named, "HostData": data}))
-}
-
-/// The machine's own addresses, from the kernel's routing table and its list of IPv6 addresses.
-fn networks(fib: &str, inet6: &str) -> Vec<Value> {
-    let mut found = Vec::new();
-    let mut last = "";
-    for line in fib.lines().map(str::trim) {
-        if let Some(address) = line.strip_prefix("|-- ") {
-            last = address;
-        } else if line.starts_with("/32 host LOCAL") && !found.contains(&last.to_owned()) {
-            found.push(last.to_owned());
-        }
-    }
-    let mut out: Vec<Value> = found
-        .into_iter()
-        .map(|address| json!({"type": "IPv4", "address": address, "host": address}))
-        .collect();
-    for line in inet6.lines() {
-        let hex = line.split_whitespace().next().unwrap_or_default();
-        if let Ok(bits) = u128::from_str_radix(hex, 16) {
-            let address = std::net::Ipv6Addr::from(bits).to_string();
-            out.push(json!({"type": "IPv6", "address": address, "host": address}));
-        }
-    }
-    out
 }
 
 /// Profiles of the process. Without `enable_debug` nobody gets any; with it, those that there are.
@@ -189,26 +170,5 @@ fn pprof(call: &Call, kind: &[&str]) -> Result<Reply, ApiError> {
             StatusCode::NOT_IMPLEMENTED,
             format!("this agent has no profile \"{kind}\": it is not written in Go; use perf or a debugger"),
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn own_addresses_are_found() {
-        let fib = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.0.0.0\n        /24 link UNICAST\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
-        let six = "00000000000000000000000000000001 01 80 10 80       lo\n";
-        let found = networks(fib, six);
-        assert_eq!(found.len(), 2);
-        assert_eq!((&found[0]["address"], &found[1]["address"]), (&json!("127.0.0.1"), &json!("::1")));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_text_of_the_kernel_breaks_it(fib in ".*", six in ".*") {
-            let _ = networks(&fib, &six);
-        }
     }
 }

@@ -24,10 +24,9 @@ const KEYS_FRESH: &str = "max-age=3600";
 
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
-        ["raft", "configuration"] => {
-            call.only(&Method::GET)?;
-            raft(call)
-        }
+        ["raft", "configuration"] if call.is_get() => raft(call),
+        // This route says it without a word.
+        ["raft", "configuration"] => Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "")),
         ["raft", "peer"] => remove_peer(call),
         ["raft", "transfer-leadership"] => transfer(call),
         ["autopilot", "configuration"] => autopilot(call).await,
@@ -134,6 +133,11 @@ fn check_index(call: &Call) -> Result<Option<u64>, ApiError> {
     }
 }
 
+/// A configuration that cannot be read.
+fn unread(what: &str, error: ApiError) -> ApiError {
+    ApiError { message: format!("Error parsing {what} config: {}", error.message), ..error }
+}
+
 async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
     match call.method {
         Method::GET => {
@@ -141,7 +145,7 @@ async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
             Reply::json(root.autopilot_config())
         }
         Method::PUT => {
-            let row: AutopilotConfig = typed::row(&call.body)?;
+            let row: AutopilotConfig = typed::row(&call.body).map_err(|e| unread("autopilot", e))?;
             let done = call.server()?.admin().set_autopilot(row, check_index(call)?).await;
             Ok(Reply::value(json!(done.map_err(|e| refused(&e))?.0)))
         }
@@ -188,7 +192,7 @@ async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
         return Ok(Reply::value(body).meta(meta));
     }
     call.put()?;
-    let mut body: Value = typed::row(&call.body)?;
+    let mut body: Value = typed::row(&call.body).map_err(|e| unread("scheduler", e))?;
     let algorithm = body["SchedulerAlgorithm"].as_str().unwrap_or_default().to_owned();
     if !matches!(algorithm.as_str(), "" | "binpack" | "spread") {
         return Err(ApiError::bad_request(format!("invalid scheduler algorithm: {algorithm}")));

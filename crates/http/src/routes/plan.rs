@@ -28,8 +28,9 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     if job.id.as_deref() != Some(id) {
         return Err(ApiError::bad_request("Job ID does not match"));
     }
-    let mut job = convert::accepted(job)?;
+    let (mut job, misfits) = convert::internal(job);
     let server = call.server()?;
+    server.job_fits(&job, misfits).map_err(|e| ApiError::of_change(&e))?;
     if let Some(current) = server.store().snapshot().job(&job.key()) {
         for group in &mut job.task_groups {
             let Some(before) = current.group(&group.name) else { continue };

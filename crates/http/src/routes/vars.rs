@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::encode::encode;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
-use crate::reply::{Meta, Reply, TEXT};
+use crate::reply::{Indexed, Meta, Reply, TEXT};
 use caravan_server::{Kind, ServerError, VarCap, VariableWritten};
 use caravan_state::{Table, Topic};
 use caravan_types::Namespace;
@@ -96,6 +96,11 @@ fn refused(error: &ServerError) -> ApiError {
     }
 }
 
+/// The same for a write, which tells an index even where nothing was written.
+fn unwritten(error: &ServerError) -> ApiError {
+    refused(error).with_index(0)
+}
+
 /// What a request does with a lock.
 #[derive(Clone, Copy)]
 enum Operation {
@@ -147,15 +152,15 @@ async fn lock(call: &Call, path: &str, operation: Operation) -> Result<Reply, Ap
     match operation {
         Operation::Acquire => {
             let done = server.acquire_lock(key.clone(), &given.items, own).await;
-            written(call, &key, done.map_err(|e| refused(&e))?)
+            written(call, &key, done.map_err(|e| unwritten(&e))?).map(unindexed)
         }
         Operation::Release => {
-            let done = server.release_lock(key.clone(), own.id).await.map_err(|e| refused(&e))?;
+            let done = server.release_lock(key.clone(), own.id).await.map_err(|e| unwritten(&e))?;
             match done {
                 VariableWritten::Done { variable: Some(variable), index } => {
                     Ok(Reply::json(variable.metadata)?.index(index))
                 }
-                other => written(call, &key, other),
+                other => written(call, &key, other).map(unindexed),
             }
         }
         Operation::Renew => match server.renew_lock(&key, &own.id) {
@@ -179,7 +184,7 @@ async fn put(call: &Call, path: &str) -> Result<Reply, ApiError> {
         _ => LockUse::None,
     };
     let done = call.server()?.write_variable(key.clone(), &given.items, check_index, lock).await;
-    written(call, &key, done.map_err(|e| refused(&e))?)
+    written(call, &key, done.map_err(|e| unwritten(&e))?)
 }
 
 async fn delete(call: &Call, path: &str) -> Result<Reply, ApiError> {
@@ -189,6 +194,14 @@ async fn delete(call: &Call, path: &str) -> Result<Reply, ApiError> {
         VariableWritten::Done { index, .. } => Ok(Reply::empty().status(StatusCode::NO_CONTENT).index(index)),
         conflict => written(call, &key, conflict),
     }
+}
+
+/// A conflict about a lock tells no index.
+fn unindexed(mut reply: Reply) -> Reply {
+    if reply.status == StatusCode::CONFLICT {
+        reply.indexed = Indexed::None;
+    }
+    reply
 }
 
 /// The outcome. Who may not read the variable is not told its items.

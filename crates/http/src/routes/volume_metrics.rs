@@ -1,5 +1,6 @@
 //! Figures about volumes in the shape of `/v1/metrics` (`http-api` section 3.7).
 
+use crate::figures::Aggregate;
 use caravan_server::{CallFigures, VolumeFigures};
 use caravan_types::volume::VolumeUsage;
 use serde_json::{Value, json};
@@ -18,8 +19,9 @@ impl Shaped {
     }
 }
 
-/// The figures as gauges, counters and samples. Times are milliseconds, but for the oldest wait: seconds.
-pub(crate) fn shape(figures: &VolumeFigures) -> Shaped {
+/// The figures as gauges, counters and samples of so many seconds. Times are milliseconds, but for the oldest wait:
+/// seconds.
+pub(crate) fn shape(figures: &VolumeFigures, seconds: f64) -> Shaped {
     let mut out = Shaped::default();
     for (phase, n) in &figures.volumes {
         out.gauge("nomad.volumes.volumes", count(*n), json!({ "phase": phase }));
@@ -34,13 +36,9 @@ pub(crate) fn shape(figures: &VolumeFigures) -> Shaped {
         let labels = json!({ "plugin": plugin, "call": name });
         out.gauge("nomad.volumes.calls_in_flight", count(call.in_flight), labels.clone());
         if call.count > 0 {
-            out.samples.push(sample(call, labels.clone()));
-            out.counters.push(json!({
-                "Name": "nomad.volumes.call_errors",
-                "Count": call.errors,
-                "Sum": whole(call.errors),
-                "Labels": labels,
-            }));
+            out.samples.push(measured(call).shape("nomad.volumes.call", seconds, &labels));
+            let errors = Aggregate::counted(call.errors);
+            out.counters.push(errors.shape("nomad.volumes.call_errors", seconds, &labels));
         }
     }
     for (volume, node, usage) in &figures.usage {
@@ -63,32 +61,18 @@ fn of_usage(usage: &VolumeUsage) -> [(&'static str, f64); 5] {
     ]
 }
 
-fn sample(call: &CallFigures, labels: Value) -> Value {
-    let n = whole(call.count);
-    let mean = call.sum / n;
-    let variance = if call.count > 1 {
-        ((call.sum_of_squares - call.sum * call.sum / n) / (n - 1.0)).max(0.0)
-    } else {
-        0.0
-    };
-    json!({
-        "Name": "nomad.volumes.call",
-        "Count": call.count,
-        "Sum": call.sum,
-        "Min": call.min,
-        "Max": call.max,
-        "Mean": mean,
-        "Stddev": variance.sqrt(),
-        "Labels": labels,
-    })
+fn measured(call: &CallFigures) -> Aggregate {
+    Aggregate {
+        count: call.count,
+        sum: call.sum,
+        sum_of_squares: call.sum_of_squares,
+        min: call.min,
+        max: call.max,
+    }
 }
 
 /// Counts of rows are far below what a float holds exactly.
 fn count(n: usize) -> f64 {
-    f64::from(u32::try_from(n).unwrap_or(u32::MAX))
-}
-
-fn whole(n: u64) -> f64 {
     f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
@@ -118,7 +102,7 @@ mod tests {
             calls: BTreeMap::from([(("p".into(), "DeleteVolume"), call)]),
             ..Default::default()
         };
-        let shaped = shape(&figures);
+        let shaped = shape(&figures, 10.0);
         let labels = json!({ "plugin": "p", "call": "DeleteVolume" });
         let gauge = |name: &str| shaped.gauges.iter().find(|g| g["Name"] == name).unwrap().clone();
         assert_eq!(gauge("nomad.volumes.claims")["Value"], 7.0);

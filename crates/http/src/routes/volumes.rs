@@ -97,20 +97,23 @@ pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
 
 /// Volumes that exist already are recorded.
 pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
-    let (namespace, volumes) = read(call)?;
+    let (namespace, volumes) = read(call, false)?;
     let server = call.server()?;
     answer(call, server.register_volumes(&namespace, volumes).await)
 }
 
 /// Volumes are made by their plugins.
 pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
-    let (namespace, volumes) = read(call)?;
+    let (namespace, volumes) = read(call, true)?;
     let server = call.server()?;
     answer(call, server.create_volumes(&namespace, volumes).await)
 }
 
-fn read(call: &Call) -> Result<(Namespace, Vec<caravan_types::volume::VolumeRequestBody>), ApiError> {
-    let (named, volumes) = body::volumes(&call.body)?;
+fn read(
+    call: &Call,
+    create: bool,
+) -> Result<(Namespace, Vec<caravan_types::volume::VolumeRequestBody>), ApiError> {
+    let (named, volumes) = body::volumes(&call.body, create)?;
     let asked = call.query.get("namespace").is_some_and(|name| !name.is_empty());
     let namespace = if asked || named.is_empty() { call.query.namespace() } else { Namespace::new(named) };
     Ok((namespace, volumes))

@@ -286,6 +286,16 @@ impl ClientSide for Node1 {
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
+    async fn ready(&self) {}
+    async fn snapshot(&self, _: &AllocId) -> Result<Content, ClientSideError> {
+        Ok(stream::iter([Ok(Bytes::from_static(b"archive"))]).boxed())
+    }
+    async fn identity(&self) -> Result<Value, ClientSideError> {
+        Ok(json!({"nomad_node_id": self.id}))
+    }
+    async fn renew_identity(&self) -> Result<(), ClientSideError> {
+        Ok(())
+    }
     async fn list(&self, _: &AllocId, path: &str) -> Result<Vec<FileInfo>, ClientSideError> {
         let file = FileInfo {
             name: "words.txt".into(),

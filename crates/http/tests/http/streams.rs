@@ -115,7 +115,7 @@ async fn programs_are_talked_to_through_the_server() {
     assert_eq!(said.last(), Some(&json!({"exited": true, "result": {"exit_code": 3}})));
     let plain = api.web.get(&path(command)).await;
     assert_eq!(plain.status, 500);
-    assert!(plain.text().starts_with("websocket: the client is not using the websocket protocol"));
+    assert_eq!(plain.text(), "websocket connection not found in context");
 }
 
 #[tokio::test]

@@ -5,8 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use regex::Regex;
-
 use super::{DEEPEST, FilterError, Names, Node, Selector, Test};
 
 /// White space, as the grammar and its errors spell it.
@@ -264,10 +262,10 @@ impl Parser<'_> {
         for (words, opposite) in [(&[MATCHES][..], false), (&[NOT, MATCHES], true)] {
             if self.words(words, true) {
                 let expression = self.value()?;
-                return match Regex::new(&expression) {
+                return match crate::regexp::compile(&expression) {
                     Ok(regex) => Some((Test::Matches(regex), opposite)),
                     Err(error) => {
-                        self.fatal = Some(FilterError::Regex { expression, problem: error.to_string() });
+                        self.fatal = Some(FilterError::Regex { expression, problem: error });
                         None
                     }
                 };

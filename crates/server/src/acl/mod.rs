@@ -10,8 +10,8 @@ mod resolve;
 pub use compiled::Acl;
 pub use parse::{RulesError, parse};
 pub use privilege::{HostVolumeCap, Level, NsCap, PoolCap, VarCap};
-pub(crate) use resolve::Resolver;
 pub use resolve::{Caller, Denied, Workload};
+pub(crate) use resolve::{Resolver, claimed_job};
 
 use caravan_types::Nanos;
 

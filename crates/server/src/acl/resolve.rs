@@ -3,9 +3,10 @@
 use super::{Acl, Level, NsCap, VarCap, parse};
 use crate::keyring::{Keyring, Signer};
 use caravan_state::Root;
-use caravan_types::UnixNanos;
 use caravan_types::acl::{ANONYMOUS, Policy, Rules, Secret, Token, TokenType};
+use caravan_types::alloc::Allocation;
 use caravan_types::identity::Claims;
+use caravan_types::{JobId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -115,6 +116,24 @@ fn belongs(workload: &Workload, path: &str) -> bool {
     own.iter().any(|own| own == rest)
 }
 
+/// The job that a task's identity names: a child of a job speaks for that job.
+pub(crate) fn claimed_job(alloc: &Allocation) -> &JobId {
+    let parent = alloc.job.as_ref().map(|job| &job.parent_id).filter(|parent| !parent.is_empty());
+    parent.unwrap_or(&alloc.job_id)
+}
+
+/// A task with its policies.
+fn speaker(root: &Root, claims: Claims, group: String) -> Arc<Workload> {
+    let covered = |policy: &&Arc<Policy>| {
+        policy
+            .job_acl
+            .as_ref()
+            .is_some_and(|acl| acl.covers(&claims.namespace, &claims.job_id, &group, &claims.task))
+    };
+    let policies = root.acl_policies().filter(covered).map(|policy| policy.name.clone()).collect();
+    Arc::new(Workload { claims, group, policies })
+}
+
 fn policies_of(root: &Root, token: &Token) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = token.policy_names().iter().cloned().collect();
     for role in token.role_links().iter().filter_map(|link| root.acl_role(&link.id)) {
@@ -179,15 +198,24 @@ impl Resolver {
         if alloc.client_terminal() {
             return Err(Denied::Permission);
         }
-        let group = alloc.task_group.to_string();
-        let covered = |policy: &&Arc<Policy>| {
-            policy
-                .job_acl
-                .as_ref()
-                .is_some_and(|acl| acl.covers(&claims.namespace, &claims.job_id, &group, &claims.task))
+        Ok(speaker(root, claims, alloc.task_group.to_string()))
+    }
+
+    /// A task of an allocation that its node speaks for.
+    pub(crate) fn task(&self, root: &Root, alloc: &Allocation, task: &str) -> Caller {
+        let claims = Claims {
+            namespace: alloc.namespace.to_string(),
+            job_id: claimed_job(alloc).to_string(),
+            allocation_id: alloc.id.to_string(),
+            task: task.to_owned(),
+            ..Claims::default()
         };
-        let policies = root.acl_policies().filter(covered).map(|policy| policy.name.clone()).collect();
-        Ok(Arc::new(Workload { claims, group, policies }))
+        let workload = speaker(root, claims, alloc.task_group.to_string());
+        if !self.enabled {
+            return Caller { claims: Some(workload), ..Caller::unrestricted() };
+        }
+        let names = workload.policies.iter().cloned().collect();
+        Caller { acl: self.compile(root, &names), token: None, claims: Some(workload) }
     }
 
     fn compile(&self, root: &Root, names: &BTreeSet<String>) -> Arc<Acl> {

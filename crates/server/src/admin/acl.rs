@@ -29,19 +29,19 @@ impl Admin {
         (self.config.min_expiration, self.config.max_expiration)
     }
 
-    /// Makes the first token. `secret`: its secret, where the operator brings one; `reset`: the index of the
-    /// bootstrap that this one replaces.
+    /// Makes the first token. `secret`: its secret, where the operator brings one. It is made again only if the
+    /// index of the bootstrap before stands in the file `acl-bootstrap-reset` of this server.
     ///
     /// # Errors
     /// If it was done, or the secret is none.
-    pub async fn bootstrap(
-        &self,
-        secret: Option<String>,
-        reset: Option<u64>,
-    ) -> Result<(Arc<Token>, u64), ServerError> {
+    pub async fn bootstrap(&self, secret: Option<String>) -> Result<(Arc<Token>, u64), ServerError> {
         if secret.as_deref().is_some_and(|secret| !is_uuid(secret)) {
             return Err(bad("invalid acl token"));
         }
+        let reset = match self.core.snapshot().acl_bootstrap_index() {
+            Some(done) => self.reset(done)?,
+            None => None,
+        };
         let mut token = Token {
             accessor_id: new_id(),
             secret_id: Secret::new(secret.unwrap_or_else(new_id)),
@@ -56,6 +56,33 @@ impl Admin {
         let change = AdminChange::Bootstrap { token: Box::new(token), reset };
         let index = self.commit_as(change, Kind::BadRequest).await?;
         Ok((self.stored(&accessor)?, index))
+    }
+
+    /// What the reset file says, if it is about the bootstrap that was done.
+    fn reset(&self, done: u64) -> Result<Option<u64>, ServerError> {
+        let Some(path) = &self.reset_file else { return Ok(None) };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the file that resets the bootstrap cannot be read");
+                return Ok(None);
+            }
+        };
+        match text.trim().parse() {
+            Ok(index) if index == done => {
+                tracing::warn!(index, "the bootstrap of access control is reset");
+                Ok(Some(index))
+            }
+            Ok(0) => Ok(None),
+            Ok(index) => {
+                Err(bad(format!("Invalid bootstrap reset index (specified {index}, reset index: {done})")))
+            }
+            Err(_) => {
+                tracing::warn!(path = %path.display(), "the file that resets the bootstrap holds no index");
+                Ok(None)
+            }
+        }
     }
 
     fn stored(&self, accessor: &str) -> Result<Arc<Token>, ServerError> {

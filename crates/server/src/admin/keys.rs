@@ -1,17 +1,18 @@
 //! Root keys, and identities signed with them (`http-api` sections 3.7 and 5.10).
 
 use super::Admin;
+use crate::acl::claimed_job;
 use crate::core::new_id;
 use crate::error::{Kind, ServerError};
 use crate::keyring::{Jwk, Signer};
 use caravan_state::Root;
 use caravan_types::acl::Secret;
 use caravan_types::admin::{AdminChange, Resealed, SealedRow};
-use caravan_types::identity::{Audience, Claims, DEFAULT_AUDIENCE, IdentitySpec};
-use caravan_types::node_pool::DEFAULT;
+use caravan_types::identity::{Audience, Claims, DEFAULT_AUDIENCE, DEFAULT_NAME, IdentitySpec};
+use caravan_types::node_pool::{DEFAULT, IDENTITY_TTL};
 use caravan_types::operator::{RootKeyMeta, RootKeyState};
 use caravan_types::wire;
-use caravan_types::{Nanos, UnixNanos};
+use caravan_types::{Nanos, NodeId, UnixNanos};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -178,13 +179,37 @@ impl Admin {
     }
 
     /// Signs claims: when, for how long and by whom is filled in.
-    pub(crate) async fn sign(&self, mut claims: Claims, ttl: Nanos) -> Result<String, ServerError> {
+    pub(crate) async fn sign(&self, claims: Claims, ttl: Nanos) -> Result<String, ServerError> {
+        self.active_signer().await?.sign(&self.issued(claims, ttl))
+    }
+
+    /// Claims with when, for how long and by whom they are made.
+    fn issued(&self, mut claims: Claims, ttl: Nanos) -> Claims {
         let now = self.core.now();
         claims.iss = self.issuer.clone().unwrap_or_default();
         (claims.iat, claims.nbf) = (now.as_secs(), now.as_secs());
         claims.exp = (ttl.0 > 0).then(|| now.plus(ttl).as_secs());
         claims.jti = new_id();
-        self.active_signer().await?.sign(&claims)
+        claims
+    }
+
+    /// The identity of a node: good for as long as its pool says.
+    pub(crate) async fn sign_node(&self, id: &NodeId) -> Result<wire::SignedNode, ServerError> {
+        let root = self.core.snapshot();
+        let node = root.node(id).ok_or_else(|| ServerError::not_found("node not found"))?;
+        let ttl = root.node_pool(&node.node_pool).map_or(IDENTITY_TTL, |pool| pool.node_identity_ttl);
+        let claims = Claims {
+            node_id: id.to_string(),
+            node_pool: node.node_pool.clone(),
+            node_class: node.node_class.clone(),
+            node_datacenter: node.datacenter.clone(),
+            sub: format!("node:{}:{}:{id}:{DEFAULT_NAME}", self.region, node.node_pool),
+            aud: Audience(vec![DEFAULT_AUDIENCE.to_owned()]),
+            ..Claims::default()
+        };
+        let claims = self.issued(claims, ttl);
+        let token = Secret::new(self.active_signer().await?.sign(&claims)?);
+        Ok(wire::SignedNode { token, claims })
     }
 
     /// The identities of an allocation's tasks that its node asks for.
@@ -209,13 +234,13 @@ impl Admin {
                 .ok_or_else(unknown)?;
             let claims = Claims {
                 namespace: alloc.namespace.to_string(),
-                job_id: alloc.job_id.to_string(),
+                job_id: claimed_job(&alloc).to_string(),
                 allocation_id: alloc.id.to_string(),
                 task: task.clone(),
                 sub: Claims::workload_subject(
                     &self.region,
                     alloc.namespace.as_str(),
-                    alloc.job_id.as_str(),
+                    claimed_job(&alloc).as_str(),
                     &alloc.task_group,
                     task,
                     name,

@@ -15,14 +15,17 @@ use crate::core::Core;
 use crate::error::{Kind, ServerError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::admin::AdminChange;
+use caravan_types::alloc::Allocation;
 use caravan_types::command::{Change, Outcome, Refusal};
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::{ALL, NodePool};
 use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use std::path::PathBuf;
 
 /// Serves operators; cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct Admin {
     resolver: Resolver,
     /// Who issues identities, as others reach it; none: it is not said.
     issuer: Option<String>,
+    /// Where an operator writes the index of a bootstrap that is to be done again.
+    reset_file: Option<PathBuf>,
 }
 
 fn bad(message: impl Into<String>) -> ServerError {
@@ -49,12 +54,22 @@ fn hash_of(content: &impl Serialize) -> String {
 impl Admin {
     pub(crate) fn new(core: Core, region: String, config: AclConfig, issuer: Option<String>) -> Self {
         let resolver = Resolver::new(config.enabled, core.keyring.clone());
-        Self { core, region, config, resolver, issuer }
+        Self { core, region, config, resolver, issuer, reset_file: None }
+    }
+
+    /// With the file that lets the first token be made again.
+    pub(crate) fn with_reset_file(self, reset_file: Option<PathBuf>) -> Self {
+        Self { reset_file, ..self }
     }
 
     /// Whether access control is on.
     pub fn acl_enabled(&self) -> bool {
         self.resolver.enabled()
+    }
+
+    /// A task of an allocation that its node speaks for.
+    pub(crate) fn task(&self, root: &Root, alloc: &Allocation, task: &str) -> Caller {
+        self.resolver.task(root, alloc, task)
     }
 
     /// Who holds a secret; an empty one is nobody in particular.

@@ -3,7 +3,7 @@
 use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::identity::IdentitySpec;
-use caravan_types::job::Job;
+use caravan_types::job::{Carried, Job};
 use caravan_types::namespace::AllowedConfig;
 use caravan_types::node_pool::DEFAULT;
 
@@ -16,6 +16,22 @@ pub(crate) fn localised(root: &Root, job: &mut Job) {
         let pools = root.namespace(&job.namespace).and_then(|ns| ns.node_pool_configuration.as_ref());
         let default = pools.map(|pools| pools.default.as_str()).filter(|name| !name.is_empty());
         default.unwrap_or(DEFAULT).clone_into(&mut job.node_pool);
+    }
+    for group in &mut job.task_groups {
+        let consul =
+            group.consul.as_ref().and_then(|consul| consul.0["Namespace"].as_str()).unwrap_or_default();
+        let (consul, own) = (consul.to_owned(), job.namespace.to_string());
+        let of_tasks = group.tasks.iter_mut().flat_map(|task| &mut task.services);
+        for Carried(service) in group.services.iter_mut().chain(of_tasks) {
+            let namespace = match service["Provider"].as_str() {
+                Some("nomad") => own.as_str(),
+                _ if consul.is_empty() => "default",
+                _ => consul.as_str(),
+            };
+            if let Some(service) = service.as_object_mut() {
+                service.insert("Namespace".to_owned(), namespace.into());
+            }
+        }
     }
     for task in job.task_groups.iter_mut().flat_map(|group| &mut group.tasks) {
         task.identity.get_or_insert_with(|| IdentitySpec::default_one().carried());
@@ -76,7 +92,7 @@ fn allows(config: &AllowedConfig, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::tests::minimal;
+    use crate::admission::sample::minimal;
     use caravan_types::UnixNanos;
     use caravan_types::admin::AdminChange;
     use caravan_types::command::{Change, Command};

@@ -140,10 +140,18 @@ impl Broker {
         let root = self.core.snapshot();
         let (mut wakes, mut duplicates, mut woken) = (Vec::new(), Vec::new(), Vec::new());
         for changed in &set.changes {
-            if let Changed::Eval(id) = changed
-                && let Some(eval) = root.eval(id)
-            {
-                self.take_in(eval, &mut duplicates, &mut woken);
+            match changed {
+                Changed::Eval(id) => {
+                    if let Some(eval) = root.eval(id) {
+                        self.take_in(eval, &mut duplicates, &mut woken);
+                    }
+                }
+                Changed::EvalRemoved(id) => {
+                    let mut sets = self.sets();
+                    sets.blocked.remove(id);
+                    sets.queue.forget(id);
+                }
+                _ => {}
             }
             wakes.extend(wake_of(&root, changed));
         }

@@ -108,7 +108,7 @@ impl Jobs {
     pub(crate) async fn force_periodic(&self, key: JobKey) -> Result<Dispatched, ServerError> {
         let root = self.core.snapshot();
         let refused = |text: &str| Err(ServerError::new(Kind::Refused, text));
-        let Some(parent) = root.job(&key) else { return refused("can't force launch non-existent job") };
+        let Some(parent) = root.job(&key) else { return refused("job not found") };
         if parent.periodic.is_none() {
             return refused("can't force launch non-periodic job");
         }

@@ -7,6 +7,7 @@ use crate::node_evals::evaluation;
 use crate::periodic;
 use caravan_scheduler::Params;
 use caravan_state::Root;
+use caravan_types::api::Misfits;
 use caravan_types::command::{Change, JobSource};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
@@ -19,6 +20,8 @@ use std::collections::BTreeMap;
 pub struct JobSubmission {
     /// The job, defaults filled in.
     pub job: Job,
+    /// What of it did not fit into the job: reasons to refuse it.
+    pub misfits: Misfits,
     /// Refuse unless the job's `JobModifyIndex` is this; 0: unless it is new.
     pub enforce_index: Option<u64>,
     /// Keep the counts of groups that exist already.
@@ -81,8 +84,8 @@ pub(crate) struct Jobs {
 }
 
 /// The verdict on a job that can run, by itself and with the volumes that there are.
-fn admitted(root: &Root, job: &Job) -> Result<admission::Verdict, ServerError> {
-    let mut verdict = admission::check(job);
+fn admitted(root: &Root, job: &Job, misfits: Misfits) -> Result<admission::Verdict, ServerError> {
+    let mut verdict = admission::check_all(job, misfits);
     verdict.errors.extend(admission::homes(root, job));
     verdict.errors.extend(admission::against(root, job));
     match verdict.errors.is_empty() {
@@ -107,6 +110,7 @@ impl Jobs {
     pub(crate) async fn register(&self, submission: JobSubmission) -> Result<JobRegistered, ServerError> {
         let JobSubmission {
             mut job,
+            misfits,
             enforce_index,
             preserve_counts,
             preserve_resources,
@@ -115,6 +119,7 @@ impl Jobs {
         } = submission;
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
+        self.fits(&job, misfits)?;
         let key = job.key();
         let current = root.job(&key).cloned();
         admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
@@ -128,7 +133,7 @@ impl Jobs {
         if let Some(current) = current.as_deref().filter(|_| preserve_resources) {
             keep_resources(&mut job, current);
         }
-        let verdict = admitted(&root, &job)?;
+        let verdict = admitted(&root, &job, Misfits::default())?;
         job.stop = false;
         job.submit_time = now;
         // A job that only makes others has nothing to place.
@@ -160,6 +165,7 @@ impl Jobs {
             job.datacenters = vec!["*".into()];
         }
         admission::localised(&self.core.snapshot(), job);
+        admission::imply(job);
         if job.region.is_empty() || job.region == "global" {
             job.region.clone_from(&self.region);
         }
@@ -170,11 +176,21 @@ impl Jobs {
         Ok(())
     }
 
-    pub(crate) fn validate(&self, job: &Job) -> admission::Verdict {
+    /// Refuses a job of which not everything fitted, with all that is wrong with it.
+    pub(crate) fn fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
+        if misfits.is_empty() {
+            return Ok(());
+        }
+        let mut job = job.clone();
+        self.localise(&mut job)?;
+        admitted(&self.core.snapshot(), &job, misfits).map(drop)
+    }
+
+    pub(crate) fn validate(&self, job: &Job, misfits: Misfits) -> admission::Verdict {
         let mut job = job.clone();
         match self.localise(&mut job) {
             Ok(()) => {
-                let mut verdict = admission::check(&job);
+                let mut verdict = admission::check_all(&job, misfits);
                 verdict.errors.extend(admission::homes(&self.core.snapshot(), &job));
                 verdict
             }
@@ -186,7 +202,7 @@ impl Jobs {
     pub(crate) fn plan(&self, mut job: Job) -> Result<JobPlanned, ServerError> {
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
-        let verdict = admitted(&root, &job)?;
+        let verdict = admitted(&root, &job, Misfits::default())?;
         let key = job.key();
         let current = root.job(&key).cloned();
         admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
@@ -194,25 +210,41 @@ impl Jobs {
         job.submit_time = now;
         let mut eval = evaluation(&job, Trigger::JobRegister, now);
         eval.annotate_plan = true;
-        let imagined = caravan_types::command::Command {
-            now,
-            change: Change::JobRegister {
+        // What a job places that only makes others is what each of those would.
+        let placing =
+            job.is_template().then(|| Job { periodic: None, parameterized_job: None, ..job.clone() });
+        let imagine = |job: Job| {
+            let change = Change::JobRegister {
                 job: Box::new(job),
                 expect_modify_index: None,
                 eval: Some(eval.clone()),
                 source: None,
-            },
+            };
+            root.apply(root.index() + 1, &caravan_types::command::Command { now, change }).0
         };
-        let (imagined, _, _) = root.apply(root.index() + 1, &imagined);
+        let imagined = imagine(job);
         let planned = imagined.job(&key).cloned();
+        let imagined = placing.map_or(imagined, imagine);
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
         let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
         let reasons = caravan_scheduler::explain_decision(&decision);
         let placements = caravan_scheduler::describe(&decision);
         let mut created_evals = vec![decision.eval.clone()];
-        created_evals.extend(decision.follow_ups);
+        // Those that end are there already.
+        let new = decision.follow_ups.into_iter().filter(|eval| eval.create_index == 0);
+        // They are not made, so that there is nothing that they were made from.
+        created_evals.extend(new.map(|eval| Evaluation { job_modify_index: 0, snapshot_index: 0, ..eval }));
+        let mut annotations = decision.plan.annotations;
+        if let (Some(annotations), true) =
+            (&mut annotations, imagined.job(&key).is_some_and(|j| j.kind.is_system()))
+        {
+            // Clients know a system job to tell updates as placements as well.
+            for updates in annotations.desired_tg_updates.values_mut() {
+                updates.place += updates.in_place_update + updates.destructive_update;
+            }
+        }
         Ok(JobPlanned {
-            annotations: decision.plan.annotations,
+            annotations,
             failed: decision.eval.failed_tg_allocs,
             job_modify_index: current.as_ref().map_or(0, |job| job.job_modify_index),
             created_evals,
@@ -281,6 +313,7 @@ impl Jobs {
         &self,
         id: caravan_types::AllocId,
         no_shutdown_delay: bool,
+        reschedule: bool,
     ) -> Result<(EvalId, u64), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let alloc = root.alloc(&id).ok_or_else(|| ServerError::not_found("alloc not found"))?;
@@ -293,7 +326,8 @@ impl Jobs {
         let eval_id = eval.id.clone();
         let transition = caravan_types::alloc::DesiredTransition {
             migrate: Some(true),
-            no_shutdown_delay: no_shutdown_delay.then_some(true),
+            no_shutdown_delay: Some(no_shutdown_delay),
+            reschedule: Some(reschedule),
             ..Default::default()
         };
         let change =

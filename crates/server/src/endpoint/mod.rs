@@ -2,6 +2,7 @@
 
 mod disks;
 mod dispatch;
+mod evals;
 pub(crate) mod explain;
 mod jobs;
 mod node_changes;

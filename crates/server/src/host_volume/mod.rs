@@ -195,7 +195,7 @@ impl HostVolumes {
     ) -> Result<Arc<HostVolume>, ServerError> {
         // The node may have reported in between, which is another index but the same intent.
         debug_assert!(index > 0, "the intent was written");
-        let (id, verb) = (row.id.clone(), if row.plugin_id.is_empty() { "register" } else { "create" });
+        let (id, call) = (row.id.clone(), if row.plugin_id.is_empty() { "Register" } else { "Create" });
         match self.call_create(&row).await {
             Called::Made(made) => {
                 self.change(&id, |row| settle(row, &made)).await?;
@@ -216,13 +216,12 @@ impl HostVolumes {
                         .await?;
                     }
                 }
-                Err(ServerError::refused(format!("could not {verb} volume \"{}\": {message}", row.name)))
+                Err(ServerError::refused(format!("HostVolume.{call} error: {message}")))
             }
             Called::Unknown(message) => {
                 self.change(&id, |row| row.last_error.clone_from(&message)).await?;
                 Err(ServerError::unavailable(format!(
-                    "could not {verb} volume \"{}\": {message} (volume {id} is tried again; delete it to give up)",
-                    row.name
+                    "HostVolume.{call} error: {message} (volume {id} is tried again; delete it to give up)"
                 )))
             }
         }
@@ -287,12 +286,12 @@ impl HostVolumes {
                         row.last_error.clone_from(&last_error);
                     })
                     .await?;
-                    Err(ServerError::refused(format!("could not delete volume {id}: {message}")))
+                    Err(ServerError::refused(format!("HostVolume.Delete error: {message}")))
                 }
                 Called::Unknown(message) => {
                     self.change(id, |row| row.last_error.clone_from(&message)).await?;
                     Err(ServerError::unavailable(format!(
-                        "could not delete volume {id}: {message} (it is tried again)"
+                        "HostVolume.Delete error: {message} (volume {id} is deleted later)"
                     )))
                 }
             };

@@ -41,14 +41,13 @@ pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, ServerError> {
         let attachment = AttachmentMode::from_str(&given.attachment_mode)
             .ok()
             .filter(|mode| *mode == AttachmentMode::FileSystem);
-        if attachment.is_none() {
-            problems.push(format!("invalid attachment mode: \"{}\"", given.attachment_mode));
-        }
-        if access.is_none() {
-            problems.push(format!("invalid access mode: \"{}\"", given.access_mode));
-        }
-        if let (Some(attachment_mode), Some(access_mode)) = (attachment, access) {
-            capabilities.push(Capability { attachment_mode, access_mode });
+        // One problem of each capability, as clients know it.
+        match (attachment, access) {
+            (None, _) => problems.push(format!("invalid attachment mode: \"{}\"", given.attachment_mode)),
+            (_, None) => problems.push(format!("invalid access mode: \"{}\"", given.access_mode)),
+            (Some(attachment_mode), Some(access_mode)) => {
+                capabilities.push(Capability { attachment_mode, access_mode });
+            }
         }
     }
     for given in &spec.constraints {
@@ -155,18 +154,22 @@ pub(super) fn pool_exists(root: &Root, pool: &str) -> bool {
 
 /// Checks what a specification says of nodes, and fills in the node's pool.
 pub(super) fn locate(root: &Root, volume: &mut HostVolume) -> Result<(), ServerError> {
+    let name = &volume.name;
+    let refused = |why: String| {
+        ServerError::refused(format!("validating volume \"{name}\" against state failed: {why}"))
+    };
     if !volume.node_pool.is_empty() && !pool_exists(root, &volume.node_pool) {
-        return Err(ServerError::refused(format!("node pool \"{}\" does not exist", volume.node_pool)));
+        return Err(refused(format!("node pool \"{}\" does not exist", volume.node_pool)));
     }
     if volume.node_id.is_empty() {
         return Ok(());
     }
     let node = root
         .node(&volume.node_id)
-        .ok_or_else(|| ServerError::refused(format!("node \"{}\" does not exist", volume.node_id)))?;
+        .ok_or_else(|| refused(format!("node \"{}\" does not exist", volume.node_id)))?;
     let pool = pool_of(&node.node_pool);
     if !volume.node_pool.is_empty() && volume.node_pool != "all" && volume.node_pool != pool {
-        return Err(ServerError::refused(format!(
+        return Err(refused(format!(
             "node ID \"{}\" is not in pool \"{}\"",
             volume.node_id, volume.node_pool
         )));
@@ -376,9 +379,14 @@ mod tests {
                 HostVolume { node_pool: pool.into(), node_id: id.into(), ..HostVolume::default() };
             locate(&root, &mut volume).map(|()| volume.node_pool)
         };
-        assert_eq!(error(check("none", "")), "node pool \"none\" does not exist");
-        assert_eq!(error(check("", "n9")), "node \"n9\" does not exist");
-        assert_eq!(error(check("default", "n2")), "node ID \"n2\" is not in pool \"default\"");
+        let told = |pool: &str, id: &str| {
+            error(check(pool, id))
+                .trim_start_matches("validating volume \"\" against state failed: ")
+                .to_owned()
+        };
+        assert_eq!(told("none", ""), "node pool \"none\" does not exist");
+        assert_eq!(told("", "n9"), "node \"n9\" does not exist");
+        assert_eq!(told("default", "n2"), "node ID \"n2\" is not in pool \"default\"");
         assert_eq!(check("", "n2").unwrap(), "other");
         assert_eq!(check("all", "n1").unwrap(), "default");
     }

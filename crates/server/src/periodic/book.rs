@@ -117,7 +117,7 @@ pub(crate) fn next_launch(job: &Job, now: UnixNanos) -> Option<UnixNanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::tests::minimal;
+    use crate::admission::sample::minimal;
     use caravan_types::command::{Change, Command};
     use caravan_types::job::{Carried, JobType};
     use serde_json::json;

@@ -10,6 +10,7 @@ use crate::error::ServerError;
 use crate::heartbeat::event;
 use crate::node_evals::evaluation;
 use caravan_state::Root;
+use caravan_types::alloc::Allocation;
 use caravan_types::command::{Change, PlanCommit, Refusal};
 use caravan_types::eval::{Evaluation, Trigger};
 use caravan_types::host_volume::HostVolumeClaim;
@@ -115,7 +116,7 @@ impl PlannerService {
 
     async fn write(&mut self, plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
         let root = self.core.snapshot();
-        let accepted = check(&root, &plan);
+        let mut accepted = check(&root, &plan);
         for (alloc, reason) in &accepted.refused {
             tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement does not fit any more");
         }
@@ -127,6 +128,7 @@ impl PlannerService {
         }
         let mut evals = if whole { evals } else { Vec::new() };
         evals.extend(evals_of_preempted(&root, &accepted.stops, self.core.now()));
+        sign(&root, &mut accepted.placements);
         let commit = PlanCommit {
             eval_id: plan.eval_id,
             job: plan.job,
@@ -148,6 +150,14 @@ impl PlannerService {
             }
             Some(refusal) => Err(refusal.into()),
         }
+    }
+}
+
+/// Notes the root key that the identities of new allocations are signed with, so that it is kept while they live.
+fn sign(root: &Root, placements: &mut [Allocation]) {
+    let Some(key) = root.active_root_key() else { return };
+    for alloc in placements.iter_mut().filter(|alloc| alloc.create_index == 0) {
+        alloc.signing_key_id = key.key_id.as_str().into();
     }
 }
 

@@ -80,12 +80,18 @@ impl Volumes {
         }
         for body in &mut bodies {
             spec::localise(body, namespace);
-            spec::validate(body)?;
+            spec::validate(body, create)?;
             if body.namespace != "default" {
                 return Err(ServerError::refused(format!(
                     "volume {} is in nonexistent namespace {}",
                     body.id, body.namespace
                 )));
+            }
+        }
+        if create {
+            for body in &bodies {
+                self.await_controller(&body.plugin_id).await;
+                self.makes(&self.core.snapshot(), &body.plugin_id)?;
             }
         }
         let (mut written, mut errors) = (Vec::new(), Vec::new());
@@ -98,10 +104,12 @@ impl Volumes {
         }
         match errors.len() {
             0 => Ok(written),
-            1 => Err(errors.remove(0)),
+            1 if !create => Err(errors.remove(0)),
             _ => {
+                // What goes wrong in the making is told as a list, also of one.
                 let texts: Vec<String> = errors.iter().map(|e| e.message.clone()).collect();
-                Err(ServerError::refused(crate::admission::joined(&texts)))
+                let kind = if errors.len() == 1 { errors[0].kind } else { Kind::Refused };
+                Err(ServerError::new(kind, crate::admission::joined(&texts)))
             }
         }
     }
@@ -133,6 +141,22 @@ impl Volumes {
         Ok(plugin.clone())
     }
 
+    /// The plugin, if it makes volumes.
+    fn makes(&self, root: &Root, id: &PluginId) -> Result<Arc<Plugin>, ServerError> {
+        let plugin = self.plugin(root, id)?;
+        match plugin.controllers.values().find_map(|c| c.controller_info) {
+            None if plugin.controllers_expected > 0 => {
+                let text = format!("no healthy controllers for CSI plugin: {}", plugin.id);
+                Err(ServerError::unavailable(text))
+            }
+            None => Err(ServerError::refused("plugin has no controller")),
+            Some(info) if !info.supports_create_delete => {
+                Err(ServerError::refused("plugin does not support creating volumes"))
+            }
+            Some(_) => Ok(plugin),
+        }
+    }
+
     async fn register_one(&self, body: VolumeRequestBody) -> Result<Arc<Volume>, ServerError> {
         let key = VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() };
         let _own = self.own(&key).await?;
@@ -140,7 +164,9 @@ impl Volumes {
         let root = self.core.snapshot();
         let plugin = self.plugin(&root, &body.plugin_id)?;
         let (row, expect) = match root.volume(&key) {
-            Some(current) => (self.merged(&root, current, &body)?, current.modify_index),
+            Some(current) => {
+                (self.merged(&root, current, &body, "unable to update volume: ")?, current.modify_index)
+            }
             None => {
                 let sealed = self.core.seal_volume(&key, &body.secrets, None)?;
                 (spec::fresh(&body, sealed, &plugin, VolumePhase::Ready, self.core.now()), 0)
@@ -196,14 +222,21 @@ impl Volumes {
         self.row(&key)
     }
 
-    fn merged(&self, root: &Root, current: &Volume, body: &VolumeRequestBody) -> Result<Volume, ServerError> {
+    /// `doing` stands before the reason why it cannot be.
+    fn merged(
+        &self,
+        root: &Root,
+        current: &Volume,
+        body: &VolumeRequestBody,
+        doing: &str,
+    ) -> Result<Volume, ServerError> {
         if current.phase == VolumePhase::Deleting {
             return Err(ServerError::refused(format!("volume {} is being deleted", current.id)));
         }
         let claims: Vec<Arc<Claim>> = root.claims_of(&current.key()).cloned().collect();
         let claims: Vec<&Claim> = claims.iter().map(|c| &**c).collect();
         let sealed = self.core.seal_volume(&current.key(), &body.secrets, Some(&current.secrets))?;
-        spec::merge(current, body, sealed, &claims)
+        spec::merge(current, body, sealed, &claims, doing)
     }
 
     async fn store(&self, row: Volume, expect: u64) -> Result<Arc<Volume>, ServerError> {
@@ -225,23 +258,11 @@ impl Volumes {
         let _own = self.own(&key).await?;
         self.await_controller(&body.plugin_id).await;
         let root = self.core.snapshot();
-        let plugin = self.plugin(&root, &body.plugin_id)?;
-        let supports = plugin.controllers.values().find_map(|c| c.controller_info);
-        match supports {
-            None if plugin.controllers_expected > 0 => {
-                let text = format!("no healthy controllers for CSI plugin: {}", plugin.id);
-                return Err(ServerError::unavailable(text));
-            }
-            None => return Err(ServerError::refused("plugin has no controller")),
-            Some(info) if !info.supports_create_delete => {
-                return Err(ServerError::refused("plugin does not support creating volumes"));
-            }
-            Some(_) => {}
-        }
+        let plugin = self.makes(&root, &body.plugin_id)?;
         let first = root.volume(&key).is_none();
         let (row, index) = match root.volume(&key) {
             Some(current) if current.phase.is_usable() => {
-                let merged = self.merged(&root, current, &body)?;
+                let merged = self.merged(&root, current, &body, "")?;
                 if merged == **current && merged.phase == VolumePhase::Ready {
                     return Ok(current.clone());
                 }
@@ -250,11 +271,17 @@ impl Volumes {
             }
             // The same command again, after the first one was cut off.
             Some(current) => {
-                let merged = self.merged(&root, current, &body)?;
+                let merged = self.merged(&root, current, &body, "")?;
                 let row = Volume { next_try: UnixNanos(0), ..merged };
                 (row, current.modify_index)
             }
             None => {
+                let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
+                if max > 0 && max < min {
+                    return Err(ServerError::refused(
+                        "controller create volume: CSI.ControllerCreateVolume: LimitBytes cannot be less than RequiredBytes",
+                    ));
+                }
                 let sealed = self.core.seal_volume(&key, &body.secrets, None)?;
                 let row = spec::fresh(&body, sealed, &plugin, VolumePhase::Creating, self.core.now());
                 (Volume { clone_external_id: spec::clone_source(&root, &row)?, ..row }, 0)
@@ -297,13 +324,8 @@ impl Volumes {
             .find(|claim| !force || root.alloc(&claim.id.alloc).is_some_and(|alloc| !alloc.terminal()));
         match holder {
             None => Ok(()),
-            Some(claim) => Err(ServerError::refused(format!(
-                "volume in use: {} (allocation {} of job \"{}\", claim {})",
-                key.id,
-                claim.id.alloc.short(),
-                claim.job_id,
-                claim.phase.as_str()
-            ))),
+            // By whom is shown with the volume.
+            Some(_) => Err(ServerError::refused(format!("volume in use: {}", key.id))),
         }
     }
 

@@ -11,8 +11,9 @@ use caravan_types::variable::parse_reference;
 use caravan_types::volume::{Capacity, Claim, Volume, VolumePhase, VolumeRequestBody};
 use caravan_types::{Namespace, UnixNanos, VolumeId, VolumeKey};
 
-/// Refuses a specification that makes no sense, naming all of its problems.
-pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
+/// Refuses a specification that makes no sense, naming all of its problems. Whether the sizes of a volume that is
+/// to be made fit each other is judged when it is made.
+pub(super) fn validate(body: &VolumeRequestBody, create: bool) -> Result<(), ServerError> {
     let mut problems: Vec<String> = Vec::new();
     if body.id.is_empty() {
         problems.push("missing volume id".into());
@@ -59,7 +60,7 @@ pub(super) fn validate(body: &VolumeRequestBody) -> Result<(), ServerError> {
     let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
     if min < 0 || max < 0 {
         problems.push("requested capacity cannot be negative".into());
-    } else if max > 0 && max < min {
+    } else if !create && max > 0 && max < min {
         problems.push(format!("max requested capacity ({max} bytes) less than min ({min} bytes)"));
     }
     if problems.is_empty() {
@@ -119,14 +120,15 @@ pub(super) fn fresh(
 }
 
 /// The row after an update by a specification, or why it cannot be; `secrets` are those of the
-/// specification.
+/// specification, and `doing` stands before the reason.
 pub(super) fn merge(
     current: &Volume,
     body: &VolumeRequestBody,
     secrets: SealedSecrets,
     claims: &[&Claim],
+    doing: &str,
 ) -> Result<Volume, ServerError> {
-    let fail = |text: &str| Err(ServerError::refused(format!("unable to update volume: {text}")));
+    let fail = |text: &str| Err(ServerError::refused(format!("{doing}{text}")));
     for (label, given, have) in [
         ("name", body.name.as_str(), current.name.as_str()),
         ("external ID", &body.external_id, &current.external_id),
@@ -143,8 +145,8 @@ pub(super) fn merge(
     if !body.parameters.is_empty() && body.parameters != current.parameters {
         return fail("volume parameters cannot be updated");
     }
-    let grown = expand::wanted(current, body)
-        .map_err(|e| ServerError::refused(format!("unable to update volume: {}", e.message)))?;
+    let grown =
+        expand::wanted(current, body).map_err(|e| ServerError::refused(format!("{doing}{}", e.message)))?;
     let in_use = claims.iter().find(|c| c.phase.holds());
     if let Some(claim) = in_use {
         let kept = body
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn all_problems_are_named_at_once() {
-        let error = validate(&VolumeRequestBody::default()).unwrap_err();
+        let error = validate(&VolumeRequestBody::default(), true).unwrap_err();
         assert_eq!(
             error.message,
             "validation: missing volume id, missing plugin id, missing namespace, must include at least one capability block"
@@ -245,15 +247,24 @@ mod tests {
             fresh(&body(), SealedSecrets::default(), &Plugin::default(), VolumePhase::Ready, UnixNanos(1));
         let other = VolumeRequestBody { plugin_id: "else".into(), ..body() };
         assert_eq!(
-            merge(&current, &other, SealedSecrets::default(), &[]).unwrap_err().message,
+            merge(&current, &other, SealedSecrets::default(), &[], "unable to update volume: ")
+                .unwrap_err()
+                .message,
             "unable to update volume: volume plugin ID cannot be updated"
         );
-        assert_eq!(merge(&current, &body(), SealedSecrets::default(), &[]).unwrap(), current);
+        assert_eq!(merge(&current, &body(), SealedSecrets::default(), &[], "").unwrap(), current);
+    }
+
+    #[test]
+    fn sizes_are_judged_where_they_count() {
+        let body = VolumeRequestBody { requested_capacity_min: 2, requested_capacity_max: 1, ..body() };
+        assert!(validate(&body, true).is_ok());
+        assert!(validate(&body, false).is_err());
     }
 
     #[test]
     fn ids_that_leave_their_directory_are_refused() {
         let bad = VolumeRequestBody { id: "../x".into(), ..body() };
-        assert!(validate(&bad).unwrap_err().message.contains("cannot be the name of a directory"));
+        assert!(validate(&bad, true).unwrap_err().message.contains("cannot be the name of a directory"));
     }
 }

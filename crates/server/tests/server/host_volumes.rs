@@ -199,7 +199,7 @@ async fn a_refused_creation_leaves_nothing_and_an_unclear_one_is_taken_up() {
     let host = Host::join(&cluster, "n").await;
     host.next(Answer::Fail(Code::Conflict));
     let error = create(&cluster, spec("data")).await.unwrap_err();
-    assert_eq!(error.message, "could not create volume \"data\": the plugin says no");
+    assert_eq!(error.message, "HostVolume.Create error: the plugin says no");
     assert_eq!(cluster.root().host_volumes().count(), 0);
 
     host.next(Answer::Fail(Code::Unavailable));

@@ -60,6 +60,7 @@ pub struct Setup {
     pub lease: Lease,
     pub workers: usize,
     pub keyring: Option<PathBuf>,
+    pub acl: caravan_server::AclConfig,
 }
 
 impl Setup {
@@ -70,6 +71,7 @@ impl Setup {
             lease: Lease::default(),
             workers: 2,
             keyring: None,
+            acl: Default::default(),
         }
     }
     pub fn dir(dir: &Path) -> Self {
@@ -102,7 +104,7 @@ impl Setup {
             heartbeat: self.heartbeat,
             lease: self.lease,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
-            acl: Default::default(),
+            acl: self.acl,
             issuer: None,
             gc: Default::default(),
             rejections: Default::default(),

@@ -86,6 +86,7 @@ impl Tx {
             }
             Change::Evals { evals } => self.evals(evals),
             Change::Collect { evals, allocs } => self.collect(evals, allocs),
+            Change::EvalsDelete { evals } => self.evals_delete(evals),
             Change::Plan(commit) => self.plan(commit)?,
             Change::AllocUpdates { updates, evals } => {
                 self.alloc_updates(updates);
@@ -147,6 +148,15 @@ impl Tx {
                     old.status_description = format!("evaluation \"{}\" successful", eval.id);
                     self.put_eval(old);
                 }
+            }
+        }
+    }
+
+    /// Removes evaluations that nothing depends on.
+    fn evals_delete(&mut self, evals: &[EvalId]) {
+        for id in evals {
+            if self.root.eval(id).is_some_and(|eval| self.root.is_needless(eval)) {
+                self.remove_eval(id);
             }
         }
     }

@@ -117,7 +117,7 @@ impl Serialize for TaskEvent {
             message: self.text(),
             display_message,
             details,
-            fails_task: false,
+            fails_task: self.get("fails_task") == "true",
             restart_reason: self.get("restart_reason"),
             setup_error: self.get("setup_error"),
             driver_error: self.get("driver_error"),
@@ -127,7 +127,7 @@ impl Serialize for TaskEvent {
             kill_error: self.get("kill_error"),
             kill_reason: self.get("kill_reason"),
             start_delay: Nanos(self.number("start_delay")),
-            download_error: "",
+            download_error: self.get("download_error"),
             validation_error: self.get("validation_error"),
             disk_limit: 0,
             failed_sibling: self.get("failed_sibling"),
@@ -180,6 +180,9 @@ pub mod event {
     pub const KILLING: &str = "Killing";
     pub const KILLED: &str = "Killed";
     pub const SIGNALING: &str = "Signaling";
+    pub const DOWNLOADING: &str = "Downloading Artifacts";
+    pub const DOWNLOAD_FAILED: &str = "Failed Artifact Download";
+    pub const TEMPLATE: &str = "Template";
     pub const SIBLING_FAILED: &str = "Sibling Task Failed";
     pub const LEADER_DEAD: &str = "Leader Task Dead";
     pub const MAIN_TASKS_DEAD: &str = "Main Tasks Dead";
@@ -248,6 +251,8 @@ impl TaskEvent {
             event::STARTED => "Task started by client".into(),
             event::FAILED_VALIDATION => or("validation_error", "Validation of task failed"),
             event::SETUP_FAILURE => or("setup_error", "Task setup failed"),
+            event::DOWNLOADING => "Client is downloading artifacts".into(),
+            event::DOWNLOAD_FAILED => or("download_error", "Failed to download artifacts"),
             event::DRIVER_FAILURE => or("driver_error", "Failed to start task"),
             event::DRIVER => get("driver_message").into(),
             event::TERMINATED => {

@@ -3,7 +3,10 @@
 //! Blocks that nothing acts on yet are carried as they came (`docs/gaps.md` lists them). Words that have no
 //! meaning are collected, each with its path.
 
+mod misfit;
 mod task;
+
+pub use self::misfit::{Misfit, Misfits, Part};
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,16 +38,29 @@ impl fmt::Display for ConvertError {
 /// All words and numbers that the kept job cannot hold: an unknown job type, restart mode, access mode, a
 /// negative count, ...
 pub fn convert(job: &api::Job) -> Result<kept::Job, ConvertError> {
+    let (out, misfits) = fit(job);
+    if misfits.is_empty() {
+        return Ok(out);
+    }
+    Err(ConvertError {
+        problems: misfits.0.into_iter().map(|m| format!("{}: {}", m.path, m.message)).collect(),
+    })
+}
+
+/// Converts a canonicalised job as far as that goes; what did not fit is told, and has its default in the job.
+pub fn fit(job: &api::Job) -> (kept::Job, Misfits) {
     let mut problems = Problems::default();
     let out = problems.job(job);
-    if problems.found.is_empty() { Ok(out) } else { Err(ConvertError { problems: problems.found }) }
+    (out, problems.found)
 }
 
 /// Collects problems under the path that is being converted.
 #[derive(Debug, Default)]
 struct Problems {
     path: Vec<String>,
-    found: Vec<String>,
+    group: Option<usize>,
+    task: Option<usize>,
+    found: Misfits,
 }
 
 fn carried<T: Serialize>(part: &T) -> Carried {
@@ -55,6 +71,20 @@ fn carried_all<T: Serialize>(parts: Option<&Vec<T>>) -> Vec<Carried> {
     parts.into_iter().flatten().map(carried).collect()
 }
 
+/// Services. What is given for all checks of one is with each of them already.
+fn services(parts: Option<&Vec<api::Service>>) -> Vec<Carried> {
+    let mut out = carried_all(parts);
+    for Carried(service) in &mut out {
+        let Some(service) = service.as_object_mut() else { continue };
+        service.remove("CheckRestart");
+        let checks = service.get_mut("Checks").and_then(serde_json::Value::as_array_mut);
+        for check in checks.into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
+            check.remove("Advertise");
+        }
+    }
+    out
+}
+
 impl Problems {
     fn within<T>(&mut self, part: String, run: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(part);
@@ -63,25 +93,38 @@ impl Problems {
         out
     }
 
-    fn add(&mut self, message: impl fmt::Display) {
-        self.found.push(format!("{}: {message}", self.path.join(" > ")));
+    fn add(&mut self, part: Part, message: impl fmt::Display) {
+        self.found.0.push(Misfit {
+            group: self.group,
+            task: self.task,
+            part,
+            path: self.path.join(" > "),
+            message: message.to_string(),
+        });
     }
 
     /// A word that must be one of an enum's.
-    fn word<T: FromStr + Default>(&mut self, text: &str) -> T
+    fn word<T: FromStr + Default>(&mut self, part: Part, text: &str) -> T
     where
         T::Err: fmt::Display,
     {
         text.parse().unwrap_or_else(|e| {
-            self.add(e);
+            self.add(part, e);
             T::default()
         })
     }
 
-    fn number<T: TryFrom<i64> + Default>(&mut self, what: &str, n: Option<i64>) -> T {
+    /// A count; `negative` says what is wrong with one below zero.
+    fn number<T: TryFrom<i64> + Default>(
+        &mut self,
+        part: Part,
+        what: &str,
+        n: Option<i64>,
+        negative: impl FnOnce(i64) -> String,
+    ) -> T {
         let n = n.unwrap_or_default();
         T::try_from(n).unwrap_or_else(|_| {
-            self.add(format!("{what} must not be negative or very large, got {n}"));
+            self.add(part, if n < 0 { negative(n) } else { format!("{what} is too large: {n}") });
             T::default()
         })
     }
@@ -95,7 +138,7 @@ impl Problems {
             id: id.into(),
             parent_id: job.parent_id.clone().unwrap_or_default().into(),
             name: job.name.clone().unwrap_or_default(),
-            kind: p.word::<JobType>(job.kind.as_deref().unwrap_or("service")),
+            kind: p.word::<JobType>(Part::Kind, job.kind.as_deref().unwrap_or("service")),
             priority: job.priority.unwrap_or_default(),
             all_at_once: job.all_at_once.unwrap_or_default(),
             datacenters: job.datacenters.clone().unwrap_or_default(),
@@ -103,12 +146,12 @@ impl Problems {
             constraints: constraints(job.constraints.as_ref()),
             affinities: affinities(job.affinities.as_ref()),
             spreads: spreads(job.spreads.as_ref()),
-            task_groups: job.task_groups.iter().flatten().map(|g| p.group(g)).collect(),
-            // Groups hold the real strategy (http-api.md 5.1).
+            task_groups: job.task_groups.iter().flatten().enumerate().map(|(at, g)| p.group(at, g)).collect(),
+            // Groups hold the real strategy (http-api.md 5.1), and say what is wrong with it.
             update: job.update.as_ref().map_or_else(kept::UpdateStrategy::default, |u| {
                 kept::UpdateStrategy {
                     stagger: u.stagger.unwrap_or_default(),
-                    max_parallel: p.number("update max_parallel", u.max_parallel),
+                    max_parallel: u32::try_from(u.max_parallel.unwrap_or_default()).unwrap_or_default(),
                     ..kept::UpdateStrategy::default()
                 }
             }),
@@ -135,14 +178,26 @@ impl Problems {
         })
     }
 
-    fn group(&mut self, group: &api::TaskGroup) -> kept::TaskGroup {
+    fn group(&mut self, at: usize, group: &api::TaskGroup) -> kept::TaskGroup {
+        self.group = Some(at);
         let name = group.name.clone().unwrap_or_default();
-        self.within(format!("group {name:?}"), |p| kept::TaskGroup {
+        let out = self.within(format!("group {name:?}"), |p| p.group_parts(name, group));
+        self.group = None;
+        out
+    }
+
+    fn group_parts(&mut self, name: String, group: &api::TaskGroup) -> kept::TaskGroup {
+        let p = self;
+        kept::TaskGroup {
             name,
-            count: p.number("count", group.count),
+            count: p.number(Part::Count, "Task group count", group.count, |_| {
+                "Task group count can't be negative".to_owned()
+            }),
             update: group.update.as_ref().map(|u| p.update(u)),
             migrate: group.migrate.as_ref().map(|m| kept::MigrateStrategy {
-                max_parallel: p.number("migrate max_parallel", m.max_parallel),
+                max_parallel: p.number(Part::Migrate, "MaxParallel", m.max_parallel, |n| {
+                    format!("MaxParallel must be >= 0 but is {n}")
+                }),
                 health_check: m.health_check.clone().unwrap_or_default(),
                 min_healthy_time: m.min_healthy_time.unwrap_or_default(),
                 healthy_deadline: m.healthy_deadline.unwrap_or_default(),
@@ -156,7 +211,7 @@ impl Problems {
                 replace: d.replace,
                 reconcile: d.reconcile.clone().unwrap_or_default(),
             }),
-            tasks: group.tasks.iter().flatten().map(|t| p.task(t)).collect(),
+            tasks: group.tasks.iter().flatten().enumerate().map(|(at, t)| p.task(at, t)).collect(),
             ephemeral_disk: group.ephemeral_disk.as_ref().map(|d| kept::EphemeralDisk {
                 // Moving the data along only makes sense when the allocation wants it (jobspec.md 4.4).
                 sticky: d.sticky.unwrap_or_default() || d.migrate.unwrap_or_default(),
@@ -165,7 +220,9 @@ impl Problems {
             }),
             meta: group.meta.clone().unwrap_or_default(),
             reschedule_policy: group.reschedule.as_ref().map(|r| kept::ReschedulePolicy {
-                attempts: p.number("reschedule attempts", r.attempts),
+                attempts: p.number(Part::Reschedule, "Attempts of a reschedule policy", r.attempts, |n| {
+                    format!("Attempts of a reschedule policy cannot be negative (got {n})")
+                }),
                 interval: r.interval.unwrap_or_default(),
                 delay: r.delay.unwrap_or_default(),
                 delay_function: r.delay_function.clone().unwrap_or_default(),
@@ -176,7 +233,7 @@ impl Problems {
             spreads: spreads(group.spreads.as_ref()),
             networks: networks(group.networks.as_ref()),
             consul: group.consul.as_ref().map(carried),
-            services: carried_all(group.services.as_ref()),
+            services: services(group.services.as_ref()),
             volumes: group
                 .volumes
                 .iter()
@@ -188,7 +245,7 @@ impl Problems {
             stop_after_client_disconnect: group.stop_after_client_disconnect,
             max_client_disconnect: group.max_client_disconnect,
             prevent_reschedule_on_lost: group.prevent_reschedule_on_lost.unwrap_or_default(),
-        })
+        }
     }
 
     /// A volume request; those of an unknown type are dropped (storage.md 4.1), which a mount of them then
@@ -205,8 +262,8 @@ impl Problems {
             source: v.source.clone(),
             read_only: v.read_only,
             sticky: v.sticky,
-            access_mode: p.word(&v.access_mode),
-            attachment_mode: p.word(&v.attachment_mode),
+            access_mode: p.word(Part::Volume, &v.access_mode),
+            attachment_mode: p.word(Part::Volume, &v.attachment_mode),
             mount_options: v.mount_options.as_ref().map(|m| kept::MountOptions {
                 fs_type: m.fs_type.clone(),
                 mount_flags: m.mount_flags.clone().unwrap_or_default(),
@@ -217,7 +274,10 @@ impl Problems {
                 "restart" => BrokenMount::Restart,
                 "remount" => BrokenMount::Remount,
                 other => {
-                    p.add(format!("broken_mount must be hold, restart or remount, not {other:?}"));
+                    p.add(
+                        Part::Volume,
+                        format!("broken_mount must be hold, restart or remount, not {other:?}"),
+                    );
                     BrokenMount::Hold
                 }
             },
@@ -230,27 +290,34 @@ impl Problems {
     fn update(&mut self, u: &api::UpdateStrategy) -> kept::UpdateStrategy {
         kept::UpdateStrategy {
             stagger: u.stagger.unwrap_or_default(),
-            max_parallel: self.number("update max_parallel", u.max_parallel),
+            max_parallel: self.number(Part::Update, "Max parallel count", u.max_parallel, |n| {
+                format!("Max parallel count can not be less than zero: {n} < 0")
+            }),
             health_check: u.health_check.clone().unwrap_or_default(),
             min_healthy_time: u.min_healthy_time.unwrap_or_default(),
             healthy_deadline: u.healthy_deadline.unwrap_or_default(),
             progress_deadline: u.progress_deadline.unwrap_or_default(),
             auto_revert: u.auto_revert.unwrap_or_default(),
             auto_promote: u.auto_promote.unwrap_or_default(),
-            canary: self.number("update canary", u.canary),
+            canary: self.number(Part::Update, "Canary count", u.canary, |n| {
+                format!("Canary count can not be less than zero: {n} < 0")
+            }),
         }
     }
 
     fn restart(&mut self, r: &api::RestartPolicy) -> kept::RestartPolicy {
         kept::RestartPolicy {
-            attempts: self.number("restart attempts", r.attempts),
+            attempts: self.number(Part::Restart, "Attempts of a restart policy", r.attempts, |n| {
+                format!("Attempts of a restart policy cannot be negative (got {n})")
+            }),
             interval: r.interval.unwrap_or_default(),
             delay: r.delay.unwrap_or_default(),
             mode: match r.mode.as_deref() {
                 None | Some("" | "fail") => RestartMode::Fail,
                 Some("delay") => RestartMode::Delay,
                 Some(other) => {
-                    self.add(format!("Unsupported restart mode: {other:?}; it is \"fail\" or \"delay\""));
+                    let near = crate::words::suggestion(other, ["fail", "delay"]);
+                    self.add(Part::Restart, format!("Unsupported restart mode: {other:?}{near}"));
                     RestartMode::default()
                 }
             },
@@ -392,7 +459,7 @@ mod tests {
         let all = error.to_string();
         for part in [
             "job \"j\": Invalid job type: \"cron\"",
-            "job \"j\" > group \"g\": count must not be negative",
+            "job \"j\" > group \"g\": Task group count can't be negative",
             "restart mode: \"never\"",
             "volume \"v\": unknown volume access mode: both",
             "task \"t\": volume mount has an invalid propagation mode: \"up\"",

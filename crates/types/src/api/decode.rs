@@ -1,7 +1,11 @@
 //! Reading request bodies: keys without regard to case, unknown keys ignored, `null` means unset, and
 //! errors in the words that API clients already know (http-api.md 1.8 and 2.3).
 
+mod syntax;
+
 use std::collections::BTreeMap;
+
+pub use self::syntax::complaint;
 
 use serde_json::{Map, Value};
 
@@ -39,6 +43,14 @@ pub trait ApiValue: Sized {
     /// # Errors
     /// The value is of another JSON type.
     fn read(value: &Value, at: &mut Place) -> Result<Self, DecodeError>;
+
+    /// The same with a value that is not needed any more: its parts move.
+    ///
+    /// # Errors
+    /// As [`ApiValue::read`].
+    fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
+        Self::read(&value, at)
+    }
 }
 
 /// Where in the body the reader is, kept only for error texts.
@@ -94,11 +106,13 @@ impl Place {
 /// The declared spelling of `key`: exact first, else without regard to case.
 #[must_use]
 pub fn known(fields: &'static [&'static str], key: &str) -> Option<&'static str> {
-    fields
-        .iter()
-        .find(|f| **f == key)
-        .or_else(|| fields.iter().find(|f| f.eq_ignore_ascii_case(key)))
-        .copied()
+    fields.iter().find(|f| **f == key).copied().or_else(|| respelt(fields, key))
+}
+
+/// The declared spelling of a key that is spelt otherwise: case does not count.
+#[must_use]
+pub fn respelt(fields: &'static [&'static str], key: &str) -> Option<&'static str> {
+    fields.iter().find(|f| f.eq_ignore_ascii_case(key) && **f != key).copied()
 }
 
 /// Reads the first JSON value of a request body; what follows it is ignored, as the reference does.
@@ -109,7 +123,7 @@ pub fn decode<T: ApiValue>(body: &[u8]) -> Result<T, DecodeError> {
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
     match values.next() {
         None => Err(DecodeError::Empty),
-        Some(Ok(value)) => from_value(&value),
+        Some(Ok(value)) => T::take(value, &mut Place::default()),
         Some(Err(error)) => Err(DecodeError::Syntax(syntax_message(body, &error))),
     }
 }
@@ -122,19 +136,17 @@ pub fn from_value<T: ApiValue>(value: &Value) -> Result<T, DecodeError> {
     T::read(value, &mut Place::default())
 }
 
+/// Reads a value that is already parsed, and not needed any more.
+///
+/// # Errors
+/// A value is of the wrong type.
+pub fn from_owned<T: ApiValue>(value: Value) -> Result<T, DecodeError> {
+    T::take(value, &mut Place::default())
+}
+
+/// What only our parser objects to (nesting, numbers out of range) is told in its words.
 fn syntax_message(body: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected EOF".to_owned();
-    }
-    let line = body.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    let column = error.column().saturating_sub(1);
-    match std::str::from_utf8(line.get(column..).unwrap_or_default()).ok().and_then(|s| s.chars().next()) {
-        Some(c) if error.to_string().starts_with("expected value") => {
-            format!("invalid character {c:?} looking for beginning of value")
-        }
-        Some(c) => format!("invalid character {c:?} in JSON: {error}"),
-        None => format!("invalid JSON: {error}"),
-    }
+    complaint(body).unwrap_or_else(|| format!("invalid JSON: {error}"))
 }
 
 macro_rules! integers {
@@ -167,6 +179,12 @@ impl ApiValue for String {
             other => Err(at.mismatch(other, Self::TYPE)),
         }
     }
+    fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
+        match value {
+            Value::String(s) => Ok(s),
+            other => Err(at.mismatch(&other, Self::TYPE)),
+        }
+    }
 }
 
 impl ApiValue for Value {
@@ -174,14 +192,43 @@ impl ApiValue for Value {
     fn read(value: &Value, _at: &mut Place) -> Result<Self, DecodeError> {
         Ok(value.clone())
     }
+    fn take(value: Value, _at: &mut Place) -> Result<Self, DecodeError> {
+        Ok(value)
+    }
+}
+
+/// Below this size every whole number is a float of its own.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// A value of users' making with whole numbers as such, however they were written: answers tell them as floats, and
+/// what is sent back must be the same as before.
+fn whole(value: Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => match number.as_f64() {
+            #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
+            Some(float) if float.fract() == 0.0 && float.abs() < EXACT => Value::from(float as i64),
+            _ => Value::Number(number),
+        },
+        Value::Array(items) => items.into_iter().map(whole).collect(),
+        Value::Object(map) => map.into_iter().map(|(key, value)| (key, whole(value))).collect(),
+        other => other,
+    }
 }
 
 impl ApiValue for Map<String, Value> {
     const TYPE: &'static str = "map[string]interface {}";
     fn read(value: &Value, at: &mut Place) -> Result<Self, DecodeError> {
         match value {
-            Value::Object(map) => Ok(map.clone()),
+            Value::Object(map) => {
+                Ok(map.iter().map(|(key, value)| (key.clone(), whole(value.clone()))).collect())
+            }
             other => Err(at.mismatch(other, Self::TYPE)),
+        }
+    }
+    fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
+        match value {
+            Value::Object(map) => Ok(map.into_iter().map(|(key, value)| (key, whole(value))).collect()),
+            other => Err(at.mismatch(&other, Self::TYPE)),
         }
     }
 }
@@ -191,12 +238,18 @@ impl<T: ApiValue> ApiValue for Option<T> {
     fn read(value: &Value, at: &mut Place) -> Result<Self, DecodeError> {
         if value.is_null() { Ok(None) } else { T::read(value, at).map(Some) }
     }
+    fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
+        if value.is_null() { Ok(None) } else { T::take(value, at).map(Some) }
+    }
 }
 
 impl<T: ApiValue> ApiValue for Box<T> {
     const TYPE: &'static str = T::TYPE;
     fn read(value: &Value, at: &mut Place) -> Result<Self, DecodeError> {
         T::read(value, at).map(Self::new)
+    }
+    fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
+        T::take(value, at).map(Self::new)
     }
 }
 
@@ -208,6 +261,15 @@ impl<T: ApiValue + Default> ApiValue for Vec<T> {
                 items.iter().map(|v| if v.is_null() { Ok(T::default()) } else { T::read(v, at) }).collect()
             }
             other => Err(at.mismatch(other, Self::TYPE)),
+        }
+    }
+    fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
+        match value {
+            Value::Array(items) => items
+                .into_iter()
+                .map(|v| if v.is_null() { Ok(T::default()) } else { T::take(v, at) })
+                .collect(),
+            other => Err(at.mismatch(&other, Self::TYPE)),
         }
     }
 }
@@ -224,6 +286,15 @@ impl<T: ApiValue + Default> ApiValue for BTreeMap<String, T> {
                 })
                 .collect(),
             other => Err(at.mismatch(other, Self::TYPE)),
+        }
+    }
+    fn take(value: Value, at: &mut Place) -> Result<Self, DecodeError> {
+        match value {
+            Value::Object(map) => map
+                .into_iter()
+                .map(|(k, v)| Ok((k, if v.is_null() { T::default() } else { T::take(v, at)? })))
+                .collect(),
+            other => Err(at.mismatch(&other, Self::TYPE)),
         }
     }
 }
@@ -243,6 +314,15 @@ mod tests {
         assert_eq!(job.name, None);
         let groups = job.task_groups.unwrap();
         assert_eq!(groups[0].tasks.as_ref().unwrap()[0].kill_timeout, Some(Nanos(7_000_000_000)));
+    }
+
+    #[test]
+    fn whole_numbers_of_users_making_are_whole_however_they_are_written() {
+        let job: Job =
+            decode(br#"{"TaskGroups":[{"Tasks":[{"Config":{"a":7.0,"b":[1e3,2.5],"c":{"d":-1.0}}}]}]}"#)
+                .unwrap();
+        let config = job.task_groups.unwrap().remove(0).tasks.unwrap().remove(0).config.unwrap();
+        assert_eq!(Value::Object(config), serde_json::json!({"a": 7, "b": [1000, 2.5], "c": {"d": -1}}));
     }
 
     #[test]

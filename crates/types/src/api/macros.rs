@@ -41,15 +41,21 @@ macro_rules! api_objects {
                 };
                 let mut out = Self::default();
                 for (key, value) in map {
-                    if value.is_null() {
-                        continue;
-                    }
-                    match $crate::api::decode::known(Self::FIELDS, key) {
-                        $(Some($key) => {
-                            out.$field = at.inside($wire, $key, |at| $crate::api::decode::ApiValue::read(value, at))?;
-                        })*
-                        _ => {}
-                    }
+                    $crate::api::macros::api_field!(out, key, value, at, $wire, read, $($field = $key),*);
+                }
+                Ok(out)
+            }
+
+            fn take(
+                value: serde_json::Value,
+                at: &mut $crate::api::decode::Place,
+            ) -> Result<Self, $crate::api::decode::DecodeError> {
+                let serde_json::Value::Object(map) = value else {
+                    return Err(at.mismatch(&value, Self::TYPE));
+                };
+                let mut out = Self::default();
+                for (key, value) in map {
+                    $crate::api::macros::api_field!(out, key, value, at, $wire, take, $($field = $key),*);
                 }
                 Ok(out)
             }
@@ -64,3 +70,29 @@ macro_rules! api_objects {
     )*};
 }
 pub(crate) use api_objects;
+
+/// Reads the field that a key names, with `$read`.
+macro_rules! api_field {
+    ($out:ident, $key:ident, $value:ident, $at:ident, $wire:literal, $read:ident, $($field:ident = $name:literal),*) => {
+        if !$value.is_null() {
+            let mut name = $key.as_str();
+            loop {
+                match name {
+                    $($name => {
+                        $out.$field =
+                            $at.inside($wire, $name, |at| $crate::api::decode::ApiValue::$read($value, at))?;
+                    })*
+                    other => {
+                        // Not as it is declared; nor as another spelling of it, the second time.
+                        if let Some(respelt) = $crate::api::decode::respelt(Self::FIELDS, other) {
+                            name = respelt;
+                            continue;
+                        }
+                    }
+                }
+                break;
+            }
+        }
+    };
+}
+pub(crate) use api_field;

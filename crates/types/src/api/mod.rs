@@ -19,8 +19,8 @@ pub mod task;
 
 pub use self::canonical::canonicalize;
 pub use self::connect::*;
-pub use self::convert::{ConvertError, convert};
-pub use self::decode::{DecodeError, decode, from_value};
+pub use self::convert::{ConvertError, Misfit, Misfits, Part, convert, fit};
+pub use self::decode::{DecodeError, decode, from_owned, from_value};
 pub use self::group::*;
 pub use self::job::*;
 pub use self::network::*;

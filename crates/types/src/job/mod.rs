@@ -47,6 +47,9 @@ pub enum JobType {
 }
 
 impl JobType {
+    /// All names in job files.
+    pub const WORDS: &'static [&'static str] = &["service", "batch", "system", "sysbatch"];
+
     /// The name in job files.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -81,7 +84,7 @@ impl std::str::FromStr for JobType {
             "system" => Ok(Self::System),
             "sysbatch" => Ok(Self::Sysbatch),
             other => {
-                let near = crate::words::suggestion(other, ["service", "batch", "system", "sysbatch"]);
+                let near = crate::words::suggestion(other, Self::WORDS.iter().copied());
                 Err(format!("Invalid job type: \"{other}\"{near}"))
             }
         }

@@ -66,16 +66,17 @@ pub struct CsiVolume {
     pub external_id: String,
     pub namespace: Namespace,
     pub requested_topologies: Option<TopologyRequest>,
-    #[serde(with = "nil")]
+    #[serde(deserialize_with = "null_default")]
     pub topologies: Vec<Topology>,
     pub access_mode: AccessMode,
     pub attachment_mode: AttachmentMode,
+    /// Never absent, even if nothing was asked for.
     pub mount_options: Option<MountOptions>,
     /// Always `null`.
     pub secrets: Option<BTreeMap<String, String>>,
-    #[serde(with = "nil")]
+    #[serde(deserialize_with = "null_default")]
     pub parameters: BTreeMap<String, String>,
-    #[serde(with = "nil")]
+    #[serde(deserialize_with = "null_default")]
     pub context: BTreeMap<String, String>,
     pub capacity: i64,
     pub requested_capacity_min: i64,
@@ -119,7 +120,7 @@ pub struct CsiVolumeStub {
     pub name: String,
     #[serde(rename = "ExternalID")]
     pub external_id: String,
-    #[serde(with = "nil")]
+    #[serde(deserialize_with = "null_default")]
     pub topologies: Vec<Topology>,
     pub access_mode: AccessMode,
     pub attachment_mode: AttachmentMode,
@@ -179,12 +180,10 @@ impl CsiVolume {
                 .collect::<BTreeMap<_, _>>()
         };
         let first = claims.iter().find(|c| c.phase.holds());
-        let redacted = volume.mount_options.clone().map(|mut options| {
-            if !options.mount_flags.is_empty() {
-                options.mount_flags = vec!["[REDACTED]".into()];
-            }
-            options
-        });
+        let mut options = volume.mount_options.clone().unwrap_or_default();
+        if !options.mount_flags.is_empty() {
+            options.mount_flags = vec!["[REDACTED]".into()];
+        }
         let counts = plugin.map(Plugin::stub).unwrap_or_default();
         Self {
             id: volume.id.clone(),
@@ -195,7 +194,7 @@ impl CsiVolume {
             topologies: volume.topologies.clone(),
             access_mode: first.map(|c| c.access_mode).unwrap_or_default(),
             attachment_mode: first.map(|c| c.attachment_mode).unwrap_or_default(),
-            mount_options: redacted,
+            mount_options: Some(options),
             secrets: None,
             parameters: volume.parameters.clone(),
             context: volume.context.clone(),

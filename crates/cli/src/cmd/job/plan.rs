@@ -4,7 +4,7 @@ use super::{FileArgs, NamespaceArgs, diff};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
-use crate::error::{CliError, Doing as _, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::jobfile;
 use crate::metrics;
 use caravan_sdk::{PlanRequest, PlanResponse, WhatIf};
@@ -49,7 +49,7 @@ pub(crate) struct PlanArgs {
     /// may be given several times
     #[arg(long, value_name = "EVENT")]
     what_if: Vec<String>,
-    /// Job file, - for standard input
+    /// Job file, http:// URL, or - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -60,7 +60,7 @@ pub(crate) const FAILED: u8 = 255;
 /// Runs it: 0 when nothing would start or stop, 1 when something would.
 pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let mut file = jobfile::load(ctx, path, &args.file.input())?;
+    let mut file = jobfile::load(ctx, path, &args.file.input()).await?;
     args.namespaces.apply(&mut file.job);
     for warning in &file.warnings {
         ctx.out.note(warning);
@@ -81,7 +81,11 @@ pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
         query = query.param("what-if", event);
     }
     let jobs = ctx.client.jobs();
-    let answer = jobs.plan_raw(&id, &file.job, request, &query).await.doing("Error during plan")?.value;
+    let answer = jobs
+        .plan_raw(&id, &file.job, request, &query)
+        .await
+        .map_err(|error| file.failed(ctx, &args.file.input(), "Error during plan", error))?
+        .value;
     let plan: PlanResponse = serde_json::from_value(answer.clone())?;
     if let Some(shown) = data.show(ctx, &answer) {
         return shown.map(|_| status(&plan));

@@ -3,7 +3,7 @@
 use super::{FileArgs, NamespaceArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
-use crate::error::{CliError, Doing as _, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::format::json_as_declared;
 use crate::jobfile;
 use crate::monitor;
@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
     /// Show whole ids
     #[arg(long)]
     verbose: bool,
-    /// Job file, - for standard input
+    /// Job file, http:// URL, or - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
     super::page(ctx, args.ui);
-    let mut file = jobfile::load(ctx, path, &args.file.input())?;
+    let mut file = jobfile::load(ctx, path, &args.file.input()).await?;
     args.namespaces.apply(&mut file.job);
     if args.output {
         ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", &file.job)]))?);
@@ -87,7 +87,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
             };
             return match conflict {
                 Some(text) => Err(CliError::failed(format!("{text}\nJob not updated"))),
-                None => Err(error).doing("Error submitting job"),
+                None => Err(file.failed(ctx, &args.file.input(), "Error submitting job", error)),
             };
         }
     };

@@ -3,7 +3,7 @@
 use super::{FileArgs, NamespaceArgs};
 use crate::cmd::one;
 use crate::ctx::Ctx;
-use crate::error::{CliError, Doing as _, Outcome};
+use crate::error::{Doing as _, Outcome};
 use crate::jobfile;
 use caravan_types::api;
 
@@ -14,44 +14,80 @@ pub(crate) struct ValidateArgs {
     file: FileArgs,
     #[command(flatten)]
     namespaces: NamespaceArgs,
-    /// Job file, - for standard input
+    /// Job file, http:// URL, or - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it. Without an agent only the file itself is checked.
+/// Runs it. Without an agent, the job is checked by itself.
 pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let mut file = jobfile::load(ctx, path, &args.file.input())?;
+    let input = args.file.input();
+    let mut file = jobfile::load(ctx, path, &input).await?;
     args.namespaces.apply(&mut file.job);
     for warning in &file.warnings {
         ctx.out.note(warning);
     }
-    match ctx.client.jobs().validate(&file.job, &ctx.query()).await {
+    let (error, warnings) = match ctx.client.jobs().validate(&file.job, &ctx.query()).await {
         Ok(answer) => {
             let answer = answer.value;
-            if !answer.error.is_empty() || !answer.validation_errors.is_empty() {
-                let text =
-                    if answer.error.is_empty() { answer.validation_errors.join("\n") } else { answer.error };
-                return Err(CliError::failed(format!("Job validation errors:\n{text}")));
-            }
-            if let Some(text) = super::warnings(&answer.warnings) {
-                ctx.out.line(&text);
-            }
+            let errors = answer.validation_errors;
+            let error = if answer.error.is_empty() { errors.join("\n") } else { answer.error };
+            (error, answer.warnings)
         }
         Err(error) if error.is_unreachable() => {
-            let mut job = file.job.clone();
-            api::canonicalize(&mut job);
-            if let Err(errors) = api::convert(&job) {
-                return Err(CliError::failed(format!(
-                    "Job validation errors:\n{}",
-                    errors.problems.join("\n")
-                )));
-            }
-            ctx.out.note(&format!("Only the file was checked: {error}"));
+            ctx.out.note(&format!(
+                "Checked without an agent, so nothing is known of namespaces, node pools and volumes: {error}"
+            ));
+            alone(&file.job)
         }
         Err(error) => return Err(error).doing("Error validating job"),
+    };
+    if !error.is_empty() {
+        return Err(file.refused(ctx, &input, &format!("Job validation errors:\n{error}"), &error));
+    }
+    if let Some(text) = super::warnings(&warnings) {
+        ctx.out.line(&text);
     }
     ctx.out.line("Job validation successful");
     Ok(0)
+}
+
+/// Errors and warnings of the job by itself, as an agent would put them.
+fn alone(job: &api::Job) -> (String, String) {
+    let mut job = job.clone();
+    api::canonicalize(&mut job);
+    let (mut job, misfits) = api::fit(&job);
+    // What an agent would fill in.
+    if job.datacenters.is_empty() {
+        job.datacenters = vec!["*".to_owned()];
+    }
+    let verdict = caravan_admission::check_all(&job, misfits);
+    let error = match verdict.errors.is_empty() {
+        true => String::new(),
+        false => caravan_admission::joined(&verdict.errors),
+    };
+    (error, caravan_admission::joined_warnings(&verdict.warnings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_checked_without_an_agent() {
+        let alone = |json: &str| alone(&api::decode(json.as_bytes()).unwrap());
+        let right =
+            r#"{"ID": "a", "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t", "Driver": "exec"}]}]}"#;
+        assert_eq!(alone(right), (String::new(), String::new()));
+        let (error, _) =
+            alone(r#"{"ID": "a", "Type": "strange", "Priority": 500, "TaskGroups": [{"Name": "g"}]}"#);
+        assert!(
+            error.starts_with(
+                "3 errors occurred:\n\t* Invalid job type: \"strange\"\n\t* Task group g validation failed"
+            ),
+            "{error}"
+        );
+        assert!(error.trim_end().ends_with("* job priority must be between [1, 100]"), "{error}");
+    }
 }

@@ -5,6 +5,7 @@ use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::resolve;
+use caravan_sdk::QueryOptions;
 use caravan_types::ser::Secrets;
 use std::fmt;
 
@@ -85,9 +86,28 @@ pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
         }
     }
     let query = ctx.query().namespace(volume.namespace.as_str());
-    ctx.client.volumes().deregister(id, args.force, &query).await.doing("Error deregistering volume")?;
+    let done = ctx.client.volumes().deregister(id, args.force, &query).await;
+    users(ctx, id, &query, done.as_ref().err()).await;
+    done.doing("Error deregistering volume")?;
     ctx.out.line(&format!("Successfully deregistered volume \"{id}\"!"));
     Ok(0)
+}
+
+/// Says who uses a volume that could not be removed because of them.
+async fn users(ctx: &Ctx, id: &str, query: &QueryOptions, error: Option<&caravan_sdk::Error>) {
+    if !error.is_some_and(|error| error.to_string().contains("volume in use")) {
+        return;
+    }
+    // The error itself follows: who cannot be told who uses it misses a note only.
+    let Ok(detail) = ctx.client.volumes().info(id, query).await else { return };
+    for claim in detail.value.claims.iter().filter(|claim| claim.phase.holds()) {
+        ctx.out.note(&format!(
+            "Allocation {} of job \"{}\" uses the volume (claim {})",
+            claim.alloc_id.short(),
+            claim.job_id,
+            claim.phase.as_str()
+        ));
+    }
 }
 
 /// Runs `volume delete`.
@@ -96,11 +116,9 @@ pub(crate) async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
     if kind(args.kind.as_deref())? == Some(Kind::Host) {
         return host::delete(ctx, id, args.force).await;
     }
-    ctx.client
-        .volumes()
-        .delete(id, &pairs(&args.secrets)?, &ctx.query())
-        .await
-        .doing("Error deleting volume")?;
+    let done = ctx.client.volumes().delete(id, &pairs(&args.secrets)?, &ctx.query()).await;
+    users(ctx, id, &ctx.query(), done.as_ref().err()).await;
+    done.doing("Error deleting volume")?;
     ctx.out.line(&format!("Successfully deleted volume \"{id}\"!"));
     Ok(0)
 }

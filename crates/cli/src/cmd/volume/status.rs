@@ -8,6 +8,7 @@ use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, bytes, coarse, id, json};
 use crate::table::{Pairs, Table};
 use caravan_sdk::{ClaimView, QueryOptions, VolumeDetail};
+use caravan_types::job::MountOptions;
 use caravan_types::volume::{ClaimMode, CsiVolumeStub, VolumeExternalStub, VolumePhase};
 
 /// Flags of `volume status`.
@@ -195,7 +196,8 @@ fn render(clock: &Clock, detail: &VolumeDetail, args: &StatusArgs) -> String {
 
 fn head(detail: &VolumeDetail) -> String {
     let volume = &detail.volume;
-    let options = volume.mount_options.as_ref().map(|options| {
+    let given = volume.mount_options.as_ref().filter(|options| **options != MountOptions::default());
+    let options = given.map(|options| {
         let mut parts = Vec::new();
         if !options.fs_type.is_empty() {
             parts.push(format!("fs_type: {}", options.fs_type));
@@ -301,7 +303,6 @@ fn waits(clock: &Clock, claim: &ClaimView) -> String {
 mod tests {
     use super::*;
     use crate::format::tests::clock;
-    use caravan_types::job::MountOptions;
     use caravan_types::time::{Nanos, UnixNanos};
     use caravan_types::volume::{AccessMode, AttachmentMode, Capability, ClaimPhase, CsiVolume, Topology};
     use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! Strings.
 
-use regex::Regex;
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{Function, P, Result, f, string_items, text, v, whole};
@@ -47,7 +46,7 @@ pub(super) const TABLE: &[Function] = &[
         bounded(text(&a[0]).replace(&text(&a[1]), &text(&a[2])))
     }),
     f("regex_replace", &[("str", P::Str), ("pattern", P::Str), ("replace", P::Str)], |_, a| {
-        let pattern = Regex::new(&rewritten(&text(&a[1])))
+        let pattern = caravan_lang::regexp::compile(&text(&a[1]))
             .map_err(|e| format!("invalid regular expression pattern: {e}"))?;
         bounded(pattern.replace_all(&text(&a[0]), text(&a[2]).as_str()).into_owned())
     }),
@@ -73,62 +72,6 @@ pub(super) const TABLE: &[Function] = &[
         Ok(Value::str(cut.unwrap_or_default().concat()))
     }),
 ];
-
-/// A pattern in the notation of the reference (RE2) in that of our library: there the short classes mean ASCII only, and
-/// a bracket within a class stands for itself.
-fn rewritten(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len() + 16);
-    let mut chars = pattern.chars().peekable();
-    let mut class = false;
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => match chars.next() {
-                Some('d') => out.push_str(if class { "0-9" } else { "[0-9]" }),
-                Some('w') => out.push_str(if class { "0-9A-Za-z_" } else { "[0-9A-Za-z_]" }),
-                Some('s') => out.push_str(if class { r"\t\n\f\r " } else { r"[\t\n\f\r ]" }),
-                Some('D') => out.push_str("[^0-9]"),
-                Some('W') => out.push_str("[^0-9A-Za-z_]"),
-                Some('S') => out.push_str(r"[^\t\n\f\r ]"),
-                Some('b') if !class => out.push_str(r"(?-u:\b)"),
-                Some('Q') if !class => {
-                    let rest: String = chars.by_ref().collect();
-                    let (quoted, rest) = rest.split_once(r"\E").unwrap_or((&rest, ""));
-                    out.push_str(&regex::escape(quoted));
-                    return out + &rewritten(rest);
-                }
-                Some(other) => out.extend(['\\', other]),
-                None => out.push('\\'),
-            },
-            '[' if !class => {
-                class = true;
-                out.push('[');
-                if chars.next_if_eq(&'^').is_some() {
-                    out.push('^');
-                }
-                if chars.next_if_eq(&']').is_some() {
-                    out.push_str(r"\]");
-                }
-            }
-            '[' if chars.peek() == Some(&':') => {
-                // A named class, up to its end.
-                out.push('[');
-                for inner in chars.by_ref() {
-                    out.push(inner);
-                    if inner == ']' {
-                        break;
-                    }
-                }
-            }
-            '[' | '&' | '~' if class => out.extend(['\\', c]),
-            ']' if class => {
-                class = false;
-                out.push(']');
-            }
-            _ => out.push(c),
-        }
-    }
-    out
-}
 
 /// Refuses strings that grow without bounds.
 pub(super) fn bounded(s: String) -> Result<Value> {

@@ -111,8 +111,8 @@ static VOLUME: Schema = Schema {
             .values(&["file-system", "block-device"]),
         attr("broken_mount", "BrokenMount", Kind::Str)
             .doc("What happens to tasks whose mount is gone.")
-            .default("fail")
-            .values(&["fail", "remount"]),
+            .default("hold")
+            .values(&["hold", "restart", "remount"]),
         attr("group", "Group", Kind::Str).doc("Group owner that the mounted volume is given."),
         attr("mode", "Mode", Kind::Str).doc("Permissions of the mounted volume, such as `0770`."),
         attr("per_alloc", "PerAlloc", Kind::Bool)

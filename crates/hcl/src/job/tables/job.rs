@@ -3,6 +3,8 @@
 use super::finish;
 use super::group::GROUP;
 use super::task::{SECRET, TASK, VAULT};
+use caravan_lang::constraint::{AFFINITY_OPERATORS, OPERATORS};
+
 use crate::schema::{Content, Kind, Schema, attr, labelled, many, one};
 
 /// `job "name" {}`.
@@ -32,7 +34,7 @@ pub static JOB: Schema = Schema {
         attr("type", "Type", Kind::Str)
             .doc("How the job is scheduled.")
             .default("service")
-            .values(&["service", "batch", "system", "sysbatch"]),
+            .values(caravan_types::job::JobType::WORDS),
         attr("vault_namespace", "VaultNamespace", Kind::Str)
             .doc("Namespace in Vault; set by `-vault-namespace`."),
     ],
@@ -72,27 +74,10 @@ pub static CONSTRAINT: Schema = Schema {
         attr("is_set", "~ignored", Kind::Str)
             .doc("Has no effect in constraints.")
             .deprecated("write `operator = \"is_set\"`"),
-        attr("operator", "Operand", Kind::Str).doc("How both sides are compared.").default("=").values(&[
-            "=",
-            "==",
-            "is",
-            "!=",
-            "not",
-            "<",
-            "<=",
-            ">",
-            ">=",
-            "regexp",
-            "version",
-            "semver",
-            "set_contains",
-            "set_contains_all",
-            "set_contains_any",
-            "is_set",
-            "is_not_set",
-            "distinct_hosts",
-            "distinct_property",
-        ]),
+        attr("operator", "Operand", Kind::Str)
+            .doc("How both sides are compared.")
+            .default("=")
+            .values(&OPERATORS),
         attr("regexp", "~regexp", Kind::Str).doc("Short for operator `regexp` with this value."),
         attr("semver", "~semver", Kind::Str).doc("Short for operator `semver` with this value."),
         attr("set_contains", "~set_contains", Kind::Str)
@@ -115,25 +100,10 @@ pub(super) static AFFINITY: Schema = Schema {
     name: "affinity",
     attributes: &[
         attr("attribute", "LTarget", Kind::Str).doc("What is compared, such as `${node.datacenter}`."),
-        attr("operator", "Operand", Kind::Str).doc("How both sides are compared.").default("=").values(&[
-            "=",
-            "==",
-            "is",
-            "!=",
-            "not",
-            "<",
-            "<=",
-            ">",
-            ">=",
-            "regexp",
-            "version",
-            "semver",
-            "set_contains",
-            "set_contains_all",
-            "set_contains_any",
-            "is_set",
-            "is_not_set",
-        ]),
+        attr("operator", "Operand", Kind::Str)
+            .doc("How both sides are compared.")
+            .default("=")
+            .values(AFFINITY_OPERATORS),
         attr("regexp", "~regexp", Kind::Str).doc("Short for operator `regexp` with this value."),
         attr("semver", "~semver", Kind::Str).doc("Short for operator `semver` with this value."),
         attr("set_contains", "~set_contains", Kind::Str)

@@ -278,6 +278,12 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
             items.push(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", detail));
         }
     }
+    if condition.is_none() {
+        let detail = "validation requires a condition.";
+        let error =
+            Diagnostic::error("E0404", block.header(), "Invalid variable validation specification", detail);
+        items.push(error.echo());
+    }
     let (condition, message) = (condition?, message?);
     let mut refers = false;
     each_traversal(&condition, &mut |_, t| {

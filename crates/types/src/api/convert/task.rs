@@ -1,19 +1,27 @@
 //! Tasks.
 
-use super::{Problems, affinities, carried, carried_all, constraints, networks, or_nanos};
+use super::{Part, Problems, affinities, carried, carried_all, constraints, networks, or_nanos, services};
 use crate::api;
 use crate::job as kept;
 use crate::job::{CsiPluginType, PropagationMode};
 
 impl Problems {
-    pub(super) fn task(&mut self, task: &api::Task) -> kept::Task {
-        self.within(format!("task {:?}", task.name), |p| kept::Task {
+    pub(super) fn task(&mut self, at: usize, task: &api::Task) -> kept::Task {
+        self.task = Some(at);
+        let out = self.within(format!("task {:?}", task.name), |p| p.task_parts(task));
+        self.task = None;
+        out
+    }
+
+    fn task_parts(&mut self, task: &api::Task) -> kept::Task {
+        let p = self;
+        kept::Task {
             name: task.name.clone(),
             driver: task.driver.clone(),
             user: task.user.clone(),
             config: task.config.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
             env: task.env.clone().unwrap_or_default(),
-            services: carried_all(task.services.as_ref()),
+            services: services(task.services.as_ref()),
             vault: task.vault.as_ref().map(carried),
             secrets: carried_all(task.secrets.as_ref()),
             consul: task.consul.as_ref().map(carried),
@@ -42,13 +50,17 @@ impl Problems {
             identities: carried_all(task.identities.as_ref()),
             actions: carried_all(task.actions.as_ref()),
             schedule: task.schedule.as_ref().map(carried),
-        })
+        }
     }
 
     fn logs(&mut self, logs: &api::LogConfig) -> kept::LogConfig {
         kept::LogConfig {
-            max_files: self.number("logs max_files", logs.max_files),
-            max_file_size_mb: self.number("logs max_file_size", logs.max_file_size_mb),
+            max_files: self.number(Part::Logs, "number of files", logs.max_files, |n| {
+                format!("minimum number of files is 1; got {n}")
+            }),
+            max_file_size_mb: self.number(Part::Logs, "file size", logs.max_file_size_mb, |n| {
+                format!("minimum file size is 1MB; got {n}")
+            }),
             // `enabled` is the old name for the opposite.
             disabled: logs.disabled.unwrap_or_default() || logs.enabled == Some(false),
         }
@@ -62,7 +74,11 @@ impl Problems {
             Some("host-to-task") => PropagationMode::HostToTask,
             Some("bidirectional") => PropagationMode::Bidirectional,
             Some(other) => {
-                self.add(format!("volume mount has an invalid propagation mode: {other:?}"));
+                let near = crate::words::suggestion(other, ["private", "host-to-task", "bidirectional"]);
+                self.add(
+                    Part::Mount,
+                    format!("volume mount has an invalid propagation mode: {other:?}{near}"),
+                );
                 PropagationMode::default()
             }
         };
@@ -81,9 +97,12 @@ impl Problems {
             "controller" => CsiPluginType::Controller,
             "monolith" => CsiPluginType::Monolith,
             other => {
-                self.add(format!(
-                    "CSIPluginConfig PluginType must be one of 'node', 'controller', or 'monolith', got: {other:?}"
-                ));
+                self.add(
+                    Part::CsiPlugin,
+                    format!(
+                        "CSIPluginConfig PluginType must be one of 'node', 'controller', or 'monolith', got: {other:?}"
+                    ),
+                );
                 CsiPluginType::default()
             }
         };

@@ -1,0 +1,172 @@
+//! Every message of admission: what brings it about, and what it says.
+
+mod group;
+mod job;
+mod service;
+mod task;
+mod warnings;
+
+use super::tests::minimal;
+use super::{Verdict, check, joined};
+use caravan_types::Nanos;
+use caravan_types::job::{
+    Affinity, Carried, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType,
+    Lifecycle, MigrateStrategy, Network, Port, RequestedDevice, ReschedulePolicy, RestartMode, RestartPolicy,
+    Spread, SpreadTarget, Task, TaskGroup, UpdateStrategy,
+};
+use serde_json::{Value, json};
+
+type Case = (&'static str, fn(&mut Job));
+
+fn verdict(change: fn(&mut Job)) -> Verdict {
+    let mut job = minimal();
+    change(&mut job);
+    check(&job)
+}
+
+fn group(job: &mut Job) -> &mut TaskGroup {
+    &mut job.task_groups[0]
+}
+
+fn task(job: &mut Job) -> &mut Task {
+    &mut job.task_groups[0].tasks[0]
+}
+
+fn carry(value: Value) -> Vec<Carried> {
+    vec![Carried(value)]
+}
+
+fn secs(n: i64) -> Nanos {
+    Nanos::from_secs(n)
+}
+
+fn constraint(left: &str, operand: &str, right: &str) -> Vec<Constraint> {
+    vec![Constraint { l_target: left.into(), r_target: right.into(), operand: operand.into() }]
+}
+
+fn affinity(left: &str, operand: &str, right: &str, weight: i64) -> Vec<Affinity> {
+    vec![Affinity { l_target: left.into(), r_target: right.into(), operand: operand.into(), weight }]
+}
+
+fn spread(attribute: &str, weight: i64, targets: &[(&str, u32)]) -> Vec<Spread> {
+    let target = |(value, percent): &(&str, u32)| SpreadTarget { value: (*value).into(), percent: *percent };
+    vec![Spread { attribute: attribute.into(), weight, spread_target: targets.iter().map(target).collect() }]
+}
+
+fn update() -> UpdateStrategy {
+    UpdateStrategy {
+        stagger: secs(30),
+        max_parallel: 1,
+        health_check: "checks".into(),
+        min_healthy_time: secs(10),
+        healthy_deadline: secs(300),
+        progress_deadline: secs(600),
+        ..Default::default()
+    }
+}
+
+fn reschedule() -> ReschedulePolicy {
+    ReschedulePolicy {
+        attempts: 3,
+        interval: secs(3600),
+        delay: secs(30),
+        delay_function: "constant".into(),
+        max_delay: secs(300),
+        unlimited: false,
+    }
+}
+
+fn port(label: &str, value: i64) -> Port {
+    Port { label: label.into(), value, host_network: "default".into(), ..Default::default() }
+}
+
+fn service(change: Value) -> Vec<Carried> {
+    let mut all = json!({"Name": "web", "Provider": "consul", "AddressMode": "auto", "OnUpdate": "require_healthy",
+        "Cluster": "default"});
+    merge(&mut all, change);
+    carry(all)
+}
+
+fn with_check(change: Value) -> Vec<Carried> {
+    let mut all = json!({"Type": "tcp", "PortLabel": "8080", "Interval": 1_000_000_000, "Timeout": 1_000_000_000,
+        "OnUpdate": "require_healthy"});
+    merge(&mut all, change);
+    service(json!({"Checks": [all]}))
+}
+
+fn template(change: Value) -> Vec<Carried> {
+    let mut all =
+        json!({"EmbeddedTmpl": "x", "DestPath": "local/x", "ChangeMode": "restart", "Perms": "0644"});
+    merge(&mut all, change);
+    carry(all)
+}
+
+fn identity(change: Value) -> Vec<Carried> {
+    let mut all = json!({"Name": "i", "Audience": ["a"], "TTL": 3_600_000_000_000_i64});
+    merge(&mut all, change);
+    carry(all)
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Some(into), Value::Object(from)) = (into.as_object_mut(), from) {
+        into.extend(from);
+    }
+}
+
+#[test]
+fn every_error_is_reported() {
+    let mut wrong = Vec::new();
+    let all = [job::CASES, group::CASES, service::CASES, task::CASES];
+    for (want, change) in all.into_iter().flatten() {
+        let text = joined(&verdict(*change).errors);
+        if !text.contains(want) {
+            wrong.push(format!("want {want:?}, have {text}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_warning_is_reported() {
+    let mut wrong = Vec::new();
+    for (want, change) in warnings::CASES {
+        let text = verdict(*change).warnings.join("\n");
+        if !text.contains(want) {
+            wrong.push(format!("want {want:?}, have {text}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the builders of the cases make is right before a case breaks it.
+#[test]
+fn the_cases_begin_with_what_is_right() {
+    let not_built = |error: &String| !error.contains("not supported yet");
+    let mut job = minimal();
+    group(&mut job).update = Some(update());
+    group(&mut job).reschedule_policy = Some(reschedule());
+    group(&mut job).services = with_check(json!({}));
+    group(&mut job).shutdown_delay = Some(secs(1));
+    task(&mut job).identities = identity(json!({}));
+    task(&mut job).constraints = constraint("${attr.a}", "version", ">= 1.2");
+    task(&mut job).affinities = affinity("${meta.a}", "set_contains_any", "x", -100);
+    group(&mut job).spreads = spread("${node.datacenter}", 100, &[("a", 50), ("b", 50)]);
+    let errors: Vec<_> = check(&job).errors.into_iter().filter(not_built).collect();
+    assert_eq!(errors, Vec::<String>::new());
+    task(&mut job).templates = template(json!({}));
+    assert_eq!(check(&job).errors, Vec::<String>::new());
+}
+
+/// All that is wrong is told at once.
+#[test]
+fn errors_are_collected() {
+    let mut job = minimal();
+    job.priority = 0;
+    group(&mut job).constraints = constraint("", "~~", "");
+    task(&mut job).driver.clear();
+    task(&mut job).resources.memory_mb = 1;
+    let text = joined(&check(&job).errors);
+    for part in ["job priority", "Unknown constraint type", "No LTarget", "Missing task driver", "MemoryMB"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}

@@ -1,0 +1,183 @@
+//! Rules for jobs that make other jobs (`jobspec` sections 4.4 and 6).
+
+use super::joined;
+use caravan_lang::cron::{Cron, zone};
+use caravan_types::job::{Job, Parameterized, Periodic};
+
+pub(super) fn check(job: &Job, errors: &mut Vec<String>) {
+    if job.periodic.is_some() {
+        match job.periodic_rule() {
+            Some(rule) => {
+                let found = periodic(&rule);
+                if !found.is_empty() {
+                    errors.push(joined(&found));
+                }
+            }
+            None => errors.push("the periodic block has a value of a wrong type".into()),
+        }
+    }
+    if job.parameterized_job.is_some() && !job.dispatched {
+        match job.dispatch_rule() {
+            Some(rule) => {
+                let found = parameterized(&rule);
+                if !found.is_empty() {
+                    errors.push(joined(&found));
+                }
+            }
+            None => errors.push("the parameterized block has a value of a wrong type".into()),
+        }
+    }
+}
+
+/// One that is switched off is not looked at.
+fn periodic(rule: &Periodic) -> Vec<String> {
+    let mut errors = Vec::new();
+    if !rule.enabled {
+        return errors;
+    }
+    match (rule.spec.is_empty(), rule.specs.is_empty()) {
+        (true, true) => errors.push("Must specify a spec".into()),
+        (false, false) => errors.push("Only cron or crons may be used".into()),
+        _ => {}
+    }
+    if let Err(error) = zone(&rule.time_zone) {
+        errors.push(format!("Invalid time zone \"{}\": {error}", rule.time_zone));
+    }
+    if rule.spec_type != "cron" {
+        errors.push(format!("Unknown periodic specification type \"{}\"", rule.spec_type));
+        return errors;
+    }
+    for spec in rule.expressions() {
+        if let Err(error) = Cron::parse(spec) {
+            errors.push(format!("Invalid cron spec \"{spec}\": {error}"));
+        }
+    }
+    errors
+}
+
+fn parameterized(rule: &Parameterized) -> Vec<String> {
+    let mut errors = Vec::new();
+    if !matches!(rule.payload.as_str(), "optional" | "required" | "forbidden") {
+        errors.push(format!("Unknown payload requirement: \"{}\"", rule.payload));
+    }
+    let both: Vec<&str> = rule
+        .meta_required
+        .iter()
+        .filter(|key| rule.meta_optional.contains(key))
+        .map(String::as_str)
+        .collect();
+    if !both.is_empty() {
+        errors.push(format!(
+            "Required and optional meta keys should be disjoint. Following keys exist in both: [{}]",
+            both.join(" ")
+        ));
+    }
+    errors
+}
+
+/// What a new specification of a job may not change.
+pub fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
+    let Some(old) = old else {
+        return match new.dispatched {
+            true => Err("job can't be submitted with 'Dispatched'".into()),
+            false => Ok(()),
+        };
+    };
+    if old.kind != new.kind {
+        return Err(format!("cannot update job from type \"{}\" to \"{}\"", old.kind, new.kind));
+    }
+    let refused = match (
+        (old.periodic.is_some(), new.periodic.is_some()),
+        (old.parameterized_job.is_some(), new.parameterized_job.is_some()),
+    ) {
+        ((true, false), _) => "cannot update periodic job to being non-periodic",
+        ((false, true), _) => "cannot update non-periodic job to being periodic",
+        (_, (true, false)) => "cannot update parameterized job to being non-parameterized",
+        (_, (false, true)) => "cannot update non-parameterized job to being parameterized",
+        _ if old.dispatched != new.dispatched => "field 'Dispatched' is read-only",
+        _ => return Ok(()),
+    };
+    Err(refused.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{check, tests::minimal};
+    use caravan_types::job::{Carried, JobType};
+    use serde_json::json;
+
+    fn errors(change: impl FnOnce(&mut Job)) -> String {
+        let mut job = Job { kind: JobType::Batch, ..minimal() };
+        change(&mut job);
+        joined(&check(&job).errors)
+    }
+
+    fn periodic(value: serde_json::Value) -> Option<Carried> {
+        let mut rule =
+            json!({"Enabled": true, "Spec": "", "Specs": [], "SpecType": "cron", "TimeZone": "UTC"});
+        for (key, value) in value.as_object().cloned().unwrap_or_default() {
+            rule[key] = value;
+        }
+        Some(Carried(rule))
+    }
+
+    #[test]
+    fn wrong_times_are_named_as_clients_know_it() {
+        assert_eq!(
+            errors(|job| job.periodic = periodic(json!({"Spec": "not a cron"}))),
+            "1 error occurred:\n\t* 1 error occurred:\n\t* Invalid cron spec \"not a cron\": missing field(s)\n\n\n\n"
+        );
+        for (rule, words) in [
+            (json!({}), "Must specify a spec"),
+            (json!({"Spec": "@daily", "Specs": ["@daily"]}), "Only cron or crons may be used"),
+            (
+                json!({"Spec": "@daily", "TimeZone": "Mars"}),
+                "Invalid time zone \"Mars\": unknown time zone Mars",
+            ),
+            (json!({"Spec": "@daily", "SpecType": "moon"}), "Unknown periodic specification type \"moon\""),
+        ] {
+            let text = errors(|job| job.periodic = periodic(rule));
+            assert!(text.contains(words), "{text}");
+        }
+        assert_eq!(errors(|job| job.periodic = periodic(json!({"Specs": ["@daily"]}))), joined(&[]));
+        assert_eq!(
+            errors(|job| job.periodic = periodic(json!({"Enabled": false, "Spec": "x"}))),
+            joined(&[])
+        );
+        let service = errors(|job| {
+            job.periodic = periodic(json!({"Specs": ["@daily"]}));
+            job.kind = JobType::Service;
+        });
+        assert!(
+            service.contains("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler"),
+            "{service}"
+        );
+    }
+
+    #[test]
+    fn wrong_parameters_are_named() {
+        let with = |rule: serde_json::Value| errors(|job| job.parameterized_job = Some(Carried(rule)));
+        assert_eq!(with(json!({"Payload": "optional", "MetaRequired": ["a"]})), joined(&[]));
+        let text = with(json!({"Payload": "often", "MetaRequired": ["a", "b"], "MetaOptional": ["b"]}));
+        assert!(text.contains("Unknown payload requirement: \"often\""), "{text}");
+        assert!(text.contains("Following keys exist in both: [b]"), "{text}");
+    }
+
+    #[test]
+    fn a_job_stays_what_it_is() {
+        let plain = Job { kind: JobType::Batch, ..minimal() };
+        let timed = Job { periodic: periodic(json!({"Specs": ["@daily"]})), ..plain.clone() };
+        assert_eq!(update(Some(&plain), &plain), Ok(()));
+        assert_eq!(update(None, &timed), Ok(()));
+        assert_eq!(
+            update(Some(&plain), &timed),
+            Err("cannot update non-periodic job to being periodic".to_owned())
+        );
+        assert_eq!(
+            update(Some(&plain), &minimal()),
+            Err("cannot update job from type \"batch\" to \"service\"".to_owned())
+        );
+        assert!(update(None, &Job { dispatched: true, ..plain }).is_err());
+    }
+}

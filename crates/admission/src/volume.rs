@@ -1,0 +1,269 @@
+//! Rules for volume requests and mounts.
+
+use caravan_types::job::{BrokenMount, Job, PropagationMode, Task, TaskGroup, VolumeRequest, VolumeType};
+use caravan_types::volume::{AccessMode, AttachmentMode};
+
+pub(super) fn requests(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
+    for (name, request) in &group.volumes {
+        let mut found = Vec::new();
+        one(job, group, request, &mut found);
+        errors.extend(
+            found.into_iter().map(|e| format!("Task group volume validation for {name} failed: {e}")),
+        );
+    }
+}
+
+fn one(job: &Job, group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<String>) {
+    if request.source.is_empty() {
+        errors.push("volume has an empty source".into());
+    } else if request.source.contains(['/', '\0']) || request.source == "." || request.source == ".." {
+        errors.push(format!("volume source \"{}\" cannot be the name of a directory", request.source));
+    }
+    if request.per_alloc {
+        if job.kind.is_system() {
+            errors.push("volume cannot be per_alloc for system or sysbatch jobs".into());
+        }
+        if group.update.as_ref().is_some_and(|u| u.canary > 0) {
+            errors.push("volume cannot be per_alloc when canaries are in use".into());
+        }
+        if request.sticky {
+            errors.push("volume cannot be per_alloc and sticky at the same time".into());
+        }
+    }
+    match request.kind {
+        VolumeType::Host => host(request, errors),
+        VolumeType::Csi => csi(group, request, errors),
+    }
+    owner(request, errors);
+}
+
+/// Owner and mode of the volume's root, and what becomes of a broken mount. Names of users are the node's to know.
+fn owner(request: &VolumeRequest, errors: &mut Vec<String>) {
+    for (field, value) in [("user", &request.user), ("group", &request.group)] {
+        if value.contains([':', '/', '\0']) || value.contains(char::is_whitespace) {
+            errors.push(format!("volume has an invalid {field} \"{value}\": it must be one name or number"));
+        }
+    }
+    // A sign is a number's, not a mode's.
+    let octal =
+        |mode: &str| !mode.starts_with('+') && u32::from_str_radix(mode, 8).is_ok_and(|bits| bits <= 0o7777);
+    if !request.mode.is_empty() && !octal(&request.mode) {
+        errors.push(format!(
+            "volume has an invalid mode \"{}\": it must be octal and at most 7777, for example \"0750\"",
+            request.mode
+        ));
+    }
+    let asked = !(request.user.is_empty() && request.mode.is_empty());
+    if request.kind == VolumeType::Host {
+        if asked || !request.group.is_empty() {
+            errors.push(
+                "host volumes cannot have a user, group or mode: they are as they are on the node".into(),
+            );
+        }
+        if request.broken_mount != BrokenMount::Hold {
+            errors.push("host volumes cannot have a broken_mount policy: nothing is mounted for them".into());
+        }
+    } else if asked && request.read_only {
+        errors.push("read-only volumes cannot have a user or mode: setting them takes write access".into());
+    }
+}
+
+fn host(request: &VolumeRequest, errors: &mut Vec<String>) {
+    if request.mount_options.is_some() {
+        errors.push("host volumes cannot have mount options".into());
+    }
+    let mode = request.access_mode;
+    if mode == AccessMode::SingleNodeReaderOnly && !request.read_only {
+        errors.push(format!("{mode} volumes must be read-only"));
+    }
+    if matches!(
+        mode,
+        AccessMode::MultiNodeReaderOnly
+            | AccessMode::MultiNodeSingleWriter
+            | AccessMode::MultiNodeMultiWriter
+    ) {
+        errors.push(format!("host volumes cannot be mounted with {mode} access mode"));
+    }
+}
+
+/// Whether a second user of the volume, made from the same request, could never run beside the first.
+fn excludes_itself(request: &VolumeRequest) -> bool {
+    match request.access_mode {
+        AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter => true,
+        AccessMode::SingleNodeSingleWriter | AccessMode::MultiNodeSingleWriter => !request.read_only,
+        AccessMode::Unknown
+        | AccessMode::SingleNodeMultiWriter
+        | AccessMode::MultiNodeReaderOnly
+        | AccessMode::MultiNodeMultiWriter => false,
+    }
+}
+
+/// Groups of one job that can never run beside each other: both need to be the only writer, or one must be
+/// alone.
+pub(super) fn between_groups(job: &Job, errors: &mut Vec<String>) {
+    let users: Vec<(&TaskGroup, &VolumeRequest)> = job
+        .task_groups
+        .iter()
+        .filter(|group| group.count > 0)
+        .flat_map(|group| group.csi_volumes().map(move |(_, request)| (group, request)))
+        .collect();
+    for (at, (group, request)) in users.iter().enumerate() {
+        let rival = users[..at].iter().find(|(other, theirs)| {
+            other.name != group.name
+                && theirs.source == request.source
+                && theirs.per_alloc == request.per_alloc
+                && collide(request, theirs)
+        });
+        if let Some((other, theirs)) = rival {
+            let mode = if excludes_itself(request) { request.access_mode } else { theirs.access_mode };
+            let alone = [request, theirs].iter().any(|r| r.access_mode == AccessMode::SingleNodeReaderOnly);
+            let only = if alone { "one user" } else { "one writer" };
+            errors.push(format!(
+                "Task groups {} and {} both use volume \"{}\", but {mode} access mode allows only {only}: put their tasks into one group, or use a mode for several in both and in the volume",
+                other.name, group.name, request.source
+            ));
+        }
+    }
+}
+
+fn collide(a: &VolumeRequest, b: &VolumeRequest) -> bool {
+    let strict = [a, b].iter().any(|r| r.access_mode.single_writer());
+    let alone = [a, b].iter().any(|r| r.access_mode == AccessMode::SingleNodeReaderOnly);
+    alone || (strict && !a.read_only && !b.read_only)
+}
+
+fn csi(group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<String>) {
+    if request.attachment_mode == AttachmentMode::Unknown {
+        errors.push("CSI volumes must have an attachment mode".into());
+    }
+    if request.attachment_mode == AttachmentMode::BlockDevice && request.mount_options.is_some() {
+        errors.push("block devices cannot have mount options".into());
+    }
+    let mode = request.access_mode;
+    let many = group.count > 1 && !request.per_alloc;
+    match mode {
+        AccessMode::Unknown => errors.push("CSI volumes must have an access mode".into()),
+        mode if mode.host_only() => {
+            errors.push(format!("CSI volumes cannot be mounted with {mode} access mode"));
+        }
+        AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly => {
+            if !request.read_only {
+                errors.push(format!("{mode} volumes must be read-only"));
+            }
+            if mode == AccessMode::SingleNodeReaderOnly && many {
+                errors.push(format!("volume with {mode} access mode allows only one reader"));
+            }
+        }
+        AccessMode::SingleNodeWriter if many => {
+            errors.push(format!("volume with {mode} access mode allows only one reader or writer"));
+        }
+        AccessMode::MultiNodeSingleWriter if many && !request.read_only => {
+            errors.push(format!("volume with {mode} access mode allows only one writer"));
+        }
+        _ => {}
+    }
+    let canaries = group.update.as_ref().map_or(0, |update| update.canary);
+    if canaries > 0 && !request.per_alloc && excludes_itself(request) {
+        let only = if request.read_only { "user" } else { "writer" };
+        errors.push(format!(
+            "volume with {mode} access mode allows only one {only}, and a canary would be a second one that waits for ever: set canary to 0, or use a mode for several"
+        ));
+    }
+}
+
+pub(super) fn mounts(group: &TaskGroup, task: &Task, errors: &mut Vec<String>) {
+    for (index, mount) in task.volume_mounts.iter().enumerate() {
+        if mount.volume.is_empty() {
+            errors.push(format!(
+                "Volume Mount ({index}) is invalid: \"volume mount references an empty volume\""
+            ));
+            continue;
+        }
+        let Some(request) = group.volumes.get(&mount.volume) else {
+            let near =
+                caravan_types::words::suggestion(&mount.volume, group.volumes.keys().map(String::as_str));
+            errors.push(format!("Volume Mount ({index}) references undefined volume {}{near}", mount.volume));
+            continue;
+        };
+        if mount.destination.is_empty() {
+            errors.push(format!("Volume Mount ({index}) is invalid: \"volume mount has no destination\""));
+        }
+        if !matches!(mount.selinux_label.as_str(), "" | "z" | "Z") {
+            errors.push(format!(
+                "Volume Mount ({index}) is invalid: \"volume mount has an invalid SELinux label: \"{}\"\"",
+                mount.selinux_label
+            ));
+        }
+        if mount.propagation_mode == PropagationMode::Bidirectional && (request.read_only || mount.read_only)
+        {
+            errors.push(format!(
+                "Volume Mount ({index}) of volume {} is invalid: \"bidirectional propagation needs write access to the volume, but it is read-only\"",
+                mount.volume
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::job::UpdateStrategy;
+
+    fn group(name: &str, mode: AccessMode, read_only: bool) -> TaskGroup {
+        let request = VolumeRequest {
+            name: "data".into(),
+            kind: VolumeType::Csi,
+            source: "data".into(),
+            access_mode: mode,
+            attachment_mode: AttachmentMode::FileSystem,
+            read_only,
+            ..Default::default()
+        };
+        TaskGroup {
+            name: name.into(),
+            count: 1,
+            volumes: [("data".to_owned(), request)].into(),
+            ..Default::default()
+        }
+    }
+
+    fn problems(groups: Vec<TaskGroup>) -> Vec<String> {
+        let job = Job { task_groups: groups, ..Default::default() };
+        let mut errors = Vec::new();
+        job.task_groups.iter().for_each(|g| requests(&job, g, &mut errors));
+        between_groups(&job, &mut errors);
+        errors
+    }
+
+    #[test]
+    fn two_groups_cannot_both_be_the_only_writer() {
+        use AccessMode as M;
+        let pair =
+            |mode, second_reads| problems(vec![group("a", mode, false), group("b", mode, second_reads)]);
+        for mode in [M::SingleNodeWriter, M::MultiNodeSingleWriter] {
+            let found = pair(mode, false);
+            assert!(
+                found.len() == 1 && found[0].starts_with("Task groups a and b both use volume \"data\""),
+                "{found:?}"
+            );
+            assert_eq!(pair(mode, true), Vec::<String>::new(), "a reader beside the writer");
+        }
+        assert_eq!(pair(M::MultiNodeMultiWriter, false), Vec::<String>::new());
+        let mut off = group("b", M::SingleNodeWriter, false);
+        off.count = 0;
+        assert_eq!(problems(vec![group("a", M::SingleNodeWriter, false), off]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_canary_of_an_only_writer_is_refused() {
+        let with_canary = |mode, read_only| {
+            let mut group = group("a", mode, read_only);
+            group.update = Some(UpdateStrategy { canary: 1, ..Default::default() });
+            problems(vec![group])
+        };
+        let found = with_canary(AccessMode::SingleNodeWriter, false);
+        assert!(found.len() == 1 && found[0].contains("set canary to 0"), "{found:?}");
+        assert_eq!(with_canary(AccessMode::MultiNodeMultiWriter, false), Vec::<String>::new());
+        assert_eq!(with_canary(AccessMode::MultiNodeSingleWriter, true), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,132 @@
+//! What is allowed, but not what it seems to be (`jobspec` section 6).
+
+use super::joined;
+use super::targets::strangers;
+use caravan_types::Nanos;
+use caravan_types::api::{self, from_value};
+use caravan_types::job::{Carried, Job, TaskGroup};
+
+/// Warnings about the job as a whole.
+pub(super) fn of_job(job: &Job) -> Vec<String> {
+    let mut out = Vec::new();
+    if job.periodic_rule().is_some_and(|rule| !rule.spec.is_empty()) {
+        out.push("cron is deprecated and may be removed in a future release. Use crons instead".to_owned());
+    }
+    let promote = |group: &TaskGroup| group.update.as_ref().is_some_and(|u| u.auto_promote);
+    let updated = job.task_groups.iter().filter(|group| group.update.is_some()).count();
+    let promoted = job.task_groups.iter().filter(|group| promote(group)).count();
+    if promoted > 0 && promoted < updated {
+        out.push("auto_promote must be true for all groups to enable automatic promotion".to_owned());
+    }
+    out.extend(strangers(&job.affinities, &job.spreads));
+    out
+}
+
+/// Services vanish from the catalog when their tasks are told to stop: whoever asked a moment earlier still calls.
+pub(super) fn of_services(group: &TaskGroup) -> Option<String> {
+    let waits = group.shutdown_delay.is_some_and(|delay| delay > Nanos::ZERO)
+        || group.tasks.iter().any(|task| task.shutdown_delay > Nanos::ZERO);
+    (!group.services.is_empty() && !waits).then(|| {
+        format!(
+            "group \"{}\" defines services, but neither the group nor any of its tasks have shutdown_delay set",
+            group.name
+        )
+    })
+}
+
+/// Warnings about a group and its tasks, in one text.
+pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
+    let mut found = Vec::new();
+    if let Some(update) = &group.update
+        && update.max_parallel > group.count
+        && group.count > 0
+    {
+        found.push(format!(
+            "Update max parallel count is greater than task group count ({} > {}). A destructive change would result in the simultaneous replacement of all allocations.",
+            update.max_parallel, group.count
+        ));
+    }
+    for (name, instead, used) in [
+        (
+            "stop_after_client_disconnect",
+            "stop_on_client_after",
+            group.stop_after_client_disconnect.is_some(),
+        ),
+        ("max_client_disconnect", "lost_after", group.max_client_disconnect.is_some()),
+        ("prevent_reschedule_on_lost", "replace", group.prevent_reschedule_on_lost),
+    ] {
+        if used {
+            found.push(format!("{name} is ignored: use {instead} in a disconnect block"));
+        }
+    }
+    if group.networks.iter().any(|network| network.mbits > 0) {
+        found.push(
+            "mbits has been deprecated as of Nomad 0.12.0. Please remove mbits from the network block"
+                .to_owned(),
+        );
+    }
+    found.extend(strangers(&group.affinities, &group.spreads));
+    for task in &group.tasks {
+        let mut own = strangers(&task.affinities, &[]);
+        if task.resources.iops > 0 {
+            own.push("iops is deprecated and has no effect".to_owned());
+        }
+        if !task.resources.networks.is_empty() {
+            own.push("networks of a task are deprecated: use a network block in the group".to_owned());
+        }
+        let grace = |template: &Carried| template.0["VaultGrace"].as_i64().unwrap_or_default() > 0;
+        if task.templates.iter().any(grace) {
+            own.push("VaultGrace has been deprecated and has no effect".to_owned());
+        }
+        for (i, template) in task.templates.iter().enumerate() {
+            if let Some(why) = of_template(template) {
+                own.push(format!("Template {}: {why}", i + 1));
+            }
+        }
+        let all = task.identity.iter().chain(&task.identities);
+        for identity in all.filter_map(|i| from_value::<api::WorkloadIdentity>(&i.0).ok()) {
+            own.extend(of_identity(&identity));
+        }
+        found.extend(own.into_iter().map(|text| format!("Task \"{}\": {text}", task.name)));
+    }
+    (!found.is_empty())
+        .then(|| format!("Group \"{}\" has warnings: {}", group.name, joined(&found).trim_end()))
+}
+
+/// What the task would fail with, of a template whose text is in the job.
+fn of_template(template: &Carried) -> Option<String> {
+    let block: api::Template = from_value(&template.0).ok()?;
+    let text = block.data.filter(|text| !text.is_empty())?;
+    let template = caravan_templates::Template {
+        text,
+        left: block.left_delim.unwrap_or_default(),
+        right: block.right_delim.unwrap_or_default(),
+        error_on_missing_key: false,
+    };
+    caravan_templates::check(&template).err().map(|fault| fault.to_string())
+}
+
+fn of_identity(identity: &api::WorkloadIdentity) -> Vec<String> {
+    let mut out = Vec::new();
+    let default = matches!(identity.name.as_str(), "" | "default");
+    if !default {
+        match identity.audience.as_deref().unwrap_or_default() {
+            [] => out.push("identities without an audience are insecure".to_owned()),
+            [_] => {}
+            several => out.push(format!(
+                "while multiple audiences are allowed, it is more secure to use 1 audience per identity, not {}",
+                several.len()
+            )),
+        }
+        if identity.ttl == Nanos::ZERO {
+            out.push("identities without an expiration are insecure".to_owned());
+        }
+    }
+    if identity.env && identity.change_mode != "restart" && identity.ttl != Nanos::ZERO {
+        out.push(
+            "using env = true without change_mode = \"restart\" may cause tasks to use expired tokens"
+                .to_owned(),
+        );
+    }
+    out.into_iter().map(|text| format!("Identity \"{}\": {text}", identity.name)).collect()
+}

@@ -1,0 +1,44 @@
+//! The node's own signed identity (`http-api` section 5.10).
+
+use crate::ClientError;
+use crate::client::Handle;
+use crate::clock;
+use caravan_types::identity::Claims;
+use caravan_types::wire::{SignNode, SignedNode};
+
+impl Handle {
+    /// What the node's identity says; asks the servers for one if there is none that is still good.
+    ///
+    /// # Errors
+    /// When the servers give none.
+    pub async fn identity_claims(&self) -> Result<Claims, ClientError> {
+        let mut signed = self.context.signed.lock().await;
+        let good = |own: &&SignedNode| own.claims.exp.is_none_or(|end| end > clock::now().as_secs());
+        if let Some(own) = signed.as_ref().filter(good) {
+            return Ok(own.claims.clone());
+        }
+        let fresh = self.ask_identity().await?;
+        Ok(signed.insert(fresh).claims.clone())
+    }
+
+    /// Asks the servers for a new identity.
+    ///
+    /// # Errors
+    /// When the servers give none.
+    pub async fn renew_identity(&self) -> Result<(), ClientError> {
+        let mut signed = self.context.signed.lock().await;
+        *signed = Some(self.ask_identity().await?);
+        Ok(())
+    }
+
+    async fn ask_identity(&self) -> Result<SignedNode, ClientError> {
+        let request = SignNode { node_id: self.node_id(), secret: self.node_secret() };
+        let answer = self.context.servers.sign_node(request).await;
+        answer.map_err(|error| ClientError::Unsigned(error.message))
+    }
+
+    /// Waits until the allocations of an earlier agent are taken back.
+    pub async fn restored(&self) {
+        self.context.restored.cancelled().await;
+    }
+}

@@ -1,0 +1,199 @@
+//! Fetching a file over HTTP.
+
+use super::source::{DigestKind, Source};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HOST, LOCATION, USER_AGENT};
+use http::{Method, Request, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use sha2::digest::DynDigest;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::SeekFrom;
+use std::time::Duration;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Until a server answers, and between two parts of what it sends.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// For all of it (`jobspec` section 11.3).
+const WHOLE: Duration = Duration::from_secs(30 * 60);
+/// Most bytes.
+const MOST: u64 = 100_000_000_000;
+/// Most servers that send us on to another.
+const HOPS: usize = 10;
+
+fn words(error: &dyn std::error::Error) -> String {
+    crate::error::chain(error)
+}
+
+/// Fetches a source into a file, which is at its beginning afterwards, and checks its digest.
+pub(super) async fn fetch(
+    source: &Source,
+    headers: &BTreeMap<String, String>,
+    into: File,
+) -> Result<File, String> {
+    let done = timeout(WHOLE, download(source, headers, tokio::fs::File::from_std(into))).await;
+    done.map_err(|_| "it takes longer than 30 minutes".to_owned())?
+}
+
+async fn download(
+    source: &Source,
+    headers: &BTreeMap<String, String>,
+    mut into: tokio::fs::File,
+) -> Result<File, String> {
+    let mut digest: Option<Box<dyn DynDigest + Send>> = source.checksum.as_ref().map(|sum| match sum.kind {
+        DigestKind::Md5 => Box::new(md5::Md5::default()) as Box<dyn DynDigest + Send>,
+        DigestKind::Sha1 => Box::new(sha1::Sha1::default()),
+        DigestKind::Sha256 => Box::new(sha2::Sha256::default()),
+        DigestKind::Sha512 => Box::new(sha2::Sha512::default()),
+    });
+    let mut url = source.url.clone();
+    let first_host = url.authority().map(|authority| host_of(authority.as_str()).to_owned());
+    for _ in 0..HOPS {
+        let authority = url.authority().ok_or("the URL names no host")?.as_str().to_owned();
+        // What is meant for one server is not told to another.
+        let same = first_host.as_deref() == Some(host_of(&authority));
+        let none = BTreeMap::new();
+        let request = request(&url, &authority, if same { headers } else { &none })?;
+        let address = host_of(&authority);
+        let address = if has_port(address) { address.to_owned() } else { format!("{address}:80") };
+        let stream = timeout(PATIENCE, TcpStream::connect(&address)).await;
+        let stream = stream.map_err(|_| format!("{address} does not answer"))?;
+        let stream = stream.map_err(|error| format!("{address} cannot be reached: {error}"))?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| words(&e))?;
+        // It ends with what is read of it.
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(connection);
+        let answer = timeout(PATIENCE, sender.send_request(request)).await;
+        let answer = answer.map_err(|_| format!("{address} does not answer"))?.map_err(|e| words(&e))?;
+        let status = answer.status();
+        if status.is_redirection() {
+            let to = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+            let to = to.ok_or_else(|| format!("the server answers {status} and does not say where to go"))?;
+            url = resolved(&url, to)?;
+            continue;
+        }
+        if !status.is_success() {
+            return Err(format!("bad response code: {}", status.as_u16()));
+        }
+        let mut body = answer.into_body();
+        let mut length = 0u64;
+        loop {
+            let frame = timeout(PATIENCE, body.frame()).await;
+            let Some(frame) = frame.map_err(|_| format!("{address} sends nothing any more"))? else { break };
+            let Ok(data) = frame.map_err(|error| words(&error))?.into_data() else { continue };
+            length += data.len() as u64;
+            if length > MOST {
+                return Err("it is larger than 100 GB".to_owned());
+            }
+            if let Some(digest) = &mut digest {
+                digest.update(&data);
+            }
+            into.write_all(&data).await.map_err(|error| format!("it cannot be kept: {error}"))?;
+        }
+        into.flush().await.map_err(|error| format!("it cannot be kept: {error}"))?;
+        if let (Some(wanted), Some(digest)) = (&source.checksum, digest) {
+            let found: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            if found != wanted.hex {
+                return Err(format!("checksums do not match: expected {}, got {found}", wanted.hex));
+            }
+        }
+        into.seek(SeekFrom::Start(0)).await.map_err(|error| error.to_string())?;
+        return Ok(into.into_std().await);
+    }
+    Err(format!("more than {HOPS} servers send us on to another"))
+}
+
+fn request(
+    url: &Uri,
+    authority: &str,
+    headers: &BTreeMap<String, String>,
+) -> Result<Request<Empty<Bytes>>, String> {
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::builder().method(Method::GET).uri(path);
+    let has =
+        |wanted: &http::HeaderName| headers.keys().any(|name| name.eq_ignore_ascii_case(wanted.as_str()));
+    if !has(&HOST) {
+        request = request.header(HOST, host_of(authority));
+    }
+    if !has(&USER_AGENT) {
+        request = request.header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")));
+    }
+    if let Some((login, _)) = authority.rsplit_once('@')
+        && !has(&AUTHORIZATION)
+    {
+        request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(login)));
+    }
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    request.body(Empty::new()).map_err(|_| "a header of the artifact cannot be sent".to_owned())
+}
+
+/// An authority without who logs in.
+fn host_of(authority: &str) -> &str {
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+}
+
+fn has_port(host: &str) -> bool {
+    host.rsplit_once(':')
+        .is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty())
+}
+
+/// Where a server sends us on to.
+fn resolved(from: &Uri, to: &str) -> Result<Uri, String> {
+    let wrong = || "the server sends us on to something that is no URL".to_owned();
+    let authority = from.authority().ok_or_else(wrong)?.as_str();
+    let whole = if to.contains("://") {
+        to.to_owned()
+    } else if let Some(rest) = to.strip_prefix("//") {
+        format!("http://{rest}")
+    } else if to.starts_with('/') {
+        format!("http://{authority}{to}")
+    } else {
+        let parent = from.path().rsplit_once('/').map_or("", |(parent, _)| parent);
+        format!("http://{authority}{parent}/{to}")
+    };
+    let whole = whole.split('#').next().unwrap_or_default();
+    let url: Uri = whole.parse().map_err(|_| wrong())?;
+    match url.scheme_str() {
+        Some("http") => Ok(url),
+        Some(scheme) => Err(format!("the server sends us on to {scheme}, which is not supported yet")),
+        None => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_found_by_where_they_are_from() {
+        let from: Uri = "http://u:p@h:81/a/b?x=1".parse().unwrap();
+        for (to, wanted) in [
+            ("http://g/x", "http://g/x"),
+            ("/x?y", "http://u:p@h:81/x?y"),
+            ("x", "http://u:p@h:81/a/x"),
+            ("//g/x#y", "http://g/x"),
+        ] {
+            assert_eq!(resolved(&from, to).unwrap(), wanted);
+        }
+        assert!(resolved(&from, "https://g/x").unwrap_err().contains("https"));
+        assert!(has_port("h:80") && has_port("[::1]:80") && !has_port("h") && !has_port("[::1]"));
+    }
+
+    #[test]
+    fn who_logs_in_is_told_in_a_header() {
+        let url: Uri = "http://u:p@h/a".parse().unwrap();
+        let made = request(&url, "u:p@h", &BTreeMap::from([("X-A".into(), "b".into())])).unwrap();
+        assert_eq!(made.headers()[HOST], "h");
+        assert_eq!(made.headers()[AUTHORIZATION], "Basic dTpw");
+        assert_eq!(made.headers()["x-a"], "b");
+        assert!(request(&url, "h", &BTreeMap::from([("X".into(), "a\nb".into())])).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! Artifacts: files that a task has fetched before it starts (`jobspec` section 4.9). They come from elsewhere, so
+//! nothing of them lands outside of their destination.
+
+mod fetch;
+mod source;
+mod tree;
+mod unpack;
+
+use super::alloc::AllocRunner;
+use super::fresh::Owner;
+use super::start::Plan;
+use super::templates::place::Places;
+use crate::clock;
+use caravan_types::alloc::{TaskEvent, event};
+use caravan_types::api;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+use source::{Packing, Source};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tree::Tree;
+use unpack::Unpack;
+
+/// In the private directory of a task whose artifacts are there.
+const DONE: &str = "artifacts";
+
+/// Sets a flag when it is dropped: whoever waited does not any more.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Fetches all artifacts of a task, unless they were before. The error names the artifact.
+pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Option<Owner>) -> Result<(), String> {
+    let blocks = &plan.task().artifacts;
+    let done = plan.dirs().private().join(DONE);
+    if blocks.is_empty() || done.exists() {
+        return Ok(());
+    }
+    runner.emit(&plan.name, TaskEvent::new(event::DOWNLOADING, clock::now()));
+    for block in blocks {
+        let artifact: api::Artifact = api::from_value(&block.0).map_err(|error| error.to_string())?;
+        let name = artifact.source.clone().unwrap_or_default();
+        one(plan, artifact, owner).await.map_err(|why| {
+            // What comes before an @ may be secret.
+            let shown = name.split_once("://").map_or(name.as_str(), |(_, rest)| rest);
+            let shown = shown.split(['?', '#']).next().unwrap_or_default();
+            let shown = shown.rsplit_once('@').map_or(shown, |(_, host)| host);
+            format!("failed to download artifact \"{shown}\": {why}")
+        })?;
+    }
+    std::fs::write(&done, "").map_err(|error| format!("{} cannot be written: {error}", done.display()))
+}
+
+async fn one(plan: &Plan, artifact: api::Artifact, owner: Option<Owner>) -> Result<(), String> {
+    let texts = |pairs: Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
+        pairs.into_iter().flatten().map(|(key, value)| (key, plan.text(&value))).collect()
+    };
+    let source = plan.text(&artifact.source.unwrap_or_default());
+    let source = Source::parse(&source, &texts(artifact.options))?;
+    let mode = artifact.mode.unwrap_or_default();
+    let destination = plan.client_text(&artifact.destination.unwrap_or_default());
+    let destination = if destination.is_empty() { "local/".to_owned() } else { destination };
+    let file = matches!(source.packing, Packing::None | Packing::Gz);
+    let (below, name) = match (mode.as_str(), file) {
+        ("file", true) => {
+            let path = PathBuf::from(&destination);
+            let name = path.file_name().ok_or("the destination names no file")?.to_owned();
+            (path.parent().map(|dir| dir.display().to_string()).unwrap_or_default(), PathBuf::from(name))
+        }
+        ("file", false) => {
+            return Err(
+                "an archive of files cannot become one file: set archive = \"false\" or mode".to_owned()
+            );
+        }
+        ("dir", true) => return Err("mode \"dir\" needs an archive".to_owned()),
+        _ => (destination, PathBuf::from(file_name(&source)?)),
+    };
+    let places = Places::new(plan.dirs().clone(), plan.has_own_root());
+    // The directories of the task themselves are there already.
+    let (base, below) = places.directory(&below)?;
+    let owner = owner.filter(|_| artifact.chown);
+    let into = unnamed(plan.dirs().root.as_path()).map_err(|error| format!("it cannot be kept: {error}"))?;
+    let fetched = fetch::fetch(&source, &texts(artifact.headers), into).await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let _guard = StopOnDrop(Arc::clone(&stop));
+    let work = move || -> std::io::Result<()> {
+        let base = openat(CWD, &base, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let tree = Tree::make(&base, &below, owner)?;
+        let mut unpack = Unpack::new(&tree, Path::new(&source.inner), &stop);
+        match file {
+            true => unpack.single(source.packing, fetched, &name),
+            false => unpack.archive(source.packing, fetched),
+        }
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| "the agent ends".to_owned())?.map_err(|error| format!("it cannot be unpacked: {error}"))
+}
+
+fn file_name(source: &Source) -> Result<String, String> {
+    let name = match source.packing {
+        Packing::Gz => source.file_name.strip_suffix(".gz").unwrap_or(&source.file_name),
+        _ => &source.file_name,
+    };
+    match (name, source.packing) {
+        ("", Packing::None | Packing::Gz) => Err("the source names no file".to_owned()),
+        (name, _) => Ok(name.to_owned()),
+    }
+}
+
+/// A file that nobody else finds, and that is gone with its last user.
+fn unnamed(dir: &Path) -> std::io::Result<File> {
+    let dir = openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let name = format!(".artifact-{:016x}", rand::random::<u64>());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(&dir, &name, flags, Mode::from_raw_mode(0o600))?;
+    unlinkat(&dir, &name, AtFlags::empty())?;
+    Ok(File::from(file))
+}

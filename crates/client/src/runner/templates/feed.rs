@@ -1,0 +1,206 @@
+//! What the templates of a task read: kept up to date by the servers' word and by notices of changed files.
+
+use super::place::Places;
+use crate::fs::follow::Watch;
+use crate::runner::alloc::AllocRunner;
+use crate::servers::Answers;
+use caravan_templates::Need;
+use caravan_types::lookup::{Found, Lookup, LookupsFound, WatchLookups};
+use futures::StreamExt;
+use futures::future::{pending, select_all};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Between tries to reach the servers: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// Everything that is read, as it is now.
+pub(super) struct Feed {
+    alloc: AllocRunner,
+    task: String,
+    places: Places,
+    /// What was looked up.
+    pub(super) found: Arc<BTreeMap<Lookup, Found>>,
+    /// What was read.
+    pub(super) files: Arc<BTreeMap<String, String>>,
+    /// Why the servers tell nothing.
+    pub(super) unreachable: Option<String>,
+    wanted: BTreeSet<Need>,
+    /// Only ever reached by who owns this; the lock says so to the compiler.
+    stream: Option<Mutex<Answers<LookupsFound>>>,
+    next_try: Option<Instant>,
+    wait: Duration,
+    watches: Vec<Watch>,
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feed").field("task", &self.task).field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+impl Feed {
+    pub(super) fn new(alloc: AllocRunner, task: String, places: Places) -> Self {
+        Self {
+            alloc,
+            task,
+            places,
+            found: Arc::default(),
+            files: Arc::default(),
+            unreachable: None,
+            wanted: BTreeSet::new(),
+            stream: None,
+            next_try: None,
+            wait: AGAIN.0,
+            watches: Vec::new(),
+        }
+    }
+
+    /// What is read from now on. Answers what is known of it at once and was not before.
+    pub(super) fn want(&mut self, wanted: BTreeSet<Need>) -> BTreeSet<Need> {
+        if wanted == self.wanted {
+            return BTreeSet::new();
+        }
+        let lookups = |needs: &BTreeSet<Need>| -> BTreeSet<Lookup> { lookups(needs).cloned().collect() };
+        if !lookups(&wanted).is_subset(&lookups(&self.wanted)) {
+            // The next one tells everything from the beginning.
+            self.stream = None;
+        }
+        self.wanted = wanted;
+        let directories: BTreeSet<PathBuf> =
+            self.paths().filter_map(|path| self.places.parent(path)).collect();
+        // Looked at after the watches are there, so that nothing falls between.
+        self.watches = directories.iter().map(|dir| Watch::on(dir)).collect();
+        self.read_files()
+    }
+
+    /// Whether something was asked and not answered yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        lookups(&self.wanted).any(|lookup| !self.found.contains_key(lookup))
+    }
+
+    /// Why something that is asked for may not be read.
+    pub(super) fn denied(&self, need: &Need) -> Option<&str> {
+        let Need::Lookup(lookup) = need else { return None };
+        match self.found.get(lookup)? {
+            Found::Denied(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        self.wanted.iter().filter_map(|need| match need {
+            Need::File(path) => Some(path.as_str()),
+            Need::Lookup(_) => None,
+        })
+    }
+
+    fn read_files(&mut self) -> BTreeSet<Need> {
+        let text = |path: &str| {
+            let read = self.places.read(path).inspect_err(|why| {
+                tracing::debug!(task = %self.task, why, "a file that a template reads cannot be read");
+            });
+            let bytes = read.ok().flatten()?;
+            Some((path.to_owned(), String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        let now: BTreeMap<String, String> = self.paths().filter_map(text).collect();
+        let news = |path: &&String| self.files.get(*path) != now.get(*path);
+        let changed =
+            self.files.keys().chain(now.keys()).filter(news).map(|path| Need::File(path.clone())).collect();
+        self.files = Arc::new(now);
+        changed
+    }
+
+    /// Waits until something changed, or it became known why nothing is told. May be dropped at any time.
+    pub(super) async fn news(&mut self) -> BTreeSet<Need> {
+        loop {
+            let wants = lookups(&self.wanted).next().is_some();
+            let opened = self.stream.is_some();
+            let next_try = self.next_try;
+            let Self { alloc, task, wanted, stream, watches, .. } = self;
+            let (alloc, task, wanted) = (&*alloc, &*task, &*wanted);
+            let open = async move {
+                if let Some(at) = next_try {
+                    sleep_until(at).await;
+                }
+                let context = alloc.context();
+                let request = WatchLookups {
+                    node_id: context.identity.node_id.clone(),
+                    secret: context.identity.secret.clone(),
+                    alloc_id: alloc.id(),
+                    task: task.clone(),
+                    wanted: lookups(wanted).cloned().collect(),
+                };
+                context.servers.watch_lookups(request).await
+            };
+            let told = async {
+                match stream.as_mut() {
+                    Some(stream) => stream.get_mut().unwrap_or_else(PoisonError::into_inner).next().await,
+                    None => pending().await,
+                }
+            };
+            let changed = async {
+                match watches.is_empty() {
+                    true => pending().await,
+                    false => {
+                        drop(select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed()))).await)
+                    }
+                }
+            };
+            tokio::select! {
+                stream = open, if wants && !opened => self.stream = Some(Mutex::new(stream)),
+                answer = told, if opened => match answer {
+                    Some(Ok(told)) => {
+                        (self.next_try, self.wait) = (None, AGAIN.0);
+                        let silent = self.unreachable.take().is_some();
+                        let news = self.take(told);
+                        if silent || !news.is_empty() {
+                            return news;
+                        }
+                    }
+                    ended => {
+                        let why = ended.and_then(Result::err).map_or_else(
+                            || "the servers ended the connection".to_owned(),
+                            |error| error.message,
+                        );
+                        self.stream = None;
+                        self.next_try = Some(Instant::now() + self.wait);
+                        self.wait = (self.wait * 2).min(AGAIN.1);
+                        if self.unreachable.as_ref() != Some(&why) {
+                            self.unreachable = Some(why);
+                            return BTreeSet::new();
+                        }
+                    }
+                },
+                () = changed => {
+                    let news = self.read_files();
+                    if !news.is_empty() {
+                        return news;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, told: LookupsFound) -> BTreeSet<Need> {
+        let found = Arc::make_mut(&mut self.found);
+        let mut news = BTreeSet::new();
+        for (lookup, what) in told.found {
+            if found.get(&lookup) != Some(&what) {
+                found.insert(lookup.clone(), what);
+                news.insert(Need::Lookup(lookup));
+            }
+        }
+        news
+    }
+}
+
+fn lookups(needs: &BTreeSet<Need>) -> impl Iterator<Item = &Lookup> {
+    needs.iter().filter_map(|need| match need {
+        Need::Lookup(lookup) => Some(lookup),
+        Need::File(_) => None,
+    })
+}

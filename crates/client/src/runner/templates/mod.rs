@@ -1,0 +1,488 @@
+//! The templates of a task: rendered before it starts, kept up to date while it lives, and what it is told when they
+//! change. What they say is decided by `caravan-templates`; here it is looked up, written and acted on.
+//!
+//! Everything that waits may be dropped at any time: what was seen is in [`TaskTemplates`], and what the task was told
+//! of is only noted once it was ([`TaskTemplates::carried_out`]). That note lies beside the task's secrets, so that an
+//! agent that starts again neither tells the task twice nor forgets to.
+
+pub(super) mod act;
+mod feed;
+mod note;
+pub(super) mod place;
+mod spec;
+
+use super::alloc::AllocRunner;
+use super::start::Plan;
+use crate::clock;
+use caravan_templates::{Fault, Inputs, Need, Rendered, env_file, render};
+use caravan_types::alloc::{TaskEvent, event};
+use feed::Feed;
+use note::{Digest, Note};
+use place::{Access, Places};
+use spec::{ChangeMode, Script, Spec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How long one render may take.
+const RENDER: Duration = Duration::from_secs(10);
+/// Templates nest, and so does what carries them out.
+const STACK: usize = 16 * 1024 * 1024;
+/// Most of what is missing that one event names.
+const NAMED: usize = 3;
+
+/// Why templates cannot be rendered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// In one sentence.
+    pub(super) why: String,
+    /// Whether another try may help.
+    pub(super) recoverable: bool,
+}
+
+/// What a running task is to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TemplateChange {
+    /// It is started anew.
+    Restart,
+    /// Signals, then programs in its surroundings.
+    Tell {
+        /// Names of signals.
+        signals: Vec<String>,
+        /// Programs.
+        scripts: Vec<Script>,
+    },
+}
+
+/// One template.
+struct Item {
+    spec: Spec,
+    note: Note,
+    /// What it says now, once it is rendered.
+    says: Option<Digest>,
+    /// Variables that it renders.
+    variables: BTreeMap<String, String>,
+    needs: BTreeSet<Need>,
+    missing: BTreeSet<Need>,
+    /// It was rendered by this agent, and not only by one before.
+    fresh: bool,
+    /// It has to be rendered.
+    dirty: bool,
+    /// It has to be rendered anew then: after its changes have calmed down, or at last.
+    calm: Option<(Instant, Instant)>,
+}
+
+/// The templates of one task.
+pub(super) struct TaskTemplates {
+    alloc: AllocRunner,
+    task: String,
+    places: Places,
+    items: Vec<Item>,
+    feed: Feed,
+    env: Arc<BTreeMap<String, String>>,
+    region: String,
+    /// What was last said that is missing.
+    said: Option<String>,
+    /// When the task is told of what changed.
+    due: Option<Instant>,
+    /// Programs that run after the first start.
+    first: Vec<Script>,
+}
+
+impl std::fmt::Debug for TaskTemplates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // What they say may be secret.
+        f.debug_struct("TaskTemplates").field("task", &self.task).finish_non_exhaustive()
+    }
+}
+
+impl TaskTemplates {
+    /// The templates of a task; none if it has none.
+    pub(super) fn of(alloc: &AllocRunner, plan: &Plan) -> Result<Option<Self>, Failed> {
+        if plan.task().templates.is_empty() {
+            return Ok(None);
+        }
+        let places = Places::new(plan.dirs().clone(), plan.has_own_root());
+        let mut this = Self {
+            alloc: alloc.clone(),
+            task: plan.name.clone(),
+            feed: Feed::new(alloc.clone(), plan.name.clone(), places.clone()),
+            places,
+            items: Vec::new(),
+            env: Arc::default(),
+            region: alloc.context().config.region.clone(),
+            said: None,
+            due: None,
+            first: Vec::new(),
+        };
+        let notes = note::load(plan.dirs());
+        for (i, spec) in this.specs(plan)?.into_iter().enumerate() {
+            this.items.push(Item {
+                note: notes.get(i).cloned().unwrap_or_default(),
+                spec,
+                says: None,
+                variables: BTreeMap::new(),
+                needs: BTreeSet::new(),
+                missing: BTreeSet::new(),
+                fresh: false,
+                dirty: true,
+                calm: None,
+            });
+        }
+        this.env = Arc::new(plan.template_env().clone());
+        Ok(Some(this))
+    }
+
+    fn specs(&self, plan: &Plan) -> Result<Vec<Spec>, Failed> {
+        let read = |(i, block)| {
+            Spec::read(block, |path| plan.client_text(path), |text| plan.text(text))
+                .map_err(|why| Failed { why: format!("template {}: {why}", i + 1), recoverable: false })
+        };
+        plan.task().templates.iter().enumerate().map(read).collect()
+    }
+
+    /// Before each start: the text of templates in files is read, and what changed with the environment is rendered
+    /// anew; all of it if `anew`.
+    pub(super) fn begin(&mut self, plan: &Plan, anew: bool) -> Result<(), Failed> {
+        let env = plan.template_env();
+        let anew = anew || *self.env != *env;
+        self.env = Arc::new(env.clone());
+        self.said = None;
+        for (i, spec) in self.specs(plan)?.into_iter().enumerate() {
+            let Some(item) = self.items.get_mut(i) else { continue };
+            if anew || item.spec.destination != spec.destination {
+                item.dirty = true;
+                item.note.clock = None;
+            }
+            item.spec = Spec { template: spec.template, ..spec };
+        }
+        self.read_sources()
+    }
+
+    fn read_sources(&mut self) -> Result<(), Failed> {
+        for item in &mut self.items {
+            let Some(source) = &item.spec.source else { continue };
+            // It may come with the next try, by another task of the group.
+            let failed = |why: String| Failed { why, recoverable: true };
+            let bytes = self.places.read(source).map_err(failed)?;
+            let bytes = bytes.ok_or_else(|| failed(format!("the template \"{source}\" does not exist")))?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| failed(format!("the template \"{source}\" is not UTF-8 text")))?;
+            // Its own text does not travel with the specification.
+            if item.says.is_some() && item.note.source.as_ref() != Some(&Digest::of(text.as_bytes())) {
+                item.dirty = true;
+                item.note.clock = None;
+            }
+            item.note.source = Some(Digest::of(text.as_bytes()));
+            item.spec.template.text = text;
+        }
+        Ok(())
+    }
+
+    /// Renders all of them, and waits for what is missing. May be dropped at any time.
+    pub(super) async fn ready(&mut self) -> Result<(), Failed> {
+        loop {
+            self.render_dirty(true).await?;
+            if self.items.iter().all(|item| item.says.is_some() && !item.dirty) {
+                break;
+            }
+            self.tell_missing();
+            let news = self.feed.news().await;
+            self.mark(&news, false);
+        }
+        if self.items.iter().all(|item| item.note.told.is_none()) {
+            self.first = self
+                .items
+                .iter()
+                .filter_map(|item| match &item.spec.change {
+                    ChangeMode::Script(script) if script.on_first_render => Some(script.clone()),
+                    _ => None,
+                })
+                .collect();
+        }
+        self.carried_out();
+        Ok(())
+    }
+
+    /// What the templates add to the task's environment.
+    pub(super) fn variables(&self) -> BTreeMap<String, String> {
+        self.items.iter().flat_map(|item| item.variables.clone()).collect()
+    }
+
+    /// The task knows what the templates say now.
+    pub(super) fn carried_out(&mut self) {
+        self.due = None;
+        for item in &mut self.items {
+            item.note.told = item.says.or(item.note.told);
+        }
+        let notes: Vec<Note> = self.items.iter().map(|item| item.note.clone()).collect();
+        if let Err(error) = note::store(self.places.dirs(), &notes) {
+            tracing::warn!(task = %self.task, %error, "what the templates said cannot be noted");
+        }
+    }
+
+    /// Takes templates up that an earlier agent rendered for a task that runs.
+    pub(super) fn adopt(alloc: &AllocRunner, plan: &Plan) -> Option<Self> {
+        let taken = Self::of(alloc, plan).and_then(|templates| match templates {
+            Some(mut templates) => {
+                templates.read_sources()?;
+                for item in &mut templates.items {
+                    let there = || templates.places.read(&item.spec.destination).ok().flatten();
+                    item.note.told = item.note.told.or_else(|| there().map(|bytes| Digest::of(&bytes)));
+                    item.says = item.note.told;
+                    if item.spec.once && item.says.is_some() {
+                        item.dirty = false;
+                        let text =
+                            there().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+                        item.variables = match item.spec.env {
+                            true => env_file::parse(&text).unwrap_or_default(),
+                            false => BTreeMap::new(),
+                        };
+                    }
+                }
+                tracing::info!(task = %plan.name, "the templates of a running task were taken up");
+                Ok(Some(templates))
+            }
+            None => Ok(None),
+        });
+        taken.unwrap_or_else(|failed| {
+            let why = failed.why;
+            tracing::warn!(task = %plan.name, why, "the templates of a running task cannot be taken up");
+            None
+        })
+    }
+
+    /// Keeps the templates up to date until the task has to be told something. May be dropped at any time; the caller
+    /// says with [`TaskTemplates::carried_out`] that the task was told.
+    pub(super) async fn changed(&mut self) -> TemplateChange {
+        if !self.first.is_empty() {
+            return TemplateChange::Tell { signals: Vec::new(), scripts: std::mem::take(&mut self.first) };
+        }
+        loop {
+            while let Err(failed) = self.render_dirty(false).await {
+                // What was written before is still good.
+                let words = format!("Template failed to re-render: {}", failed.why);
+                self.say(words);
+            }
+            self.tell_missing();
+            if self.due.is_none() && self.change().is_some() {
+                self.due = Some(Instant::now() + self.splay());
+            }
+            let calm =
+                self.items.iter().filter_map(|item| item.calm.map(|(calm, last)| calm.min(last))).min();
+            let until = |at: Option<Instant>| async move {
+                match at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = until(self.due) => match self.change() {
+                    Some(change) => return change,
+                    // It says again what it said before.
+                    None => self.due = None,
+                },
+                () = until(calm) => {
+                    let now = Instant::now();
+                    for item in &mut self.items {
+                        if item.calm.is_some_and(|(calm, last)| calm.min(last) <= now) {
+                            item.calm = None;
+                            item.dirty = true;
+                        }
+                    }
+                }
+                news = self.feed.news() => self.mark(&news, true),
+            }
+        }
+    }
+
+    /// What the task has to be told, if it was not told before.
+    fn change(&self) -> Option<TemplateChange> {
+        let (mut signals, mut scripts, mut silent) = (Vec::new(), Vec::new(), true);
+        for item in self.items.iter().filter(|item| item.says.is_some() && item.says != item.note.told) {
+            match &item.spec.change {
+                ChangeMode::Noop => {}
+                ChangeMode::Restart => return Some(TemplateChange::Restart),
+                ChangeMode::Signal(signal) => {
+                    if !signals.contains(signal) {
+                        signals.push(signal.clone());
+                    }
+                    silent = false;
+                }
+                ChangeMode::Script(script) => {
+                    scripts.push(script.clone());
+                    silent = false;
+                }
+            }
+        }
+        (!silent).then_some(TemplateChange::Tell { signals, scripts })
+    }
+
+    /// A random part of the longest of the changed templates' splays.
+    fn splay(&self) -> Duration {
+        let changed = self.items.iter().filter(|item| item.says != item.note.told);
+        let longest = changed.map(|item| item.spec.splay).max().unwrap_or_default();
+        longest.mul_f64(rand::random::<f64>())
+    }
+
+    /// Notes that what templates read has changed.
+    fn mark(&mut self, news: &BTreeSet<Need>, calmly: bool) {
+        let now = Instant::now();
+        for item in &mut self.items {
+            let done = item.says.is_some();
+            if item.needs.is_disjoint(news) || (done && item.spec.once) {
+                continue;
+            }
+            if item.fresh || item.note.told.is_none() {
+                item.note.clock = None;
+            }
+            match item.spec.wait.filter(|_| calmly && done) {
+                None => item.dirty = true,
+                Some((calm, most)) => {
+                    let last = item.calm.map_or(now + most, |(_, last)| last);
+                    item.calm = Some((now + calm, last));
+                }
+            }
+        }
+    }
+
+    /// Renders what has to be, until nothing more can be.
+    async fn render_dirty(&mut self, starting: bool) -> Result<(), Failed> {
+        loop {
+            let mut rendered_any = false;
+            for i in 0..self.items.len() {
+                if !self.items[i].dirty {
+                    continue;
+                }
+                let failed = match self.render(i).await {
+                    // It says something else than under an earlier agent: at a time of its own, then.
+                    Ok(true) => self.render(i).await.err(),
+                    rendered => rendered.err(),
+                };
+                // Without what is missing it is of no use to try again.
+                rendered_any = true;
+                self.items[i].dirty = false;
+                if let Some(failed) = failed {
+                    self.items[i].dirty = starting;
+                    return Err(failed);
+                }
+            }
+            if !rendered_any {
+                return Ok(());
+            }
+            let wanted = self.items.iter().flat_map(|item| item.needs.iter().cloned()).collect();
+            let known = self.feed.want(wanted);
+            self.mark(&known, false);
+        }
+    }
+
+    /// Renders one. Answers whether it has to be done again.
+    async fn render(&mut self, i: usize) -> Result<bool, Failed> {
+        let item = &mut self.items[i];
+        // An agent that starts again takes the time and the random values of the one before.
+        let (now, seed) = *item.note.clock.get_or_insert_with(|| (clock::now(), rand::random()));
+        let inputs = Inputs {
+            env: Arc::clone(&self.env),
+            namespace: self.alloc.alloc().namespace.clone(),
+            region: self.region.clone(),
+            found: Arc::clone(&self.feed.found),
+            files: Arc::clone(&self.feed.files),
+            now,
+            seed,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        let name = item.spec.destination.clone();
+        let Rendered { text, needs, missing } =
+            run(item.spec.template.clone(), inputs).await.map_err(|fault| Failed {
+                recoverable: matches!(fault, Fault::Failed(_)),
+                why: told(&name, &fault),
+            })?;
+        item.needs = needs;
+        item.missing = missing;
+        if !item.missing.is_empty() {
+            return Ok(false);
+        }
+        let digest = Digest::of(text.as_bytes());
+        if !item.fresh {
+            item.fresh = true;
+            if item.note.told.is_some_and(|told| told != digest) {
+                item.note.clock = None;
+                return Ok(true);
+            }
+        }
+        if item.spec.env {
+            let fault = |error| Failed { why: format!("\"{name}\": {error}"), recoverable: true };
+            item.variables = env_file::parse(&text).map_err(fault)?;
+        }
+        let access = Access { mode: item.spec.mode, owner: item.spec.owner };
+        let places = self.places.clone();
+        let wrote = tokio::task::spawn_blocking(move || places.write(&name, text.as_bytes(), access)).await;
+        let wrote = wrote.unwrap_or_else(|_| Err("the agent ends".to_owned()));
+        wrote.map_err(|why| Failed { why, recoverable: true })?;
+        item.says = Some(digest);
+        Ok(false)
+    }
+
+    /// Says what is waited for, when that became known or changed.
+    fn tell_missing(&mut self) {
+        // Nothing is said of what is only being asked.
+        if self.feed.is_waiting() && self.feed.unreachable.is_none() {
+            return;
+        }
+        let missing: BTreeSet<&Need> = self.items.iter().flat_map(|item| &item.missing).collect();
+        if missing.is_empty() {
+            self.said = None;
+            return;
+        }
+        let named = missing.iter().take(NAMED).map(|need| {
+            let name = need.describe(&self.region);
+            self.feed.denied(need).map_or(name.clone(), |why| format!("{name} ({why})"))
+        });
+        let mut words = format!("Missing: {}", named.collect::<Vec<_>>().join(", "));
+        if missing.len() > NAMED {
+            words.push_str(&format!(", and {} more", missing.len() - NAMED));
+        }
+        if let Some(why) = &self.feed.unreachable {
+            words.push_str(&format!(" (the servers do not tell: {why})"));
+        }
+        self.say(words);
+    }
+
+    fn say(&mut self, words: String) {
+        if self.said.as_ref() != Some(&words) {
+            self.alloc.emit(&self.task, TaskEvent::new(event::TEMPLATE, clock::now()).message(&words));
+            self.said = Some(words);
+        }
+    }
+}
+
+/// A fault with the template that it is of.
+fn told(name: &str, fault: &Fault) -> String {
+    format!("\"{name}\": {fault}")
+}
+
+/// Renders on a thread of its own, which is told to stop when it takes too long.
+async fn run(template: caravan_templates::Template, inputs: Inputs) -> Result<Rendered, Fault> {
+    let stop = Arc::clone(&inputs.stop);
+    let (reply, mut answer) = tokio::sync::oneshot::channel();
+    let work = move || {
+        // Nobody may wait any more.
+        let _ = reply.send(render(&template, &inputs));
+    };
+    let failed = |why: &str| Fault::Failed(why.to_owned());
+    std::thread::Builder::new()
+        .name("template".to_owned())
+        .stack_size(STACK)
+        .spawn(work)
+        .map_err(|error| failed(&format!("no thread can be started for it: {error}")))?;
+    let answered = match timeout(RENDER, &mut answer).await {
+        Ok(answered) => answered,
+        Err(_) => {
+            stop.store(true, Ordering::Relaxed);
+            answer.await
+        }
+    };
+    answered.unwrap_or_else(|_| Err(failed("it ended without a result")))
+}

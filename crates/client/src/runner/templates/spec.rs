@@ -1,0 +1,145 @@
+//! A `template` block of the job file, as the client acts on it (`jobspec` section 4.8).
+
+use caravan_templates::Template;
+use caravan_types::Nanos;
+use caravan_types::api;
+use caravan_types::job::Carried;
+use std::time::Duration;
+
+/// What the running task is told when a template says something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChangeMode {
+    /// Nothing.
+    Noop,
+    /// It is started anew.
+    Restart,
+    /// It gets a signal.
+    Signal(String),
+    /// A program is run in its surroundings.
+    Script(Script),
+}
+
+/// A program that tells the task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::runner) struct Script {
+    /// Program and arguments.
+    pub(in crate::runner) command: Vec<String>,
+    /// How long it may take.
+    pub(in crate::runner) timeout: Duration,
+    /// When it fails, so does the task.
+    pub(in crate::runner) fail_on_error: bool,
+    /// It is run after the first start too.
+    pub(super) on_first_render: bool,
+}
+
+/// One block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spec {
+    /// Where the text is read from, if it is not in the job.
+    pub(super) source: Option<String>,
+    /// The text, once it is known, and how it is read.
+    pub(super) template: Template,
+    /// Where it is written.
+    pub(super) destination: String,
+    pub(super) change: ChangeMode,
+    /// The task is told at some time within this.
+    pub(super) splay: Duration,
+    pub(super) mode: u32,
+    pub(super) owner: (Option<u32>, Option<u32>),
+    /// It is not rendered anew.
+    pub(super) once: bool,
+    /// What it says are variables of the task's environment.
+    pub(super) env: bool,
+    /// It is rendered when nothing changed for so long, but after so long at last.
+    pub(super) wait: Option<(Duration, Duration)>,
+}
+
+impl Spec {
+    /// Reads a block, references in it replaced: in paths by what they are for the client, in programs by what they are
+    /// for the task.
+    pub(super) fn read(
+        block: &Carried,
+        path: impl Fn(&str) -> String,
+        text: impl Fn(&str) -> String,
+    ) -> Result<Self, String> {
+        let block: api::Template = api::from_value(&block.0).map_err(|error| error.to_string())?;
+        let of = |field: Option<String>| field.unwrap_or_default();
+        let source = Some(path(&of(block.source))).filter(|source| !source.is_empty());
+        let change = match of(block.change_mode).as_str() {
+            "noop" => ChangeMode::Noop,
+            "" | "restart" => ChangeMode::Restart,
+            "signal" => ChangeMode::Signal(of(block.change_signal)),
+            "script" => {
+                let script = block.change_script.ok_or("a change_script block is missing")?;
+                let arguments = script.args.unwrap_or_default();
+                let words = std::iter::once(of(script.command)).chain(arguments);
+                ChangeMode::Script(Script {
+                    command: words.map(|word| text(&word)).collect(),
+                    timeout: script.timeout.map_or(Duration::from_secs(5), Nanos::to_std),
+                    fail_on_error: script.fail_on_error.unwrap_or(false),
+                    on_first_render: script.run_on_first_render.unwrap_or(false),
+                })
+            }
+            other => return Err(format!("change_mode \"{other}\" is unknown")),
+        };
+        let mode = match of(block.perms).as_str() {
+            "" => 0o644,
+            perms => u32::from_str_radix(perms, 8)
+                .ok()
+                .filter(|bits| *bits <= 0o7777)
+                .ok_or_else(|| format!("perms \"{perms}\" are not octal"))?,
+        };
+        // Anything below zero is nobody in particular.
+        let id = |id: Option<i64>| id.and_then(|id| u32::try_from(id).ok());
+        let wait = block.wait.and_then(|wait| Some((wait.min?.to_std(), wait.max?.to_std())));
+        Ok(Self {
+            source,
+            template: Template {
+                text: of(block.data),
+                left: of(block.left_delim),
+                right: of(block.right_delim),
+                error_on_missing_key: block.error_on_missing_key.unwrap_or(false),
+            },
+            destination: path(&of(block.destination)),
+            change,
+            splay: block.splay.map_or(Duration::from_secs(5), Nanos::to_std),
+            mode,
+            owner: (id(block.uid), id(block.gid)),
+            once: block.once.unwrap_or(false),
+            env: block.env.unwrap_or(false),
+            wait,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(block: serde_json::Value) -> Result<Spec, String> {
+        Spec::read(&Carried(block), |path| path.replace("${X}", "x"), |text| text.replace("${X}", "y"))
+    }
+
+    #[test]
+    fn blocks_are_read_with_their_defaults() {
+        let spec = read(json!({"EmbeddedTmpl": "${X}", "DestPath": "local/${X}"})).unwrap();
+        assert_eq!((spec.destination.as_str(), spec.template.text.as_str()), ("local/x", "${X}"));
+        assert_eq!((spec.change, spec.mode, spec.owner), (ChangeMode::Restart, 0o644, (None, None)));
+        assert_eq!(spec.splay, Duration::from_secs(5));
+        let spec = read(json!({
+            "SourcePath": "local/${X}", "DestPath": "a", "ChangeMode": "signal", "ChangeSignal": "SIGHUP",
+            "Perms": "600", "Uid": 7, "Gid": -1, "Wait": {"Min": 1_000_000, "Max": 2_000_000}, "Splay": 0
+        }))
+        .unwrap();
+        assert_eq!(spec.source.as_deref(), Some("local/x"));
+        assert_eq!((spec.change, spec.mode), (ChangeMode::Signal("SIGHUP".into()), 0o600));
+        assert_eq!((spec.owner, spec.splay), ((Some(7), None), Duration::ZERO));
+        assert_eq!(spec.wait, Some((Duration::from_millis(1), Duration::from_millis(2))));
+        let script = json!({"Command": "${X}", "Args": ["a", "${X}"]});
+        let spec = read(json!({"DestPath": "a", "ChangeMode": "script", "ChangeScript": script})).unwrap();
+        assert!(matches!(spec.change, ChangeMode::Script(script) if script.command == ["y", "a", "y"]));
+        assert!(read(json!({"DestPath": "a", "Perms": "rw"})).is_err());
+        assert!(read(json!({"DestPath": "a", "ChangeMode": "script"})).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! What an agent's service manager has kept of its log (`http-api` section 3.7): read with `journalctl`, because
+//! the journal's files are nobody else's business.
+
+use crate::call::Call;
+use crate::client_side::{ClientSideError, Frame, Frames};
+use crate::error::ApiError;
+use crate::frames;
+use crate::reply::{JSON, Reply};
+use bytes::Bytes;
+use caravan_types::duration::parse as go_duration;
+use http::StatusCode;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+
+/// How far back is read where nothing else is said.
+const SINCE: Duration = Duration::from_secs(72 * 3600);
+/// Longest piece in one frame, in bytes.
+const FRAME: usize = 1024;
+/// Longest name of a service.
+const LONGEST_NAME: usize = 253;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    service: String,
+    since: Duration,
+    follow: bool,
+    plain: bool,
+}
+
+impl Wanted {
+    fn read(call: &Call) -> Result<Self, ApiError> {
+        let flag = |name: &str| {
+            call.query.flag(name).map(|flag| flag.unwrap_or(false)).map_err(|_| {
+                ApiError::bad_request(format!(
+                    "Unable to parse {name}: strconv.ParseBool: parsing \"{}\": invalid syntax",
+                    call.query.text(name)
+                ))
+            })
+        };
+        let (service, on_disk) = (call.query.text("service_name"), flag("on_disk")?);
+        if service.is_empty() != on_disk {
+            return Err(ApiError::bad_request("either service_name or on_disk must be given, not both"));
+        }
+        if on_disk {
+            return Err(ApiError::bad_request(
+                "this agent keeps no log on disk: it writes to its standard error; ask for the log of its service",
+            ));
+        }
+        if !is_name(service) {
+            return Err(ApiError::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format!("{service:?} is not the name of a service"),
+            ));
+        }
+        let since = match call.query.text("logs_since") {
+            "" => SINCE,
+            text => go_duration(text)
+                .filter(|since| since.0 >= 0)
+                .ok_or_else(|| ApiError::bad_request(format!("logs_since is not a duration: {text:?}")))?
+                .to_std(),
+        };
+        Ok(Self { service: service.to_owned(), since, follow: flag("follow")?, plain: flag("plain")? })
+    }
+
+    /// The arguments of `journalctl`; none of them can be taken for another.
+    fn arguments(&self) -> Vec<String> {
+        let mut all = vec![
+            "--quiet".to_owned(),
+            "--no-pager".to_owned(),
+            "--output=short-iso".to_owned(),
+            format!("--unit={}", self.service),
+            format!("--since=-{}s", self.since.as_secs()),
+        ];
+        if self.follow {
+            all.extend(["--follow".to_owned(), "--no-tail".to_owned()]);
+        }
+        all
+    }
+}
+
+/// Whether a text can be the name of a unit (systemd.unit(5)).
+fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+    text.len() <= LONGEST_NAME && !text.starts_with('-') && text.chars().all(plain)
+}
+
+/// Starts reading.
+pub(super) fn export(call: &Call) -> Result<Reply, ApiError> {
+    let wanted = Wanted::read(call)?;
+    let child = Command::new("journalctl")
+        .args(wanted.arguments())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| {
+            ApiError::internal(format!("the journal of this machine cannot be read: {error}"))
+        })?;
+    let (pieces, stopping) = (pieces(child), call.state.stopping.clone());
+    Ok(if wanted.plain {
+        Reply::raw("text/plain", frames::plain(pieces, stopping))
+    } else {
+        Reply::raw(JSON, frames::framed(pieces, stopping))
+    })
+}
+
+/// What a program says, in frames. It ends when nobody reads any more.
+fn pieces(mut child: Child) -> Frames {
+    let output = child.stdout.take();
+    let begin = (child, output, 0_u64);
+    Box::pin(futures::stream::unfold(begin, |(child, output, offset)| async move {
+        let mut output = output?;
+        let mut piece = vec![0; FRAME];
+        match output.read(&mut piece).await {
+            Ok(0) => None,
+            Ok(read) => {
+                piece.truncate(read);
+                let offset = offset + read as u64;
+                let data = Bytes::from(piece);
+                let frame = Frame { data, offset, event: "log".to_owned(), ..Frame::default() };
+                Some((Ok(frame), (child, Some(output), offset)))
+            }
+            Err(error) => {
+                let text = format!("the journal broke off: {error}");
+                let error = ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text);
+                Some((Err(error), (child, None, offset)))
+            }
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::StreamExt;
+
+    #[test]
+    fn names_of_services_are_no_flags() {
+        for name in ["caravan", "caravan.service", "getty@tty1", "a:b"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["-f", "a b", "a/b", "ä", &"x".repeat(254)] {
+            assert!(!is_name(name), "{name}");
+        }
+        let wanted =
+            Wanted { service: "caravan".into(), since: Duration::from_secs(60), follow: true, plain: false };
+        let arguments = wanted.arguments();
+        assert!(arguments.iter().all(|argument| argument.starts_with("--")));
+        assert!(arguments.contains(&"--since=-60s".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn what_a_program_says_comes_in_frames() {
+        let child = Command::new("printf").arg("one\ntwo\n").stdout(Stdio::piped()).spawn().unwrap();
+        let frames: Vec<_> = pieces(child).collect().await;
+        let text: Vec<u8> = frames.iter().flat_map(|frame| frame.as_ref().unwrap().data.to_vec()).collect();
+        assert_eq!(text, b"one\ntwo\n");
+        assert_eq!(frames.last().unwrap().as_ref().unwrap().offset, 8);
+    }
+}

@@ -1,0 +1,222 @@
+//! Files from web servers: what a user names by its URL, such as a job file. Nothing of the agent's settings goes
+//! along, least of all the token.
+
+use crate::config::Address;
+use crate::transport;
+use bytes::Bytes;
+use http::header::{HOST, LOCATION, USER_AGENT};
+use http::{Request, Uri};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use std::time::Duration;
+
+/// How often a server may send us on.
+const MAX_REDIRECTS: usize = 5;
+/// How long one server may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a file could not be fetched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// Not a URL.
+    #[error("{url:?} is no URL: {reason}")]
+    Url {
+        /// As it was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A scheme other than `http`.
+    #[error(
+        "{url} cannot be fetched: only http:// is supported, without TLS; fetch the file with another program and give it as -, for standard input"
+    )]
+    Scheme {
+        /// What was asked for, or where a server sent us.
+        url: Uri,
+    },
+    /// The server could not be reached, or the connection broke.
+    #[error("{url} cannot be fetched: {reason}")]
+    Broken {
+        /// What was asked for.
+        url: Uri,
+        /// What happened, innermost cause first.
+        reason: String,
+    },
+    /// The server has no such file.
+    #[error("{url} cannot be fetched: the server answers with status {code}")]
+    Status {
+        /// What was asked for.
+        url: Uri,
+        /// The status.
+        code: u16,
+    },
+    /// More than was wanted.
+    #[error("{url} is larger than {limit} bytes")]
+    Size {
+        /// What was asked for.
+        url: Uri,
+        /// How many bytes there may be.
+        limit: usize,
+    },
+    /// Servers send us in a circle.
+    #[error("{url} cannot be fetched: redirected more than {MAX_REDIRECTS} times")]
+    Redirects {
+        /// Where it began.
+        url: Uri,
+    },
+}
+
+/// Fetches a file of at most `limit` bytes over plain HTTP.
+///
+/// # Errors
+/// What is wrong with the URL, the server, the way there or the size.
+pub async fn fetch(url: &str, limit: usize) -> Result<Bytes, FetchError> {
+    let bad = |reason: String| FetchError::Url { url: url.to_owned(), reason };
+    let first: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
+    let mut at = first.clone();
+    for _ in 0..=MAX_REDIRECTS {
+        let answer = match tokio::time::timeout(PATIENCE, once(&at, limit)).await {
+            Ok(answer) => answer?,
+            Err(_) => {
+                let reason = format!("it takes longer than {}s", PATIENCE.as_secs());
+                return Err(FetchError::Broken { url: at, reason });
+            }
+        };
+        match answer {
+            Answer::File(bytes) => return Ok(bytes),
+            Answer::Elsewhere(to) => {
+                at = resolved(&at, &to).ok_or_else(|| bad(format!("sent on to {to:?}")))?
+            }
+        }
+    }
+    Err(FetchError::Redirects { url: first })
+}
+
+enum Answer {
+    File(Bytes),
+    Elsewhere(String),
+}
+
+async fn once(url: &Uri, limit: usize) -> Result<Answer, FetchError> {
+    if url.scheme_str() != Some("http") {
+        return Err(FetchError::Scheme { url: url.clone() });
+    }
+    let broken = |reason: String| FetchError::Broken { url: url.clone(), reason };
+    let host = url.host().ok_or_else(|| broken("the host is missing".to_owned()))?;
+    let address = Address::Tcp {
+        host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+        port: url.port_u16().unwrap_or(80),
+    };
+    let authority = match url.port_u16() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let request = Request::get(url.clone())
+        .header(HOST, authority)
+        .header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")))
+        .body(Full::new(Bytes::new()))
+        .map_err(|error| broken(error.to_string()))?;
+    let answer = transport::pool(address).request(request).await.map_err(|e| broken(innermost(&e)))?;
+    let status = answer.status();
+    if status.is_redirection()
+        && let Some(to) = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok())
+    {
+        return Ok(Answer::Elsewhere(to.to_owned()));
+    }
+    if !status.is_success() {
+        return Err(FetchError::Status { url: url.clone(), code: status.as_u16() });
+    }
+    match Limited::new(answer.into_body(), limit).collect().await {
+        Ok(body) => Ok(Answer::File(body.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => Err(FetchError::Size { url: url.clone(), limit }),
+        Err(error) => Err(broken(innermost(&*error))),
+    }
+}
+
+/// Where a `Location` leads from a URL.
+fn resolved(from: &Uri, to: &str) -> Option<Uri> {
+    if to.contains("://") {
+        return to.parse().ok();
+    }
+    let path = match to.strip_prefix('/') {
+        Some(_) => to.to_owned(),
+        // Beside the file.
+        None => format!("{}/{to}", from.path().rsplit_once('/').map_or("", |(directory, _)| directory)),
+    };
+    Uri::builder().scheme("http").authority(from.authority()?.as_str()).path_and_query(path).build().ok()
+}
+
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// A server that answers each connection by its path.
+    async fn server(answer: fn(&str) -> String) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = Vec::new();
+                let mut piece = [0; 512];
+                while !head.ends_with(b"\r\n\r\n") {
+                    match stream.read(&mut piece).await {
+                        Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
+                        _ => break,
+                    }
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                assert!(!head.to_ascii_lowercase().contains("token"), "{head}");
+                let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                let _ = stream.write_all(answer(&path).as_bytes()).await;
+            }
+        });
+        address
+    }
+
+    fn site(path: &str) -> String {
+        let found = |text: &str| {
+            format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}", text.len())
+        };
+        let elsewhere = |to: &str| {
+            format!("HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n")
+        };
+        match path {
+            "/jobs/web.hcl?v=1" => found("job \"web\" {}"),
+            "/jobs/old.hcl" => elsewhere("web.hcl?v=1"),
+            "/old.hcl" => elsewhere("/jobs/old.hcl"),
+            "/safe.hcl" => elsewhere("https://example.com/x"),
+            "/circle" => elsewhere("/circle"),
+            _ => "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn files_come_from_where_they_are() {
+        let at = server(site).await;
+        for path in ["/jobs/web.hcl?v=1", "/jobs/old.hcl", "/old.hcl"] {
+            assert_eq!(fetch(&format!("{at}{path}"), 100).await.unwrap(), "job \"web\" {}", "{path}");
+        }
+        let said = |url: String| async move { fetch(&url, 5).await.unwrap_err().to_string() };
+        for (path, words) in [
+            ("/jobs/web.hcl?v=1", "is larger than 5 bytes"),
+            ("/nothing", "answers with status 404"),
+            ("/circle", "redirected more than 5 times"),
+            ("/safe.hcl", "only http:// is supported"),
+        ] {
+            let text = said(format!("{at}{path}")).await;
+            assert!(text.contains(words), "{text}");
+        }
+        assert!(said("https://example.com/a.hcl".into()).await.contains("without TLS"));
+        assert!(said("http://127.0.0.1:1/a.hcl".into()).await.contains("refused"));
+        assert!(said("http://a b".into()).await.contains("is no URL"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Constraints that follow from what a group uses: it runs only where that is there (`http-api` section 5.1).
+//!
+//! They are part of the stored job, so that they show in it and in its differences.
+
+use caravan_types::job::{Carried, Constraint, Job, Task, TaskGroup};
+use caravan_types::service::ServiceSpec;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+const VERSION: &str = "${attr.nomad.version}";
+
+fn constraint(attribute: &str, operand: &str, value: &str) -> Constraint {
+    Constraint { l_target: attribute.to_owned(), r_target: value.to_owned(), operand: operand.to_owned() }
+}
+
+/// Adds what each group needs of its nodes. What is there already is not added again.
+pub(crate) fn imply(job: &mut Job) {
+    for group in &mut job.task_groups {
+        for needed in needs(group) {
+            if !group.constraints.contains(&needed) {
+                group.constraints.push(needed);
+            }
+        }
+    }
+}
+
+/// What a group needs, in the order in which it is added.
+fn needs(group: &TaskGroup) -> Vec<Constraint> {
+    let mut out = Vec::new();
+    if group.tasks.iter().any(|task| task.vault.is_some()) {
+        out.push(constraint("${attr.vault.version}", "semver", ">= 0.6.1"));
+    }
+    let providers: BTreeSet<&str> = secrets(group).collect();
+    for provider in providers {
+        out.push(constraint(&format!("${{attr.plugins.secrets.{provider}.version}}"), "is_set", ""));
+    }
+    let signals: BTreeSet<&str> = group.tasks.iter().flat_map(signals).collect();
+    if !signals.is_empty() {
+        let all: Vec<&str> = signals.into_iter().collect();
+        out.push(constraint("${attr.os.signals}", "set_contains", &all.join(",")));
+    }
+    // A service that cannot be read is refused elsewhere.
+    let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
+    let services: Vec<ServiceSpec> =
+        group.services.iter().chain(of_tasks).filter_map(|carried| ServiceSpec::read(carried).ok()).collect();
+    let native = || services.iter().filter(|service| service.is_native());
+    if native().next().is_some() {
+        out.push(constraint("${attr.nomad.service_discovery}", "=", "true"));
+    }
+    if native().any(|service| !service.checks.is_empty()) {
+        out.push(constraint(VERSION, "semver", ">= 1.4.0"));
+    }
+    if group.networks.iter().any(|network| network.mode == "bridge") {
+        for plugin in ["bridge", "firewall", "host-local", "loopback", "portmap"] {
+            let attribute = format!("${{attr.plugins.cni.version.{plugin}}}");
+            out.push(constraint(&attribute, "semver", ">= 0.4.0"));
+        }
+    }
+    if services.iter().any(|service| service.provider == "consul") {
+        out.push(constraint("${attr.consul.version}", "semver", ">= 1.8.0"));
+    }
+    let identified = |carried: &Carried| !carried.0["Identity"].is_null();
+    let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
+    if group.tasks.iter().any(|task| !task.identities.is_empty())
+        || group.services.iter().chain(of_tasks).any(identified)
+    {
+        out.push(constraint(VERSION, "semver", ">= 1.7.0-a"));
+    }
+    out
+}
+
+fn secrets(group: &TaskGroup) -> impl Iterator<Item = &str> {
+    group.tasks.iter().flat_map(|task| &task.secrets).filter_map(|secret| secret.0["Provider"].as_str())
+}
+
+/// Signals that a task may be sent.
+fn signals(task: &Task) -> Vec<&str> {
+    let mut out: Vec<&str> = Vec::new();
+    out.extend(task.vault.as_ref().and_then(|carried| signal_of(&carried.0)));
+    out.extend(task.templates.iter().filter_map(|carried| signal_of(&carried.0)));
+    out.push(&task.kill_signal);
+    out.retain(|signal| !signal.is_empty());
+    out
+}
+
+/// The signal of something that signals a task when it changes.
+fn signal_of(block: &Value) -> Option<&str> {
+    let mode = block["ChangeMode"].as_str()?;
+    block["ChangeSignal"].as_str().filter(|_| mode.eq_ignore_ascii_case("signal"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn added(change: impl FnOnce(&mut TaskGroup)) -> Vec<String> {
+        let mut group = TaskGroup { tasks: vec![Task::default()], ..TaskGroup::default() };
+        change(&mut group);
+        let mut job = Job { task_groups: vec![group], ..Job::default() };
+        imply(&mut job);
+        let once = job.clone();
+        imply(&mut job);
+        assert_eq!(job, once, "what is there is not added again");
+        let told = |c: &Constraint| format!("{} {} {}", c.l_target, c.operand, c.r_target);
+        job.task_groups[0].constraints.iter().map(told).collect()
+    }
+
+    #[test]
+    fn what_a_group_uses_must_be_where_it_runs() {
+        assert!(added(|_| {}).is_empty());
+        let service = |checks: Value| Carried(json!({"Name": "s", "Provider": "nomad", "Checks": checks}));
+        let discovery = "${attr.nomad.service_discovery} = true";
+        assert_eq!(added(|g| g.services.push(service(Value::Null))), [discovery]);
+        assert_eq!(
+            added(|g| g.tasks[0].services.push(service(json!([{"Name": "up", "Type": "http"}])))),
+            [discovery, "${attr.nomad.version} semver >= 1.4.0"]
+        );
+        let signals = added(|group| {
+            group.tasks[0].kill_signal = "SIGQUIT".into();
+            let template = json!({"ChangeMode": "signal", "ChangeSignal": "SIGHUP"});
+            group.tasks[0].templates = vec![Carried(template), Carried(json!({"ChangeMode": "noop"}))];
+        });
+        assert_eq!(signals, ["${attr.os.signals} set_contains SIGHUP,SIGQUIT"]);
+        assert_eq!(
+            added(|g| g.tasks[0].identities.push(Carried(json!({"Name": "aws"})))),
+            ["${attr.nomad.version} semver >= 1.7.0-a"]
+        );
+        let consul = added(|g| g.services.push(Carried(json!({"Name": "s", "Provider": "consul"}))));
+        assert_eq!(consul, ["${attr.consul.version} semver >= 1.8.0"]);
+    }
+}

@@ -1,0 +1,34 @@
+//! What the volumes that there are rule out.
+
+use caravan_state::Root;
+use caravan_types::VolumeKey;
+use caravan_types::job::Job;
+use caravan_types::volume::ClaimMode;
+use caravan_volumes::modes;
+
+/// What the volumes themselves, as they are registered now, rule out for good: only another registration
+/// of a volume or another job helps. A volume that is not there, or is in use, is waited for.
+pub(crate) fn against(root: &Root, job: &Job) -> Vec<String> {
+    let mut errors = Vec::new();
+    for group in job.task_groups.iter().filter(|group| group.count > 0) {
+        for (alias, request) in group.csi_volumes() {
+            let mode = if request.read_only { ClaimMode::Read } else { ClaimMode::Write };
+            let names = if request.per_alloc { group.count } else { 1 };
+            let refused = (0..names).find_map(|index| {
+                let source = request.source_for(&format!("[{index}]"));
+                let volume = root.volume(&VolumeKey::new(job.namespace.clone(), source))?;
+                let usable = volume.phase.is_usable();
+                usable.then(|| {
+                    modes::capable(volume, mode, request.access_mode, request.attachment_mode).err()
+                })?
+            });
+            if let Some(error) = refused {
+                errors.push(format!(
+                    "Task group {} validation failed: Task group volume validation for {alias} failed: {error}: ask for a mode that it has, or register the volume again with this one",
+                    group.name
+                ));
+            }
+        }
+    }
+    errors
+}

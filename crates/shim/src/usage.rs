@@ -1,0 +1,24 @@
+//! What the single processes of a task use.
+
+use crate::protocol::ProcessReport;
+use caravan_sys::footprint::footprint;
+use std::time::Duration;
+
+/// Processes that are told of at most: a report has to fit one message.
+const MOST: usize = 1024;
+
+/// Looks at processes; those that are gone meanwhile are left out.
+pub(crate) fn processes(pids: &[u32]) -> Vec<ProcessReport> {
+    let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+    let look = |pid: &u32| {
+        let found = footprint(*pid)?;
+        Some(ProcessReport {
+            pid: *pid,
+            cpu_user_ns: ns(found.user),
+            cpu_system_ns: ns(found.system),
+            rss: found.rss,
+            swap: found.swap,
+        })
+    };
+    pids.iter().take(MOST).filter_map(look).collect()
+}

@@ -1,0 +1,150 @@
+//! The functions of templates.
+
+mod codec;
+mod lists;
+mod lookups;
+mod math;
+mod print;
+mod sprig;
+mod strings;
+mod times;
+
+use crate::Fault;
+use crate::session::{Answer, Session};
+use crate::tree;
+use caravan_types::words;
+use gotmpl::{FuncMap, Value, ValueFunc};
+use std::sync::Arc;
+
+/// Follows fields; no name that a job file can write.
+pub(crate) const GET: &str = "\u{0}get";
+/// Counts steps.
+pub(crate) const COUNT: &str = "\u{0}count";
+
+/// One function.
+pub(crate) struct Function {
+    name: &'static str,
+    least: usize,
+    most: usize,
+    run: fn(&Session, &[Value]) -> Answer,
+}
+
+/// With so many arguments.
+const fn f(name: &'static str, arguments: usize, run: fn(&Session, &[Value]) -> Answer) -> Function {
+    Function { name, least: arguments, most: arguments, run }
+}
+
+/// With from so many to so many arguments.
+const fn v(name: &'static str, least: usize, most: usize, run: fn(&Session, &[Value]) -> Answer) -> Function {
+    Function { name, least, most, run }
+}
+
+/// Any number.
+const MANY: usize = usize::MAX;
+
+/// Those of the engine that are used as they are.
+const BUILT_IN: [&str; 12] = ["and", "call", "eq", "ge", "gt", "index", "le", "len", "lt", "ne", "not", "or"];
+
+/// Those that ask what is not asked here.
+const CONSUL: [&str; 21] = [
+    "byMeta",
+    "caLeaf",
+    "caRoots",
+    "connect",
+    "datacenters",
+    "explode",
+    "exportedServices",
+    "key",
+    "keyExists",
+    "keyExistsGet",
+    "keyOrDefault",
+    "ls",
+    "node",
+    "nodes",
+    "partitions",
+    "peerings",
+    "safeLs",
+    "safeTree",
+    "service",
+    "services",
+    "tree",
+];
+const VAULT: [&str; 3] = ["pkiCert", "secret", "secrets"];
+/// Those that reach out of the template in ways that are closed.
+const CLOSED: [&str; 4] = ["executeTemplate", "plugin", "sockaddr", "writeToFile"];
+
+fn tables() -> [&'static [Function]; 8] {
+    [
+        lookups::TABLE,
+        strings::TABLE,
+        codec::TABLE,
+        math::TABLE,
+        lists::TABLE,
+        times::TABLE,
+        print::TABLE,
+        sprig::TABLE,
+    ]
+}
+
+/// The function behind a method of `scratch`.
+pub(crate) fn scratch(method: &str) -> Option<&'static str> {
+    lookups::SCRATCH.iter().find(|(name, _)| *name == method).map(|(_, function)| *function)
+}
+
+/// Whether a function is there.
+pub(crate) fn check(name: &str) -> Result<(), Fault> {
+    let ours = || tables().into_iter().flatten().map(|f| f.name);
+    if BUILT_IN.contains(&name) || ours().any(|known| known == name) {
+        return Ok(());
+    }
+    Err(Fault::Function(if CONSUL.contains(&name) {
+        format!("function \"{name}\" is not available: Consul is not contacted")
+    } else if VAULT.contains(&name) {
+        format!("function \"{name}\" is not available: Vault is not contacted")
+    } else if CLOSED.contains(&name) || name.starts_with("spew_") {
+        format!("function \"{name}\" is disabled")
+    } else {
+        let near = words::suggestion(name, BUILT_IN.into_iter().chain(ours()));
+        format!("function \"{name}\" is not defined.{near}")
+    }))
+}
+
+/// All functions, for one render.
+pub(crate) fn all(session: &Arc<Session>) -> FuncMap {
+    let mut all = FuncMap::new();
+    for function in tables().into_iter().flatten() {
+        all.insert(function.name.to_owned(), metered(session, function));
+    }
+    let of = Arc::clone(session);
+    let get = move |args: &[Value]| of.get(args).map_err(tree::error);
+    all.insert(GET.to_owned(), Arc::new(get));
+    let of = Arc::clone(session);
+    let count = move |args: &[Value]| {
+        let steps = args.first().and_then(Value::as_int).and_then(|n| u64::try_from(n).ok()).unwrap_or(32);
+        of.charge(steps).map_err(tree::error)?;
+        Ok(Value::String(Arc::from("")))
+    };
+    all.insert(COUNT.to_owned(), Arc::new(count));
+    all
+}
+
+/// A function that counts what goes in and comes out.
+fn metered(session: &Arc<Session>, function: &'static Function) -> ValueFunc {
+    let session = Arc::clone(session);
+    Arc::new(move |args: &[Value]| {
+        let Function { name, least, most, run } = *function;
+        let told = |why: String| tree::error(format!("function \"{name}\": {why}"));
+        if args.len() < least || args.len() > most {
+            let wanted = match (least, most) {
+                (least, MANY) => format!("at least {least}"),
+                (least, most) if least == most => least.to_string(),
+                (least, most) => format!("{least} to {most}"),
+            };
+            return Err(told(format!("{} arguments are given, {wanted} are needed", args.len())));
+        }
+        args.iter().try_for_each(|value| session.measure(value)).map_err(told)?;
+        let value = run(&session, args).map_err(told)?;
+        session.measure(&value).map_err(told)?;
+        Ok(value)
+    })
+}

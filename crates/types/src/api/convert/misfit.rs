@@ -1,0 +1,85 @@
+//! What the kept form of a job cannot hold: words that mean nothing, and numbers below zero. Whoever checks the
+//! rest of the job reports these among its own findings.
+
+/// Which rule a misfit belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The type of the job.
+    Kind,
+    /// `count` of a group.
+    Count,
+    /// `update` of a job or group.
+    Update,
+    /// `migrate`.
+    Migrate,
+    /// `restart` of a group or task.
+    Restart,
+    /// `reschedule`.
+    Reschedule,
+    /// A `volume` of a group.
+    Volume,
+    /// `logs` of a task.
+    Logs,
+    /// A `volume_mount` of a task.
+    Mount,
+    /// `csi_plugin` of a task.
+    CsiPlugin,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// Number of the group, from 0.
+    pub group: Option<usize>,
+    /// Number of the task in its group, from 0.
+    pub task: Option<usize>,
+    /// Which rule it belongs to.
+    pub part: Part,
+    /// Where, for people: `job "a" > group "b" > task "c"`.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// All of them, in the order of the job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Misfits(pub Vec<Misfit>);
+
+impl Misfits {
+    /// Whether everything fitted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes out what is wrong under a rule, at the innermost level that these were narrowed to.
+    pub fn take(&mut self, part: Part) -> Vec<String> {
+        self.split(|m| m.part == part)
+    }
+
+    /// Takes out what a group and its tasks say.
+    #[must_use]
+    pub fn of_group(&mut self, index: usize) -> Self {
+        self.part_off(|m| m.group == Some(index))
+    }
+
+    /// Takes out what a task says; `self` is that of its group.
+    #[must_use]
+    pub fn of_task(&mut self, index: usize) -> Self {
+        self.part_off(|m| m.task == Some(index))
+    }
+
+    /// Takes out what is left.
+    pub fn rest(&mut self) -> Vec<String> {
+        self.split(|_| true)
+    }
+
+    fn part_off(&mut self, wanted: impl Fn(&Misfit) -> bool) -> Self {
+        let (taken, kept) = std::mem::take(&mut self.0).into_iter().partition(|m| wanted(m));
+        self.0 = kept;
+        Self(taken)
+    }
+
+    fn split(&mut self, wanted: impl Fn(&Misfit) -> bool) -> Vec<String> {
+        self.part_off(wanted).0.into_iter().map(|m| m.message).collect()
+    }
+}

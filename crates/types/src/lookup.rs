@@ -1,0 +1,166 @@
+//! What task templates read of the servers: variables and services (`jobspec` section 4.8).
+//!
+//! A client asks for a set of [`Lookup`]s with [`WatchLookups`] and is told each [`Found`], then again whenever one of
+//! them changes.
+
+use crate::id::{AllocId, Namespace, NodeId};
+use crate::node::NodeSecret;
+use crate::ser::Secrets;
+use crate::service::ServiceRegistration;
+use crate::time::UnixNanos;
+use serde::{Deserialize, Serialize};
+
+/// Something that a template reads of the servers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Lookup {
+    /// A variable.
+    Variable {
+        /// Namespace.
+        namespace: Namespace,
+        /// Path.
+        path: String,
+    },
+    /// The variables whose paths begin with a text, without their items.
+    Variables {
+        /// Namespace.
+        namespace: Namespace,
+        /// How the paths begin.
+        prefix: String,
+    },
+    /// The registrations of a service.
+    Service {
+        /// Namespace.
+        namespace: Namespace,
+        /// Name.
+        name: String,
+    },
+    /// The names of all services.
+    Services {
+        /// Namespace.
+        namespace: Namespace,
+    },
+}
+
+impl Lookup {
+    /// What task events call it. A variable that must be there is told as one that blocks.
+    #[must_use]
+    pub fn describe(&self, region: &str) -> String {
+        match self {
+            Self::Variable { namespace, path } => format!("nomad.var.block({path}@{namespace}.{region})"),
+            Self::Variables { namespace, prefix } => {
+                format!("nomad.var.list({prefix}@{namespace}.{region})")
+            }
+            Self::Service { name, .. } => format!("nomad.service({name})"),
+            Self::Services { .. } => "nomad.services".to_owned(),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Found {
+    /// The variable, if there is one.
+    Variable(Option<Box<VariableFound>>),
+    /// Variables by path.
+    Variables(Vec<VariableStub>),
+    /// Registrations by id.
+    Service(Vec<ServiceRegistration>),
+    /// Services by name.
+    Services(Vec<ServiceStub>),
+    /// The task may not read it, or it cannot be read now: why.
+    Denied(String),
+}
+
+/// A variable with its items. `Debug` shows their names only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VariableFound {
+    /// All but the items.
+    pub stub: VariableStub,
+    /// Items.
+    pub items: Secrets,
+}
+
+/// A variable without its items.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VariableStub {
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Path.
+    pub path: String,
+    /// Index of its creation.
+    pub create_index: u64,
+    /// Index of its last change.
+    pub modify_index: u64,
+    /// When created.
+    pub create_time: UnixNanos,
+    /// When last changed.
+    pub modify_time: UnixNanos,
+}
+
+/// A service without its registrations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceStub {
+    /// Name.
+    pub name: String,
+    /// All tags of its registrations, sorted.
+    pub tags: Vec<String>,
+}
+
+/// A client follows what the templates of a task read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WatchLookups {
+    /// Who.
+    pub node_id: NodeId,
+    /// Proof.
+    pub secret: NodeSecret,
+    /// Allocation.
+    pub alloc_id: AllocId,
+    /// Task: what it may read is told.
+    pub task: String,
+    /// What is read.
+    pub wanted: Vec<Lookup>,
+}
+
+/// What is there now: of everything at first, then of what changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookupsFound {
+    /// Each with what was found.
+    pub found: Vec<(Lookup, Found)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn they_are_told_by_the_names_of_the_reference() {
+        let namespace = Namespace::from("default");
+        let told = |lookup: Lookup| lookup.describe("global");
+        assert_eq!(
+            told(Lookup::Variable { namespace: namespace.clone(), path: "nomad/jobs/web".into() }),
+            "nomad.var.block(nomad/jobs/web@default.global)"
+        );
+        assert_eq!(
+            told(Lookup::Variables { namespace: namespace.clone(), prefix: "a".into() }),
+            "nomad.var.list(a@default.global)"
+        );
+        assert_eq!(
+            told(Lookup::Service { namespace: namespace.clone(), name: "db".into() }),
+            "nomad.service(db)"
+        );
+        assert_eq!(told(Lookup::Services { namespace }), "nomad.services");
+    }
+
+    #[test]
+    fn items_travel_and_do_not_print() {
+        let items = Secrets::new(BTreeMap::from([("password".into(), "hunter2".into())]));
+        let found = Found::Variable(Some(Box::new(VariableFound { items, ..VariableFound::default() })));
+        assert!(!format!("{found:?}").contains("hunter2"));
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<Found>(&text).unwrap(), found);
+    }
+}
