@@ -3,8 +3,9 @@
 use crate::cluster::{Cluster, FleetError};
 use caravan_server::{Handle, JobSubmission};
 use caravan_state::Topic;
+use caravan_types::Nanos;
 use caravan_types::eval::EvalStatus;
-use caravan_types::job::{Job, JobType};
+use caravan_types::job::{Job, JobType, RestartPolicy};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::time::{Duration, Instant};
@@ -48,7 +49,14 @@ pub(crate) fn job(id: &str, kind: JobType, count: u32) -> Job {
     let group = &mut job.task_groups[0];
     (group.tasks[0].resources.cpu, group.tasks[0].resources.memory_mb) = (10, 10);
     group.tasks[0].config.insert("command".into(), "/bin/true".into());
-    group.ephemeral_disk.get_or_insert_default().size_mb = 10;
+    // Room for the logs that a task may write, and nothing else.
+    group.ephemeral_disk.get_or_insert_default().size_mb = 110;
+    group.restart_policy = Some(RestartPolicy {
+        attempts: 3,
+        interval: Nanos::from_secs(24 * 3600),
+        delay: Nanos::from_secs(15),
+        ..RestartPolicy::default()
+    });
     job
 }
 

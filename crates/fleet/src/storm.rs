@@ -10,6 +10,8 @@ use caravan_types::{JobKey, Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+/// For so long a drain waits for batch allocations, which run on here.
+const DEADLINE: Nanos = Nanos::from_secs(2);
 /// How long a cluster may take to come to rest.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -99,7 +101,7 @@ impl Weather<'_> {
         for n in leaving {
             self.up.remove(&n);
             self.drained.insert(n);
-            let request = DrainRequest { deadline: Some(Nanos::from_secs(3600)), ..DrainRequest::default() };
+            let request = DrainRequest { deadline: Some(DEADLINE), ..DrainRequest::default() };
             self.cluster.handle.drain_node(&id(n), request).await?;
         }
         Ok(())

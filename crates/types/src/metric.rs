@@ -106,7 +106,7 @@ struct Shown<'m> {
     #[serde(with = "nil")]
     scores: &'m Map<String, f64>,
     #[serde(with = "nil")]
-    score_meta_data: &'m Box<[NodeScore]>,
+    score_meta_data: &'m [NodeScore],
     allocation_time: Nanos,
     coalesced_failures: u32,
 }

@@ -28,7 +28,12 @@ pub mod nil {
         /// Whether it holds nothing.
         fn empty(&self) -> bool;
     }
-    impl<C: Collection> Collection for &C {
+    impl<T> Collection for [T] {
+        fn empty(&self) -> bool {
+            self.is_empty()
+        }
+    }
+    impl<C: Collection + ?Sized> Collection for &C {
         fn empty(&self) -> bool {
             (*self).empty()
         }
