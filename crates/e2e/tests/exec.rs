@@ -134,7 +134,11 @@ fn programs_run_on_other_nodes_through_any_agent() -> Result<()> {
     }
     let unknown =
         server.request("GET", "/v1/client/allocation/11111111-2222-3333-4444-555555555555/exec", None)?;
-    ensure!(unknown.status == 500 && unknown.text().starts_with("websocket: "), "{}", unknown.text());
+    ensure!(
+        unknown.status == 500 && unknown.text() == "websocket connection not found in context",
+        "{}",
+        unknown.text()
+    );
     Ok(())
 }
 

@@ -80,7 +80,7 @@ impl Reply {
             .map_err(|e| ApiError::internal(format!("the answer cannot be encoded: {e}")))?;
         Ok(Self::with(Content::Json(value)))
     }
-    /// As [`Reply::json`], of what was read from a job file.
+    /// As [`Reply::json`], with all whole numbers as they are: of what was read from a job file, or is all our own.
     pub(crate) fn parsed(value: impl Serialize) -> Result<Self, ApiError> {
         let mut reply = Self::json(value)?;
         if let Content::Json(value) = reply.content {

@@ -13,7 +13,9 @@ pub fn explain(eval: &Evaluation) -> Vec<String> {
         if causes.is_empty() {
             causes.push("no node was found".to_owned());
         }
-        let queued = eval.queued_allocations.get(group).copied().unwrap_or(0);
+        // One that waits for better times does not say how many it waits for; its metric does.
+        let queued = eval.queued_allocations.get(group).copied();
+        let queued = queued.unwrap_or_else(|| metric.coalesced_failures.saturating_add(1));
         let head = match queued {
             0 => format!("Task group {group:?}"),
             1 => format!("Task group {group:?} (1 allocation not placed)"),

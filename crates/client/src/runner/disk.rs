@@ -78,11 +78,31 @@ fn unpack(archive: impl Read, into: &Path) -> io::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => fs::create_dir_all(into)?,
     }
-    let mut archive = tar::Archive::new(archive);
+    let mut source = Watched { inner: archive, ended: false };
+    let mut archive = tar::Archive::new(&mut source);
     archive.set_preserve_permissions(true);
     // Only root can give files away; without it everything belongs to the agent's user anyway.
     archive.set_preserve_ownerships(rustix::process::geteuid().is_root());
-    archive.unpack(into)
+    archive.unpack(into)?;
+    // The last blocks of an archive say that it is whole; one that breaks off between two files has none.
+    match source.ended {
+        true => Err(io::Error::new(ErrorKind::UnexpectedEof, "the archive breaks off")),
+        false => Ok(()),
+    }
+}
+
+/// Tells whether somebody read up to the very end.
+struct Watched<R> {
+    inner: R,
+    ended: bool,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.ended |= read == 0 && !into.is_empty();
+        Ok(read)
+    }
 }
 
 /// Writes chunks to whoever receives them.

@@ -74,7 +74,8 @@ async fn explain(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
         })
     })
     .await?;
-    Ok(Reply::json(told)?.meta(meta))
+    // Nothing in it is of users' making: its whole numbers stay what they are.
+    Ok(Reply::parsed(told)?.meta(meta))
 }
 
 /// The reference's shape, and what only our agents tell: where the volume's life stands, and how far
