@@ -191,6 +191,11 @@ mod tests {
             failed_tg_allocs: BTreeMap::from([("g".into(), AllocMetric::default())]),
             ..Evaluation::default()
         };
-        assert_eq!(explain(&eval), ["Task group \"g\": no node in pool \"default\" is ready and eligible."]);
+        assert_eq!(
+            explain(&eval),
+            [
+                "Task group \"g\" (1 allocation not placed): no node in pool \"default\" is ready and eligible."
+            ]
+        );
     }
 }
