@@ -177,3 +177,30 @@ fn what_was_saved_comes_back() -> Result<()> {
     ensure!(still.status == 200, "{still:?}");
     Ok(())
 }
+
+#[test]
+fn a_file_on_the_server_resets_the_bootstrap_once() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let again = || guarded.agent.request("POST", "/v1/acl/bootstrap", None);
+    let done = again()?;
+    let text = done.text();
+    let index = text.split("reset index: ").nth(1).and_then(|rest| rest.split(')').next());
+    let index = index.with_context(|| format!("status {}: {text}", done.status))?;
+    ensure!(done.status == 400, "{done:?}");
+
+    let file = guarded.agent.data_dir().join("server/acl-bootstrap-reset");
+    fs::write(&file, "1")?;
+    let wrong = again()?;
+    let told = format!("Invalid bootstrap reset index (specified 1, reset index: {index})");
+    ensure!((wrong.status, wrong.text().trim()) == (400, told.as_str()), "{wrong:?}");
+
+    fs::write(&file, index)?;
+    let reset = again()?;
+    ensure!(reset.status == 200, "{reset:?}");
+    let secret = reset.json()?["SecretID"].as_str().context("no secret")?.to_owned();
+    ensure!(guarded.call(&secret, "GET", "/v1/acl/tokens", None)?.status == 200);
+    // The first token stays; the file was about one bootstrap only.
+    ensure!(guarded.as_root("GET", "/v1/acl/tokens", None)?.status == 200);
+    ensure!(again()?.status == 400, "the file must not count twice");
+    Ok(())
+}
