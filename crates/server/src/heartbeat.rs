@@ -114,23 +114,22 @@ impl Heartbeats {
         if self.deadlines().contains_key(&node) {
             return;
         }
-        let (root, now) = (self.core.snapshot(), self.core.now());
-        let Some(before) = root.node(&node).map(|n| n.status).filter(|s| *s != NodeStatus::Down) else {
-            return;
-        };
-        let kept = root.allocs_by_node(&node).filter_map(|a| caravan_scheduler::kept_until(a, now)).max();
-        let status = if kept.is_some() { NodeStatus::Disconnected } else { NodeStatus::Down };
-        if let Some(until) = kept {
-            self.expect(node.clone(), until.since(now).to_std().max(Duration::from_millis(10)));
-        }
-        if status == before {
-            return;
-        }
-        tracing::warn!(%node, "heartbeat missed: the node counts as {}", status.as_str());
-        let evals = node_evals::for_node(&root, &node, Trigger::NodeUpdate, now);
-        let event = event("Cluster", "Node heartbeat missed", now);
-        let change = Change::NodeStatus { node: node.clone(), status, event: Some(event), evals };
-        if let Err(error) = self.core.commit(change).await {
+        let now = self.core.now();
+        let missed = node_evals::commit(&self.core, &node, Trigger::NodeUpdate, |root, evals| {
+            let before = root.node(&node).map(|n| n.status).filter(|s| *s != NodeStatus::Down)?;
+            let kept = root.allocs_by_node(&node).filter_map(|a| caravan_scheduler::kept_until(a, now)).max();
+            let status = if kept.is_some() { NodeStatus::Disconnected } else { NodeStatus::Down };
+            if let Some(until) = kept {
+                self.expect(node.clone(), until.since(now).to_std().max(Duration::from_millis(10)));
+            }
+            if status == before {
+                return None;
+            }
+            tracing::warn!(%node, "heartbeat missed: the node counts as {}", status.as_str());
+            let event = event("Cluster", "Node heartbeat missed", now);
+            Some(Change::NodeStatus { node: node.clone(), status, event: Some(event), evals })
+        });
+        if let Err(error) = missed.await {
             tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
             self.expect(node, self.config.grace);
         }

@@ -1,12 +1,13 @@
-//! Which evaluations follow from a change of a node. Pure.
+//! Which evaluations follow from a change of a node.
 
-use crate::core::new_id;
+use crate::core::{Core, new_id};
+use crate::error::ServerError;
 use caravan_state::Root;
+use caravan_types::command::{Change, Refusal};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
-use caravan_types::job::{Job, JobType};
-use caravan_types::{JobKey, NodeId, UnixNanos};
+use caravan_types::job::Job;
+use caravan_types::{EvalId, JobKey, NodeId, UnixNanos};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// An evaluation of a job.
 pub(crate) fn evaluation(job: &Job, trigger: Trigger, now: UnixNanos) -> Evaluation {
@@ -25,16 +26,43 @@ pub(crate) fn evaluation(job: &Job, trigger: Trigger, now: UnixNanos) -> Evaluat
     }
 }
 
-/// Evaluations of the jobs with live allocations on the node, and of all system jobs.
+/// Evaluations of all jobs that the node concerns.
 pub(crate) fn for_node(root: &Root, node: &NodeId, trigger: Trigger, now: UnixNanos) -> Vec<Evaluation> {
-    let with_allocs = root.allocs_by_node(node).filter(|a| !a.terminal()).map(|a| a.job_key());
-    let system =
-        root.jobs().filter(|job| job.kind == JobType::System && !job.is_stopped()).map(|job| job.key());
-    let keys: BTreeSet<JobKey> = with_allocs.chain(system).collect();
-    keys.iter()
-        .filter_map(|key| root.job(key))
-        .map(|job: &Arc<Job>| Evaluation { node_id: node.clone(), ..evaluation(job, trigger, now) })
-        .collect()
+    let jobs = root.jobs_of_node(node);
+    let jobs = jobs.iter().filter_map(|key| root.job(key));
+    jobs.map(|job| Evaluation { node_id: node.clone(), ..evaluation(job, trigger, now) }).collect()
+}
+
+/// What became of a change of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeUpdated {
+    /// Index of the change.
+    pub index: u64,
+    /// Evaluations that follow from it.
+    pub evals: Vec<EvalId>,
+}
+
+/// Makes a change of a node that all jobs that it concerns must hear of. It is decided anew as long as others come to
+/// be concerned meanwhile; none: there is nothing to change any more.
+pub(crate) async fn commit(
+    core: &Core,
+    node: &NodeId,
+    trigger: Trigger,
+    change: impl Fn(&Root, Vec<Evaluation>) -> Option<Change>,
+) -> Result<Option<NodeUpdated>, ServerError> {
+    loop {
+        let root = core.snapshot();
+        let evals = for_node(&root, node, trigger, core.now());
+        let ids = evals.iter().map(|eval| eval.id.clone()).collect();
+        let Some(change) = change(&root, evals) else { return Ok(None) };
+        let whole = Change::NodeWhole { node: node.clone(), change: Box::new(change) };
+        let outcome = core.propose(whole).await?;
+        match outcome.refused {
+            None => return Ok(Some(NodeUpdated { index: outcome.index, evals: ids })),
+            Some(Refusal::Changed { .. }) => drop(core.store.wait_for_index(outcome.index).await),
+            Some(refusal) => return Err(refusal.into()),
+        }
+    }
 }
 
 /// Evaluations that follow from what clients report: failed allocations and those that come back from

@@ -20,6 +20,8 @@ use std::collections::BTreeSet;
 pub(crate) struct Indexes {
     pub(crate) nodes_by_plugin: OrdSet<(PluginId, NodeId)>,
     pub(crate) jobs_by_plugin: OrdSet<(PluginId, JobKey)>,
+    /// Jobs that want a place on every node.
+    pub(crate) jobs_of_all_nodes: OrdSet<JobKey>,
     pub(crate) evals_by_age: OrdSet<(u64, EvalId)>,
     pub(crate) allocs_by_age: OrdSet<(u64, AllocId)>,
     pub(crate) deployments_by_age: OrdSet<(u64, DeploymentId)>,
@@ -71,6 +73,9 @@ impl Indexes {
     pub(crate) fn job(&mut self, job: &Job, present: bool) {
         for plugin in plugins_of_job(job) {
             set(&mut self.jobs_by_plugin, (plugin.clone(), job.key()), present);
+        }
+        if job.kind.is_system() && !job.is_stopped() && !job.is_template() {
+            set(&mut self.jobs_of_all_nodes, job.key(), present);
         }
     }
     pub(crate) fn eval(&mut self, eval: &Evaluation, present: bool) {

@@ -18,6 +18,7 @@ use caravan_types::{
 };
 use imbl::{OrdMap, OrdSet};
 use std::borrow::Borrow;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -216,6 +217,13 @@ impl Root {
     /// Allocations on a node.
     pub fn allocs_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_node, &self.allocs, id)
+    }
+    /// Jobs that a node concerns: those with allocations there that are not over, and those that want a place on every
+    /// node.
+    pub fn jobs_of_node(&self, id: &NodeId) -> BTreeSet<JobKey> {
+        let there = self.allocs_by_node(id).filter(|alloc| !alloc.terminal()).map(|alloc| alloc.job_key());
+        let everywhere = self.secondary.jobs_of_all_nodes.iter().cloned();
+        there.chain(everywhere).filter(|key| self.jobs.contains_key(key)).collect()
     }
     /// What is used of nodes by allocations that are not over for their clients, by id.
     pub fn used_of_nodes(&self) -> impl Iterator<Item = (&NodeId, caravan_types::alloc::Used)> {

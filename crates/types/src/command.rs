@@ -92,6 +92,14 @@ pub enum Change {
         /// Evaluations that follow from it.
         evals: Vec<Evaluation>,
     },
+    /// A change of a node, only if the evaluations that come with it reach every job that the node concerns when it is
+    /// applied. What was placed there since they were made would otherwise stay on a node that is gone.
+    NodeWhole {
+        /// Node.
+        node: NodeId,
+        /// `NodeRegister`, `NodeStatus`, `NodeEligibility`, `NodeDrain` or `NodeDelete`.
+        change: Box<Change>,
+    },
     /// A job is registered; unchanged specifications keep their version.
     JobRegister {
         /// The job; version and indexes are set by apply.
@@ -280,6 +288,18 @@ pub enum Change {
 }
 
 impl Change {
+    /// Evaluations that follow from a change of a node.
+    pub fn evals_of_node(&self) -> &[Evaluation] {
+        match self {
+            Self::NodeRegister { evals, .. }
+            | Self::NodeStatus { evals, .. }
+            | Self::NodeEligibility { evals, .. }
+            | Self::NodeDrain { evals, .. }
+            | Self::NodeDelete { evals, .. } => evals,
+            _ => &[],
+        }
+    }
+
     /// Name of the kind, for logs and event types.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -289,6 +309,7 @@ impl Change {
             Self::NodeEligibility { .. } => "NodeEligibility",
             Self::NodeDrain { .. } => "NodeDrain",
             Self::NodeDelete { .. } => "NodeDelete",
+            Self::NodeWhole { change, .. } => change.kind(),
             Self::JobRegister { .. } => "JobRegister",
             Self::JobChild { .. } => "JobChild",
             Self::JobDeregister { .. } => "JobDeregister",

@@ -4,7 +4,7 @@ use caravan_types::alloc::{AllocDeploymentStatus, RescheduleTracker};
 use caravan_types::command::{Change, Command, PlanCommit};
 use caravan_types::deployment::Verdict;
 use caravan_types::job::{JobType, ReschedulePolicy, TaskGroup, UpdateStrategy};
-use caravan_types::node::Node;
+use caravan_types::node::{Node, NodeStatus};
 use caravan_types::{JobKey, Time};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ impl World {
     /// A job in version 0 with `count` allocations of its deployment `d`.
     fn new(count: u32, change: impl FnOnce(&mut TaskGroup)) -> Self {
         let mut world = Self(Root::default());
-        let node = Node { id: "n".into(), name: "n".into(), ..Node::default() };
+        let node = Node { id: "n".into(), name: "n".into(), status: NodeStatus::Ready, ..Node::default() };
         world.apply(Change::NodeRegister { node: Box::new(node), evals: Vec::new() });
         let mut group = TaskGroup { name: "g".into(), count, ..TaskGroup::default() };
         group.update = Some(UpdateStrategy { max_parallel: 1, ..UpdateStrategy::default() });

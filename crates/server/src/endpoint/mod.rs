@@ -11,9 +11,10 @@ mod scaling;
 mod services;
 mod versions;
 
+pub use crate::node_evals::NodeUpdated;
 pub use dispatch::{Dispatch, Dispatched};
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};
-pub use node_changes::{DrainRequest, NodeUpdated};
+pub use node_changes::DrainRequest;
 pub(crate) use nodes::Nodes;
 pub use scaling::ScaleRequest;

@@ -2,11 +2,11 @@
 
 use super::Nodes;
 use crate::error::{Kind, ServerError};
-use crate::node_evals;
+use crate::node_evals::{self, NodeUpdated};
 use caravan_types::command::Change;
 use caravan_types::eval::{Evaluation, Trigger};
 use caravan_types::node::{DrainStrategy, Eligibility, Node, NodeStatus};
-use caravan_types::{EvalId, Nanos, NodeId};
+use caravan_types::{Nanos, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,15 +23,6 @@ pub struct DrainRequest {
     pub meta: BTreeMap<String, String>,
 }
 
-/// What became of a change.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeUpdated {
-    /// Index of the change.
-    pub index: u64,
-    /// Evaluations that follow from it.
-    pub evals: Vec<EvalId>,
-}
-
 impl Nodes {
     fn row(&self, id: &NodeId) -> Result<Arc<Node>, ServerError> {
         // The reference answers 500, and clients match on it.
@@ -42,14 +33,19 @@ impl Nodes {
             .ok_or_else(|| ServerError::new(Kind::Refused, "node not found"))
     }
 
-    async fn change(&self, change: Change, evals: &[EvalId]) -> Result<NodeUpdated, ServerError> {
-        Ok(NodeUpdated { index: self.core.commit(change).await?, evals: evals.to_vec() })
+    /// Makes a change that nobody's jobs need hear of.
+    async fn change(&self, change: Change) -> Result<NodeUpdated, ServerError> {
+        Ok(NodeUpdated { index: self.core.commit(change).await?, evals: Vec::new() })
     }
 
-    fn evals(&self, node: &NodeId, trigger: Trigger) -> (Vec<Evaluation>, Vec<EvalId>) {
-        let evals = node_evals::for_node(&self.core.snapshot(), node, trigger, self.core.now());
-        let ids = evals.iter().map(|e| e.id.clone()).collect();
-        (evals, ids)
+    /// Makes a change with evaluations of all jobs that the node concerns.
+    async fn whole(
+        &self,
+        id: &NodeId,
+        change: impl Fn(Vec<Evaluation>) -> Change,
+    ) -> Result<NodeUpdated, ServerError> {
+        let done = node_evals::commit(&self.core, id, Trigger::NodeUpdate, |_, evals| Some(change(evals)));
+        Ok(done.await?.unwrap_or_default())
     }
 
     pub(crate) async fn drain(&self, id: &NodeId, request: DrainRequest) -> Result<NodeUpdated, ServerError> {
@@ -62,16 +58,15 @@ impl Nodes {
             started_at: node.drain_strategy.as_ref().map_or(now.to_time(), |drain| drain.started_at),
         });
         let eligible = drain.is_none() && request.mark_eligible;
-        let (evals, ids) = if eligible { self.evals(id, Trigger::NodeUpdate) } else { Default::default() };
-        let change = Change::NodeDrain {
+        let change = |evals| Change::NodeDrain {
             node: id.clone(),
-            drain,
+            drain: drain.clone(),
             mark_eligible: eligible,
-            meta: request.meta,
+            meta: request.meta.clone(),
             end: None,
             evals,
         };
-        self.change(change, &ids).await
+        if eligible { self.whole(id, change).await } else { self.change(change(Vec::new())).await }
     }
 
     pub(crate) async fn eligibility(
@@ -86,15 +81,17 @@ impl Nodes {
             ));
         }
         let turns = eligibility == Eligibility::Eligible && node.scheduling_eligibility != eligibility;
-        let (evals, ids) = if turns { self.evals(id, Trigger::NodeUpdate) } else { Default::default() };
-        self.change(Change::NodeEligibility { node: id.clone(), eligibility, evals }, &ids).await
+        let change = |evals| Change::NodeEligibility { node: id.clone(), eligibility, evals };
+        if turns { self.whole(id, change).await } else { self.change(change(Vec::new())).await }
     }
 
     /// Has all jobs with work on the node looked at again.
     pub(crate) async fn evaluate(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.row(id)?;
-        let (evals, ids) = self.evals(id, Trigger::NodeUpdate);
-        self.change(Change::Evals { evals }, &ids).await
+        let evals = node_evals::for_node(&self.core.snapshot(), id, Trigger::NodeUpdate, self.core.now());
+        let ids = evals.iter().map(|eval| eval.id.clone()).collect();
+        let done = self.change(Change::Evals { evals }).await?;
+        Ok(NodeUpdated { evals: ids, ..done })
     }
 
     /// Forgets a node. What it ran counts as lost, and its claims are fenced before volumes are handed on.
@@ -103,7 +100,6 @@ impl Nodes {
         if node.status == NodeStatus::Ready {
             tracing::warn!(node = %id, "a node in contact is removed; it registers again if it still runs");
         }
-        let (evals, ids) = self.evals(id, Trigger::NodeUpdate);
-        self.change(Change::NodeDelete { node: id.clone(), evals }, &ids).await
+        self.whole(id, |evals| Change::NodeDelete { node: id.clone(), evals }).await
     }
 }

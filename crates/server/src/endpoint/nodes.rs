@@ -54,7 +54,7 @@ impl Nodes {
                 ));
             }
         }
-        let (root, now) = (self.core.snapshot(), self.core.now());
+        let root = self.core.snapshot();
         let before = root.node(&node.id).cloned();
         if let Some(before) = &before
             && before.secret_id != node.secret_id
@@ -71,14 +71,16 @@ impl Nodes {
         {
             return Ok(self.contact(before));
         }
-        let evals = if concerns_jobs(before.as_deref(), &node) {
-            // The rows that the evaluations look at are written by the same command.
-            node_evals::for_node(&root, &node.id, Trigger::NodeUpdate, now)
-        } else {
-            Vec::new()
-        };
         let id = node.id.clone();
-        let index = self.core.commit(Change::NodeRegister { node: Box::new(node), evals }).await?;
+        let node = Box::new(node);
+        let index = if concerns_jobs(before.as_deref(), &node) {
+            // The rows that the evaluations look at are written by the same command.
+            let register = |_: &Root, evals| Some(Change::NodeRegister { node: node.clone(), evals });
+            let done = node_evals::commit(&self.core, &id, Trigger::NodeUpdate, register).await?;
+            done.map_or(0, |done| done.index)
+        } else {
+            self.core.commit(Change::NodeRegister { node, evals: Vec::new() }).await?
+        };
         self.core.store.wait_for_index(index).await;
         let root = self.core.snapshot();
         Ok(self.contact(root.node(&id).ok_or_else(|| unknown(&id))?))
@@ -113,16 +115,18 @@ impl Nodes {
         if status == node.status {
             return Ok(contact);
         }
-        let evals = if status == NodeStatus::Ready {
-            node_evals::for_node(&root, &node.id, Trigger::NodeUpdate, now)
-        } else {
-            Vec::new()
-        };
         // Said once, when the node is heard again.
         let missed = matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected);
         let event = missed.then(|| event("Cluster", "Node reregistered by heartbeat", now));
-        let change = Change::NodeStatus { node: node.id.clone(), status, event, evals };
-        let index = self.core.commit(change).await?;
+        let change =
+            |evals| Change::NodeStatus { node: node.id.clone(), status, event: event.clone(), evals };
+        let index = if status == NodeStatus::Ready {
+            let ready = |_: &Root, evals| Some(change(evals));
+            let done = node_evals::commit(&self.core, &node.id, Trigger::NodeUpdate, ready).await?;
+            done.map_or(0, |done| done.index)
+        } else {
+            self.core.commit(change(Vec::new())).await?
+        };
         self.core.store.wait_for_index(index).await;
         Ok(NodeContact { status, index, ..contact })
     }

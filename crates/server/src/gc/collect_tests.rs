@@ -13,7 +13,7 @@ struct World(Root);
 impl World {
     fn new() -> Self {
         let mut world = Self(Root::default());
-        let node = Node { id: "n".into(), name: "n".into(), ..Node::default() };
+        let node = Node { id: "n".into(), name: "n".into(), status: NodeStatus::Ready, ..Node::default() };
         world.apply(Change::NodeRegister { node: Box::new(node), evals: Vec::new() });
         world
     }

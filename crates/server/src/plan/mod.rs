@@ -145,7 +145,7 @@ impl PlannerService {
             None if whole => Ok(Submitted::Whole),
             None => Ok(Submitted::Partly { index: outcome.index }),
             // A node or a volume went away between the check and the write.
-            Some(Refusal::ClaimRefused(_) | Refusal::NotFound { .. }) => {
+            Some(Refusal::ClaimRefused(_) | Refusal::NotFound { .. } | Refusal::Changed { .. }) => {
                 Ok(Submitted::Partly { index: outcome.index })
             }
             Some(refusal) => Err(refusal.into()),

@@ -75,6 +75,10 @@ impl Tx {
                 self.node_delete(node)?;
                 self.evals(evals);
             }
+            Change::NodeWhole { node, change } => {
+                self.reaches_all(node, change.evals_of_node())?;
+                self.change(change)?;
+            }
             Change::JobRegister { job, expect_modify_index, eval, source } => {
                 self.job_register(job, *expect_modify_index, eval.as_ref(), source.as_ref())?;
             }

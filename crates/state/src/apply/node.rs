@@ -2,11 +2,11 @@
 
 use super::Done;
 use crate::tx::Tx;
-use caravan_types::NodeId;
 use caravan_types::command::{DrainEnd, Refusal};
 use caravan_types::eval::Evaluation;
 use caravan_types::node::{DrainStrategy, Eligibility, LastDrain, Node, NodeEvent, NodeStatus};
-use std::collections::BTreeMap;
+use caravan_types::{JobKey, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Tx {
     fn node(&self, id: &NodeId) -> Result<Node, Refusal> {
@@ -44,6 +44,16 @@ impl Tx {
             })
             .collect();
         self.evals(&stamped);
+    }
+
+    /// Whether evaluations reach all jobs that a node concerns.
+    pub(super) fn reaches_all(&self, node: &NodeId, evals: &[Evaluation]) -> Done {
+        let reached: BTreeSet<JobKey> = evals.iter().map(Evaluation::job_key).collect();
+        if self.root.jobs_of_node(node).is_subset(&reached) {
+            Ok(())
+        } else {
+            Err(Refusal::Changed { what: format!("what runs on node {node}") })
+        }
     }
 
     pub(super) fn node_register(&mut self, reported: &Node) {

@@ -62,8 +62,13 @@ impl Tx {
         }
         match &old {
             None => {
-                if self.root.node(&alloc.node_id).is_none() {
-                    return Err(Refusal::NotFound { what: format!("node {}", alloc.node_id) });
+                let what = || format!("node {}", alloc.node_id);
+                let Some(node) = self.root.node(&alloc.node_id) else {
+                    return Err(Refusal::NotFound { what: what() });
+                };
+                // Whoever took the node out of service saw nothing of this plan.
+                if !node.is_schedulable() {
+                    return Err(Refusal::Changed { what: what() });
                 }
                 self.host_volumes_stay(&alloc)?;
             }

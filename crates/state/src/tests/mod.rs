@@ -4,6 +4,7 @@ mod allocs;
 mod build;
 mod host_volumes;
 mod jobs;
+mod nodes;
 mod ops;
 mod plugins;
 mod properties;
