@@ -23,6 +23,7 @@ mod store;
 mod tenancy;
 mod tx;
 mod watch;
+mod work;
 
 pub use changes::{ChangeSet, Changed};
 pub use check::{check, check_volumes};
@@ -32,6 +33,7 @@ pub use snapshot::{SnapshotError, decode, encode};
 pub use store::{Feed, FeedItem, Store};
 pub use tenancy::AdminRow;
 pub use watch::{Topic, Watch, WatchBuilder};
+pub use work::{Arrivals, NodeWork};
 
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,10 @@ use crate::events::{EVENT_BUFFER, EventLog};
 use crate::root::{Root, Snapshot};
 use crate::snapshot::{self, SnapshotError};
 use crate::watch::{Registry, WatchBuilder};
+use crate::work::NodeWork;
 use arc_swap::ArcSwap;
-use caravan_types::UnixNanos;
 use caravan_types::command::{Command, Outcome};
+use caravan_types::{NodeId, UnixNanos};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};
@@ -113,6 +114,11 @@ impl Store {
     /// Begins a watch: name the topics, start it, then read.
     pub fn watch(&self) -> WatchBuilder {
         WatchBuilder::new(self.registry.clone())
+    }
+
+    /// Follows the allocations of a node from now on. Read them after this, so that none falls between.
+    pub fn follow_node(&self, node: NodeId) -> NodeWork {
+        self.registry.follow(node)
     }
 
     /// Waits until the state contains the command of an index, and returns such a state. Cancel safe.

@@ -1,18 +1,19 @@
 //! Watches: register first, then read, then wait.
 //!
-//! A watch wakes only for the topics that it named. Each change is expanded into its topics once, and only
-//! those who wait for one of them are looked at.
+//! A watch wakes only for the topics that it named: each change is expanded into its topics, and only those who wait
+//! for one of them are looked at.
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
 use crate::tenancy::AdminRow;
+use crate::work::{Followers, Inbox, NodeWork};
 use caravan_types::alloc::Allocation;
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::ClaimId;
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -67,82 +68,81 @@ pub enum Topic {
     ClaimsOfAlloc(AllocId),
 }
 
-fn alloc_topics(alloc: &Allocation, topics: &mut HashSet<Topic>) {
-    topics.insert(Topic::AllocsOfJob(alloc.job_key()));
-    topics.insert(Topic::AllocsOfNode(alloc.node_id.clone()));
-    topics.insert(Topic::AllocsOfEval(alloc.eval_id.clone()));
+fn alloc_topics(alloc: &Allocation, tell: &mut impl FnMut(Topic)) {
+    tell(Topic::AllocsOfJob(alloc.job_key()));
+    tell(Topic::AllocsOfNode(alloc.node_id.clone()));
+    tell(Topic::AllocsOfEval(alloc.eval_id.clone()));
 }
 
-fn service_topics(id: &ServiceId, before: &Root, after: &Root, topics: &mut HashSet<Topic>) {
+fn service_topics(id: &ServiceId, before: &Root, after: &Root, tell: &mut impl FnMut(Topic)) {
     for row in [before, after].into_iter().filter_map(|root| root.service(id)) {
-        topics.insert(Topic::ServicesOfName(row.namespace.clone(), row.service_name.clone()));
-        topics.insert(Topic::ServicesOfAlloc(row.alloc_id.clone()));
-        topics.insert(Topic::ServicesOfJob(row.job_key()));
+        tell(Topic::ServicesOfName(row.namespace.clone(), row.service_name.clone()));
+        tell(Topic::ServicesOfAlloc(row.alloc_id.clone()));
+        tell(Topic::ServicesOfJob(row.job_key()));
     }
 }
 
-/// The topics of a change. Rows are looked up before and after it, because a row that moves from one owner
+/// The topics of a change but its table. Rows are looked up before and after it, because a row that moves from one owner
 /// to another concerns both.
-fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut HashSet<Topic>) {
-    topics.insert(Topic::Table(changed.table()));
+fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnMut(Topic)) {
     match changed {
         Changed::Node(id) | Changed::NodeRemoved(id) => {
-            topics.insert(Topic::Node(id.clone()));
+            tell(Topic::Node(id.clone()));
         }
         Changed::Job(key)
         | Changed::JobRemoved(key)
         | Changed::JobSummary(key)
         | Changed::ScalingPolicies(key)
         | Changed::ScalingEvents(key) => {
-            topics.insert(Topic::Job(key.clone()));
+            tell(Topic::Job(key.clone()));
         }
         Changed::Eval(id) | Changed::EvalRemoved(id) => {
-            topics.insert(Topic::Eval(id.clone()));
+            tell(Topic::Eval(id.clone()));
             for row in [before, after].into_iter().filter_map(|root| root.eval(id)) {
-                topics.insert(Topic::EvalsOfJob(row.job_key()));
+                tell(Topic::EvalsOfJob(row.job_key()));
             }
         }
         Changed::Alloc(id) | Changed::AllocRemoved(id) => {
-            topics.insert(Topic::Alloc(id.clone()));
+            tell(Topic::Alloc(id.clone()));
             let (old, new) = (before.alloc(id), after.alloc(id));
             // Hardly any moves: one look is enough then.
             let stays = matches!((old, new), (Some(old), Some(new))
                 if old.node_id == new.node_id && old.eval_id == new.eval_id && old.job_id == new.job_id);
             for row in old.filter(|_| !stays).into_iter().chain(new) {
-                alloc_topics(row, topics);
+                alloc_topics(row, tell);
             }
         }
         Changed::Deployment(id) | Changed::DeploymentRemoved(id) => {
-            topics.insert(Topic::Deployment(id.clone()));
+            tell(Topic::Deployment(id.clone()));
             for row in [before, after].into_iter().filter_map(|root| root.deployment(id)) {
                 let key = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };
-                topics.insert(Topic::DeploymentsOfJob(key));
+                tell(Topic::DeploymentsOfJob(key));
             }
         }
         Changed::Volume(key) | Changed::VolumeRemoved(key) => {
-            topics.insert(Topic::Volume(key.clone()));
+            tell(Topic::Volume(key.clone()));
         }
         Changed::Claim(id) | Changed::ClaimRemoved(id) => {
-            topics.insert(Topic::Claim(id.clone()));
-            topics.insert(Topic::ClaimsOfVolume(id.volume.clone()));
-            topics.insert(Topic::ClaimsOfAlloc(id.alloc.clone()));
+            tell(Topic::Claim(id.clone()));
+            tell(Topic::ClaimsOfVolume(id.volume.clone()));
+            tell(Topic::ClaimsOfAlloc(id.alloc.clone()));
             for row in [before, after].into_iter().filter_map(|root| root.claim(id)) {
-                topics.insert(Topic::ClaimsOfNode(row.node_id.clone()));
+                tell(Topic::ClaimsOfNode(row.node_id.clone()));
             }
         }
         Changed::Plugin(id) | Changed::PluginRemoved(id) => {
-            topics.insert(Topic::Plugin(id.clone()));
+            tell(Topic::Plugin(id.clone()));
         }
         Changed::HostVolume(id) | Changed::HostVolumeRemoved(id) => {
-            topics.insert(Topic::HostVolume(id.clone()));
+            tell(Topic::HostVolume(id.clone()));
         }
         Changed::HostClaim(_) | Changed::HostClaimRemoved(_) => {}
-        Changed::Service(id) | Changed::ServiceRemoved(id) => service_topics(id, before, after, topics),
+        Changed::Service(id) | Changed::ServiceRemoved(id) => service_topics(id, before, after, tell),
         Changed::Variable(key) | Changed::VariableRemoved(key) => {
-            topics.insert(Topic::Variable(key.clone()));
+            tell(Topic::Variable(key.clone()));
         }
         Changed::Admin(row) | Changed::AdminRemoved(row) => {
-            topics.insert(Topic::Admin(row.clone()));
+            tell(Topic::Admin(row.clone()));
         }
     }
 }
@@ -151,6 +151,15 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, topics: &mut HashSe
 struct Waiting {
     next: u64,
     by_topic: HashMap<Topic, HashMap<u64, Arc<Notify>>>,
+    followers: Followers,
+}
+
+impl Waiting {
+    fn tell(&self, topic: &Topic) {
+        if let Some(watchers) = self.by_topic.get(topic) {
+            watchers.values().for_each(|notify| notify.notify_one());
+        }
+    }
 }
 
 /// Who waits for what.
@@ -171,22 +180,34 @@ impl Registry {
             return;
         }
         let waiting = self.lock();
+        if !waiting.followers.is_empty() {
+            set.changes.iter().for_each(|changed| waiting.followers.tell(changed, before, after));
+        }
         if waiting.by_topic.is_empty() {
             return;
         }
-        let mut topics = HashSet::new();
+        let mut tables = BTreeSet::new();
         for changed in &set.changes {
-            topics_of(changed, before, after, &mut topics);
+            tables.insert(changed.table());
+            topics_of(changed, before, after, &mut |topic| waiting.tell(&topic));
         }
-        for watchers in topics.iter().filter_map(|topic| waiting.by_topic.get(topic)) {
-            watchers.values().for_each(|notify| notify.notify_one());
-        }
+        tables.into_iter().for_each(|table| waiting.tell(&Topic::Table(table)));
     }
 
     /// Wakes everybody: the whole state was replaced.
     pub(crate) fn wake_all(&self) {
         let waiting = self.lock();
         waiting.by_topic.values().flat_map(HashMap::values).for_each(|notify| notify.notify_one());
+        waiting.followers.tell_all();
+    }
+
+    pub(crate) fn follow(self: &Arc<Self>, node: NodeId) -> NodeWork {
+        let inbox = self.lock().followers.add(&node);
+        NodeWork::new(self.clone(), node, inbox)
+    }
+
+    pub(crate) fn unfollow(&self, node: &NodeId, inbox: &Arc<Inbox>) {
+        self.lock().followers.remove(node, inbox);
     }
 
     fn register(&self, topics: &[Topic], notify: &Arc<Notify>) -> u64 {
@@ -213,7 +234,8 @@ impl Registry {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().by_topic.is_empty()
+        let waiting = self.lock();
+        waiting.by_topic.is_empty() && waiting.followers.is_empty()
     }
 }
 

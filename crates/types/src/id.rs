@@ -1,31 +1,92 @@
 //! Newtypes for ids, so that one kind of id can never be passed for another.
 
+use arcstr::ArcStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+
+/// The text of an id, shared, and its beginning: tables are searched by ids, and whoever compares two of them must not
+/// fetch both texts from memory to find out that they differ.
+#[derive(Clone, Default)]
+struct Id {
+    beginning: Beginning,
+    /// No object is the empty text, which takes no memory of its own.
+    text: ArcStr,
+}
+
+/// The first seven bytes, most significant first, and how many there are: up to seven, or more (eight). Beginnings sort
+/// as the texts do, as far as they differ.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Beginning(u64);
+
+impl Beginning {
+    fn of(text: &str) -> Self {
+        let mut bytes = [0; 8];
+        let length = text.len().min(7);
+        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+        bytes[7] = if text.len() > 7 { 8 } else { u8::try_from(length).unwrap_or(7) };
+        Self(u64::from_be_bytes(bytes))
+    }
+
+    /// Whether it is the whole text.
+    fn is_whole(self) -> bool {
+        self.0.to_be_bytes()[7] < 8
+    }
+}
+
+impl Id {
+    fn new(text: &str) -> Self {
+        let beginning = Beginning::of(text);
+        Self { beginning, text: if text.is_empty() { ArcStr::new() } else { ArcStr::from(text) } }
+    }
+}
+
+impl PartialEq for Id {
+    fn eq(&self, other: &Self) -> bool {
+        self.beginning == other.beginning
+            && (self.beginning.is_whole()
+                || ArcStr::ptr_eq(&self.text, &other.text)
+                || self.text == other.text)
+    }
+}
+impl Eq for Id {}
+impl PartialOrd for Id {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Id {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.beginning.cmp(&other.beginning).then_with(|| {
+            if self.beginning.is_whole() || ArcStr::ptr_eq(&self.text, &other.text) {
+                Ordering::Equal
+            } else {
+                self.text.as_str().cmp(other.text.as_str())
+            }
+        })
+    }
+}
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        // No object is none and not an empty text: most rows name several objects that there are not.
         #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-        pub struct $name(Option<Arc<str>>);
+        pub struct $name(Id);
 
         impl $name {
             /// Wraps the text of an id.
             pub fn new(text: impl AsRef<str>) -> Self {
-                let text = text.as_ref();
-                Self((!text.is_empty()).then(|| Arc::from(text)))
+                Self(Id::new(text.as_ref()))
             }
             /// The id as text.
             pub fn as_str(&self) -> &str {
-                self.0.as_deref().unwrap_or_default()
+                self.0.text.as_str()
             }
             /// Whether this is the empty id (no object).
             pub fn is_empty(&self) -> bool {
-                self.0.is_none()
+                self.0.text.is_empty()
             }
             /// The first eight characters, as shown in tables.
             pub fn short(&self) -> &str {
@@ -200,6 +261,17 @@ mod tests {
         assert_eq!(serde_json::from_str::<NodeId>("\"\"").unwrap(), NodeId::default());
         let known = std::collections::HashSet::from([NodeId::new("a"), NodeId::default()]);
         assert!(known.contains("a") && known.contains(""));
+    }
+
+    proptest::proptest! {
+        /// Tables are searched by ids and by texts alike.
+        #[test]
+        fn ids_compare_as_their_texts(a in "[\\x00ab]{0,10}", b in "[\\x00ab]{0,10}") {
+            let (x, y) = (NodeId::new(&a), NodeId::new(&b));
+            proptest::prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+            proptest::prop_assert_eq!(x == y, a == b);
+            proptest::prop_assert_eq!(x.clone().cmp(&x), Ordering::Equal);
+        }
     }
 
     #[test]

@@ -6,14 +6,14 @@ use crate::heartbeat::{Heartbeats, event, nanos};
 use crate::node_evals;
 use crate::reports::Reports;
 use caravan_rpc::RpcError;
-use caravan_state::{Root, Topic};
+use caravan_state::{Arrivals, NodeWork, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{Node, NodeEvent, NodeSecret, NodeStatus};
 use caravan_types::wire::{self, AllocDelta, Done, NodeContact};
-use caravan_types::{AllocId, Nanos, NodeId};
+use caravan_types::{Nanos, NodeId};
 use futures::Stream;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Serves the calls of clients about nodes.
@@ -168,10 +168,10 @@ impl Nodes {
         request: wire::WatchAllocs,
     ) -> Result<impl Stream<Item = Result<AllocDelta, RpcError>> + Send + use<>, ServerError> {
         self.authentic(&request.node_id, &request.secret)?;
-        let changes = self.core.store.watch().on(Topic::AllocsOfNode(request.node_id.clone())).start();
-        let watch = AllocWatch { core: self.core.clone(), node: request.node_id, changes, sent: None };
+        let work = self.core.store.follow_node(request.node_id.clone());
+        let watch = AllocWatch { core: self.core.clone(), node: request.node_id, work, whole: None };
         Ok(futures::stream::unfold(watch, |mut watch| async move {
-            let delta = watch.next().await?;
+            let delta = watch.next().await;
             Some((Ok(delta), watch))
         }))
     }
@@ -180,60 +180,51 @@ impl Nodes {
 struct AllocWatch {
     core: Core,
     node: NodeId,
-    /// Changes of this node's allocations only: with thousands of nodes, each must not look at all changes.
-    changes: caravan_state::Watch,
-    /// What was sent; none at the beginning.
-    sent: Option<Sent>,
-}
-
-/// What a node knows by what was sent to it.
-#[derive(Default)]
-struct Sent {
-    /// The state that it knows.
-    index: u64,
-    /// Newest `AllocModifyIndex`, by allocation.
-    allocs: HashMap<AllocId, u64>,
+    work: NodeWork,
+    /// Index of the state that the node was told as a whole; none at the beginning.
+    whole: Option<u64>,
 }
 
 impl AllocWatch {
-    async fn next(&mut self) -> Option<AllocDelta> {
+    async fn next(&mut self) -> AllocDelta {
         loop {
-            if self.sent.is_some() {
-                self.changes.changed().await;
-            }
+            let arrivals = match self.whole {
+                Some(_) => self.work.next().await,
+                None => Arrivals::All,
+            };
             let root = self.core.snapshot();
-            if let Some(delta) = delta(&root, &self.node, &mut self.sent) {
-                return Some(delta);
+            if let Some(delta) = delta(&root, &self.node, arrivals, self.whole) {
+                if delta.full {
+                    self.whole = Some(delta.index);
+                }
+                return delta;
             }
         }
     }
 }
 
-/// What a node does not know yet; none if it knows everything.
-fn delta(root: &Root, node: &NodeId, sent: &mut Option<Sent>) -> Option<AllocDelta> {
-    // A state that is older than what was sent was put in the place of all there was.
-    let known = sent.take_if(|sent| sent.index <= root.index());
-    let full = known.is_none();
-    let mut known = known.unwrap_or_default();
-    let mut delta = AllocDelta { index: root.index(), full, ..AllocDelta::default() };
-    let mut count = 0;
-    for alloc in root.allocs_by_node(node) {
-        count += 1;
-        if known.allocs.get(&alloc.id) != Some(&alloc.alloc_modify_index) {
-            known.allocs.insert(alloc.id.clone(), alloc.alloc_modify_index);
-            delta.allocs.push(Arc::clone(alloc));
+/// What a node may not know yet, after it was told the whole state of an index. It may be told the newest row of an
+/// allocation twice: a snapshot can be newer than what has arrived.
+fn delta(root: &Root, node: &NodeId, arrivals: Arrivals, whole: Option<u64>) -> Option<AllocDelta> {
+    let empty = AllocDelta { index: root.index(), ..AllocDelta::default() };
+    let (Arrivals::Some(mut ids), Some(whole)) = (arrivals, whole) else {
+        return Some(AllocDelta {
+            full: true,
+            allocs: root.allocs_by_node(node).cloned().collect(),
+            ..empty
+        });
+    };
+    ids.sort_unstable();
+    ids.dedup();
+    let mut delta = empty;
+    for id in ids {
+        match root.alloc(&id) {
+            Some(alloc) if alloc.alloc_modify_index <= whole => {}
+            Some(alloc) => delta.allocs.push(Arc::clone(alloc)),
+            None => delta.removed.push(id),
         }
     }
-    if known.allocs.len() > count {
-        let gone = |id: &&AllocId| root.alloc(id).is_none_or(|alloc| alloc.node_id != *node);
-        delta.removed = known.allocs.keys().filter(gone).cloned().collect();
-        for id in &delta.removed {
-            known.allocs.remove(id);
-        }
-    }
-    known.index = root.index();
-    *sent = Some(known);
-    (full || !delta.allocs.is_empty() || !delta.removed.is_empty()).then_some(delta)
+    (!delta.allocs.is_empty() || !delta.removed.is_empty()).then_some(delta)
 }
 
 fn unknown(id: &NodeId) -> ServerError {

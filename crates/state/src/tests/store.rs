@@ -1,10 +1,12 @@
 //! Publishing, watching, waiting, the feed, and damaged snapshots.
 
-use super::build::{job, node, volume};
-use crate::{ChangeSet, Changed, FeedItem, SnapshotError, Store, Table, Topic, decode, encode};
+use super::build::{World, job, key, node, update, volume};
+use crate::{Arrivals, ChangeSet, Changed, FeedItem, SnapshotError, Store, Table, Topic, decode, encode};
 use caravan_types::UnixNanos;
-use caravan_types::command::{Change, Command};
+use caravan_types::alloc::ClientStatus;
+use caravan_types::command::{Change, Command, PlanCommit};
 use caravan_types::job::JobType;
+use caravan_types::plan::StopAlloc;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -115,4 +117,34 @@ fn damaged_snapshots_are_refused_with_a_reason() {
     assert_eq!(error, "the snapshot has format version 9, and this program reads version 1 at most");
     assert!(store.restore(b"hello").is_err());
     assert_eq!(store.snapshot().index(), 1, "a refused restore leaves the state alone");
+}
+
+#[tokio::test]
+async fn a_follower_of_a_node_hears_what_the_servers_write_there() {
+    let store = Store::default();
+    let mut world = World::default();
+    world.node(node("n1"));
+    world.node(node("n2"));
+    let web = job("web", JobType::Service, 2);
+    world.register(&web, "e");
+    store.replace(world.root.clone());
+    let mut work = store.follow_node("n1".into());
+    let apply = |change: Change| {
+        let index = store.snapshot().index() + 1;
+        assert_eq!(store.apply(index, &command(change)).refused, None);
+    };
+    apply(Change::Plan(Box::new(world.commit("there", &key("web"), "n2", vec![]))));
+    apply(Change::Plan(Box::new(world.commit("here", &key("web"), "n1", vec![]))));
+    let update =
+        |id| Change::AllocUpdates { updates: vec![update(id, ClientStatus::Running)], evals: vec![] };
+    // The client knows what it said.
+    apply(update("here"));
+    assert_eq!(work.next().await, Arrivals::Some(vec!["here".into()]));
+    let stop = StopAlloc { alloc_id: "here".into(), ..StopAlloc::default() };
+    apply(Change::Plan(Box::new(PlanCommit { stops: vec![stop], ..PlanCommit::default() })));
+    assert_eq!(work.next().await, Arrivals::Some(vec!["here".into()]));
+    store.replace(world.root.clone());
+    assert_eq!(work.next().await, Arrivals::All);
+    drop(work);
+    assert!(store.nobody_watches());
 }

@@ -1,0 +1,134 @@
+//! Following the work of one node: the allocations there that the servers wrote something about, each as it comes.
+//!
+//! With many allocations on a node and thousands of nodes, none must look at all it has whenever one changes.
+
+use crate::changes::Changed;
+use crate::root::Root;
+use crate::watch::Registry;
+use caravan_types::{AllocId, NodeId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// What came since the last look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// These were written by the servers, or removed; some perhaps twice.
+    Some(Vec<AllocId>),
+    /// The whole state was replaced.
+    All,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self::Some(Vec::new())
+    }
+}
+
+/// Where a follower finds what came.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    arrivals: Mutex<Arrivals>,
+    notify: Notify,
+}
+
+impl Inbox {
+    /// A thread that panicked while it held the lock left whole entries only.
+    fn lock(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, id: &AllocId) {
+        if let Arrivals::Some(ids) = &mut *self.lock() {
+            ids.push(id.clone());
+        }
+        self.notify.notify_one();
+    }
+
+    fn put_all(&self) {
+        *self.lock() = Arrivals::All;
+        self.notify.notify_one();
+    }
+}
+
+/// Who follows which node.
+#[derive(Debug, Default)]
+pub(crate) struct Followers(HashMap<NodeId, Vec<Arc<Inbox>>>);
+
+impl Followers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, node: &NodeId) -> Arc<Inbox> {
+        let inbox = Arc::new(Inbox::default());
+        self.0.entry(node.clone()).or_default().push(inbox.clone());
+        inbox
+    }
+
+    pub(crate) fn remove(&mut self, node: &NodeId, inbox: &Arc<Inbox>) {
+        if let Some(all) = self.0.get_mut(node) {
+            all.retain(|other| !Arc::ptr_eq(other, inbox));
+            if all.is_empty() {
+                self.0.remove(node);
+            }
+        }
+    }
+
+    fn of(&self, node: &NodeId) -> impl Iterator<Item = &Arc<Inbox>> {
+        self.0.get(node).into_iter().flatten()
+    }
+
+    /// Tells of a change, if it is one of the servers: clients know what they said themselves.
+    pub(crate) fn tell(&self, changed: &Changed, before: &Root, after: &Root) {
+        match changed {
+            Changed::Alloc(id) => {
+                let Some(new) = after.alloc(id) else { return };
+                if before.alloc(id).is_none_or(|old| old.alloc_modify_index != new.alloc_modify_index) {
+                    self.of(&new.node_id).for_each(|inbox| inbox.put(id));
+                }
+            }
+            Changed::AllocRemoved(id) => {
+                let old = before.alloc(id).map(|old| self.of(&old.node_id));
+                old.into_iter().flatten().for_each(|inbox| inbox.put(id));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn tell_all(&self) {
+        self.0.values().flatten().for_each(|inbox| inbox.put_all());
+    }
+}
+
+/// Follows the allocations of a node, until dropped.
+#[derive(Debug)]
+pub struct NodeWork {
+    registry: Arc<Registry>,
+    node: NodeId,
+    inbox: Arc<Inbox>,
+}
+
+impl NodeWork {
+    pub(crate) fn new(registry: Arc<Registry>, node: NodeId, inbox: Arc<Inbox>) -> Self {
+        Self { registry, node, inbox }
+    }
+
+    /// Waits for something that came since the beginning or since the last call. A snapshot that is taken afterwards
+    /// contains it. Cancel safe.
+    pub async fn next(&mut self) -> Arrivals {
+        loop {
+            let arrivals = std::mem::take(&mut *self.inbox.lock());
+            if arrivals != Arrivals::default() {
+                return arrivals;
+            }
+            self.inbox.notify.notified().await;
+        }
+    }
+}
+
+impl Drop for NodeWork {
+    fn drop(&mut self) {
+        self.registry.unfollow(&self.node, &self.inbox);
+    }
+}
