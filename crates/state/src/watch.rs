@@ -68,10 +68,10 @@ pub enum Topic {
     ClaimsOfAlloc(AllocId),
 }
 
-fn alloc_topics(alloc: &Allocation, tell: &mut impl FnMut(Topic)) {
-    tell(Topic::AllocsOfJob(alloc.job_key()));
-    tell(Topic::AllocsOfNode(alloc.node_id.clone()));
-    tell(Topic::AllocsOfEval(alloc.eval_id.clone()));
+impl Topic {
+    fn is_of_allocs(&self) -> bool {
+        matches!(self, Self::Alloc(_) | Self::AllocsOfJob(_) | Self::AllocsOfNode(_) | Self::AllocsOfEval(_))
+    }
 }
 
 fn service_topics(id: &ServiceId, before: &Root, after: &Root, tell: &mut impl FnMut(Topic)) {
@@ -102,16 +102,8 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnM
                 tell(Topic::EvalsOfJob(row.job_key()));
             }
         }
-        Changed::Alloc(id) | Changed::AllocRemoved(id) => {
-            tell(Topic::Alloc(id.clone()));
-            let (old, new) = (before.alloc(id), after.alloc(id));
-            // Hardly any moves: one look is enough then.
-            let stays = matches!((old, new), (Some(old), Some(new))
-                if old.node_id == new.node_id && old.eval_id == new.eval_id && old.job_id == new.job_id);
-            for row in old.filter(|_| !stays).into_iter().chain(new) {
-                alloc_topics(row, tell);
-            }
-        }
+        // By the thousand, and therefore apart: see `Waiting::of_alloc`.
+        Changed::Alloc(_) | Changed::AllocRemoved(_) => {}
         Changed::Deployment(id) | Changed::DeploymentRemoved(id) => {
             tell(Topic::Deployment(id.clone()));
             for row in [before, after].into_iter().filter_map(|root| root.deployment(id)) {
@@ -151,6 +143,8 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnM
 struct Waiting {
     next: u64,
     by_topic: HashMap<Topic, HashMap<u64, Arc<Notify>>>,
+    /// How many of those wait for topics of allocations.
+    for_allocs: usize,
     followers: Followers,
 }
 
@@ -158,6 +152,22 @@ impl Waiting {
     fn tell(&self, topic: &Topic) {
         if let Some(watchers) = self.by_topic.get(topic) {
             watchers.values().for_each(|notify| notify.notify_one());
+        }
+    }
+
+    /// An allocation changes, comes or goes.
+    fn tell_of_alloc(&self, id: &AllocId, old: Option<&Arc<Allocation>>, new: Option<&Arc<Allocation>>) {
+        self.followers.tell(id, old, new);
+        if self.for_allocs == 0 {
+            return;
+        }
+        self.tell(&Topic::Alloc(id.clone()));
+        // It stays with its node and its job, and few get another evaluation.
+        let stays = matches!((old, new), (Some(old), Some(new)) if old.eval_id == new.eval_id);
+        for row in old.filter(|_| !stays).into_iter().chain(new) {
+            self.tell(&Topic::AllocsOfJob(row.job_key()));
+            self.tell(&Topic::AllocsOfNode(row.node_id.clone()));
+            self.tell(&Topic::AllocsOfEval(row.eval_id.clone()));
         }
     }
 }
@@ -180,16 +190,18 @@ impl Registry {
             return;
         }
         let waiting = self.lock();
-        if !waiting.followers.is_empty() {
-            set.changes.iter().for_each(|changed| waiting.followers.tell(changed, before, after));
-        }
-        if waiting.by_topic.is_empty() {
+        if waiting.by_topic.is_empty() && waiting.followers.is_empty() {
             return;
         }
         let mut tables = BTreeSet::new();
         for changed in &set.changes {
             tables.insert(changed.table());
-            topics_of(changed, before, after, &mut |topic| waiting.tell(&topic));
+            match changed {
+                Changed::Alloc(id) | Changed::AllocRemoved(id) => {
+                    waiting.tell_of_alloc(id, before.alloc(id), after.alloc(id));
+                }
+                other => topics_of(other, before, after, &mut |topic| waiting.tell(&topic)),
+            }
         }
         tables.into_iter().for_each(|table| waiting.tell(&Topic::Table(table)));
     }
@@ -217,11 +229,13 @@ impl Registry {
         for topic in topics {
             waiting.by_topic.entry(topic.clone()).or_default().insert(id, notify.clone());
         }
+        waiting.for_allocs += topics.iter().filter(|topic| topic.is_of_allocs()).count();
         id
     }
 
     fn unregister(&self, id: u64, topics: &[Topic]) {
         let mut waiting = self.lock();
+        waiting.for_allocs -= topics.iter().filter(|topic| topic.is_of_allocs()).count();
         for topic in topics {
             if let Some(watchers) = waiting.by_topic.get_mut(topic) {
                 watchers.remove(&id);

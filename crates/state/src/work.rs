@@ -2,9 +2,8 @@
 //!
 //! With many allocations on a node and thousands of nodes, none must look at all it has whenever one changes.
 
-use crate::changes::Changed;
-use crate::root::Root;
 use crate::watch::Registry;
+use caravan_types::alloc::Allocation;
 use caravan_types::{AllocId, NodeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,21 +78,14 @@ impl Followers {
         self.0.get(node).into_iter().flatten()
     }
 
-    /// Tells of a change, if it is one of the servers: clients know what they said themselves.
-    pub(crate) fn tell(&self, changed: &Changed, before: &Root, after: &Root) {
-        match changed {
-            Changed::Alloc(id) => {
-                let Some(new) = after.alloc(id) else { return };
-                if before.alloc(id).is_none_or(|old| old.alloc_modify_index != new.alloc_modify_index) {
-                    self.of(&new.node_id).for_each(|inbox| inbox.put(id));
-                }
-            }
-            Changed::AllocRemoved(id) => {
-                let old = before.alloc(id).map(|old| self.of(&old.node_id));
-                old.into_iter().flatten().for_each(|inbox| inbox.put(id));
-            }
-            _ => {}
-        }
+    /// Tells of an allocation that the servers changed: clients know what they said themselves.
+    pub(crate) fn tell(&self, id: &AllocId, old: Option<&Arc<Allocation>>, new: Option<&Arc<Allocation>>) {
+        let row = match (old, new) {
+            (Some(old), Some(new)) if old.alloc_modify_index == new.alloc_modify_index => None,
+            (_, Some(row)) | (Some(row), None) => Some(row),
+            (None, None) => None,
+        };
+        row.into_iter().flat_map(|row| self.of(&row.node_id)).for_each(|inbox| inbox.put(id));
     }
 
     pub(crate) fn tell_all(&self) {
