@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::log::LogStore;
-use crate::machine::{Machine, StateMachine};
+use crate::machine::{Machine, Meaning, StateMachine};
 use crate::network::{Alone, Network};
 use crate::raft::{Command, TypeConfig};
 use crate::snapshot::SnapshotStore;
@@ -229,7 +229,19 @@ impl Handle {
     /// # Errors
     /// [`Error::NotLeader`] (the command was not taken), [`Error::Stopped`], [`Error::Fatal`].
     pub async fn propose(&self, command: Vec<u8>) -> Result<Applied, Error> {
-        match self.raft.client_write(Command(Bytes::from(command))).await {
+        self.write(Command::new(Bytes::from(command), None)).await
+    }
+
+    /// The same, and hands the state machine what the bytes were made of.
+    ///
+    /// # Errors
+    /// As [`Self::propose`].
+    pub async fn propose_known(&self, command: Vec<u8>, meaning: Meaning) -> Result<Applied, Error> {
+        self.write(Command::new(Bytes::from(command), Some(meaning))).await
+    }
+
+    async fn write(&self, command: Command) -> Result<Applied, Error> {
+        match self.raft.client_write(command).await {
             Ok(done) => Ok(Applied { index: done.log_id.index, response: done.data.0 }),
             Err(RaftError::Fatal(error)) => Err(fatal(error)),
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => Err(not_leader(&forward)),

@@ -31,5 +31,5 @@ mod storage_tests;
 pub use config::{Config, ServerId, Storage};
 pub use error::{BoxError, Error};
 pub use handle::{Applied, Consensus, Handle, Leadership, Metrics, Service};
-pub use machine::{Capture, StateMachine};
+pub use machine::{Capture, Meaning, StateMachine};
 pub use offline::{AtRest, at_rest, snapshot_payload};

@@ -1,5 +1,6 @@
 //! The state machine: the caller's part, and what makes it openraft's.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,12 +19,18 @@ use crate::snapshot::{SnapshotData, SnapshotStore};
 /// A captured state that is encoded later, on another thread.
 pub type Capture = Box<dyn FnOnce() -> Result<Vec<u8>, BoxError> + Send>;
 
+/// A command as its proposer has it, before it was encoded: reading it back from bytes is work.
+pub type Meaning = Box<dyn Any + Send>;
+
 /// What commands mean. All calls come from one task, in log order.
 pub trait StateMachine: Send + 'static {
     /// Applies the command at `index` and answers. `index` grows with each call, with gaps. The
     /// result must depend on the state and the arguments only: after a restart, and on other
     /// servers, the same commands are applied again. A panic stops the log as a failed disk does.
-    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8>;
+    ///
+    /// With `meaning`, the command was proposed on this server since it started, and this is what the proposer made
+    /// the bytes of: it must say the same.
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8>;
 
     /// Captures the state as it is now, which must be cheap; encoding it is left to the result.
     fn snapshot(&self) -> Capture;
@@ -85,9 +92,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
                     let inner = self.inner();
                     // The state may be half changed afterwards, but nothing is applied or captured
                     // after the error.
-                    catch_unwind(AssertUnwindSafe(|| inner.apply(index, &command.0))).map_err(|_| {
-                        io::Error::other(format!("applying the command at index {index} panicked"))
-                    })?
+                    let meaning = command.take_meaning();
+                    catch_unwind(AssertUnwindSafe(|| inner.apply(index, &command.bytes, meaning))).map_err(
+                        |_| io::Error::other(format!("applying the command at index {index} panicked")),
+                    )?
                 }
             };
             self.applied = Some(entry.log_id);

@@ -35,7 +35,7 @@ pub fn at_rest(dir: &Path) -> Result<AtRest, Error> {
     }
     let after = entries.into_iter().filter(|entry| covers.is_none_or(|index| entry.log_id.index > index));
     let commands = after.filter_map(|entry| match entry.payload {
-        EntryPayload::Normal(command) => Some((entry.log_id.index, command.0)),
+        EntryPayload::Normal(command) => Some((entry.log_id.index, command.bytes)),
         EntryPayload::Blank | EntryPayload::Membership(_) => None,
     });
     Ok(AtRest { commands: commands.collect(), snapshot: newest.map(|(_, payload)| payload) })

@@ -1,6 +1,7 @@
 //! The types that openraft is instantiated with.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use openraft::BasicNode;
@@ -8,9 +9,33 @@ use openraft::impls::leader_id_std;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 
+use crate::machine::Meaning;
+
 /// A command as the log sees it: bytes, shared rather than copied.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Command(pub(crate) Bytes);
+#[derive(Clone)]
+pub(crate) struct Command {
+    pub(crate) bytes: Bytes,
+    /// What the bytes say, until it is applied; none if they come from elsewhere.
+    meaning: Option<Arc<Mutex<Option<Meaning>>>>,
+}
+
+impl Command {
+    pub(crate) fn new(bytes: Bytes, meaning: Option<Meaning>) -> Self {
+        Self { bytes, meaning: meaning.map(|meaning| Arc::new(Mutex::new(Some(meaning)))) }
+    }
+
+    /// What the bytes say, once.
+    pub(crate) fn take_meaning(&self) -> Option<Meaning> {
+        self.meaning.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl PartialEq for Command {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+impl Eq for Command {}
 
 /// What the state machine answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -19,19 +44,19 @@ pub(crate) struct Output(pub(crate) Vec<u8>);
 // Commands may hold secrets, so neither form shows the content.
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Command({} bytes)", self.0.len())
+        write!(f, "Command({} bytes)", self.bytes.len())
     }
 }
 
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
+        write!(f, "{} bytes", self.bytes.len())
     }
 }
 
 impl Serialize for Command {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
+        serializer.serialize_bytes(&self.bytes)
     }
 }
 
@@ -47,11 +72,11 @@ impl<'de> Deserialize<'de> for Command {
             }
 
             fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Command, E> {
-                Ok(Command(Bytes::copy_from_slice(bytes)))
+                Ok(Command::new(Bytes::copy_from_slice(bytes), None))
             }
 
             fn visit_byte_buf<E: de::Error>(self, bytes: Vec<u8>) -> Result<Command, E> {
-                Ok(Command(Bytes::from(bytes)))
+                Ok(Command::new(Bytes::from(bytes), None))
             }
         }
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::log::LogStore;
-use crate::machine::{Capture, Machine};
+use crate::machine::{Capture, Machine, Meaning};
 use crate::raft::{Command, Entry, TypeConfig, Vote};
 use crate::snapshot::SnapshotStore;
 use crate::{BoxError, Error, ServerId, StateMachine};
@@ -22,7 +22,7 @@ use crate::{BoxError, Error, ServerId, StateMachine};
 pub(crate) struct Counter(u64);
 
 impl StateMachine for Counter {
-    fn apply(&mut self, _index: u64, _command: &[u8]) -> Vec<u8> {
+    fn apply(&mut self, _index: u64, _command: &[u8], _meaning: Option<Meaning>) -> Vec<u8> {
         self.0 += 1;
         self.0.to_le_bytes().to_vec()
     }
@@ -64,7 +64,7 @@ fn open(dir: &Path) -> Result<(LogStore, CancellationToken), Error> {
 }
 
 fn entry(index: u64, text: &str) -> Entry {
-    let command = Command(Bytes::copy_from_slice(text.as_bytes()));
+    let command = Command::new(Bytes::copy_from_slice(text.as_bytes()), None);
     Entry { log_id: log_id::<TypeConfig>(1, 1, index), payload: EntryPayload::Normal(command) }
 }
 

@@ -8,7 +8,9 @@ mod lifecycle;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use caravan_consensus::{BoxError, Capture, Config, Consensus, Error, Handle, ServerId, StateMachine};
+use caravan_consensus::{
+    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, ServerId, StateMachine,
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +26,10 @@ impl Journal {
 }
 
 impl StateMachine for Journal {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
+        if let Some(meaning) = meaning {
+            assert_eq!(meaning.downcast_ref::<Vec<u8>>().map(Vec::as_slice), Some(command));
+        }
         assert_ne!(command, b"panic", "asked to");
         let before = self.0.lock().unwrap().insert(index, command.to_vec());
         assert!(before.is_none(), "index {index} was applied twice");

@@ -2,7 +2,7 @@
 
 use crate::error::ServerError;
 use crate::keyring::Keyring;
-use caravan_consensus::{BoxError, Capture, StateMachine};
+use caravan_consensus::{BoxError, Capture, Meaning, StateMachine};
 use caravan_state::{Snapshot, Store};
 use caravan_types::UnixNanos;
 use caravan_types::command::{Change, Command, Outcome};
@@ -35,7 +35,7 @@ impl Core {
         let bytes = rmp_serde::to_vec_named(&command).map_err(|e| {
             ServerError::new(crate::Kind::Internal, format!("command {kind} cannot be encoded: {e}"))
         })?;
-        let applied = self.log.propose(bytes).await?;
+        let applied = self.log.propose_known(bytes, Box::new(command)).await?;
         let mut outcome: Outcome = rmp_serde::from_slice(&applied.response).map_err(|e| {
             ServerError::new(
                 crate::Kind::Internal,
@@ -72,8 +72,19 @@ pub(crate) fn new_id() -> String {
 pub(crate) struct Machine(pub(crate) Arc<Store>);
 
 impl StateMachine for Machine {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Vec<u8> {
-        let outcome = match rmp_serde::from_slice::<Command>(command) {
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
+        let meaning = meaning.and_then(|meaning| meaning.downcast::<Command>().ok());
+        let read = match meaning {
+            // Other servers, and this one after a restart, read the bytes: both must be the same command.
+            Some(command) if !cfg!(debug_assertions) => Ok(command),
+            meaning => rmp_serde::from_slice(command).map(Box::new).inspect(|read| {
+                assert!(
+                    meaning.is_none_or(|meaning| meaning == *read),
+                    "command {index} reads as another one"
+                );
+            }),
+        };
+        let outcome = match read {
             Ok(command) => self.0.apply(index, &command),
             // A command that was committed must not be skipped silently by one server alone, but
             // every server of this version answers alike.

@@ -106,7 +106,7 @@ pub(crate) fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
 
 fn size(entry: &Entry) -> usize {
     match &entry.payload {
-        EntryPayload::Normal(command) => command.0.len(),
+        EntryPayload::Normal(command) => command.bytes.len(),
         EntryPayload::Blank | EntryPayload::Membership(_) => 0,
     }
 }

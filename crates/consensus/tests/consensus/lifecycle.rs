@@ -78,7 +78,7 @@ async fn a_server_at_rest_is_read_without_starting_it() {
     journal.restore(&rest.snapshot.expect("there was one")).unwrap();
     assert!(!journal.values().is_empty() && !rest.commands.is_empty());
     for (index, command) in rest.commands {
-        journal.apply(index, &command);
+        journal.apply(index, &command, None);
     }
     assert_eq!(*journal.0.lock().unwrap(), expected);
     // The files of the snapshots are read as well, and other files are told apart.
@@ -180,4 +180,13 @@ async fn bad_configurations_and_directories_are_named() {
     std::fs::write(data.join("raft.redb"), b"this is not a log").unwrap();
     let damaged = refused(small(&data)).await;
     assert!(matches!(damaged, Error::Log { .. }), "{damaged}");
+}
+
+#[tokio::test]
+async fn the_machine_is_handed_what_was_proposed_here() {
+    let server = Server::start(Config::memory(ServerId(1))).await.unwrap();
+    let command = b"known".to_vec();
+    let applied = server.handle.propose_known(command.clone(), Box::new(command)).await.unwrap();
+    assert_eq!(applied.response, b"ok known");
+    server.stop().await;
 }

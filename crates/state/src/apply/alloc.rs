@@ -64,6 +64,16 @@ fn merged(old: &Allocation, update: &AllocUpdate, index: u64, now: UnixNanos) ->
     }
 }
 
+/// Whether a report changed anything of what reports change.
+fn says_more(old: &Allocation, new: &Allocation) -> bool {
+    old.client_status != new.client_status
+        || old.client_description != new.client_description
+        || old.alloc_states != new.alloc_states
+        || old.task_states != new.task_states
+        || old.deployment_status != new.deployment_status
+        || old.network_status != new.network_status
+}
+
 fn set(slot: &mut Option<bool>, asked: Option<bool>) {
     if asked.is_some() {
         *slot = asked;
@@ -76,7 +86,7 @@ impl Tx {
             let Some(old) = self.root.alloc(&update.alloc_id).cloned() else { continue };
             let alloc = merged(&old, update, self.index, self.now);
             let node = alloc.node_id.clone();
-            if alloc != *old {
+            if says_more(&old, &alloc) {
                 self.put_alloc(alloc, By::Client);
             }
             // The first report after missed heartbeats: from now on the node's allocations are in step.
