@@ -100,7 +100,8 @@ impl Cluster {
     pub async fn start(setup: &Setup) -> Result<Self, FleetError> {
         let log = match &setup.dir {
             Some(dir) => LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir),
-            None => LogConfig::memory(ServerId(1)),
+            // As often as on a disk.
+            None => LogConfig { snapshot_after_entries: 8192, ..LogConfig::memory(ServerId(1)) },
         };
         // As many heartbeats a second as the reference allows: fifty.
         let nodes = u32::try_from(setup.nodes).unwrap_or(u32::MAX);

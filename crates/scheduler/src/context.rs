@@ -235,7 +235,8 @@ impl<'a, V: View> Context<'a, V> {
             }
         }
         self.log.push(Touch { node: alloc.node_id.clone(), at, group, more: true });
-        self.placed.entry(alloc.node_id.clone()).or_default().push(alloc);
+        // Most nodes get one of a job, and a row is large.
+        self.placed.entry(alloc.node_id.clone()).or_insert_with(|| Vec::with_capacity(1)).push(alloc);
         self.claims.extend(claims);
         self.host_claims.extend(host_claims);
     }

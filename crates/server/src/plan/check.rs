@@ -22,8 +22,10 @@ pub(crate) struct Accepted {
     pub(crate) refusing: BTreeSet<NodeId>,
 }
 
-/// Checks every placement against the newest state; stops are always accepted.
-pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
+/// Checks every placement against the newest state, and takes it out of the plan; stops are always accepted.
+pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
+    let wanted = std::mem::take(&mut plan.placements);
+    let plan = &*plan;
     let mut accepted =
         Accepted { stops: plan.stops.values().flatten().cloned().collect(), ..Accepted::default() };
     let stopped: BTreeSet<&AllocId> = plan.stops.values().flatten().map(|s| &s.alloc_id).collect();
@@ -33,21 +35,21 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
     }
     let mut granted: BTreeMap<VolumeKey, Vec<Claim>> = BTreeMap::new();
     let (mut placements, mut given) = (Vec::new(), Vec::new());
-    for (node_id, wanted) in &plan.placements {
-        let mut on_node = room_of(root, plan, node_id, &stopped, wanted);
+    for (node_id, wanted) in wanted {
+        let mut on_node = room_of(root, plan, &node_id, &stopped, &wanted);
         for alloc in wanted {
             if alloc.client_terminal() {
                 // Something is noted on it; it needs no room.
-                placements.push(alloc.clone());
+                placements.push(alloc);
                 continue;
             }
             let of_alloc = claims.get(&alloc.id).map(Vec::as_slice).unwrap_or_default();
             // The node last: what it takes is taken.
             let verdict = volumes_take(root, of_alloc, &granted)
-                .and_then(|()| limits_take(root, node_id, of_alloc, &given))
-                .and_then(|()| super::host::takes(root, plan, &stopped, alloc, &placements))
+                .and_then(|()| limits_take(root, &node_id, of_alloc, &given))
+                .and_then(|()| super::host::takes(root, plan, &stopped, &alloc, &placements))
                 .and_then(|()| {
-                    let taken = node_takes(root, node_id, alloc, &mut on_node);
+                    let taken = node_takes(root, &node_id, &alloc, &mut on_node);
                     if taken.is_err() {
                         accepted.refusing.insert(node_id.clone());
                     }
@@ -59,7 +61,7 @@ pub(crate) fn check(root: &Root, plan: &Plan) -> Accepted {
                         granted.entry(claim.id.volume.clone()).or_default().push((*claim).clone());
                         given.push((*claim).clone());
                     }
-                    placements.push(alloc.clone());
+                    placements.push(alloc);
                 }
                 Err(reason) => {
                     // Nobody makes room for what does not come.

@@ -114,9 +114,9 @@ impl PlannerService {
         }
     }
 
-    async fn write(&mut self, plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
+    async fn write(&mut self, mut plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
         let root = self.core.snapshot();
-        let mut accepted = check(&root, &plan);
+        let mut accepted = check(&root, &mut plan);
         for (alloc, reason) in &accepted.refused {
             tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement does not fit any more");
         }
