@@ -198,7 +198,7 @@ pub(crate) fn host_env(
 fn node_names(node: &Node, region: &str) -> BTreeMap<String, String> {
     let mut names = BTreeMap::from([
         ("node.unique.id".to_owned(), node.id.to_string()),
-        ("node.unique.name".to_owned(), node.name.clone()),
+        ("node.unique.name".to_owned(), node.name.to_string()),
         ("node.datacenter".to_owned(), node.datacenter.clone()),
         ("node.region".to_owned(), region.to_owned()),
         ("node.class".to_owned(), node.node_class.clone()),

@@ -8,6 +8,7 @@ use caravan_types::node::Node;
 use caravan_types::wire::{AllocDelta, AllocStatus, NodeHeartbeat, NodeRegister, WatchAllocs};
 use futures::StreamExt;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -55,12 +56,14 @@ impl SimClient {
     pub async fn run(mut self, ttl: Duration, cancel: CancellationToken) -> Result<(), RpcError> {
         let request = WatchAllocs { node_id: self.node.id.clone(), secret: self.node.secret_id.clone() };
         let mut deltas = self.channel.stream::<methods::WatchAllocs>(request);
-        let mut due = tokio::time::Instant::now() + ttl / 2;
+        let mut cancelled = pin!(cancel.cancelled());
+        let mut due = pin!(tokio::time::sleep(ttl / 2));
         loop {
             tokio::select! {
-                () = cancel.cancelled() => return Ok(()),
-                () = tokio::time::sleep_until(due) => {
-                    due = tokio::time::Instant::now() + self.beat().await? / 2;
+                () = &mut cancelled => return Ok(()),
+                () = &mut due => {
+                    let next = self.beat().await? / 2;
+                    due.as_mut().reset(tokio::time::Instant::now() + next);
                 }
                 delta = deltas.next() => match delta {
                     Some(delta) => self.accept(delta?).await?,

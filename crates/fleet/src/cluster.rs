@@ -86,7 +86,7 @@ impl std::fmt::Debug for Cluster {
 /// The node of a position.
 pub(crate) fn node(n: usize) -> Node {
     let mut node = caravan_sim::node(&format!("{n:08x}-0000-4000-8000-{n:012x}"));
-    node.name = format!("node-{n}");
+    node.name = format!("node-{n}").into();
     node.secret_id = NodeSecret::new(format!("{n:08x}-5ec7-4000-8000-{n:012x}"));
     node.meta.insert("rack".into(), format!("r{}", n % RACKS));
     node

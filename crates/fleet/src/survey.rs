@@ -56,7 +56,10 @@ pub fn survey(root: &Root) -> Vec<Finding> {
     for node in root.nodes() {
         let used = root.used_of_node(&node.id);
         if let Some(dimension) = used.amount.lacking(Amount::default(), Amount::capacity(node)) {
-            found.push(Finding::Overcommitted { node: node.name.clone(), dimension: dimension.to_owned() });
+            found.push(Finding::Overcommitted {
+                node: node.name.to_string(),
+                dimension: dimension.to_owned(),
+            });
         }
     }
     for job in root.jobs().filter(|job| !job.is_template()) {

@@ -261,7 +261,7 @@ impl<'a> Placer<'a> {
             eval_id: self.eval.id.clone(),
             name: place.name,
             node_id: node.id.clone(),
-            node_name: node.name.as_str().into(),
+            node_name: node.name.clone(),
             job_id: job.id.clone(),
             task_group: self.names[place.group].clone(),
             allocated_resources: Some(resources),

@@ -132,7 +132,7 @@ impl Cluster {
 pub fn node(id: &str) -> Node {
     let mut node = Node {
         id: id.into(),
-        name: id.to_owned(),
+        name: id.into(),
         datacenter: "dc1".into(),
         node_pool: "default".into(),
         status: NodeStatus::Ready,

@@ -28,16 +28,27 @@ pub const EVENT_BUFFER: usize = 100;
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each is a row of the table of its name")]
 pub enum EventRow {
-    Job { row: Arc<Job>, deleted: bool },
+    Job {
+        row: Arc<Job>,
+        deleted: bool,
+    },
     Evaluation(Arc<Evaluation>),
     Allocation(Arc<Allocation>),
     Deployment(Arc<Deployment>),
     Node(Arc<Node>),
     Service(Arc<ServiceRegistration>),
     HostVolume(Arc<HostVolume>),
-    CsiVolume(Arc<Volume>),
+    CsiVolume {
+        /// The row.
+        row: Arc<Volume>,
+        /// The state after the command, for its claims.
+        root: Snapshot,
+    },
     CsiPlugin(Arc<Plugin>),
-    Variable { row: Arc<Variable>, deleted: bool },
+    Variable {
+        row: Arc<Variable>,
+        deleted: bool,
+    },
     NodePool(Arc<NodePool>),
     AclPolicy(Arc<Policy>),
     AclToken(Arc<Token>),
@@ -57,7 +68,7 @@ impl EventRow {
             Self::Node(_) => "Node",
             Self::Service(_) => "Service",
             Self::HostVolume(_) => "HostVolume",
-            Self::CsiVolume(_) => "CSIVolume",
+            Self::CsiVolume { .. } => "CSIVolume",
             Self::CsiPlugin(_) => "CSIPlugin",
             Self::Variable { .. } => "Variable",
             Self::NodePool(_) => "NodePool",
@@ -80,7 +91,7 @@ impl EventRow {
             Self::Service(row) => row.id.to_string(),
             // The reference leaves this one empty: subscribers find it by the other keys.
             Self::HostVolume(_) => String::new(),
-            Self::CsiVolume(row) => row.id.to_string(),
+            Self::CsiVolume { row, .. } => row.id.to_string(),
             Self::CsiPlugin(row) => row.id.to_string(),
             Self::Variable { row, .. } => row.key.path.clone(),
             Self::NodePool(row) => row.name.clone(),
@@ -100,7 +111,9 @@ impl EventRow {
             Self::Deployment(row) => vec![row.job_id.to_string()],
             Self::Service(row) => vec![row.job_id.to_string(), row.service_name.clone()],
             Self::HostVolume(row) => vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()],
-            Self::CsiVolume(row) => vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()],
+            Self::CsiVolume { row, .. } => {
+                vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()]
+            }
             Self::CsiPlugin(row) => vec![row.id.to_string()],
             Self::AclRole(row) => vec![row.name.clone()],
             Self::AclBindingRule(row) => vec![row.auth_method.clone()],
@@ -123,7 +136,7 @@ impl EventRow {
             Self::Deployment(row) => row.namespace.as_str(),
             Self::Service(row) => row.namespace.as_str(),
             Self::HostVolume(row) => row.namespace.as_str(),
-            Self::CsiVolume(row) => row.namespace.as_str(),
+            Self::CsiVolume { row, .. } => row.namespace.as_str(),
             Self::Variable { row, .. } => row.key.namespace.as_str(),
             Self::Node(_)
             | Self::CsiPlugin(_)
@@ -158,7 +171,7 @@ fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str>
         EventRow::Service(_) => {
             return Some(if removed { "ServiceDeregistration" } else { "ServiceRegistration" });
         }
-        EventRow::CsiVolume(_) => {
+        EventRow::CsiVolume { .. } => {
             return Some(match (command, removed) {
                 (_, true) => "CSIVolumeDeregistered",
                 ("VolumeWrite", _) => "CSIVolumeRegistered",
@@ -221,7 +234,8 @@ fn operators_row(root: &Root, id: &AdminRow) -> Option<EventRow> {
 }
 
 /// What users hear of a command: one event for each row, in the order of the set.
-pub fn events(set: &ChangeSet, before: &Root, after: &Root) -> Vec<Event> {
+pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
+    let volume = |row: Arc<Volume>| EventRow::CsiVolume { row, root: after.clone() };
     let mut out = Vec::new();
     let mut volumes = BTreeSet::new();
     for changed in &set.changes {
@@ -243,14 +257,13 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Root) -> Vec<Event> {
             Changed::HostVolumeRemoved(id) => {
                 (before.host_volume(id).cloned().map(EventRow::HostVolume), true)
             }
-            Changed::Volume(key) => (
-                after.volume(key).filter(|_| volumes.insert(key.clone())).cloned().map(EventRow::CsiVolume),
-                false,
-            ),
-            Changed::VolumeRemoved(key) => (before.volume(key).cloned().map(EventRow::CsiVolume), true),
+            Changed::Volume(key) => {
+                (after.volume(key).filter(|_| volumes.insert(key.clone())).cloned().map(volume), false)
+            }
+            Changed::VolumeRemoved(key) => (before.volume(key).cloned().map(volume), true),
             Changed::Claim(id) => {
-                let volume = after.volume(&id.volume).filter(|_| volumes.insert(id.volume.clone()));
-                (volume.cloned().map(EventRow::CsiVolume), false)
+                let row = after.volume(&id.volume).filter(|_| volumes.insert(id.volume.clone()));
+                (row.cloned().map(volume), false)
             }
             Changed::Plugin(id) => (after.plugin(id).cloned().map(EventRow::CsiPlugin), false),
             Changed::PluginRemoved(id) => (before.plugin(id).cloned().map(EventRow::CsiPlugin), true),
@@ -289,8 +302,6 @@ pub struct EventBatch {
     pub index: u64,
     /// Events, at least one.
     pub events: Vec<Event>,
-    /// The state after the command, for what rows refer to.
-    pub root: Snapshot,
 }
 
 #[derive(Debug, Default)]
@@ -334,7 +345,7 @@ impl EventLog {
                 ring.batches.pop_front();
                 ring.dropped += 1;
             }
-            ring.batches.push_back(Arc::new(EventBatch { index: set.index, events, root: after.clone() }));
+            ring.batches.push_back(Arc::new(EventBatch { index: set.index, events }));
             ring.end()
         };
         self.end.send_replace(end);

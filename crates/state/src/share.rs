@@ -5,7 +5,7 @@ use caravan_types::alloc::{AllocatedResources, Allocation};
 use caravan_types::eval::AllocMetric;
 use caravan_types::small::Text;
 use caravan_types::{DeploymentId, EvalId, NodeId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What the last allocation of an evaluation and a group was made of.
@@ -20,8 +20,7 @@ struct Like {
 /// What was read lately, to be shared by what is read next.
 #[derive(Default)]
 pub(crate) struct Sharing {
-    nodes: HashSet<NodeId>,
-    names: HashMap<NodeId, Text>,
+    nodes: HashMap<NodeId, Text>,
     like: HashMap<EvalId, Vec<Like>>,
 }
 
@@ -33,32 +32,22 @@ fn same<T: PartialEq + Clone>(own: &mut T, other: &T) {
 }
 
 impl Sharing {
-    fn node(&mut self, root: &Root, id: &mut NodeId) {
-        if let Some(known) = self.nodes.get(id) {
-            *id = known.clone();
-            return;
+    /// Makes the id of a node the one of its row. Answers the node's name.
+    fn node(&mut self, root: &Root, id: &mut NodeId) -> Option<&Text> {
+        if !self.nodes.contains_key(id) {
+            let node = root.nodes.get(id)?;
+            self.nodes.insert(node.id.clone(), node.name.clone());
         }
-        if let Some(node) = root.nodes.get(id) {
-            *id = node.id.clone();
-        }
-        self.nodes.insert(id.clone());
-    }
-
-    fn node_name(&mut self, root: &Root, alloc: &mut Allocation) {
-        if let Some(name) = self.names.get(&alloc.node_id) {
-            same(&mut alloc.node_name, name);
-            return;
-        }
-        if let Some(other) = root.allocs_by_node(&alloc.node_id).next() {
-            same(&mut alloc.node_name, &other.node_name);
-        }
-        self.names.insert(alloc.node_id.clone(), alloc.node_name.clone());
+        let (known, name) = self.nodes.get_key_value(id)?;
+        *id = known.clone();
+        Some(name)
     }
 
     /// Makes an allocation share what others, or the row that it replaces, have already.
     pub(crate) fn share(&mut self, root: &Root, alloc: &mut Allocation, old: Option<&Allocation>) {
-        self.node(root, &mut alloc.node_id);
-        self.node_name(root, alloc);
+        if let Some(name) = self.node(root, &mut alloc.node_id) {
+            same(&mut alloc.node_name, name);
+        }
         if let Some(job) = &alloc.job {
             same(&mut alloc.job_id, &job.id);
             same(&mut alloc.namespace, &job.namespace);
@@ -77,8 +66,17 @@ impl Sharing {
             }
         }
         if let Some(metrics) = &mut alloc.metrics {
-            let metrics = Arc::make_mut(metrics);
-            metrics.score_meta_data.iter_mut().for_each(|score| self.node(root, &mut score.node_id));
+            // Other commands may have them too: they are copied only if something is gained.
+            let mut own = |id: &NodeId| {
+                let mut shared = id.clone();
+                self.node(root, &mut shared);
+                shared.is_copy_of(id)
+            };
+            if !metrics.score_meta_data.iter().all(|score| own(&score.node_id)) {
+                for score in &mut Arc::make_mut(metrics).score_meta_data {
+                    self.node(root, &mut score.node_id);
+                }
+            }
         }
         let known = self.like.entry(alloc.eval_id.clone()).or_default();
         let Some(like) = known.iter_mut().find(|like| like.task_group == alloc.task_group) else {
@@ -103,8 +101,9 @@ impl Sharing {
             like.resources.clone_from(&alloc.allocated_resources);
         }
         if let (Some(own), Some(other)) = (&mut alloc.metrics, &like.metrics) {
-            // Not shared by anybody yet, so that nothing is copied.
-            Arc::make_mut(own).share(other);
+            if !Arc::ptr_eq(&own.counts, &other.counts) && own.counts == other.counts {
+                Arc::make_mut(own).share(other);
+            }
         }
         like.metrics.clone_from(&alloc.metrics);
     }

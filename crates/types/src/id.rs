@@ -84,6 +84,10 @@ macro_rules! id {
             pub fn as_str(&self) -> &str {
                 self.0.text.as_str()
             }
+            /// Whether both have one text in memory, as copies of each other have.
+            pub fn is_copy_of(&self, other: &Self) -> bool {
+                ArcStr::ptr_eq(&self.0.text, &other.0.text)
+            }
             /// Whether this is the empty id (no object).
             pub fn is_empty(&self) -> bool {
                 self.0.text.is_empty()

@@ -4,6 +4,7 @@ use crate::id::{NodeId, PluginId};
 use crate::job::Network;
 use crate::plugin::CsiInfo;
 use crate::ser::nil;
+use crate::small::Text;
 use crate::time::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -96,7 +97,7 @@ pub struct Node {
     #[serde(rename = "SecretID")]
     pub secret_id: NodeSecret,
     pub datacenter: String,
-    pub name: String,
+    pub name: Text,
     pub cgroup_parent: String,
     #[serde(rename = "HTTPAddr")]
     pub http_addr: String,
@@ -427,7 +428,7 @@ impl Node {
             id: self.id.clone(),
             attributes: None,
             datacenter: self.datacenter.clone(),
-            name: self.name.clone(),
+            name: self.name.to_string(),
             node_pool: self.node_pool.clone(),
             node_class: self.node_class.clone(),
             version: self.version().to_owned(),

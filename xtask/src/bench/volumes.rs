@@ -208,7 +208,7 @@ impl Ghost {
         let mut row = Node {
             id: format!("00000000-0000-4000-8000-{n:012}").into(),
             secret_id: NodeSecret::new(format!("secret-{n}")),
-            name: format!("ghost-{n}"),
+            name: format!("ghost-{n}").into(),
             datacenter: "dc1".into(),
             node_pool: "default".into(),
             ..Default::default()
@@ -218,7 +218,7 @@ impl Ghost {
         row.node_resources.cpu.cpu_shares = 10_000_000;
         row.node_resources.memory.memory_mb = 100_000_000;
         row.node_resources.disk.disk_mb = 1_000_000_000;
-        let node_info = CsiNodeInfo { id: row.name.clone(), max_volumes: i64::MAX, ..Default::default() };
+        let node_info = CsiNodeInfo { id: row.name.to_string(), max_volumes: i64::MAX, ..Default::default() };
         let info = CsiInfo {
             plugin_id: "ghost".into(),
             healthy: true,

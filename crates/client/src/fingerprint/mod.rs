@@ -72,7 +72,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
         id: identity.node_id.clone(),
         secret_id: identity.secret.clone(),
         datacenter: config.datacenter.clone(),
-        name: config.node_name.clone(),
+        name: config.node_name.as_str().into(),
         cgroup_parent: config.cgroup_parent.clone(),
         http_addr: config.advertise_http.clone(),
         attributes,

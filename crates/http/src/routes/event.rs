@@ -8,7 +8,7 @@ use crate::reply::{JSON, Reply};
 use axum::body::Body;
 use bytes::Bytes;
 use caravan_server::{Caller, Handle, VarCap};
-use caravan_state::{Event, EventBatch, EventReader, EventRow, Root};
+use caravan_state::{Event, EventBatch, EventReader, EventRow};
 use futures::stream;
 use http::Method;
 use serde::Serialize;
@@ -199,7 +199,7 @@ fn told(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Byt
                 "Namespace": event.row.namespace(),
                 "FilterKeys": event.row.filter_keys(),
                 "Index": batch.index,
-                "Payload": payload(&event.row, &batch.root),
+                "Payload": payload(&event.row),
             })
         })
         .collect();
@@ -211,7 +211,7 @@ fn shaped<T: Serialize + ?Sized>(row: &T) -> Value {
     serde_json::to_value(row).unwrap_or_default()
 }
 
-fn payload(row: &EventRow, root: &Root) -> Value {
+fn payload(row: &EventRow) -> Value {
     let mut out = Map::new();
     let mut put = |name: &str, value: Value| out.insert(name.to_owned(), value);
     match row {
@@ -245,7 +245,7 @@ fn payload(row: &EventRow, root: &Root) -> Value {
         EventRow::HostVolume(row) => {
             put("Volume", shaped(&**row));
         }
-        EventRow::CsiVolume(row) => {
+        EventRow::CsiVolume { row, root } => {
             put("Volume", shaped(&volumes::view(root, row)));
         }
         EventRow::CsiPlugin(row) => {

@@ -87,7 +87,7 @@ impl View for World {
 pub fn node(id: &str) -> Node {
     let mut node = Node {
         id: id.into(),
-        name: format!("host-{id}"),
+        name: format!("host-{id}").into(),
         datacenter: "dc1".into(),
         node_pool: "default".into(),
         node_class: "small".into(),

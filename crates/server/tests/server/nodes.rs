@@ -26,7 +26,7 @@ async fn a_node_registers_and_its_stream_begins_with_everything() {
 async fn a_registration_without_a_name_is_refused_by_field() {
     let cluster = Setup::memory().start().await;
     for (row, field) in [
-        (Node { name: String::new(), ..make::node("a") }, "Name"),
+        (Node { name: "".into(), ..make::node("a") }, "Name"),
         (Node { datacenter: String::new(), ..make::node("a") }, "Datacenter"),
         (Node { secret_id: NodeSecret::default(), ..make::node("a") }, "SecretID"),
         (Node { id: "".into(), ..make::node("a") }, "ID"),
