@@ -44,6 +44,7 @@ impl Id {
 }
 
 impl PartialEq for Id {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.beginning == other.beginning
             && (self.beginning.is_whole()
@@ -53,11 +54,14 @@ impl PartialEq for Id {
 }
 impl Eq for Id {}
 impl PartialOrd for Id {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 impl Ord for Id {
+    // Searching a table is hardly more than this.
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.beginning.cmp(&other.beginning).then_with(|| {
             if self.beginning.is_whole() || ArcStr::ptr_eq(&self.text, &other.text) {
