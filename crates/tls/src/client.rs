@@ -36,6 +36,8 @@ pub struct ClientSettings {
     pub ca_file: Option<PathBuf>,
     /// Directory of such files; a `ca_file` wins.
     pub ca_path: Option<PathBuf>,
+    /// The authorities themselves, as PEM; both others are not read then.
+    pub ca_pem: Vec<String>,
     /// Certificate of this side, for servers that want one.
     pub cert_file: Option<PathBuf>,
     /// Its key.
@@ -97,6 +99,10 @@ impl Inner {
 
 fn roots(settings: &ClientSettings) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
+    if !settings.ca_pem.is_empty() {
+        settings.ca_pem.iter().try_for_each(|text| files::authorities_in(text, &mut roots))?;
+        return Ok(roots);
+    }
     match (&settings.ca_file, &settings.ca_path) {
         (Some(file), _) => files::authorities(file, &mut roots)?,
         (None, Some(dir)) => files::authorities_below(dir, &mut roots)?,
@@ -120,6 +126,17 @@ impl Connector {
     /// When the host knows no authorities.
     pub fn public() -> Result<Self, TlsError> {
         Self::new(&ClientSettings::default())
+    }
+
+    /// Opens a connection to a port of a host and comes to terms with it.
+    ///
+    /// # Errors
+    /// As [`Connector::connect`].
+    pub async fn dial(&self, host: &str, port: u16) -> io::Result<Stream> {
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        let stream = TcpStream::connect((bare, port)).await?;
+        stream.set_nodelay(true)?;
+        self.connect(bare, stream).await
     }
 
     /// Reads the files again, for connections from now on.

@@ -27,6 +27,12 @@ pub enum TlsError {
         /// Why.
         reason: String,
     },
+    /// A certificate of a setting is not what it should be.
+    #[error("the CA certificate cannot be used: {reason}")]
+    Text {
+        /// Why.
+        reason: String,
+    },
     /// Certificate and key are from different pairs, or of an unknown kind.
     #[error("the certificate {} cannot be used with the key {}: {reason}", cert.display(), key.display())]
     Pair {

@@ -63,6 +63,18 @@ pub(crate) fn authorities(path: &Path, roots: &mut RootCertStore) -> Result<(), 
     Ok(())
 }
 
+/// Adds the authorities of a text.
+pub(crate) fn authorities_in(text: &str, roots: &mut RootCertStore) -> Result<(), TlsError> {
+    let unusable = |reason: String| TlsError::Text { reason };
+    let mut found = false;
+    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+        found = true;
+    }
+    if found { Ok(()) } else { Err(unusable("there is no certificate in it".to_owned())) }
+}
+
 /// Adds the authorities of all files of a directory.
 pub(crate) fn authorities_below(dir: &Path, roots: &mut RootCertStore) -> Result<(), TlsError> {
     let fail = |source| TlsError::Read { what: "directory of CA certificates", path: dir.to_owned(), source };

@@ -236,6 +236,10 @@ fn errors_name_the_file() {
     files.write("odd.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     assert!(told(&ca(&files.path("odd.pem"))).contains("odd.pem cannot be used"));
 
+    let text = |pem: &str| ClientSettings { ca_pem: vec![pem.to_owned()], ..ClientSettings::default() };
+    assert!(told(&text("x")).contains("there is no certificate in it"));
+    assert!(Connector::new(&text(&std::fs::read_to_string(files.path("a-ca.pem")).unwrap())).is_ok());
+
     let mut half = files.client("a", Some("a-client"), Checked::Host);
     half.key_file = None;
     assert!(told(&half).contains("without a client key"));
