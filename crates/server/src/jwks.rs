@@ -113,3 +113,76 @@ async fn ask(uri: &Uri, authorities: &[String]) -> Result<Response<Incoming>, St
         .map_err(|error| error.to_string())?;
     sender.send_request(request).await.map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_tls::{Acceptor, Protocol, ServerSettings};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig",
+        "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
+
+    /// An issuer with TLS: its address, and the authority that signed it.
+    async fn issuer() -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        std::fs::write(&cert_file, certificate.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        let settings = ServerSettings { cert_file, key_file, client_ca: None, protocol: Protocol::default() };
+        let acceptor = Acceptor::new(&settings).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let own = address.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let mut head = [0; 1024];
+                let read = stream.read(&mut head).await.unwrap_or_default();
+                let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                let (status, more, body) = match head.split(' ').nth(1).unwrap_or_default() {
+                    "/.well-known/openid-configuration" => {
+                        ("200 OK", String::new(), format!("{{\"jwks_uri\":\"{own}/moved\"}}"))
+                    }
+                    "/moved" => ("302 Found", "Location: /keys\r\n".to_owned(), String::new()),
+                    "/down" => {
+                        ("302 Found", "Location: http://127.0.0.1:1/keys\r\n".to_owned(), String::new())
+                    }
+                    _ => ("200 OK", String::new(), KEYS.to_owned()),
+                };
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\n{more}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                // The other side may have gone.
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
+        });
+        (address, authority.pem())
+    }
+
+    #[tokio::test]
+    async fn keys_are_read_over_tls() {
+        let (address, authority) = issuer().await;
+        let authorities = [authority];
+        assert_eq!(fetch(&format!("{address}/keys"), &authorities).await.unwrap().len(), 1);
+        assert_eq!(discover(&address, &authorities).await.unwrap().len(), 1);
+        let told = |error: ServerError| error.to_string();
+        let (_, other) = issuer().await;
+        let foreign = told(fetch(&format!("{address}/keys"), &[other]).await.unwrap_err());
+        assert!(foreign.contains("not trusted here"), "{foreign}");
+        let down = told(fetch(&format!("{address}/down"), &authorities).await.unwrap_err());
+        assert!(down.contains("not encrypted"), "{down}");
+        let odd = told(fetch("ftp://x/keys", &[]).await.unwrap_err());
+        assert!(odd.contains("no http:// or https:// URL"), "{odd}");
+    }
+}
