@@ -59,7 +59,7 @@ pub(super) fn create(ctx: &Ctx, args: &CaArgs) -> Outcome {
 /// Makes an authority; what to tell about it.
 pub(super) fn make(dir: &Path, args: &CaArgs) -> Result<Vec<String>, CliError> {
     if !args.additional_domain.is_empty() && !args.name_constraint {
-        return Err(CliError::failed("Please provide the -name-constraint flag to use -additional-domain"));
+        return Err(CliError::failed("-additional-domain counts together with -name-constraint only"));
     }
     let (cert, key) = (format!("{}-agent-ca.pem", args.domain), format!("{}-agent-ca-key.pem", args.domain));
     let (cert_path, key_path) = (dir.join(&cert), dir.join(&key));

@@ -75,7 +75,10 @@ fn validity(params: &mut rcgen::CertificateParams, days: i64) -> Result<(), CliE
 /// Refuses to make what would be written over something.
 fn is_free(what: &str, path: &Path) -> Result<(), CliError> {
     if path.exists() {
-        return Err(CliError::failed(format!("{what} '{}' already exists", path.display())));
+        return Err(CliError::failed(format!(
+            "{what} {} is there already: it is not written over",
+            path.display()
+        )));
     }
     Ok(())
 }
@@ -144,10 +147,10 @@ mod tests {
         let dir = dir.path();
         ca(dir, CaArgs::default()).unwrap();
         let error = ca(dir, CaArgs::default()).unwrap_err().to_string();
-        assert!(error.contains("nomad-agent-ca.pem' already exists"), "{error}");
+        assert!(error.contains("nomad-agent-ca.pem is there already"), "{error}");
         cert(dir, CertArgs { client: true, ..CertArgs::default() }).unwrap();
         let error = cert(dir, CertArgs { client: true, ..CertArgs::default() }).unwrap_err().to_string();
-        assert!(error.contains("global-client-nomad.pem' already exists"), "{error}");
+        assert!(error.contains("global-client-nomad.pem is there already"), "{error}");
     }
 
     #[test]
