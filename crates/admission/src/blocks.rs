@@ -187,7 +187,13 @@ fn artifact(artifact: &api::Artifact, errors: &mut Vec<String>) {
     match artifact.source.as_deref().unwrap_or_default() {
         "" => errors.push("source must be specified".into()),
         source if source.contains("${") => {}
-        source if source.strip_prefix("http::").unwrap_or(source).starts_with("http://") => {}
+        source
+            if ["http::", "https::"]
+                .iter()
+                .find_map(|getter| source.strip_prefix(getter))
+                .unwrap_or(source)
+                .split_once("://")
+                .is_some_and(|(scheme, _)| matches!(scheme, "http" | "https")) => {}
         // The task would wait for what nobody fetches.
         source => {
             let way = source
@@ -195,7 +201,7 @@ fn artifact(artifact: &api::Artifact, errors: &mut Vec<String>) {
                 .or_else(|| source.split_once("://"))
                 .map_or("elsewhere", |(way, _)| way);
             errors.push(format!(
-                "artifacts from {way} are not supported yet: the source must be an http:// URL"
+                "artifacts from {way} are not supported yet: the source must be an http:// or https:// URL"
             ));
         }
     }

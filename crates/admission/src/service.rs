@@ -252,9 +252,6 @@ pub(super) fn unregistered(owner: &str, services: &[Carried]) -> Option<String> 
 
 /// What checks of our own provider cannot do. They can do more than the reference's: scripts, gRPC, and counting.
 fn nomad_check(check: &ServiceCheck, errors: &mut Vec<String>) {
-    if check.protocol == "https" {
-        errors.push("protocol \"https\" is not supported yet: use \"http\"".into());
-    }
     if check.grpc_use_tls {
         errors.push("grpc_use_tls is not supported yet".into());
     }

@@ -37,6 +37,9 @@ pub enum AgentError {
         #[source]
         source: std::io::Error,
     },
+    /// Certificates that cannot be used.
+    #[error("configuration: tls: {0}")]
+    Tls(#[from] caravan_tls::TlsError),
     /// An address that cannot be listened on.
     #[error("cannot listen on {address} for {what}")]
     Bind {

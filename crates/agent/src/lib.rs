@@ -13,6 +13,7 @@ mod reserved;
 mod run;
 mod settings;
 mod shown;
+mod tls;
 
 pub use error::AgentError;
 pub use flags::{FlagError, Flags, HELP, parse};
@@ -43,8 +44,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn start(args: Vec<String>) -> Result<(), AgentError> {
     let flags = flags::parse(args)?;
-    let file = read_files(&flags.config)?;
-    let settings = settings::resolve(&flags, file, &host::look())?;
+    let read = || settings::resolve(&flags, read_files(&flags.config)?, &host::look());
+    let settings = read()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Tasks of the agent wait far more than they compute.
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4)))
@@ -54,7 +55,7 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
     let signals = runtime.block_on(async { run::Signals::listen() })?;
     // After the signals: what has said anything listens to them.
     let logs = logging::start(&settings.log_level, settings.log_json);
-    let result = runtime.block_on(run::run(settings, signals, logs));
+    let result = runtime.block_on(run::run(settings, signals, logs, &read));
     // What still runs has had its time.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result

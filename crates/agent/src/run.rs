@@ -6,12 +6,13 @@ use crate::error::{AgentError, chain};
 use crate::late::LateServers;
 use crate::monitor::Monitors;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
+use crate::tls::{Live, Rules};
 use caravan_client::{Client, ClientConfig};
 use caravan_consensus::{Config as LogConfig, ServerId};
-use caravan_http::{AgentInfo, HttpState, TaskRoutes};
+use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
 use caravan_rpc::{
-    Authenticator, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration, ReverseOptions,
-    ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
+    Authenticator, Certificate, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration,
+    ReverseOptions, ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use caravan_types::{NodeId, UnixNanos};
@@ -25,11 +26,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The signals that ask an agent to end.
+/// The signals that ask an agent to end, or to read its certificates again.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -38,12 +40,19 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(AgentError::Runtime)?,
             terminate: signal(SignalKind::terminate()).map_err(AgentError::Runtime)?,
+            hangup: signal(SignalKind::hangup()).map_err(AgentError::Runtime)?,
         })
     }
 }
 
-/// Runs an agent until a signal, or until a part of it fails for good.
-pub(crate) async fn run(settings: Settings, signals: Signals, logs: Monitors) -> Result<(), AgentError> {
+/// Runs an agent until a signal, or until a part of it fails for good. `again` reads the settings once more.
+pub(crate) async fn run(
+    settings: Settings,
+    signals: Signals,
+    logs: Monitors,
+    again: &dyn Fn() -> Result<Settings, AgentError>,
+) -> Result<(), AgentError> {
+    let tls = Live::read(&settings.tls, &settings.region)?;
     // Ports first: an agent that cannot listen must not touch any state.
     let http = listen("HTTP", settings.http).await?;
     let rpc = match &settings.server {
@@ -54,6 +63,7 @@ pub(crate) async fn run(settings: Settings, signals: Signals, logs: Monitors) ->
     data_dir::make(&settings.data_dir, settings.dev).map_err(fail)?;
     let mut agent = Agent {
         settings: &settings,
+        tls,
         logs,
         http_address: http.local_addr().map_err(AgentError::Runtime)?,
         stop: CancellationToken::new(),
@@ -67,7 +77,7 @@ pub(crate) async fn run(settings: Settings, signals: Signals, logs: Monitors) ->
         banner(&settings, agent.http_address);
     }
     let result = match result {
-        Ok(_parts) => agent.wait(signals).await,
+        Ok(_parts) => agent.wait(signals, again).await,
         Err(error) => Err(error),
     };
     agent.end().await;
@@ -85,6 +95,7 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
 
 struct Agent<'a> {
     settings: &'a Settings,
+    tls: Live,
     logs: Monitors,
     http_address: SocketAddr,
     stop: CancellationToken,
@@ -136,8 +147,11 @@ impl Agent<'_> {
                     late.set(Channel::local(server.rpc().build(), identity.clone()));
                 }
                 None => {
-                    let connect =
+                    let mut connect =
                         ConnectOptions::new(client.servers.clone(), identity.clone(), &self.settings.region);
+                    if let Some(connector) = self.tls.connecting() {
+                        connect.connector = Arc::new(connector);
+                    }
                     let channel = Channel::connect(connect.clone());
                     late.set(channel.clone());
                     state.relay = Some(channel);
@@ -159,11 +173,18 @@ impl Agent<'_> {
         if let (Some(router), Some(server), Some(rpc)) = (router, server, rpc) {
             let identity = PeerIdentity::Server { name: self.settings.name.clone() };
             let router = router.merge(caravan_http::rpc(state.clone())).build();
-            let options = ServerOptions {
+            let mut options = ServerOptions {
                 registry,
-                authenticator: Arc::new(KnownNodes { server, region: self.settings.region.clone() }),
+                authenticator: Arc::new(KnownNodes {
+                    server,
+                    region: self.settings.region.clone(),
+                    rules: self.settings.tls.rules(),
+                }),
                 ..ServerOptions::new(identity, router)
             };
+            if let Some(acceptor) = self.tls.accepting() {
+                options.acceptor = Arc::new(acceptor);
+            }
             let rpc = RpcServer::on(rpc, options).map_err(AgentError::Runtime)?;
             self.servers.spawn(rpc.run(self.stop_server.clone()));
         }
@@ -174,6 +195,12 @@ impl Agent<'_> {
             self.clients.spawn(service.run(self.stop.clone()));
         }
         let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
+        let http = match self.tls.http() {
+            Some(acceptor) => {
+                Listener::Tls { listener: http, acceptor, patience: self.settings.tls.handshake }
+            }
+            None => Listener::Tcp(http),
+        };
         self.servers.spawn(async move {
             if let Err(source) = caravan_http::serve(http, state, stop).await {
                 // The receiver lives as long as the agent.
@@ -255,6 +282,7 @@ impl Agent<'_> {
             node_max_allocs: file.node_max_allocs.unwrap_or(0),
             default_ineligible: file.default_ineligible.unwrap_or(false),
             advertise_http: settings.advertise_http.clone(),
+            http_tls: settings.tls.http,
             servers: client.servers.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dev: settings.dev,
@@ -284,16 +312,27 @@ impl Agent<'_> {
     }
 
     /// Waits for a signal or a failure.
-    async fn wait(&mut self, signals: Signals) -> Result<(), AgentError> {
-        let Signals { mut interrupt, mut terminate } = signals;
-        tokio::select! {
-            _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
-            _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),
-            failure = self.failed.1.recv() => {
-                if let Some(error) = failure {
-                    return Err(error);
+    async fn wait(
+        &mut self,
+        signals: Signals,
+        again: &dyn Fn() -> Result<Settings, AgentError>,
+    ) -> Result<(), AgentError> {
+        let Signals { mut interrupt, mut terminate, mut hangup } = signals;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
+                _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),
+                _ = hangup.recv() => {
+                    self.reload(again);
+                    continue;
+                }
+                failure = self.failed.1.recv() => {
+                    if let Some(error) = failure {
+                        return Err(error);
+                    }
                 }
             }
+            break;
         }
         // A second signal does not wait for anything.
         tokio::spawn(async move {
@@ -305,6 +344,17 @@ impl Agent<'_> {
             std::process::exit(1);
         });
         Ok(())
+    }
+
+    /// Reads the certificates again, by the configuration as it is now.
+    fn reload(&self, again: &dyn Fn() -> Result<Settings, AgentError>) {
+        let read = again().and_then(|settings| self.tls.reload(&settings.tls, &self.settings.region));
+        match read {
+            Ok(()) => tracing::info!("the certificates were read again"),
+            Err(error) => {
+                tracing::error!(error = chain(&error), "the certificates stay as they were");
+            }
+        }
     }
 
     /// Clients first: a development agent ends its tasks and releases its volumes, which needs servers.
@@ -323,6 +373,7 @@ impl Agent<'_> {
 struct KnownNodes {
     server: caravan_server::Handle,
     region: String,
+    rules: Rules,
 }
 
 impl Authenticator for KnownNodes {
@@ -348,6 +399,18 @@ impl Authenticator for KnownNodes {
             identity => Ok(identity.clone()),
         };
         Box::pin(std::future::ready(verdict))
+    }
+
+    fn admit<'a>(
+        &'a self,
+        role: Role,
+        hello: &'a Hello,
+        certificate: Option<&'a Certificate>,
+    ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
+        match self.rules.check(hello, &self.region, certificate) {
+            Ok(()) => self.authenticate(role, hello),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 }
 
@@ -381,7 +444,8 @@ fn banner(settings: &Settings, http: SocketAddr) {
         (Some(_), None) => "server",
         _ => "client",
     };
-    println!("==> Caravan agent started: {role} \"{}\", http://{http}", settings.name);
+    let scheme = if settings.tls.http { "https" } else { "http" };
+    println!("==> Caravan agent started: {role} \"{}\", {scheme}://{http}", settings.name);
     if settings.dev {
         println!("    Development mode: nothing is kept when it ends. Ctrl-C ends it.");
     }

@@ -2,6 +2,7 @@
 
 use crate::error::AgentError;
 use crate::flags::Flags;
+use crate::tls::TlsSettings;
 use caravan_hcl::config::AgentConfig;
 use caravan_server::{AclConfig, Ages, GcConfig, RejectionConfig};
 use caravan_types::Nanos;
@@ -43,6 +44,7 @@ pub(crate) struct Settings {
     pub(crate) server: Option<ServerSettings>,
     pub(crate) client: Option<ClientSettings>,
     pub(crate) transport: caravan_http::Transport,
+    pub(crate) tls: TlsSettings,
     pub(crate) plugins: BTreeMap<String, serde_json::Value>,
     pub(crate) files: Vec<String>,
     pub(crate) acl: AclConfig,
@@ -138,9 +140,6 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         (false, Some(dir)) => dir,
         (false, None) => return Err(bad("data_dir", "it must be set, unless -dev is given")),
     };
-    if file.tls.as_ref().is_some_and(|t| t.http.unwrap_or(false) || t.rpc.unwrap_or(false)) {
-        return Err(bad("tls", "TLS is not supported yet: an agent must not pretend to encrypt"));
-    }
     let log_level = flag("log-level")
         .or(file.log_level.clone())
         .unwrap_or_else(|| if dev { "DEBUG" } else { "INFO" }.into());
@@ -217,6 +216,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         server,
         client,
         transport: transport(&file)?,
+        tls: TlsSettings::of(&file)?,
         plugins,
         files: flags.config.clone(),
         acl: acl(file.acl.as_ref())?,
@@ -510,7 +510,7 @@ mod tests {
                 "acl.token_min_expiration_ttl",
                 "longer than",
             ),
-            ("tls { rpc = true }", "tls", "not supported yet"),
+            ("tls { rpc = true }", "tls", "cert_file and key_file must be set"),
         ] {
             let error =
                 resolve(&flags(&["-dev"]), files(&[("a.hcl", text)]), &host()).unwrap_err().to_string();

@@ -67,8 +67,12 @@ fn general(settings: &Settings) -> Value {
             "TokenMinExpirationTTL": settings.acl.min_expiration,
             "TokenMaxExpirationTTL": settings.acl.max_expiration,
         },
-        "Limits": { "HTTPMaxConnsPerClient": settings.transport.connections_per_client },
+        "Limits": {
+            "HTTPMaxConnsPerClient": settings.transport.connections_per_client,
+            "HTTPSHandshakeTimeout": caravan_types::Nanos::from_std(settings.tls.handshake).to_string(),
+        },
         "HTTPAPIResponseHeaders": headers,
+        "TLSConfig": settings.tls.shown(),
         "Plugins": if plugins.is_empty() { Value::Null } else { json!(plugins) },
         "ConfigPaths": settings.files,
         "Files": settings.files,

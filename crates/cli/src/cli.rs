@@ -3,7 +3,7 @@
 use crate::args;
 use crate::cmd::{
     acl, alloc, completion, deployment, eval, explain, fmt, job, misc, monitor, namespace, node, operator,
-    plugin, scaling, server, service, status, system, var, version, volume,
+    plugin, scaling, server, service, status, system, tls, var, version, volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
@@ -104,6 +104,9 @@ enum Verb {
     /// Services: list, info, delete
     #[command(subcommand)]
     Service(service::ServiceVerb),
+    /// Certificates of agents: ca create, ca info, cert create, cert info
+    #[command(subcommand)]
+    Tls(tls::TlsVerb),
     /// Follow an agent's log
     Monitor(monitor::MonitorArgs),
     /// Alias of `alloc exec`
@@ -308,6 +311,7 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Alloc(alloc::AllocVerb::Signal(args)) => Box::pin(alloc::checks::signal(ctx, args)).await,
         Verb::Alloc(alloc::AllocVerb::Pause(args)) => Box::pin(alloc::checks::pause(ctx, args)).await,
         Verb::Service(verb) => Box::pin(service::run(ctx, verb)).await,
+        Verb::Tls(verb) => tls::run(ctx, verb),
         Verb::Monitor(args) => Box::pin(monitor::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Meta(verb)) => Box::pin(node::meta::run(ctx, verb)).await,
         Verb::Eval(verb) => Box::pin(eval::run(ctx, verb)).await,

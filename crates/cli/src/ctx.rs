@@ -4,11 +4,12 @@ use crate::error::CliError;
 use crate::format::Clock;
 use crate::out::Out;
 use caravan_sdk::{Client, Config, QueryOptions, Token};
+use std::path::PathBuf;
 
 /// Flags of every command that talks to an agent; they win over the environment.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct General {
-    /// Address of the agent, http://host:port or unix:///path [env: CARAVAN_ADDR, NOMAD_ADDR]
+    /// Address of the agent, http://host:port, https://host:port or unix:///path [env: CARAVAN_ADDR, NOMAD_ADDR]
     #[arg(long, global = true, value_name = "ADDR", help_heading = "General options")]
     address: Option<String>,
     /// Region to ask [env: CARAVAN_REGION, NOMAD_REGION]
@@ -26,6 +27,24 @@ pub(crate) struct General {
         hide_env_values = true
     )]
     token: Option<String>,
+    /// File of the CA certificates that sign agents, for https [env: CARAVAN_CACERT, NOMAD_CACERT]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
+    ca_cert: Option<PathBuf>,
+    /// Directory of such files, where -ca-cert names none [env: CARAVAN_CAPATH, NOMAD_CAPATH]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "General options")]
+    ca_path: Option<PathBuf>,
+    /// Certificate to show to the agent [env: CARAVAN_CLIENT_CERT, NOMAD_CLIENT_CERT]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
+    client_cert: Option<PathBuf>,
+    /// Its key [env: CARAVAN_CLIENT_KEY, NOMAD_CLIENT_KEY]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
+    client_key: Option<PathBuf>,
+    /// Name that the agent's certificate must have [env: CARAVAN_TLS_SERVER_NAME, NOMAD_TLS_SERVER_NAME]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "General options")]
+    tls_server_name: Option<String>,
+    /// Take whatever certificate the agent shows [env: CARAVAN_SKIP_VERIFY, NOMAD_SKIP_VERIFY]
+    #[arg(long, global = true, help_heading = "General options")]
+    tls_skip_verify: bool,
     /// Never colour the output
     #[arg(long, global = true, help_heading = "General options")]
     no_color: bool,
@@ -62,6 +81,19 @@ impl Ctx {
         if let Some(token) = &general.token {
             config.token = Some(Token::new(token));
         }
+        let over = |to: &mut Option<PathBuf>, from: &Option<PathBuf>| {
+            if from.is_some() {
+                to.clone_from(from);
+            }
+        };
+        over(&mut config.tls.ca_file, &general.ca_cert);
+        over(&mut config.tls.ca_path, &general.ca_path);
+        over(&mut config.tls.cert_file, &general.client_cert);
+        over(&mut config.tls.key_file, &general.client_key);
+        if general.tls_server_name.is_some() {
+            config.tls.server_name.clone_from(&general.tls_server_name);
+        }
+        config.tls.skip_verify |= general.tls_skip_verify;
         Ok(Self { client: Client::new(config), out: out.coloured(general.no_color, general.force_color) })
     }
 

@@ -60,6 +60,8 @@ pub struct ClientConfig {
     pub default_ineligible: bool,
     /// `host:port` of the agent's HTTP API, as others reach it.
     pub advertise_http: String,
+    /// Whether the HTTP API is spoken over TLS there.
+    pub http_tls: bool,
     /// RPC addresses of servers to begin with.
     pub servers: Vec<String>,
     /// Version of the agent.
@@ -105,6 +107,7 @@ impl ClientConfig {
             node_max_allocs: 0,
             default_ineligible: false,
             advertise_http: String::new(),
+            http_tls: false,
             servers: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dev: false,

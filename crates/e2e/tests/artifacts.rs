@@ -179,12 +179,12 @@ fn what_cannot_or_must_not_be_fetched_fails_the_task_with_a_sentence() -> Result
     ensure!(!agent.dir().join("evil").exists() && !agent.data_dir().join("evil").exists());
     let path = write(
         &agent,
-        "https.nomad.hcl",
-        job("https", "raw_exec", "artifact {\n source = \"https://x/y\"\n }").as_bytes(),
+        "git.nomad.hcl",
+        job("git", "raw_exec", "artifact {\n source = \"git::https://x/y\"\n }").as_bytes(),
     )?;
     let refused = agent.caravan(&["job", "run", &path])?;
     ensure!(
-        refused.code == 1 && refused.stderr.contains("artifacts from https are not supported yet"),
+        refused.code == 1 && refused.stderr.contains("artifacts from git are not supported yet"),
         "{refused:?}"
     );
     ensure!(!agent.log().contains("hunter2"), "the agent's log holds a password");

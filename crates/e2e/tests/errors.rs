@@ -132,8 +132,8 @@ fn jobs_come_from_urls() -> Result<()> {
     let asked = serving.join().map_err(|_| anyhow::anyhow!("the server failed"))??;
     ensure!(asked.starts_with("GET /jobs/x.nomad.hcl HTTP/1.1\r\n"), "{asked}");
     ensure!(agent.get("/v1/job/x")?["Type"] == "batch");
-    let out = agent.caravan(&["job", "run", "https://127.0.0.1/x.nomad.hcl"])?.failed()?;
-    ensure!(out.stderr.contains("only http:// is supported"), "{}", out.stderr);
+    let out = agent.caravan(&["job", "run", "ftp://127.0.0.1/x.nomad.hcl"])?.failed()?;
+    ensure!(out.stderr.contains("only http:// and https:// are supported"), "{}", out.stderr);
     Ok(())
 }
 

@@ -29,6 +29,7 @@ mod task_templates;
 mod templates;
 mod tenancy;
 mod third_party;
+mod tls;
 mod transcripts;
 mod verbs;
 mod volume_check;

@@ -4,6 +4,7 @@ use crate::dispatch;
 use crate::state::HttpState;
 use crate::transport::{Entry, Gate, TOO_MANY, Ticket};
 use axum::body::Body;
+use caravan_tls::{Acceptor, Stream};
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -14,7 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,11 +33,26 @@ const MOST_HEADERS: usize = 128 * 1024;
 /// How long after a failed accept the next one is tried: what failed is most often the number of open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a peer on a TLS port may be silent before the kernel asks whether it is there (`http-api` section 1.1).
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// What a client is told that speaks HTTP where TLS is spoken.
+const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
 /// Where requests come from.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP port.
     Tcp(TcpListener),
+    /// A TCP port for HTTP over TLS.
+    Tls {
+        /// The port.
+        listener: TcpListener,
+        /// What to show, and whom to let in.
+        acceptor: Acceptor,
+        /// How long the handshake may take; zero for as long as it likes.
+        patience: Duration,
+    },
     /// A unix socket; whoever made it removes it.
     Unix(UnixListener),
 }
@@ -73,6 +89,9 @@ pub async fn serve(
         loop {
             let accepted = match &listener {
                 Listener::Tcp(listener) => listener.accept().await.map(|(s, a)| server.tcp(s, a)),
+                Listener::Tls { listener, acceptor, patience } => {
+                    listener.accept().await.map(|(s, a)| server.tls(s, a, acceptor, *patience))
+                }
                 Listener::Unix(listener) => listener.accept().await.map(|(s, _)| server.connection(s, None)),
             };
             match accepted {
@@ -120,12 +139,46 @@ impl Server {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be delayed");
         }
+        if let Some((stream, ticket)) = self.enter(stream, from) {
+            self.connection(stream, ticket);
+        }
+    }
+
+    fn tls(&self, stream: TcpStream, from: SocketAddr, acceptor: &Acceptor, patience: Duration) {
+        if let Err(error) = stream.set_nodelay(true).and_then(|()| keep_alive(&stream)) {
+            tracing::debug!(%error, "a connection is not watched");
+        }
+        let Some((stream, ticket)) = self.enter(stream, from) else { return };
+        let (acceptor, state, stop) = (acceptor.clone(), self.state.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            let shaking = async {
+                match patience {
+                    Duration::ZERO => Ok(acceptor.accept(stream).await),
+                    patience => tokio::time::timeout(patience, acceptor.accept(stream)).await,
+                }
+            };
+            let shaken = tokio::select! {
+                shaken = shaking => shaken,
+                () = stop.cancelled() => return,
+            };
+            match shaken {
+                Ok(Ok(Stream::Plain(stream))) => say(stream, NOT_TLS).await,
+                Ok(Ok(stream)) => talk(state, stop, stream, ticket).await,
+                Ok(Err(error)) => tracing::debug!(%from, %error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!(%from, "a TLS handshake took too long"),
+            }
+        });
+    }
+
+    /// Counts a connection in, unless its address has too many.
+    fn enter(&self, stream: TcpStream, from: SocketAddr) -> Option<(TcpStream, Option<Ticket>)> {
         match self.gate.enter(from.ip().to_canonical(), Instant::now()) {
-            Entry::In(ticket) => self.connection(stream, ticket),
-            Entry::Out { answered: false } => {}
+            Entry::In(ticket) => Some((stream, ticket)),
+            Entry::Out { answered: false } => None,
             Entry::Out { answered: true } => {
                 tracing::debug!(%from, "an address has too many connections");
-                self.tasks.spawn(refuse(stream));
+                self.tasks.spawn(say(stream, TOO_MANY));
+                None
             }
         }
     }
@@ -134,29 +187,42 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (state, stop) = (self.state.clone(), self.stop.clone());
-        self.tasks.spawn(async move {
-            let _ticket = ticket;
-            let service = service_fn(move |request| answer(state.clone(), detached(request)));
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .max_buf_size(MOST_HEADERS)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades();
-            let mut connection = std::pin::pin!(connection);
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            if let Err(error) = ended {
-                tracing::trace!(%error, "a connection ended");
-            }
-        });
+        self.tasks.spawn(talk(self.state.clone(), self.stop.clone(), stream, ticket));
     }
+}
+
+/// Answers requests of a connection until it ends.
+async fn talk<S>(state: Arc<HttpState>, stop: CancellationToken, stream: S, ticket: Option<Ticket>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let _ticket = ticket;
+    let service = service_fn(move |request| answer(state.clone(), detached(request)));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MOST_HEADERS)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::trace!(%error, "a connection ended");
+    }
+}
+
+/// Has the kernel ask a silent peer whether it is there.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    Ok(sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE)?)
 }
 
 /// A request that shares no memory with the buffer that it was read into. Otherwise that buffer is kept for as long as
@@ -183,11 +249,15 @@ async fn answer(state: Arc<HttpState>, request: Request<Incoming>) -> Result<Res
     Ok(dispatch::handle(state, request.map(Body::new)).await)
 }
 
-/// Tells a surplus connection what it is, if it listens.
-async fn refuse(mut stream: TcpStream) {
+/// Tells a connection why it is closed, if it listens.
+async fn say(mut stream: TcpStream, words: &'static [u8]) {
     let told = async {
-        stream.write_all(TOO_MANY).await?;
-        stream.shutdown().await
+        stream.write_all(words).await?;
+        stream.shutdown().await?;
+        // Bytes that nobody read would make the answer vanish with the connection.
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
     };
     // Nobody waits for it: the connection goes in any case.
     let _ = tokio::time::timeout(PAUSE, told).await;

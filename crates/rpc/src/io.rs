@@ -1,9 +1,10 @@
-//! Where bytes come from: TCP now, TLS over it through the same two traits later.
+//! Where bytes come from: TCP, or TLS over it.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use caravan_tls::Certificate;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -15,6 +16,20 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
 /// Any connection.
 pub type BoxIo = Box<dyn Io>;
+
+/// A connection that was accepted.
+pub struct Accepted {
+    /// To talk over.
+    pub io: BoxIo,
+    /// What the other side proved to be; `None` where the connection is not encrypted.
+    pub certificate: Option<Certificate>,
+}
+
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepted").field("certificate", &self.certificate.is_some()).finish_non_exhaustive()
+    }
+}
 
 /// Opens connections to `host:port`.
 pub trait Connector: fmt::Debug + Send + Sync + 'static {
@@ -31,7 +46,7 @@ pub trait Acceptor: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// What the handshake said.
-    fn accept(&self, stream: TcpStream) -> BoxFuture<'static, io::Result<BoxIo>>;
+    fn accept(&self, stream: TcpStream) -> BoxFuture<'static, io::Result<Accepted>>;
 }
 
 /// Plain TCP, outgoing.
@@ -47,14 +62,57 @@ impl Default for TcpConnector {
     }
 }
 
+impl TcpConnector {
+    async fn open(self, target: &str) -> io::Result<TcpStream> {
+        let stream = tokio::time::timeout(self.timeout, TcpStream::connect(target)).await.map_err(late)??;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+fn late(_: tokio::time::error::Elapsed) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")
+}
+
 impl Connector for TcpConnector {
     fn connect<'a>(&'a self, target: &'a str) -> BoxFuture<'a, io::Result<BoxIo>> {
+        Box::pin(async move { Ok(Box::new(self.open(target).await?) as BoxIo) })
+    }
+}
+
+/// TLS over TCP, outgoing. Handshakes may take as long as connecting.
+#[derive(Debug, Clone)]
+pub struct TlsConnector {
+    /// The connection below.
+    pub tcp: TcpConnector,
+    /// Whom to trust and what to show.
+    pub tls: caravan_tls::Connector,
+}
+
+impl Connector for TlsConnector {
+    fn connect<'a>(&'a self, target: &'a str) -> BoxFuture<'a, io::Result<BoxIo>> {
         Box::pin(async move {
-            let stream = tokio::time::timeout(self.timeout, TcpStream::connect(target))
-                .await
-                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"))??;
+            let stream = self.tcp.open(target).await?;
+            let host = target.rsplit_once(':').map_or(target, |(host, _)| host);
+            let shaking = tokio::time::timeout(self.tcp.timeout, self.tls.connect(host, stream));
+            Ok(Box::new(shaking.await.map_err(late)??) as BoxIo)
+        })
+    }
+}
+
+/// TLS over TCP, incoming. Who does not speak TLS comes in too, without a certificate: the
+/// [`Authenticator`](crate::Authenticator) refuses it, in words that such a peer can read.
+#[derive(Debug, Clone)]
+pub struct TlsAcceptor(pub caravan_tls::Acceptor);
+
+impl Acceptor for TlsAcceptor {
+    fn accept(&self, stream: TcpStream) -> BoxFuture<'static, io::Result<Accepted>> {
+        let tls = self.0.clone();
+        Box::pin(async move {
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as BoxIo)
+            let stream = tls.accept(stream).await?;
+            let certificate = stream.certificate();
+            Ok(Accepted { io: Box::new(stream), certificate })
         })
     }
 }
@@ -64,10 +122,10 @@ impl Connector for TcpConnector {
 pub struct TcpAcceptor;
 
 impl Acceptor for TcpAcceptor {
-    fn accept(&self, stream: TcpStream) -> BoxFuture<'static, io::Result<BoxIo>> {
+    fn accept(&self, stream: TcpStream) -> BoxFuture<'static, io::Result<Accepted>> {
         Box::pin(async move {
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as BoxIo)
+            Ok(Accepted { io: Box::new(stream), certificate: None })
         })
     }
 }

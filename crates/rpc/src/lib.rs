@@ -29,10 +29,13 @@ mod router;
 mod server;
 mod wire;
 
+pub use caravan_tls::Certificate;
 pub use channel::{Channel, ConnectOptions, ItemStream, RetryPolicy};
 pub use error::{Code, RpcError, ServeError};
 pub use h2::KeepAlive;
-pub use io::{Acceptor, BoxIo, Connector, Io, TcpAcceptor, TcpConnector};
+pub use io::{
+    Accepted, Acceptor, BoxIo, Connector, Io, TcpAcceptor, TcpConnector, TlsAcceptor, TlsConnector,
+};
 pub use method::{Context, DuplexMethod, Method, PeerIdentity, Secret, StreamMethod};
 pub use reverse::{Connectivity, Registration, ReverseOptions, ReverseRegistry, ReverseService};
 pub use router::{Router, RouterBuilder};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use caravan_tls::Certificate;
 use futures::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::h2::{self, Connection, KeepAlive};
-use crate::io::{Acceptor, BoxIo, TcpAcceptor};
+use crate::io::{Accepted, Acceptor, BoxIo, TcpAcceptor};
 use crate::wire::{self, Hello, Role};
 use crate::{Channel, Code, PeerIdentity, ReverseRegistry, Router, RpcError, ServeError};
 
@@ -30,6 +31,21 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
         role: Role,
         hello: &'a Hello,
     ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>>;
+
+    /// The same, with what the connection itself proved: the certificate of the other side, where it is encrypted.
+    /// Whoever demands certificates must do so here; by default they change nothing.
+    ///
+    /// # Errors
+    /// As [`Authenticator::authenticate`].
+    fn admit<'a>(
+        &'a self,
+        role: Role,
+        hello: &'a Hello,
+        certificate: Option<&'a Certificate>,
+    ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
+        let _ = certificate;
+        self.authenticate(role, hello)
+    }
 }
 
 /// Takes everybody's word. For agents whose port only they can reach, and tests.
@@ -153,13 +169,13 @@ async fn connection(
     cancel: CancellationToken,
 ) -> Result<(), RpcError> {
     let handshake = tokio::time::timeout(wire::PREAMBLE_PATIENCE, options.acceptor.accept(stream));
-    let mut io = match handshake.await {
-        Ok(Ok(io)) => io,
+    let Accepted { mut io, certificate } = match handshake.await {
+        Ok(Ok(accepted)) => accepted,
         Ok(Err(error)) => return Err(RpcError::unavailable(format!("the handshake failed: {error}"))),
         Err(_) => return Err(RpcError::new(Code::Deadline, "the handshake took too long")),
     };
     let introduced = tokio::select! {
-        introduced = introduce(&mut io, full, options) => introduced,
+        introduced = introduce(&mut io, certificate.as_ref(), full, options) => introduced,
         () = cancel.cancelled() => Err(RpcError::unavailable("this server is stopping")),
     };
     match introduced {
@@ -173,6 +189,7 @@ async fn connection(
 
 async fn introduce(
     io: &mut BoxIo,
+    certificate: Option<&Certificate>,
     full: bool,
     options: &ServerOptions,
 ) -> Result<(Role, PeerIdentity), RpcError> {
@@ -183,7 +200,7 @@ async fn introduce(
     if role == Role::Raft {
         return Err(RpcError::new(Code::Invalid, "connections for replication are not served here"));
     }
-    let peer = options.authenticator.authenticate(role, &hello).await?;
+    let peer = options.authenticator.admit(role, &hello, certificate).await?;
     if role == Role::Reversed && !matches!(peer, PeerIdentity::Client { .. }) {
         return Err(RpcError::new(Code::Invalid, format!("only clients offer a way back, not {peer}")));
     }

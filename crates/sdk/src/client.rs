@@ -4,7 +4,7 @@ use crate::config::{Address, Config, Token};
 use crate::error::Error;
 use crate::query::{Meta, QueryOptions, Response};
 use crate::retry::Retry;
-use crate::transport::{self, Pool};
+use crate::transport::{self, Pool, Target};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -27,13 +27,15 @@ pub struct Client {
 struct Inner {
     config: Config,
     pool: Pool,
+    target: Arc<Target>,
 }
 
 impl Client {
     /// A client with these settings. Nothing is sent before the first call.
     pub fn new(config: Config) -> Self {
-        let pool = transport::pool(config.address.clone());
-        Self { inner: Arc::new(Inner { config, pool }) }
+        let target = Target::new(config.address.clone(), config.tls.clone());
+        let pool = transport::pool(Arc::clone(&target));
+        Self { inner: Arc::new(Inner { config, pool, target }) }
     }
 
     /// The settings.
@@ -44,6 +46,11 @@ impl Client {
     /// The agent's address.
     pub fn address(&self) -> &Address {
         &self.inner.config.address
+    }
+
+    /// Where connections of their own go.
+    pub(crate) fn target(&self) -> &Target {
+        &self.inner.target
     }
 
     /// The namespace of calls that name none.
@@ -206,8 +213,10 @@ impl Client {
     ) -> Result<Request<Full<Bytes>>, Error> {
         let config = &self.inner.config;
         let authority = match &config.address {
-            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Address::Tcp { host, port } => format!("{host}:{port}"),
+            Address::Tcp { host, port } | Address::Tls { host, port } if host.contains(':') => {
+                format!("[{host}]:{port}")
+            }
+            Address::Tcp { host, port } | Address::Tls { host, port } => format!("{host}:{port}"),
             Address::Unix(_) => "localhost".to_owned(),
         };
         let query = query.encode(config.region.as_deref(), config.namespace.as_deref());
@@ -251,7 +260,7 @@ impl Client {
         if source.is_connect() && absent {
             return Error::NoAgent { address, source };
         }
-        let reason = io.map_or_else(|| deepest(&source), ToString::to_string);
+        let reason = io.map_or_else(|| deepest(&source), transport::told);
         Error::Unreachable { address, reason, source }
     }
 }

@@ -16,6 +16,13 @@ pub enum Address {
         /// Port.
         port: u16,
     },
+    /// HTTP over TLS over TCP.
+    Tls {
+        /// Name or address, without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
     /// Plain HTTP over a unix socket.
     Unix(PathBuf),
 }
@@ -36,6 +43,8 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "http://[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "http://{host}:{port}"),
+            Self::Tls { host, port } if host.contains(':') => write!(f, "https://[{host}]:{port}"),
+            Self::Tls { host, port } => write!(f, "https://{host}:{port}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -44,7 +53,7 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// Reads `http://host[:port]` or `unix:///path`; a path behind the port is ignored.
+    /// Reads `http://host[:port]`, `https://host[:port]` or `unix:///path`; a path behind the port is ignored.
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |reason| Error::Address { address: text.to_owned(), reason };
         if let Some(path) = text.strip_prefix("unix://") {
@@ -53,15 +62,12 @@ impl FromStr for Address {
                 path => Ok(Self::Unix(path.into())),
             };
         }
-        if text.starts_with("https://") {
-            return Err(bad("TLS is not supported yet"));
-        }
-        let rest = text
-            .strip_prefix("http://")
-            .ok_or_else(|| bad("it must start with http:// or unix://"))?
-            .split(['/', '?', '#'])
-            .next()
-            .unwrap_or_default();
+        let (rest, tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(bad("it must start with http://, https:// or unix://")),
+        };
+        let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
         let (host, port) = match rest.strip_prefix('[') {
             Some(rest) => {
@@ -80,7 +86,8 @@ impl FromStr for Address {
             Some(port) => port.parse().map_err(|_| bad("the port is not a number from 0 to 65535"))?,
             None => Self::DEFAULT_PORT,
         };
-        Ok(Self::Tcp { host: host.to_owned(), port })
+        let host = host.to_owned();
+        Ok(if tls { Self::Tls { host, port } } else { Self::Tcp { host, port } })
     }
 }
 
@@ -105,6 +112,42 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Certificates for `https` addresses. The files are read at the first connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tls {
+    /// File of the authorities that sign agents; the host's public ones where neither this nor `ca_path` is given.
+    pub ca_file: Option<PathBuf>,
+    /// Directory of such files; a `ca_file` wins.
+    pub ca_path: Option<PathBuf>,
+    /// Certificate of this side, for agents that want one.
+    pub cert_file: Option<PathBuf>,
+    /// Its key.
+    pub key_file: Option<PathBuf>,
+    /// Name that the agent's certificate must have; the address's host when absent.
+    pub server_name: Option<String>,
+    /// Takes whatever certificate the agent shows: whoever is between reads all of it, the token too.
+    pub skip_verify: bool,
+}
+
+impl Tls {
+    pub(crate) fn settings(&self) -> caravan_tls::ClientSettings {
+        use caravan_tls::Checked;
+        caravan_tls::ClientSettings {
+            ca_file: self.ca_file.clone(),
+            ca_path: self.ca_path.clone(),
+            cert_file: self.cert_file.clone(),
+            key_file: self.key_file.clone(),
+            checked: match &self.server_name {
+                _ if self.skip_verify => Checked::Nothing,
+                Some(name) => Checked::Name(name.clone()),
+                None => Checked::Host,
+            },
+            ..caravan_tls::ClientSettings::default()
+        }
+    }
+}
+
 /// How a [`crate::Client`] reaches its agent and what it says about itself.
 ///
 /// Region, namespace and token go with every call unless a call says otherwise.
@@ -113,6 +156,8 @@ impl fmt::Debug for Token {
 pub struct Config {
     /// The agent.
     pub address: Address,
+    /// Whom to trust and what to show where the address is `https`.
+    pub tls: Tls,
     /// Region; the agent's own when absent.
     pub region: Option<String>,
     /// Namespace; `default` when absent.
@@ -127,8 +172,9 @@ pub struct Config {
 
 impl Config {
     /// The settings of this process's environment: `CARAVAN_ADDR`, `CARAVAN_REGION`,
-    /// `CARAVAN_NAMESPACE`, `CARAVAN_TOKEN` and `CARAVAN_HTTP_AUTH`; where one is not set, the variable
-    /// with `NOMAD_` in its place counts (`http-api` section 7).
+    /// `CARAVAN_NAMESPACE`, `CARAVAN_TOKEN` and `CARAVAN_HTTP_AUTH`, for TLS `CARAVAN_CACERT`, `CARAVAN_CAPATH`,
+    /// `CARAVAN_CLIENT_CERT`, `CARAVAN_CLIENT_KEY`, `CARAVAN_TLS_SERVER_NAME` and `CARAVAN_SKIP_VERIFY`; where one
+    /// is not set, the variable with `NOMAD_` in its place counts (`http-api` section 7).
     ///
     /// # Errors
     /// When the address cannot be used.
@@ -148,6 +194,16 @@ impl Config {
         };
         Ok(Self {
             address: get("ADDR").map(|text| text.parse()).transpose()?.unwrap_or_default(),
+            tls: Tls {
+                ca_file: get("CACERT").map(PathBuf::from),
+                ca_path: get("CAPATH").map(PathBuf::from),
+                cert_file: get("CLIENT_CERT").map(PathBuf::from),
+                key_file: get("CLIENT_KEY").map(PathBuf::from),
+                server_name: get("TLS_SERVER_NAME"),
+                // What is no truth value is passed over, as by the reference.
+                skip_verify: get("SKIP_VERIFY")
+                    .is_some_and(|text| matches!(text.as_str(), "1" | "t" | "T" | "TRUE" | "true" | "True")),
+            },
             region: get("REGION"),
             namespace: get("NAMESPACE"),
             retry: crate::retry::Retry::default(),
@@ -167,6 +223,8 @@ mod tests {
             ("http://127.0.0.1:4646", "http://127.0.0.1:4646"),
             ("http://box", "http://box:4646"),
             ("http://[::1]:80/x", "http://[::1]:80"),
+            ("https://box:1/x", "https://box:1"),
+            ("https://[::1]", "https://[::1]:4646"),
             ("unix:///run/api.sock", "unix:///run/api.sock"),
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
@@ -177,7 +235,7 @@ mod tests {
     fn bad_addresses_are_told_in_a_sentence() {
         for (text, part) in [
             ("not a url", "must start with"),
-            ("https://x", "TLS"),
+            ("https://x:y", "port"),
             ("http://:1", "host"),
             ("http://x:99999", "port"),
             ("unix://", "path"),
@@ -195,11 +253,17 @@ mod tests {
             "NOMAD_ADDR" => Some("http://b:2".to_owned()),
             "NOMAD_REGION" => Some("mars".to_owned()),
             "NOMAD_TOKEN" => Some("hunter2".to_owned()),
+            "NOMAD_CACERT" => Some("/ca.pem".to_owned()),
+            "NOMAD_SKIP_VERIFY" => Some("true".to_owned()),
+            "CARAVAN_TLS_SERVER_NAME" => Some("server.mars.nomad".to_owned()),
             _ => None,
         };
         let config = Config::from_vars(vars).unwrap();
         assert_eq!(config.address.to_string(), "http://a:1");
         assert_eq!(config.region.as_deref(), Some("mars"));
         assert!(!format!("{config:?}").contains("hunter2"));
+        assert_eq!(config.tls.ca_file.as_deref(), Some(std::path::Path::new("/ca.pem")));
+        assert_eq!(config.tls.server_name.as_deref(), Some("server.mars.nomad"));
+        assert!(config.tls.skip_verify);
     }
 }

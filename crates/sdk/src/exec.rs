@@ -210,8 +210,8 @@ impl Client {
         headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         headers.insert(SEC_WEBSOCKET_KEY, key);
         let broken = |source| self.broken(path, source);
-        let io = transport::connect(self.address()).await.map_err(|error| Error::Session {
-            reason: format!("cannot reach the agent at {}: {error}", self.address()),
+        let io = self.target().connect().await.map_err(|error| Error::Session {
+            reason: format!("cannot reach the agent at {}: {}", self.address(), transport::told(&error)),
         })?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
         // Ends with the connection, whose users tell what became of it.

@@ -1,8 +1,8 @@
 //! Files from web servers: what a user names by its URL, such as a job file. Nothing of the agent's settings goes
 //! along, least of all the token.
 
-use crate::config::Address;
-use crate::transport;
+use crate::config::{Address, Tls};
+use crate::transport::{self, Target};
 use bytes::Bytes;
 use http::header::{HOST, LOCATION, USER_AGENT};
 use http::{Request, Uri};
@@ -26,9 +26,9 @@ pub enum FetchError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A scheme other than `http`.
+    /// A scheme other than `http` and `https`.
     #[error(
-        "{url} cannot be fetched: only http:// is supported, without TLS; fetch the file with another program and give it as -, for standard input"
+        "{url} cannot be fetched: only http:// and https:// are supported; fetch the file with another program and give it as -, for standard input"
     )]
     Scheme {
         /// What was asked for, or where a server sent us.
@@ -66,7 +66,9 @@ pub enum FetchError {
     },
 }
 
-/// Fetches a file of at most `limit` bytes over plain HTTP.
+/// Fetches a file of at most `limit` bytes over HTTP, with or without TLS. Servers with TLS prove who they are by the
+/// public authorities that the host knows (`SSL_CERT_FILE`, `SSL_CERT_DIR`). Nobody who was asked with TLS sends us on to
+/// one without.
 ///
 /// # Errors
 /// What is wrong with the URL, the server, the way there or the size.
@@ -85,7 +87,12 @@ pub async fn fetch(url: &str, limit: usize) -> Result<Bytes, FetchError> {
         match answer {
             Answer::File(bytes) => return Ok(bytes),
             Answer::Elsewhere(to) => {
-                at = resolved(&at, &to).ok_or_else(|| bad(format!("sent on to {to:?}")))?
+                let next = resolved(&at, &to).ok_or_else(|| bad(format!("sent on to {to:?}")))?;
+                if at.scheme_str() == Some("https") && next.scheme_str() == Some("http") {
+                    let reason = format!("the server sends us on to {next}, which is not encrypted");
+                    return Err(FetchError::Broken { url: at, reason });
+                }
+                at = next;
             }
         }
     }
@@ -98,14 +105,17 @@ enum Answer {
 }
 
 async fn once(url: &Uri, limit: usize) -> Result<Answer, FetchError> {
-    if url.scheme_str() != Some("http") {
-        return Err(FetchError::Scheme { url: url.clone() });
-    }
+    let tls = match url.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err(FetchError::Scheme { url: url.clone() }),
+    };
     let broken = |reason: String| FetchError::Broken { url: url.clone(), reason };
     let host = url.host().ok_or_else(|| broken("the host is missing".to_owned()))?;
-    let address = Address::Tcp {
-        host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-        port: url.port_u16().unwrap_or(80),
+    let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let address = match tls {
+        true => Address::Tls { host: name, port: url.port_u16().unwrap_or(443) },
+        false => Address::Tcp { host: name, port: url.port_u16().unwrap_or(80) },
     };
     let authority = match url.port_u16() {
         Some(port) => format!("{host}:{port}"),
@@ -116,7 +126,10 @@ async fn once(url: &Uri, limit: usize) -> Result<Answer, FetchError> {
         .header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(Bytes::new()))
         .map_err(|error| broken(error.to_string()))?;
-    let answer = transport::pool(address).request(request).await.map_err(|e| broken(innermost(&e)))?;
+    let answer = transport::pool(Target::new(address, Tls::default()))
+        .request(request)
+        .await
+        .map_err(|e| broken(innermost(&e)))?;
     let status = answer.status();
     if status.is_redirection()
         && let Some(to) = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok())
@@ -143,7 +156,12 @@ fn resolved(from: &Uri, to: &str) -> Option<Uri> {
         // Beside the file.
         None => format!("{}/{to}", from.path().rsplit_once('/').map_or("", |(directory, _)| directory)),
     };
-    Uri::builder().scheme("http").authority(from.authority()?.as_str()).path_and_query(path).build().ok()
+    Uri::builder()
+        .scheme(from.scheme_str()?)
+        .authority(from.authority()?.as_str())
+        .path_and_query(path)
+        .build()
+        .ok()
 }
 
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
@@ -167,7 +185,8 @@ mod tests {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut head = Vec::new();
                 let mut piece = [0; 512];
-                while !head.ends_with(b"\r\n\r\n") {
+                // Whoever speaks TLS is answered as if it did not.
+                while !head.ends_with(b"\r\n\r\n") && head.first() != Some(&0x16) {
                     match stream.read(&mut piece).await {
                         Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
                         _ => break,
@@ -193,7 +212,7 @@ mod tests {
             "/jobs/web.hcl?v=1" => found("job \"web\" {}"),
             "/jobs/old.hcl" => elsewhere("web.hcl?v=1"),
             "/old.hcl" => elsewhere("/jobs/old.hcl"),
-            "/safe.hcl" => elsewhere("https://example.com/x"),
+            "/other.hcl" => elsewhere("ftp://example.com/x"),
             "/circle" => elsewhere("/circle"),
             _ => "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_owned(),
         }
@@ -210,12 +229,12 @@ mod tests {
             ("/jobs/web.hcl?v=1", "is larger than 5 bytes"),
             ("/nothing", "answers with status 404"),
             ("/circle", "redirected more than 5 times"),
-            ("/safe.hcl", "only http:// is supported"),
+            ("/other.hcl", "only http:// and https:// are supported"),
         ] {
             let text = said(format!("{at}{path}")).await;
             assert!(text.contains(words), "{text}");
         }
-        assert!(said("https://example.com/a.hcl".into()).await.contains("without TLS"));
+        assert!(said(at.replace("http:", "https:")).await.contains("does not speak TLS"));
         assert!(said("http://127.0.0.1:1/a.hcl".into()).await.contains("refused"));
         assert!(said("http://a b".into()).await.contains("is no URL"));
     }

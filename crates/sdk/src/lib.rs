@@ -125,7 +125,7 @@ pub use acl::Acl;
 pub use allocations::{Allocations, LogOptions, LogSource, LogStart};
 pub use client::Client;
 pub use cluster::{Agent, AgentHealth, AgentSelf, HealthPart, Member, Members, Status, System};
-pub use config::{Address, Config, Token};
+pub use config::{Address, Config, Tls, Token};
 pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
 pub use evaluations::{EvalsDeleted, EvalsToDelete, Evaluations, Explanation};

@@ -1,7 +1,8 @@
-//! Connections to an agent: TCP or a unix socket behind one type, so that TLS can become a third.
+//! Connections to an agent: TCP with or without TLS, or a unix socket, behind one type.
 
-use crate::config::Address;
+use crate::config::{Address, Tls};
 use bytes::Bytes;
+use caravan_tls::{Handshake, Problem, Stream};
 use http_body_util::Full;
 use hyper::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -11,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
@@ -23,13 +24,80 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) type Pool = Client<Connector, Full<Bytes>>;
 
 /// A pool for an agent.
-pub(crate) fn pool(address: Address) -> Pool {
-    Client::builder(TokioExecutor::new()).build(Connector(Arc::new(address)))
+pub(crate) fn pool(target: Arc<Target>) -> Pool {
+    Client::builder(TokioExecutor::new()).build(Connector(target))
+}
+
+/// Whom to connect to, and how.
+#[derive(Debug)]
+pub(crate) struct Target {
+    address: Address,
+    tls: Tls,
+    connector: OnceLock<caravan_tls::Connector>,
+}
+
+impl Target {
+    pub(crate) fn new(address: Address, tls: Tls) -> Arc<Self> {
+        Arc::new(Self { address, tls, connector: OnceLock::new() })
+    }
+
+    /// Reads the certificates when they are needed first.
+    fn tls(&self) -> io::Result<caravan_tls::Connector> {
+        if let Some(connector) = self.connector.get() {
+            return Ok(connector.clone());
+        }
+        let made = caravan_tls::Connector::new(&self.tls.settings()).map_err(io::Error::other)?;
+        Ok(self.connector.get_or_init(|| made).clone())
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> io::Result<Io> {
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.open()).await {
+            Ok(connected) => connected,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer within 10s")),
+        }
+    }
+
+    async fn open(&self) -> io::Result<Io> {
+        let tcp = async |host: &str, port| {
+            let stream = TcpStream::connect((host, port)).await?;
+            stream.set_nodelay(true)?;
+            io::Result::Ok(stream)
+        };
+        match &self.address {
+            Address::Tcp { host, port } => Ok(Io::Net(TokioIo::new(Stream::Plain(tcp(host, *port).await?)))),
+            Address::Tls { host, port } => {
+                let connector = self.tls()?;
+                let stream = connector.connect(host, tcp(host, *port).await?).await?;
+                Ok(Io::Net(TokioIo::new(stream)))
+            }
+            Address::Unix(path) => Ok(Io::Unix(TokioIo::new(UnixStream::connect(path).await?))),
+        }
+    }
+}
+
+/// An error of a connection, with what can be done about it.
+pub(crate) fn told(error: &io::Error) -> String {
+    let advice = match Handshake::within(error).map(|handshake| handshake.problem) {
+        Some(Problem::UnknownAuthority) => {
+            "name the file of its CA's certificate by CARAVAN_CACERT or -ca-cert"
+        }
+        Some(Problem::WrongName) => {
+            "name the name that is expected in it by CARAVAN_TLS_SERVER_NAME or -tls-server-name"
+        }
+        Some(Problem::CertificateWanted) => {
+            "name the files of one and of its key by CARAVAN_CLIENT_CERT and CARAVAN_CLIENT_KEY, or -client-cert and \
+             -client-key"
+        }
+        Some(Problem::NoTls) => "use an address with http://",
+        _ => return error.to_string(),
+    };
+    format!("{error}: {advice}")
 }
 
 /// Connects to the one agent, whatever the URI of the request says.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector(Arc<Address>);
+pub(crate) struct Connector(Arc<Target>);
 
 impl tower_service::Service<Uri> for Connector {
     type Response = Io;
@@ -41,31 +109,15 @@ impl tower_service::Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let address = Arc::clone(&self.0);
-        Box::pin(async move {
-            match tokio::time::timeout(CONNECT_TIMEOUT, connect(&address)).await {
-                Ok(connected) => connected,
-                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer within 10s")),
-            }
-        })
-    }
-}
-
-pub(crate) async fn connect(address: &Address) -> io::Result<Io> {
-    match address {
-        Address::Tcp { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Io::Tcp(TokioIo::new(stream)))
-        }
-        Address::Unix(path) => Ok(Io::Unix(TokioIo::new(UnixStream::connect(path).await?))),
+        let target = Arc::clone(&self.0);
+        Box::pin(async move { target.connect().await })
     }
 }
 
 /// An open connection.
 #[derive(Debug)]
 pub(crate) enum Io {
-    Tcp(TokioIo<TcpStream>),
+    Net(TokioIo<Stream>),
     Unix(TokioIo<UnixStream>),
 }
 
@@ -82,7 +134,7 @@ impl Read for Io {
         buf: ReadBufCursor<'_>,
     ) -> Poll<Result<(), io::Error>> {
         match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_read(cx, buf),
+            Self::Net(io) => Pin::new(io).poll_read(cx, buf),
             Self::Unix(io) => Pin::new(io).poll_read(cx, buf),
         }
     }
@@ -91,21 +143,21 @@ impl Read for Io {
 impl Write for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_write(cx, buf),
+            Self::Net(io) => Pin::new(io).poll_write(cx, buf),
             Self::Unix(io) => Pin::new(io).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_flush(cx),
+            Self::Net(io) => Pin::new(io).poll_flush(cx),
             Self::Unix(io) => Pin::new(io).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_shutdown(cx),
+            Self::Net(io) => Pin::new(io).poll_shutdown(cx),
             Self::Unix(io) => Pin::new(io).poll_shutdown(cx),
         }
     }

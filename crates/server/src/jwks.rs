@@ -1,27 +1,32 @@
-//! Key sets of others (RFC 7517), read over plain HTTP.
+//! Key sets of others (RFC 7517), read over HTTP, with TLS or without.
 
 use crate::error::ServerError;
+use caravan_tls::{ClientSettings, Connector, Stream};
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{HOST, LOCATION, USER_AGENT};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::TokioIo;
 use jsonwebtoken::DecodingKey;
 use jsonwebtoken::jwk::JwkSet;
 use serde_json::Value;
 use std::time::Duration;
+use tokio::net::TcpStream;
 
 /// Largest answer that is read.
 const LARGEST: usize = 1 << 20;
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Most servers that send us on to another.
+const HOPS: usize = 5;
 
 fn failed(url: &str, why: impl std::fmt::Display) -> ServerError {
     ServerError::unavailable(format!("the keys at {url} cannot be read: {why}"))
 }
 
-/// The keys of a set.
-pub(crate) async fn fetch(url: &str) -> Result<Vec<DecodingKey>, ServerError> {
-    let set: JwkSet = serde_json::from_value(get(url).await?).map_err(|e| failed(url, e))?;
+/// The keys of a set. `authorities` sign its server where it has TLS, as PEM; the host's public ones if there are none.
+pub(crate) async fn fetch(url: &str, authorities: &[String]) -> Result<Vec<DecodingKey>, ServerError> {
+    let set: JwkSet = serde_json::from_value(get(url, authorities).await?).map_err(|e| failed(url, e))?;
     let keys: Vec<DecodingKey> = set.keys.iter().filter_map(|key| DecodingKey::from_jwk(key).ok()).collect();
     if keys.is_empty() {
         return Err(failed(url, "there is none that is known"));
@@ -30,29 +35,154 @@ pub(crate) async fn fetch(url: &str) -> Result<Vec<DecodingKey>, ServerError> {
 }
 
 /// The keys of an issuer that tells where they are.
-pub(crate) async fn discover(issuer: &str) -> Result<Vec<DecodingKey>, ServerError> {
+pub(crate) async fn discover(issuer: &str, authorities: &[String]) -> Result<Vec<DecodingKey>, ServerError> {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-    let told = get(&url).await?;
+    let told = get(&url, authorities).await?;
     match told["jwks_uri"].as_str() {
-        Some(keys) => fetch(keys).await,
+        Some(keys) => fetch(keys, authorities).await,
         None => Err(failed(&url, "it does not say where the keys are")),
     }
 }
 
-async fn get(url: &str) -> Result<Value, ServerError> {
-    let uri: hyper::Uri = url.parse().map_err(|e| failed(url, e))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(failed(url, "only http is supported yet, not https"));
-    }
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+async fn get(url: &str, authorities: &[String]) -> Result<Value, ServerError> {
     let answer = async {
-        let response = client.get(uri).await.map_err(|e| failed(url, e))?;
-        if !response.status().is_success() {
-            return Err(failed(url, response.status()));
+        let mut at: Uri = url.parse().map_err(|e| failed(url, e))?;
+        for _ in 0..HOPS {
+            let response = ask(&at, authorities).await.map_err(|why| failed(url, why))?;
+            if response.status().is_redirection() {
+                at = elsewhere(&at, &response).map_err(|why| failed(url, why))?;
+                continue;
+            }
+            if !response.status().is_success() {
+                return Err(failed(url, response.status()));
+            }
+            let body = Limited::new(response.into_body(), LARGEST).collect().await;
+            let body = body.map_err(|e| failed(url, e))?.to_bytes();
+            return serde_json::from_slice(&body).map_err(|e| failed(url, e));
         }
-        let body = Limited::new(response.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|e| failed(url, e))?.to_bytes();
-        serde_json::from_slice(&body).map_err(|e| failed(url, e))
+        Err(failed(url, format!("more than {HOPS} servers send us on to another")))
     };
     tokio::time::timeout(PATIENCE, answer).await.map_err(|_| failed(url, "there is no answer"))?
+}
+
+/// Where an answer sends us on to: keys that came encrypted at first do not come otherwise then.
+fn elsewhere(from: &Uri, response: &Response<Incoming>) -> Result<Uri, String> {
+    let to = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let to: Uri =
+        to.and_then(|to| to.parse().ok()).ok_or("the server sends us on and does not say where to")?;
+    let mut parts = to.into_parts();
+    if parts.scheme.is_none() {
+        parts.scheme = from.scheme().cloned();
+    }
+    if parts.authority.is_none() {
+        parts.authority = from.authority().cloned();
+    }
+    if from.scheme_str() == Some("https") && parts.scheme != from.scheme().cloned() {
+        return Err("the server sends us on to a place that is not encrypted".to_owned());
+    }
+    Uri::from_parts(parts).map_err(|error| error.to_string())
+}
+
+async fn ask(uri: &Uri, authorities: &[String]) -> Result<Response<Incoming>, String> {
+    let host = uri.host().ok_or("the URL names no host")?;
+    let stream = match uri.scheme_str() {
+        Some("http") => {
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            TcpStream::connect((bare, uri.port_u16().unwrap_or(80))).await.map(Stream::Plain)
+        }
+        Some("https") => {
+            let settings = ClientSettings { ca_pem: authorities.to_vec(), ..ClientSettings::default() };
+            let connector = Connector::new(&settings).map_err(|error| error.to_string())?;
+            connector.dial(host, uri.port_u16().unwrap_or(443)).await
+        }
+        _ => return Err("it is no http:// or https:// URL".to_owned()),
+    };
+    let stream = stream.map_err(|error| error.to_string())?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
+    // It ends with what is read of it.
+    tokio::spawn(async move { drop(connection.await) });
+    let authority = match uri.port_u16() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let request = Request::get(uri.path_and_query().map_or("/", |path| path.as_str()))
+        .header(HOST, authority)
+        .header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")))
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    sender.send_request(request).await.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_tls::{Acceptor, Protocol, ServerSettings};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig",
+        "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
+
+    /// An issuer with TLS: its address, and the authority that signed it.
+    async fn issuer() -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        std::fs::write(&cert_file, certificate.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        let settings = ServerSettings { cert_file, key_file, client_ca: None, protocol: Protocol::default() };
+        let acceptor = Acceptor::new(&settings).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let own = address.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let mut head = [0; 1024];
+                let read = stream.read(&mut head).await.unwrap_or_default();
+                let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                let (status, more, body) = match head.split(' ').nth(1).unwrap_or_default() {
+                    "/.well-known/openid-configuration" => {
+                        ("200 OK", String::new(), format!("{{\"jwks_uri\":\"{own}/moved\"}}"))
+                    }
+                    "/moved" => ("302 Found", "Location: /keys\r\n".to_owned(), String::new()),
+                    "/down" => {
+                        ("302 Found", "Location: http://127.0.0.1:1/keys\r\n".to_owned(), String::new())
+                    }
+                    _ => ("200 OK", String::new(), KEYS.to_owned()),
+                };
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\n{more}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                // The other side may have gone.
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
+        });
+        (address, authority.pem())
+    }
+
+    #[tokio::test]
+    async fn keys_are_read_over_tls() {
+        let (address, authority) = issuer().await;
+        let authorities = [authority];
+        assert_eq!(fetch(&format!("{address}/keys"), &authorities).await.unwrap().len(), 1);
+        assert_eq!(discover(&address, &authorities).await.unwrap().len(), 1);
+        let told = |error: ServerError| error.to_string();
+        let (_, other) = issuer().await;
+        let foreign = told(fetch(&format!("{address}/keys"), &[other]).await.unwrap_err());
+        assert!(foreign.contains("not trusted here"), "{foreign}");
+        let down = told(fetch(&format!("{address}/down"), &authorities).await.unwrap_err());
+        assert!(down.contains("not encrypted"), "{down}");
+        let odd = told(fetch("ftp://x/keys", &[]).await.unwrap_err());
+        assert!(odd.contains("no http:// or https:// URL"), "{odd}");
+    }
 }

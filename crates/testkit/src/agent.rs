@@ -30,6 +30,8 @@ pub struct AgentOptions {
     pub extra: String,
     /// Further arguments.
     pub args: Vec<String>,
+    /// Variables of its environment, besides those of this process.
+    pub env: Vec<(String, String)>,
     /// Where it runs: this machine, on ports that are free, or a host of its own, on the usual ports.
     pub host: Option<Host>,
     /// Mounts of its own; without, those of this process.
@@ -47,6 +49,7 @@ impl Default for AgentOptions {
             servers: Vec::new(),
             extra: String::new(),
             args: Vec::new(),
+            env: Vec::new(),
             host: None,
             space: None,
             data: "data".to_owned(),
@@ -129,6 +132,7 @@ impl Agent {
             command.arg("-dev");
         }
         command.arg("-config").arg(&config).arg("-config").arg(&more).args(&self.options.args);
+        command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = self.inside(|| command.spawn())?;
         self.child = Some(child.context("start the agent")?);

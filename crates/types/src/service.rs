@@ -115,6 +115,9 @@ pub struct CheckSpec {
     pub path: String,
     /// `http` or `https`.
     pub protocol: String,
+    /// Whether any certificate of an `https` check's server is taken.
+    #[serde(rename = "TLSSkipVerify")]
+    pub tls_skip_verify: bool,
     /// Port instead of the service's.
     pub port_label: String,
     /// Address mode instead of the service's.

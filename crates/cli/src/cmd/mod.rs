@@ -20,6 +20,7 @@ pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod status;
 pub(crate) mod system;
+pub(crate) mod tls;
 pub(crate) mod var;
 pub(crate) mod version;
 pub(crate) mod volume;

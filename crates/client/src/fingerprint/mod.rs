@@ -75,6 +75,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
         name: config.node_name.as_str().into(),
         cgroup_parent: config.cgroup_parent.clone(),
         http_addr: config.advertise_http.clone(),
+        tls_enabled: config.http_tls,
         attributes,
         node_resources,
         reserved_resources: config.reserved.clone(),

@@ -4,6 +4,7 @@ use super::wanted::WantedCheck;
 use crate::runner::AllocRunner;
 use bytes::Bytes;
 use caravan_drivers::TaskId;
+use caravan_tls::{Checked, ClientSettings, Connector, Stream};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
@@ -81,7 +82,7 @@ async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
     }
     let body = Full::new(Bytes::from(check.spec.body.clone()));
     let request = request.body(body).map_err(|error| text(&error))?;
-    let stream = TcpStream::connect(authority).await.map_err(|error| text(&error))?;
+    let stream = connect(authority, check).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| text(&error))?;
     let answered = async {
@@ -106,6 +107,20 @@ async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
             _ = &mut connection, if open => open = false,
         }
     }
+}
+
+/// Opens the connection of an HTTP check. Over TLS, who answers is to have a certificate for the service's address of
+/// an authority that the host knows, unless the check does without.
+async fn connect(authority: &str, check: &WantedCheck) -> Result<Stream, String> {
+    let stream = TcpStream::connect(authority).await.map_err(|error| error.to_string())?;
+    if check.spec.protocol != "https" {
+        return Ok(Stream::Plain(stream));
+    }
+    let checked = if check.spec.tls_skip_verify { Checked::Nothing } else { Checked::Host };
+    let settings = ClientSettings { checked, ..ClientSettings::default() };
+    let connector = Connector::new(&settings).map_err(|error| error.to_string())?;
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    connector.connect(host, stream).await.map_err(|error| error.to_string())
 }
 
 /// `grpc.health.v1.Health/Check`.

@@ -115,10 +115,12 @@ fn bound(root: &Root, method: &AuthMethod, facts: &Facts) -> Option<Token> {
 /// The keys that a method trusts.
 async fn keys_of(config: &AuthConfig) -> Result<Vec<DecodingKey>, ServerError> {
     if !config.jwks_url.is_empty() {
-        return jwks::fetch(&config.jwks_url).await;
+        let authorities = Some(config.jwks_ca_cert.clone()).filter(|pem| !pem.is_empty());
+        return jwks::fetch(&config.jwks_url, authorities.as_slice()).await;
     }
     if !config.oidc_discovery_url.is_empty() {
-        return jwks::discover(&config.oidc_discovery_url).await;
+        let authorities = config.discovery_ca_pem.as_deref().unwrap_or_default();
+        return jwks::discover(&config.oidc_discovery_url, authorities).await;
     }
     let pems = config.jwt_validation_pub_keys.iter().flatten();
     let keys: Vec<DecodingKey> = pems.filter_map(|pem| key_of(pem)).collect();

@@ -4,6 +4,7 @@ use super::source::{DigestKind, Source};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use caravan_tls::{Checked, ClientSettings, Connector, Stream};
 use http::header::{AUTHORIZATION, HOST, LOCATION, USER_AGENT};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt, Empty};
@@ -34,15 +35,19 @@ fn words(error: &dyn std::error::Error) -> String {
 pub(super) async fn fetch(
     source: &Source,
     headers: &BTreeMap<String, String>,
+    insecure: bool,
     into: File,
 ) -> Result<File, String> {
-    let done = timeout(WHOLE, download(source, headers, tokio::fs::File::from_std(into))).await;
+    let into = tokio::fs::File::from_std(into);
+    // It is large: several servers, one after the other.
+    let done = timeout(WHOLE, Box::pin(download(source, headers, insecure, into))).await;
     done.map_err(|_| "it takes longer than 30 minutes".to_owned())?
 }
 
 async fn download(
     source: &Source,
     headers: &BTreeMap<String, String>,
+    insecure: bool,
     mut into: tokio::fs::File,
 ) -> Result<File, String> {
     let mut digest: Option<Box<dyn DynDigest + Send>> = source.checksum.as_ref().map(|sum| match sum.kind {
@@ -59,11 +64,12 @@ async fn download(
         let same = first_host.as_deref() == Some(host_of(&authority));
         let none = BTreeMap::new();
         let request = request(&url, &authority, if same { headers } else { &none })?;
+        let encrypted = url.scheme_str() == Some("https");
         let address = host_of(&authority);
-        let address = if has_port(address) { address.to_owned() } else { format!("{address}:80") };
-        let stream = timeout(PATIENCE, TcpStream::connect(&address)).await;
-        let stream = stream.map_err(|_| format!("{address} does not answer"))?;
-        let stream = stream.map_err(|error| format!("{address} cannot be reached: {error}"))?;
+        let port = if encrypted { 443 } else { 80 };
+        let address = if has_port(address) { address.to_owned() } else { format!("{address}:{port}") };
+        let stream = timeout(PATIENCE, connect(&address, encrypted, insecure)).await;
+        let stream = stream.map_err(|_| format!("{address} does not answer"))??;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| words(&e))?;
         // It ends with what is read of it.
@@ -109,6 +115,20 @@ async fn download(
     Err(format!("more than {HOPS} servers send us on to another"))
 }
 
+/// Servers with TLS prove who they are by the authorities that the host knows, unless the job does without.
+async fn connect(address: &str, encrypted: bool, insecure: bool) -> Result<Stream, String> {
+    let failed = |error: std::io::Error| format!("{address} cannot be reached: {error}");
+    let stream = TcpStream::connect(address).await.map_err(failed)?;
+    if !encrypted {
+        return Ok(Stream::Plain(stream));
+    }
+    let checked = if insecure { Checked::Nothing } else { Checked::Host };
+    let settings = ClientSettings { checked, ..ClientSettings::default() };
+    let connector = Connector::new(&settings).map_err(|error| error.to_string())?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    connector.connect(host, stream).await.map_err(failed)
+}
+
 fn request(
     url: &Uri,
     authority: &str,
@@ -149,20 +169,24 @@ fn has_port(host: &str) -> bool {
 fn resolved(from: &Uri, to: &str) -> Result<Uri, String> {
     let wrong = || "the server sends us on to something that is no URL".to_owned();
     let authority = from.authority().ok_or_else(wrong)?.as_str();
+    let scheme = from.scheme_str().ok_or_else(wrong)?;
     let whole = if to.contains("://") {
         to.to_owned()
     } else if let Some(rest) = to.strip_prefix("//") {
-        format!("http://{rest}")
+        format!("{scheme}://{rest}")
     } else if to.starts_with('/') {
-        format!("http://{authority}{to}")
+        format!("{scheme}://{authority}{to}")
     } else {
         let parent = from.path().rsplit_once('/').map_or("", |(parent, _)| parent);
-        format!("http://{authority}{parent}/{to}")
+        format!("{scheme}://{authority}{parent}/{to}")
     };
     let whole = whole.split('#').next().unwrap_or_default();
     let url: Uri = whole.parse().map_err(|_| wrong())?;
     match url.scheme_str() {
-        Some("http") => Ok(url),
+        Some("http") if scheme == "https" => {
+            Err("the server sends us on to a place that is not encrypted".to_owned())
+        }
+        Some("http" | "https") => Ok(url),
         Some(scheme) => Err(format!("the server sends us on to {scheme}, which is not supported yet")),
         None => Err(wrong()),
     }
@@ -183,7 +207,11 @@ mod tests {
         ] {
             assert_eq!(resolved(&from, to).unwrap(), wanted);
         }
-        assert!(resolved(&from, "https://g/x").unwrap_err().contains("https"));
+        assert_eq!(resolved(&from, "https://g/x").unwrap(), "https://g/x");
+        let from: Uri = "https://h/a".parse().unwrap();
+        assert_eq!(resolved(&from, "/x").unwrap(), "https://h/x");
+        assert!(resolved(&from, "http://h/x").unwrap_err().contains("not encrypted"));
+        assert!(resolved(&from, "ftp://h/x").unwrap_err().contains("ftp"));
         assert!(has_port("h:80") && has_port("[::1]:80") && !has_port("h") && !has_port("[::1]"));
     }
 

@@ -86,7 +86,8 @@ async fn one(plan: &Plan, artifact: api::Artifact, owner: Option<Owner>) -> Resu
     let (base, below) = places.directory(&below)?;
     let owner = owner.filter(|_| artifact.chown);
     let into = unnamed(plan.dirs().root.as_path()).map_err(|error| format!("it cannot be kept: {error}"))?;
-    let fetched = fetch::fetch(&source, &texts(artifact.headers), into).await?;
+    let fetched =
+        fetch::fetch(&source, &texts(artifact.headers), artifact.insecure.unwrap_or_default(), into).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let _guard = StopOnDrop(Arc::clone(&stop));
     let work = move || -> std::io::Result<()> {

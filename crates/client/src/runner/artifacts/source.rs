@@ -50,8 +50,9 @@ impl Source {
     /// Takes a source apart.
     pub(super) fn parse(source: &str, options: &BTreeMap<String, String>) -> Result<Self, String> {
         let url = plain_url(source)?;
+        let scheme = if url.starts_with("https://") { "https" } else { "http" };
         let (url, query) = url.split_once('?').unwrap_or((url, ""));
-        let rest = url.strip_prefix("http://").unwrap_or(url);
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         if host.is_empty() {
             return Err("the source names no host".to_owned());
@@ -70,7 +71,7 @@ impl Source {
             }
         }
         let query = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
-        let url: Uri = format!("http://{host}/{path}{query}")
+        let url: Uri = format!("{scheme}://{host}/{path}{query}")
             .parse()
             .map_err(|error| format!("the source is not a URL: {error}"))?;
         let base = path.rsplit('/').next().map(decoded).unwrap_or_default();
@@ -95,13 +96,14 @@ fn plain_url(source: &str) -> Result<&str, String> {
         _ => ("", source),
     };
     if !matches!(forced, "" | "http" | "https") {
-        return Err(format!("artifacts from {forced} are not supported: only http:// is"));
+        return Err(format!("artifacts from {forced} are not supported: only http:// and https:// are"));
     }
     match url.split_once("://") {
-        Some(("http", _)) => Ok(url),
-        Some(("https", _)) => Err("artifacts over https are not supported yet: only http:// is".to_owned()),
-        Some((scheme, _)) => Err(format!("artifacts from {scheme}:// are not supported: only http:// is")),
-        None => Err("the source of an artifact must be an http:// URL".to_owned()),
+        Some(("http" | "https", _)) => Ok(url),
+        Some((scheme, _)) => {
+            Err(format!("artifacts from {scheme}:// are not supported: only http:// and https:// are"))
+        }
+        None => Err("the source of an artifact must be an http:// or https:// URL".to_owned()),
     }
 }
 
@@ -202,11 +204,12 @@ mod tests {
         assert_eq!((found.packing, found.file_name.as_str()), (Packing::None, "x y.zip"));
         assert_eq!(found.checksum, Some(Checksum { kind: DigestKind::Md5, hex: "ab".repeat(16) }));
         assert_eq!(parse("http://h/x", &[("filename", "y")]).unwrap().file_name, "y");
+        assert_eq!(parse("https://h:81/x?y=1", &[]).unwrap().url, "https://h:81/x?y=1");
+        assert_eq!(parse("https::https://h/x", &[]).unwrap().url, "https://h/x");
         for (bad, words) in [
-            ("https://h/x", "https are not supported yet"),
             ("git::http://h/x", "from git are not supported"),
             ("s3://h/x", "s3://"),
-            ("github.com/a/b", "must be an http:// URL"),
+            ("github.com/a/b", "must be an http:// or https:// URL"),
             ("http:///x", "no host"),
             ("http://h/x.tar.xz", "tar.xz archives"),
             ("http://h/x?checksum=crc:1", "type crc"),

@@ -1,0 +1,116 @@
+//! The side that listens.
+
+use crate::error::TlsError;
+use crate::files;
+use crate::problem;
+use crate::protocol::Protocol;
+use crate::stream::Stream;
+use arc_swap::ArcSwap;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+/// First byte of every connection that speaks TLS: the record of a handshake.
+const HANDSHAKE: u8 = 0x16;
+/// How long the other side has to read why it was refused.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What to show, and whom to let in.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Certificate of this side, with its chain.
+    pub cert_file: PathBuf,
+    /// Its key.
+    pub key_file: PathBuf,
+    /// File of the authorities of those who connect, who must then show a certificate.
+    pub client_ca: Option<PathBuf>,
+    /// Versions and suites.
+    pub protocol: Protocol,
+}
+
+/// Turns accepted connections into encrypted ones. Clones share their settings.
+#[derive(Clone, Debug)]
+pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
+
+fn read(settings: &ServerSettings) -> Result<ServerConfig, TlsError> {
+    let ServerSettings { cert_file, key_file, client_ca, protocol } = settings;
+    let provider = protocol.provider();
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(protocol.versions())
+        .map_err(|error| TlsError::Setup(error.to_string()))?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            files::authorities(file, &mut roots)?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| TlsError::Setup(error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let pair = files::pair(cert_file, key_file)?;
+    builder
+        .with_single_cert(pair.chain, pair.key)
+        .map_err(|error| files::mismatch(cert_file, key_file, &error))
+}
+
+impl Acceptor {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// What is wrong with which file or setting.
+    pub fn new(settings: &ServerSettings) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(read(settings)?))))
+    }
+
+    /// Reads the files again, for connections from now on.
+    ///
+    /// # Errors
+    /// As [`Acceptor::new`]; then everything stays as it was.
+    pub fn replace(&self, settings: &ServerSettings) -> Result<(), TlsError> {
+        self.0.store(Arc::new(read(settings)?));
+        Ok(())
+    }
+
+    /// Comes to terms with whoever connected. A connection that begins otherwise than TLS does comes back as it is,
+    /// nothing read of it: the caller says what becomes of it. Whoever is refused is told why.
+    ///
+    /// # Errors
+    /// What the network said, or a [`crate::Handshake`].
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if first[0] != HANDSHAKE {
+            return Ok(Stream::Plain(stream));
+        }
+        let config = self.0.load_full();
+        match TlsAcceptor::from(config).accept(stream).into_fallible().await {
+            Ok(stream) => Ok(Stream::Tls(Box::new(TlsStream::Server(stream)))),
+            Err((error, stream)) => {
+                tokio::spawn(linger(stream));
+                Err(problem::told(error))
+            }
+        }
+    }
+}
+
+/// Ends a connection so that the other side gets what was said: bytes that nobody read would make it vanish.
+async fn linger(mut stream: TcpStream) {
+    let talk = async {
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // The other side may be gone already, which changes nothing.
+    let _ = tokio::time::timeout(LINGER, talk).await;
+}
