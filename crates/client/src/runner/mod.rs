@@ -19,6 +19,7 @@ mod start;
 mod status;
 mod task;
 mod templates;
+mod time_limit;
 
 pub(crate) use alloc::{AllocRunner, Stage};
 pub(crate) use csi_hook::claims;

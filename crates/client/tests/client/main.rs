@@ -10,4 +10,5 @@ mod recovery;
 mod services;
 mod support;
 mod tasks;
+mod time_limit;
 mod volumes;

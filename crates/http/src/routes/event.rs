@@ -9,6 +9,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use caravan_server::{Caller, Handle, VarCap};
 use caravan_state::{Event, EventBatch, EventReader, EventRow, Root};
+use caravan_types::alloc::TIMED_OUT;
 use futures::stream;
 use http::Method;
 use serde::Serialize;
@@ -230,6 +231,10 @@ fn payload(row: &EventRow, root: &Root) -> Value {
                 map.shift_remove("Job");
             }
             put("Allocation", value);
+            if row.client_description == TIMED_OUT {
+                put("Timeout", json!(true));
+                put("TimeoutReason", json!(TIMED_OUT));
+            }
         }
         EventRow::Deployment(row) => {
             put("Deployment", shaped(&**row));
