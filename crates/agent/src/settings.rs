@@ -2,11 +2,13 @@
 
 use crate::error::AgentError;
 use crate::flags::Flags;
+use crate::reserved;
 use caravan_hcl::config::AgentConfig;
 use caravan_server::{AclConfig, Ages, GcConfig, RejectionConfig};
 use caravan_types::Nanos;
+use caravan_types::node::ReservedResources;
 use caravan_volumes::lease::Lease;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,6 +85,12 @@ pub(crate) struct ClientSettings {
     pub(crate) network_interface: Option<String>,
     /// First and last port that jobs get when they name none.
     pub(crate) dynamic_ports: (u16, u16),
+    /// Parent of the tasks' control groups, if it is not the usual one.
+    pub(crate) cgroup_parent: Option<String>,
+    /// Kept for the host.
+    pub(crate) reserved: ReservedResources,
+    /// Processors that jobs may reserve; all but those kept when absent.
+    pub(crate) reservable_cores: Option<BTreeSet<u16>>,
 }
 
 const HTTP_PORT: u16 = 4646;
@@ -358,6 +366,9 @@ fn client(
             "host_volume_plugins",
         )?,
         dynamic_ports,
+        cgroup_parent: reserved::cgroup_parent(file.cgroup_parent.as_deref())?,
+        reserved: reserved::of(&file)?,
+        reservable_cores: reserved::cores("client.reservable_cores", file.reservable_cores.as_deref())?,
         node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
         node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
         network_interface: flag("network-interface").or(file.network_interface.clone()),

@@ -195,6 +195,7 @@ impl AllocRunner {
         if shutdown.is_cancelled() && !self.all_dead() {
             return;
         }
+        self.context().cores.release(&self.id());
         self.push();
         self.inner.sockets.close();
         self.inner.stage.send_replace(Stage::TasksDead);

@@ -1,5 +1,6 @@
 //! The client with real drivers and servers of the test's own.
 
+mod cores;
 mod disks;
 mod fake;
 mod fence;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use caravan_server::{Caller, Handle, VarCap};
 use caravan_state::{Event, EventBatch, EventReader, EventRow, Root};
 use caravan_types::alloc::TIMED_OUT;
+use caravan_types::node::Node;
 use futures::stream;
 use http::Method;
 use serde::Serialize;
@@ -212,6 +213,12 @@ fn shaped<T: Serialize + ?Sized>(row: &T) -> Value {
     serde_json::to_value(row).unwrap_or_default()
 }
 
+fn node(row: &Node) -> Value {
+    let mut value = shaped(row);
+    value["Drain"] = json!(row.drain_strategy.is_some());
+    value
+}
+
 fn payload(row: &EventRow, root: &Root) -> Value {
     let mut out = Map::new();
     let mut put = |name: &str, value: Value| out.insert(name.to_owned(), value);
@@ -240,8 +247,11 @@ fn payload(row: &EventRow, root: &Root) -> Value {
             put("Deployment", shaped(&**row));
         }
         EventRow::Node(row) => {
-            let mut value = shaped(&**row);
-            value["Drain"] = json!(row.drain_strategy.is_some());
+            put("Node", node(row));
+        }
+        EventRow::NodeReport { row, index } => {
+            let mut value = node(row);
+            value["LastAllocUpdateIndex"] = json!(index);
             put("Node", value);
         }
         EventRow::Service(row) => {
@@ -288,7 +298,6 @@ fn payload(row: &EventRow, root: &Root) -> Value {
 mod tests {
     use super::*;
     use caravan_types::eval::Evaluation;
-    use caravan_types::node::Node;
 
     fn filter(topics: &[&str], namespace: &str) -> Filter {
         let mut out = Filter::default();
