@@ -2,6 +2,7 @@
 
 use crate::error::AgentError;
 use crate::flags::Flags;
+use crate::log_file::LogFileSettings;
 use crate::reserved;
 use caravan_hcl::config::AgentConfig;
 use caravan_server::{AclConfig, Ages, GcConfig, RejectionConfig};
@@ -36,6 +37,7 @@ pub(crate) struct Settings {
     pub(crate) data_dir: PathBuf,
     pub(crate) log_level: String,
     pub(crate) log_json: bool,
+    pub(crate) log_file: Option<LogFileSettings>,
     /// Whether profiles of the process may be asked for.
     pub(crate) enable_debug: bool,
     pub(crate) http: SocketAddr,
@@ -216,6 +218,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         name: flag("node").or(file.name.clone()).unwrap_or_else(|| host.hostname.clone()),
         data_dir,
         log_level,
+        log_file: LogFileSettings::of(&file)?,
         log_json: flags.log_json || file.log_json.unwrap_or(false),
         enable_debug: file.enable_debug.unwrap_or(false),
         http,
