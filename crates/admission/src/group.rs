@@ -1,7 +1,7 @@
 //! Rules for groups.
 
 use super::targets::{Place, affinities, constraints, spreads};
-use super::{joined, network, policies, service, task, unheeded, volume, warnings};
+use super::{joined, network, policies, service, task, volume, warnings};
 use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{Job, JobType, TaskGroup};
 use std::collections::HashMap;
@@ -29,7 +29,6 @@ pub(super) fn check(job: &Job, group: &TaskGroup, mut misfits: Misfits) -> (Vec<
     errors.extend(misfits.rest());
     service::check(job, group, &mut errors);
     warnings.extend(service::unregistered(&format!("group \"{}\"", group.name), &group.services));
-    warnings.extend(unheeded::of_group(group));
     warnings.extend(warnings::of_group(group));
     warnings.extend(warnings::of_services(group));
     let mut names: HashMap<&str, usize> = HashMap::new();

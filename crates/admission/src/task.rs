@@ -5,7 +5,7 @@ use super::{blocks, joined, one_of, policies, service, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{
-    Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Task, TaskGroup,
+    Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Resources, Task, TaskGroup,
 };
 
 pub(super) fn check(
@@ -78,7 +78,6 @@ pub(super) fn check(
         ("vault", task.vault.is_some()),
         ("secret", !task.secrets.is_empty()),
         ("device", !task.resources.devices.is_empty()),
-        ("numa", task.resources.numa.is_some()),
         ("schedule", task.schedule.is_some()),
     ] {
         if present {
@@ -115,6 +114,19 @@ fn logs(group: &TaskGroup, task: &Task, unfit: Vec<String>) -> Vec<String> {
     errors
 }
 
+/// Why the wishes about NUMA nodes of a task cannot be heeded.
+fn unfit_numa(resources: &Resources, numa: &Carried) -> Option<String> {
+    let affinity = numa.0["Affinity"].as_str().unwrap_or_default();
+    if !matches!(affinity, "" | "none" | "prefer" | "require") {
+        return Some(one_of("invalid numa affinity:", affinity, &["none", "prefer", "require"]));
+    }
+    if numa.0["Devices"].as_array().is_some_and(|devices| !devices.is_empty()) {
+        return Some("numa devices are not supported yet: there are no devices".into());
+    }
+    (resources.numa_wish().is_some() && resources.cores < 1)
+        .then(|| format!("numa affinity \"{affinity}\" needs cores: it says that these are of one NUMA node"))
+}
+
 /// Rules for what a task asks for. What everything needs at least comes in an error of its own.
 fn resources(task: &Task) -> Vec<String> {
     let mut errors = Vec::new();
@@ -125,10 +137,9 @@ fn resources(task: &Task) -> Vec<String> {
     if resources.cores < 0 {
         errors.push(format!("minimum number of cores is 0; got {}", resources.cores));
     }
+    errors.extend(resources.numa.as_ref().and_then(|numa| unfit_numa(resources, numa)));
     let mut minima = Vec::new();
-    if resources.cores > 0 {
-        errors.push("cores are not supported yet: use cpu".into());
-    } else if resources.cpu < 1 {
+    if resources.cores < 1 && resources.cpu < 1 {
         minima.push(format!("minimum CPU value is 1; got {}", resources.cpu));
     }
     if resources.memory_mb < 10 {

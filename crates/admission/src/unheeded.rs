@@ -1,13 +1,8 @@
 //! What is kept with a job but not acted on yet. A job may rely on it, so it is said when the job is submitted.
 
-use caravan_types::job::{Carried, Task, TaskGroup};
+use caravan_types::job::{Carried, Task};
 
-/// A warning that names what has no effect in the group, if there is anything.
-pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
-    sentence(&format!("group \"{}\"", group.name), [("max_run_duration", group.max_run_duration.is_some())])
-}
-
-/// The same of a task.
+/// A warning that names what has no effect in the task, if there is anything.
 pub(super) fn of_task(task: &Task) -> Option<String> {
     let handed_out = |identity: &Carried| ["Env", "File"].iter().any(|way| identity.0[*way] == true);
     sentence(
@@ -29,23 +24,6 @@ fn sentence<const N: usize>(owner: &str, found: [(&str, bool); N]) -> Option<Str
 mod tests {
     use super::*;
     use crate::{check, tests::minimal};
-    use caravan_types::Nanos;
-
-    #[test]
-    fn what_has_no_effect_is_named_and_what_has_is_not() {
-        let mut job = minimal();
-        assert!(check(&job).warnings.is_empty());
-        job.task_groups[0].ephemeral_disk =
-            Some(caravan_types::job::EphemeralDisk { size_mb: 300, migrate: true, ..Default::default() });
-        job.kind = caravan_types::job::JobType::Batch;
-        job.task_groups[0].max_run_duration = Some(Nanos::from_secs(60));
-        let verdict = check(&job);
-        assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
-        assert_eq!(
-            verdict.warnings,
-            ["group \"g\": kept with the job but without effect yet: max_run_duration"]
-        );
-    }
 
     #[test]
     fn an_identity_that_the_task_would_read_is_named() {

@@ -7,6 +7,7 @@ mod error;
 mod flags;
 mod host;
 mod late;
+mod log_file;
 mod logging;
 mod monitor;
 mod reserved;
@@ -54,7 +55,9 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
         .map_err(AgentError::Runtime)?;
     let signals = runtime.block_on(async { run::Signals::listen() })?;
     // After the signals: what has said anything listens to them.
-    let logs = logging::start(&settings.log_level, settings.log_json);
+    let log_file = settings.log_file.clone().map(log_file::LogFile::open).transpose()?;
+    let kept = settings.log_file.as_ref().map(|file| file.path.clone());
+    let logs = logging::start(&settings.log_level, settings.log_json, log_file.zip(kept));
     let result = runtime.block_on(run::run(settings, signals, logs, &read));
     // What still runs has had its time.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));

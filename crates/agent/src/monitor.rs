@@ -4,6 +4,7 @@ use caravan_http::{LogLevel, LogRecord, LogRecords, LogSource};
 use caravan_types::UnixNanos;
 use futures::{StreamExt, stream};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,11 +25,18 @@ pub(crate) struct Monitor {
     levels: Mutex<[usize; 6]>,
     /// The most talkative level that somebody wants; 0 for nobody.
     most: AtomicU8,
+    /// Where the log is kept.
+    file: Option<PathBuf>,
 }
 
 impl Default for Monitor {
     fn default() -> Self {
-        Self { records: broadcast::Sender::new(QUEUE), levels: Mutex::default(), most: AtomicU8::new(0) }
+        Self {
+            records: broadcast::Sender::new(QUEUE),
+            levels: Mutex::default(),
+            most: AtomicU8::new(0),
+            file: None,
+        }
     }
 }
 
@@ -83,7 +91,18 @@ impl Drop for Follower {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Monitors(pub(crate) Arc<Monitor>);
 
+impl Monitors {
+    /// With the file in which the log is kept, if there is one.
+    pub(crate) fn of(file: Option<PathBuf>) -> Self {
+        Self(Arc::new(Monitor { file, ..Monitor::default() }))
+    }
+}
+
 impl LogSource for Monitors {
+    fn file(&self) -> Option<PathBuf> {
+        self.0.file.clone()
+    }
+
     fn follow(&self, level: LogLevel) -> LogRecords {
         self.0.count(level, true);
         let follower = Follower { monitor: self.0.clone(), level, records: self.0.records.subscribe() };

@@ -1,20 +1,47 @@
 //! What a client keeps for its host, and what it offers of it. Pure.
 
+use crate::error::AgentError;
 use caravan_hcl::config::ClientConfig;
 use caravan_types::node::{
     HostVolumeInfo, NodeDisk, NodeMemory, ReservedCpu, ReservedNetworks, ReservedResources,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
 
 /// The `reserved` block.
-pub(crate) fn of(file: &ClientConfig) -> ReservedResources {
+pub(crate) fn of(file: &ClientConfig) -> Result<ReservedResources, AgentError> {
     let reserved = file.reserved.clone().unwrap_or_default();
-    ReservedResources {
-        cpu: ReservedCpu { cpu_shares: reserved.cpu.unwrap_or(0), reserved_cpu_cores: Vec::new() },
+    let cores = cores("client.reserved.cores", reserved.cores.as_deref())?.unwrap_or_default();
+    Ok(ReservedResources {
+        cpu: ReservedCpu {
+            cpu_shares: reserved.cpu.unwrap_or(0),
+            reserved_cpu_cores: cores.into_iter().collect(),
+        },
         memory: NodeMemory { memory_mb: reserved.memory.unwrap_or(0) },
         disk: NodeDisk { disk_mb: reserved.disk.unwrap_or(0) },
         networks: ReservedNetworks { reserved_host_ports: reserved.reserved_ports.unwrap_or_default() },
+    })
+}
+
+/// A list of processors; none if nothing is said.
+pub(crate) fn cores(field: &'static str, list: Option<&str>) -> Result<Option<BTreeSet<u16>>, AgentError> {
+    let Some(list) = list.filter(|list| !list.trim().is_empty()) else { return Ok(None) };
+    let read = caravan_types::cores::parse(list);
+    read.map(Some).map_err(|error| AgentError::Setting { field, reason: error.to_string() })
+}
+
+/// The parent of the tasks' control groups; none if nothing is said.
+pub(crate) fn cgroup_parent(path: Option<&str>) -> Result<Option<String>, AgentError> {
+    let Some(path) = path.map(str::trim).filter(|path| !path.is_empty()) else { return Ok(None) };
+    let below = Path::new(path.trim_start_matches('/'));
+    let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
+    if below.as_os_str().is_empty() || !plain {
+        return Err(AgentError::Setting {
+            field: "client.cgroup_parent",
+            reason: format!("{path:?} is not a path of a control group below the root"),
+        });
     }
+    Ok(Some(path.to_owned()))
 }
 
 /// The `host_volume` blocks.
@@ -32,4 +59,23 @@ pub(crate) fn host_volumes(file: &ClientConfig) -> BTreeMap<String, HostVolumeIn
             (name, info)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_and_control_groups_are_read_or_refused() {
+        assert_eq!(cores("f", None).unwrap(), None);
+        assert_eq!(cores("f", Some(" ")).unwrap(), None);
+        assert_eq!(cores("f", Some("0-1,3")).unwrap(), Some(BTreeSet::from([0, 1, 3])));
+        let words = cores("client.reserved.cores", Some("x")).unwrap_err().to_string();
+        assert!(words.contains("client.reserved.cores") && words.contains("list of processors"), "{words}");
+        assert_eq!(cgroup_parent(Some("/caravan/tasks")).unwrap().as_deref(), Some("/caravan/tasks"));
+        assert_eq!(cgroup_parent(Some("")).unwrap(), None);
+        for bad in ["/", "a/../b", "../x"] {
+            assert!(cgroup_parent(Some(bad)).is_err(), "{bad}");
+        }
+    }
 }

@@ -2,12 +2,15 @@
 
 use crate::error::AgentError;
 use crate::flags::Flags;
+use crate::log_file::LogFileSettings;
+use crate::reserved;
 use crate::tls::TlsSettings;
 use caravan_hcl::config::AgentConfig;
 use caravan_server::{AclConfig, Ages, GcConfig, RejectionConfig};
 use caravan_types::Nanos;
+use caravan_types::node::ReservedResources;
 use caravan_volumes::lease::Lease;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) data_dir: PathBuf,
     pub(crate) log_level: String,
     pub(crate) log_json: bool,
+    pub(crate) log_file: Option<LogFileSettings>,
     /// Whether profiles of the process may be asked for.
     pub(crate) enable_debug: bool,
     pub(crate) http: SocketAddr,
@@ -85,6 +89,12 @@ pub(crate) struct ClientSettings {
     pub(crate) network_interface: Option<String>,
     /// First and last port that jobs get when they name none.
     pub(crate) dynamic_ports: (u16, u16),
+    /// Parent of the tasks' control groups, if it is not the usual one.
+    pub(crate) cgroup_parent: Option<String>,
+    /// Kept for the host.
+    pub(crate) reserved: ReservedResources,
+    /// Processors that jobs may reserve; all but those kept when absent.
+    pub(crate) reservable_cores: Option<BTreeSet<u16>>,
 }
 
 const HTTP_PORT: u16 = 4646;
@@ -207,6 +217,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         name: flag("node").or(file.name.clone()).unwrap_or_else(|| host.hostname.clone()),
         data_dir,
         log_level,
+        log_file: LogFileSettings::of(&file)?,
         log_json: flags.log_json || file.log_json.unwrap_or(false),
         enable_debug: file.enable_debug.unwrap_or(false),
         http,
@@ -358,6 +369,9 @@ fn client(
             "host_volume_plugins",
         )?,
         dynamic_ports,
+        cgroup_parent: reserved::cgroup_parent(file.cgroup_parent.as_deref())?,
+        reserved: reserved::of(&file)?,
+        reservable_cores: reserved::cores("client.reservable_cores", file.reservable_cores.as_deref())?,
         node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
         node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
         network_interface: flag("network-interface").or(file.network_interface.clone()),

@@ -56,6 +56,7 @@ fn general(settings: &Settings) -> Value {
         "DataDir": if settings.dev { String::new() } else { settings.data_dir.display().to_string() },
         "LogLevel": settings.log_level,
         "LogJson": settings.log_json,
+        "LogFile": settings.log_file.as_ref().map_or_else(String::new, |file| file.path.display().to_string()),
         "EnableDebug": settings.enable_debug,
         "BindAddr": settings.http.ip().to_string(),
         "DevMode": settings.dev,

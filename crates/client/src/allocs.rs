@@ -5,7 +5,7 @@ use crate::clock::Backoff;
 use crate::runner::{AllocRunner, Context, Stage, claims};
 use crate::state::TaskRecord;
 use caravan_types::AllocId;
-use caravan_types::alloc::{Allocation, ClientStatus};
+use caravan_types::alloc::{Allocation, ClientStatus, TaskRunState};
 use caravan_types::wire::{AllocDelta, ClaimReportStep};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,12 @@ impl Allocs {
     }
 
     fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>, before: Vec<AllocRunner>) {
+        let over = |record: &TaskRecord| record.state.state == TaskRunState::Dead;
+        let has_run = !records.is_empty() && records.values().all(over);
         let runner = AllocRunner::new(Arc::clone(&self.context), Arc::clone(&alloc), records);
+        if !has_run {
+            self.context.cores.hold(&alloc);
+        }
         self.lock().insert(alloc.id.clone(), runner.clone());
         self.tasks.spawn(runner.run(before, self.clone()));
     }

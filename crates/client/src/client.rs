@@ -2,6 +2,7 @@
 
 use crate::allocs::Allocs;
 use crate::config::ClientConfig;
+use crate::cores::Cores;
 use crate::csi::{CsiFault, Ledger, Manager, Registry, VolumeManager};
 use crate::drivers::DriverManager;
 use crate::fs::AllocFs;
@@ -71,7 +72,8 @@ impl Client {
         if !known {
             store.put_identity(&identity).later();
         }
-        let mut node = fingerprint::read(&config, &identity);
+        let cores = Cores::open(&config);
+        let mut node = fingerprint::read(&config, &identity, cores.reservable());
         node.meta = metadata::in_force(&config.meta, &loaded.node_meta);
         let node = NodeState::new(node);
         let shutdown = CancellationToken::new();
@@ -106,9 +108,11 @@ impl Client {
             identity,
             store,
             node,
+            cores,
             plugins,
             volumes,
             lease,
+            heartbeat: std::sync::Mutex::default(),
             servers,
             csi_dir,
             deadlines,
@@ -182,6 +186,7 @@ impl Service {
             });
             allocs.restore(alloc, own);
         }
+        context.cores.restored();
         context.restored.cancel();
         let staying = {
             let (context, allocs, end) = (Arc::clone(&context), allocs.clone(), stop.child_token());
@@ -249,6 +254,11 @@ impl Handle {
     /// The node as it is reported.
     pub fn node(&self) -> Arc<Node> {
         self.context.node.get()
+    }
+    /// How long ago the servers answered a sign of life, and for how long they took it; none before the first.
+    pub fn last_heartbeat(&self) -> Option<(Duration, Duration)> {
+        let heard = *self.context.heartbeat.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        heard.map(|(at, ttl)| (at.elapsed(), ttl))
     }
     /// The allocations that are here.
     pub fn alloc_ids(&self) -> Vec<AllocId> {

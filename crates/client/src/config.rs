@@ -2,7 +2,7 @@
 
 use caravan_types::node::{HostNetwork, HostVolumeInfo, ReservedResources};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub struct ClientConfig {
     pub options: BTreeMap<String, String>,
     /// Kept for the host.
     pub reserved: ReservedResources,
+    /// Processors that jobs may reserve whole; all but those kept for the host when absent.
+    pub reservable_cores: Option<BTreeSet<u16>>,
     /// First and last port that the scheduler may hand out.
     pub dynamic_ports: (u16, u16),
     /// MHz in total instead of what is found.
@@ -93,6 +95,7 @@ impl ClientConfig {
             meta: BTreeMap::new(),
             options: BTreeMap::new(),
             reserved: ReservedResources::default(),
+            reservable_cores: None,
             dynamic_ports: (20_000, 32_000),
             cpu_total_compute: None,
             memory_total_mb: None,

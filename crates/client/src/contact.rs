@@ -9,7 +9,7 @@ use caravan_sys::time::BootTime;
 use caravan_types::node::NodeStatus;
 use caravan_types::wire::{NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, WatchAllocs};
 use futures::StreamExt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -72,6 +72,8 @@ async fn heard(
         Ok(answer) => answer.map_err(|error| error.to_string())?,
         Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
     };
+    *context.heartbeat.lock().unwrap_or_else(PoisonError::into_inner) =
+        Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
     let lease = contact.lease_ttl.to_std();
     if !contact.unknown && !lease.is_zero() {
         context.lease.renew(sent, lease);

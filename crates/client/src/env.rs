@@ -107,7 +107,8 @@ impl TaskEnv {
         if memory_max > 0 && memory_max != memory {
             set("NOMAD_MEMORY_MAX_LIMIT", memory_max.to_string());
         }
-        let cores = given.map_or_else(String::new, |g| core_list(&g.cpu.reserved_cores));
+        let cores = given
+            .map_or_else(String::new, |g| caravan_types::cores::format(g.cpu.reserved_cores.iter().copied()));
         // The reference writes a blank where no cores are reserved.
         set("NOMAD_CPU_CORES", if cores.is_empty() { " ".to_owned() } else { cores });
         let shared = alloc.allocated_resources.as_ref().map(|r| &r.shared);
@@ -256,22 +257,6 @@ fn clean(name: &str) -> String {
     name.chars().map(|c| if fits(c) { c } else { '_' }).collect()
 }
 
-/// `0-3,5`.
-pub(crate) fn core_list(cores: &[u16]) -> String {
-    let mut sorted = cores.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let mut parts: Vec<(u16, u16)> = Vec::new();
-    for core in sorted {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == core => *last = core,
-            _ => parts.push((core, core)),
-        }
-    }
-    let texts = parts.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
-    texts.collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,12 +354,6 @@ mod tests {
     fn the_host_keeps_its_tokens() {
         let all = [("VAULT_TOKEN", "s"), ("HOME", "/root")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(host_env(all.into_iter(), None).keys().collect::<Vec<_>>(), ["HOME"]);
-    }
-
-    #[test]
-    fn cores_are_listed_as_ranges() {
-        assert_eq!(core_list(&[0, 1, 2, 5, 7, 6]), "0-2,5-7");
-        assert_eq!(core_list(&[]), "");
     }
 
     proptest! {

@@ -15,6 +15,7 @@ mod client;
 mod clock;
 mod config;
 mod contact;
+mod cores;
 mod csi;
 mod drivers;
 mod env;

@@ -25,6 +25,6 @@ pub use raw_exec::{RawExecDriver, RawExecOptions};
 pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
 pub use supervised::{ShimCommand, own_program};
 pub use task::{
-    ExecOutput, ExitResult, LogConfig, Mount, ProcessUsage, Propagation, Resources, TaskConfig, TaskDirs,
-    TaskHandle, TaskId, TaskState, TaskStatus, Usage,
+    ExecOutput, ExitResult, LogConfig, Mount, ProcessUsage, Processors, Propagation, Resources, TaskConfig,
+    TaskDirs, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
 };

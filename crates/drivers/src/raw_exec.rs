@@ -125,7 +125,7 @@ impl RawExecDriver {
         // Memory is not limited, as users of this driver expect: it only counts.
         cgroup.memory_max = None;
         cgroup.memory_reserved = None;
-        cgroup.elsewhere = config.elsewhere();
+        cgroup.elsewhere.extend(config.elsewhere());
         Ok(TaskSpec {
             task_id: task.id.0.clone(),
             state_dir: task.dirs.state_dir.clone(),

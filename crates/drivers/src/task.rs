@@ -38,6 +38,8 @@ pub struct TaskConfig {
     pub env: BTreeMap<String, String>,
     /// What it may use.
     pub resources: Resources,
+    /// On which processors it runs, for drivers that can say so.
+    pub processors: Processors,
     /// Volumes and other directories to appear in the task, in order.
     pub mounts: Vec<Mount>,
     /// The user it runs as (`name`, `uid`, either with `:group`); the driver's default when absent.
@@ -79,6 +81,18 @@ pub struct Resources {
     pub memory_mb: u64,
     /// Memory that it may use beyond that when there is some, in MB.
     pub memory_max_mb: Option<u64>,
+}
+
+/// The processors of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Processors {
+    /// All of the host.
+    #[default]
+    Any,
+    /// These, as a list such as `0-1,4`.
+    Only(String),
+    /// Those of a group of the cpuset controller (version 1), by its path below the controller's mount.
+    Group(PathBuf),
 }
 
 /// A directory or file of the host that a task sees.

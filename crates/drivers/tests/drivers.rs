@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use caravan_drivers::conformance::{self, Behaviour, Fixture};
 use caravan_drivers::{
-    Driver, Error, ExecDriver, ExecOptions, ExitResult, Health, LogConfig, MockDriver, Mount, Propagation,
-    RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId, TaskState,
+    Driver, Error, ExecDriver, ExecOptions, ExitResult, Health, LogConfig, MockDriver, Mount, Processors,
+    Propagation, RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId,
+    TaskState,
 };
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_sys::cgroup::{Cgroup, Hierarchy};
@@ -62,6 +63,7 @@ impl World {
             driver_config,
             env: [("PATH".into(), "/usr/bin:/bin".into()), ("GREETING".into(), "hello".into())].into(),
             resources: Resources { cpu_mhz: 100, memory_mb: 64, memory_max_mb: None },
+            processors: Processors::Any,
             mounts: Vec::new(),
             user: None,
             dirs: TaskDirs {

@@ -123,6 +123,9 @@ impl ClientSide for Handle {
     fn alloc_count(&self) -> usize {
         self.alloc_ids().len()
     }
+    fn last_heartbeat(&self) -> Option<(Duration, Duration)> {
+        Self::last_heartbeat(self)
+    }
     fn health(&self) -> Result<(), String> {
         Ok(())
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// A file of an allocation.
@@ -144,6 +145,8 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
     fn has_alloc(&self, alloc: &AllocId) -> bool;
     /// Allocations here, for the agent's own figures.
     fn alloc_count(&self) -> usize;
+    /// How long ago the servers answered a sign of life, and for how long they took it.
+    fn last_heartbeat(&self) -> Option<(Duration, Duration)>;
     /// Why it cannot work at the moment.
     ///
     /// # Errors

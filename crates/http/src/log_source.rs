@@ -4,6 +4,7 @@ use caravan_types::{Time, UnixNanos};
 use futures::stream::BoxStream;
 use serde_json::{Map, Value, json};
 use std::fmt::{self, Write as _};
+use std::path::PathBuf;
 
 /// How much a record matters; the order is from the least to the most talkative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,6 +130,11 @@ pub type LogRecords = BoxStream<'static, std::sync::Arc<LogRecord>>;
 pub trait LogSource: fmt::Debug + Send + Sync + 'static {
     /// Records of a level and of those that matter more, whatever the agent itself writes to its log.
     fn follow(&self, level: LogLevel) -> LogRecords;
+
+    /// The file in which the agent keeps its log, if it does.
+    fn file(&self) -> Option<PathBuf> {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ pub(crate) enum Numa {
 
 impl Numa {
     pub fn of(group: &TaskGroup) -> Self {
-        let numa = group.tasks.iter().filter_map(|task| task.resources.numa.as_ref());
-        let mut wishes = numa.filter_map(|numa| numa.0.get("Affinity").and_then(Value::as_str));
+        let mut wishes = group.tasks.iter().filter_map(|task| task.resources.numa_wish());
         if wishes.any(|wish| wish == "require") { Self::Require } else { Self::Prefer }
     }
 }

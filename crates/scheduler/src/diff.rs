@@ -16,7 +16,7 @@ pub enum Update {
 /// Compares the specification that an allocation runs with the newest one, for its group.
 ///
 /// In place are changes of the count, of policies, services, constraints, affinities, spreads, kill
-/// timeouts and log sizes (`http-api` section 5.6); everything else needs a new allocation.
+/// timeouts, times to run and log sizes (`http-api` section 5.6); everything else needs a new allocation.
 pub fn update(old: Option<&Job>, new: &Job, group: &TaskGroup) -> Update {
     let Some(old) = old else { return Update::Destructive };
     if old.create_index == new.create_index
@@ -40,6 +40,7 @@ fn essence(group: &TaskGroup) -> TaskGroup {
         scaling: None,
         restart_policy: None,
         disconnect: None,
+        max_run_duration: None,
         reschedule_policy: None,
         affinities: Vec::new(),
         spreads: Vec::new(),
@@ -91,6 +92,7 @@ mod tests {
         assert_eq!(after(|j| j.task_groups[0].count = 5), Update::InPlace);
         assert_eq!(after(|j| j.task_groups[0].constraints.push(Constraint::default())), Update::InPlace);
         assert_eq!(after(|j| j.task_groups[0].tasks[0].kill_timeout = Nanos(1)), Update::InPlace);
+        assert_eq!(after(|j| j.task_groups[0].max_run_duration = Some(Nanos(1))), Update::InPlace);
         assert_eq!(after(|j| j.task_groups[0].tasks[0].log_config.max_files = 1), Update::InPlace);
         assert_eq!(after(|j| j.task_groups[0].tasks[0].log_config.disabled = true), Update::Destructive);
         assert_eq!(after(|j| j.task_groups[0].tasks[0].driver = "exec".into()), Update::Destructive);

@@ -115,6 +115,7 @@ fn causes(metric: &AllocMetric) -> Vec<String> {
         let who = nodes(*count);
         let has = if *count == 1 { "has" } else { "have" };
         causes.push(match dimension.as_str() {
+            "numa-cores" => format!("{who} {has} not enough cores of one NUMA node left"),
             "cpu" | "memory" | "disk" | "cores" => format!("{who} {has} not enough {dimension} left"),
             other => format!("{who} {has} no room: {other}"),
         });

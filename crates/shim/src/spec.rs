@@ -97,6 +97,9 @@ pub struct CgroupSpec {
     pub memory_reserved: Option<u64>,
     /// Most processes and threads.
     pub pids_max: Option<u64>,
+    /// Processors that it may use, as a list such as `0-1,4`; all when absent.
+    #[serde(default)]
+    pub cpus: Option<String>,
     /// Controllers (version 1), or the empty name (version 2), that the task joins at another path instead.
     pub elsewhere: BTreeMap<String, PathBuf>,
 }

@@ -146,6 +146,7 @@ fn make_cgroup(wanted: &CgroupSpec, spec: &TaskSpec, degraded: &mut Vec<String>)
             memory_max: wanted.memory_max,
             memory_reserved: wanted.memory_reserved,
             pids_max: wanted.pids_max,
+            cpus: wanted.cpus.clone(),
             only_basic_devices: spec.isolation.as_ref().is_some_and(|i| !i.privileged),
             devices: mounted_devices(spec),
         };

@@ -63,6 +63,7 @@ impl World {
                 memory_max: Some(64 << 20),
                 memory_reserved: None,
                 pids_max: None,
+                cpus: None,
                 elsewhere: BTreeMap::new(),
             }),
             rlimits: vec![],

@@ -10,7 +10,7 @@ use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::HostVolume;
 use caravan_types::job::Job;
-use caravan_types::node::Node;
+use caravan_types::node::{Node, NodeStatus};
 use caravan_types::node_pool::NodePool;
 use caravan_types::plugin::Plugin;
 use caravan_types::service::ServiceRegistration;
@@ -36,6 +36,11 @@ pub enum EventRow {
     Allocation(Arc<Allocation>),
     Deployment(Arc<Deployment>),
     Node(Arc<Node>),
+    /// A node that told how its allocations do, and at what index. The row itself does not change with that.
+    NodeReport {
+        row: Arc<Node>,
+        index: u64,
+    },
     Service(Arc<ServiceRegistration>),
     HostVolume(Arc<HostVolume>),
     CsiVolume {
@@ -65,7 +70,7 @@ impl EventRow {
             Self::Evaluation(_) => "Evaluation",
             Self::Allocation(_) => "Allocation",
             Self::Deployment(_) => "Deployment",
-            Self::Node(_) => "Node",
+            Self::Node(_) | Self::NodeReport { .. } => "Node",
             Self::Service(_) => "Service",
             Self::HostVolume(_) => "HostVolume",
             Self::CsiVolume { .. } => "CSIVolume",
@@ -87,7 +92,7 @@ impl EventRow {
             Self::Evaluation(row) => row.id.to_string(),
             Self::Allocation(row) => row.id.to_string(),
             Self::Deployment(row) => row.id.to_string(),
-            Self::Node(row) => row.id.to_string(),
+            Self::Node(row) | Self::NodeReport { row, .. } => row.id.to_string(),
             Self::Service(row) => row.id.to_string(),
             // The reference leaves this one empty: subscribers find it by the other keys.
             Self::HostVolume(_) => String::new(),
@@ -119,6 +124,7 @@ impl EventRow {
             Self::AclBindingRule(row) => vec![row.auth_method.clone()],
             Self::Job { .. }
             | Self::Node(_)
+            | Self::NodeReport { .. }
             | Self::Variable { .. }
             | Self::NodePool(_)
             | Self::AclPolicy(_)
@@ -139,6 +145,7 @@ impl EventRow {
             Self::CsiVolume { row, .. } => row.namespace.as_str(),
             Self::Variable { row, .. } => row.key.namespace.as_str(),
             Self::Node(_)
+            | Self::NodeReport { .. }
             | Self::CsiPlugin(_)
             | Self::NodePool(_)
             | Self::AclPolicy(_)
@@ -281,18 +288,45 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
-            // A plan ends its evaluation in the same step, which is told as two: whoever waits for the end waits for it
-            // under its own name.
-            if let ("PlanResult", EventRow::Evaluation(eval)) = (kind, &row) {
-                let planned = before.eval(&eval.id).unwrap_or(eval).clone();
-                out.push(Event { kind, row: EventRow::Evaluation(planned) });
-                out.push(Event { kind: "EvaluationUpdated", row });
-            } else {
-                out.push(Event { kind, row });
+            // What is one step here and two elsewhere is told as two: whoever waits for the second waits for it under
+            // its own name.
+            match (kind, &row) {
+                // A plan ends its evaluation.
+                ("PlanResult", EventRow::Evaluation(eval)) => {
+                    let planned = before.eval(&eval.id).unwrap_or(eval).clone();
+                    out.push(Event { kind, row: EventRow::Evaluation(planned) });
+                    out.push(Event { kind: "EvaluationUpdated", row });
+                }
+                // A node that comes is ready.
+                ("NodeRegistration", EventRow::Node(node)) => {
+                    let was = before.node(&node.id).map(|node| node.status);
+                    let turns = node.status == NodeStatus::Ready && was != Some(NodeStatus::Ready);
+                    let ready = turns.then(|| Event { kind: "NodeStreamEvent", row: row.clone() });
+                    out.push(Event { kind, row });
+                    out.extend(ready);
+                }
+                _ => out.push(Event { kind, row }),
             }
         }
     }
+    if set.kind == "AllocUpdates" {
+        reports(set.index, after, &mut out);
+    }
     out
+}
+
+/// The nodes whose allocations were updated, once each. Those are many, so the rows are shared, not written.
+fn reports(index: u64, after: &Root, out: &mut Vec<Event>) {
+    let node = |event: &Event| match &event.row {
+        EventRow::Allocation(alloc) => Some(alloc.node_id.clone()),
+        _ => None,
+    };
+    let told: BTreeSet<_> = out.iter().filter_map(node).collect();
+    // One that was written with it is told as it is now, by this alone.
+    out.retain(|event| !matches!(&event.row, EventRow::Node(row) if told.contains(&row.id)));
+    let rows = told.iter().filter_map(|id| after.node(id));
+    let kind = "AllocationUpdated";
+    out.extend(rows.map(|row| Event { kind, row: EventRow::NodeReport { row: row.clone(), index } }));
 }
 
 /// The events of one command.
@@ -481,6 +515,48 @@ mod tests {
         let role = Role { id: "r1".into(), name: "ops".into(), ..Role::default() };
         write(7, AdminChange::RoleWrite(Box::new(role)));
         assert_eq!(told(7).await, ("ACLRole", "ACLRoleUpserted", "r1".into(), Some(vec!["ops".into()])));
+    }
+
+    fn node(store: &Store, index: u64) {
+        let node = Node { id: "n1".into(), name: "n1".into(), status: NodeStatus::Ready, ..Node::default() };
+        let change = Change::NodeRegister { node: Box::new(node), evals: Vec::new() };
+        assert_eq!(store.apply(index, &Command { now: UnixNanos(1), change }).refused, None);
+    }
+
+    fn kinds(events: &[Event]) -> Vec<(&'static str, &'static str)> {
+        events.iter().map(|event| (event.row.topic(), event.kind)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_node_that_comes_is_told_to_be_ready_and_one_that_stays_is_not() {
+        let store = Store::default();
+        node(&store, 5);
+        node(&store, 6);
+        let mut reader = store.events().follow(5);
+        let batch = reader.next().await.unwrap();
+        assert_eq!(kinds(&batch.events), [("Node", "NodeRegistration"), ("Node", "NodeStreamEvent")]);
+        assert_eq!(kinds(&reader.next().await.unwrap().events), [("Node", "NodeRegistration")]);
+    }
+
+    #[test]
+    fn a_node_is_told_once_when_its_allocations_are_updated() {
+        let store = Store::default();
+        node(&store, 5);
+        let alloc =
+            |id: &str| Arc::new(Allocation { id: id.into(), node_id: "n1".into(), ..Allocation::default() });
+        let mut out: Vec<Event> = ["a", "b"]
+            .map(|id| Event { kind: "AllocationUpdated", row: EventRow::Allocation(alloc(id)) })
+            .into_iter()
+            .collect();
+        let root = store.snapshot();
+        out.extend(
+            root.node(&"n1".into())
+                .map(|row| Event { kind: "AllocationUpdated", row: EventRow::Node(row.clone()) }),
+        );
+        reports(9, &root, &mut out);
+        let updated = "AllocationUpdated";
+        assert_eq!(kinds(&out), [("Allocation", updated), ("Allocation", updated), ("Node", updated)]);
+        assert!(matches!(&out[2].row, EventRow::NodeReport { index: 9, .. }));
     }
 
     #[tokio::test]

@@ -32,6 +32,10 @@ pub(super) const CASES: &[Case] = &[
     ("Did you mean \"prestart\"?", |j| {
         task(j).lifecycle = Some(Lifecycle { hook: "pre_start".into(), sidecar: true });
     }),
+    ("numa affinity \"prefer\" needs cores", |j| numa(j, 0, json!({"Affinity": "prefer"}))),
+    ("invalid numa affinity: \"requir\" (known: none, prefer, require). Did you mean \"require\"?", |j| {
+        numa(j, 2, json!({"Affinity": "requir"}));
+    }),
     ("invalid device name \"a/b/c/d\"", |j| {
         task(j).resources.devices = vec![RequestedDevice {
             name: "a/b/c/d".into(),
@@ -139,3 +143,11 @@ pub(super) const CASES: &[Case] = &[
         task(j).scaling_policies = carry(json!({"Type": "vertical_cpu", "Min": 2, "Max": 1}));
     }),
 ];
+
+fn numa(job: &mut Job, cores: i64, wish: serde_json::Value) {
+    let resources = &mut task(job).resources;
+    if cores > 0 {
+        (resources.cpu, resources.cores) = (0, cores);
+    }
+    resources.numa = Some(Carried(wish));
+}

@@ -1,12 +1,12 @@
 //! Processors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What `/proc/cpuinfo` tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cpu {
-    /// Threads of execution.
-    pub(super) cores: u32,
+    /// Threads of execution, by their numbers.
+    pub(super) cores: BTreeSet<u16>,
     /// Clock in MHz, the highest known.
     pub(super) mhz: i64,
     model: String,
@@ -23,14 +23,16 @@ pub(super) fn parse(cpuinfo: &str, max_khz: &str) -> Cpu {
         let Some((key, value)) = line.split_once(':') else { continue };
         let value = value.trim();
         match key.trim() {
-            "processor" => cpu.cores += 1,
+            "processor" => cpu.cores.extend(value.parse::<u16>().ok()),
             "model name" if cpu.model.is_empty() => value.clone_into(&mut cpu.model),
             "cpu MHz" => mhz = mhz.max(whole(value)),
             _ => {}
         }
     }
     let max = max_khz.parse::<i64>().unwrap_or(0) / 1000;
-    cpu.cores = cpu.cores.max(1);
+    if cpu.cores.is_empty() {
+        cpu.cores.insert(0);
+    }
     cpu.mhz = match max.max(mhz) {
         0 => UNKNOWN_MHZ,
         known => known,
@@ -43,15 +45,27 @@ fn whole(number: &str) -> i64 {
 }
 
 impl Cpu {
-    pub(super) fn add_attributes(&self, total: i64, reserved: i64, to: &mut BTreeMap<String, String>) {
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
+    }
+
+    /// `reserved` is what the host keeps, in MHz, `reservable` how many processors jobs may reserve.
+    pub(super) fn add_attributes(
+        &self,
+        total: i64,
+        reserved: i64,
+        reservable: usize,
+        to: &mut BTreeMap<String, String>,
+    ) {
         let arch = go_arch(std::env::consts::ARCH);
         for (key, value) in [
             ("arch", arch.to_owned()),
             ("cpu.arch", arch.to_owned()),
             ("cpu.frequency", self.mhz.to_string()),
             ("cpu.modelname", self.model.clone()),
-            ("cpu.numcores", self.cores.to_string()),
-            ("cpu.reservablecores", self.cores.to_string()),
+            ("cpu.numcores", self.count().to_string()),
+            ("cpu.reservablecores", reservable.to_string()),
             ("cpu.totalcompute", total.to_string()),
             ("cpu.usablecompute", (total - reserved).max(0).to_string()),
         ] {
@@ -80,9 +94,9 @@ mod tests {
     #[test]
     fn cores_and_the_highest_clock_count() {
         let cpu = parse(TWO, "");
-        assert_eq!((cpu.cores, cpu.mhz, cpu.model.as_str()), (2, 2600, "Fast One"));
+        assert_eq!((cpu.count(), cpu.mhz, cpu.model.as_str()), (2, 2600, "Fast One"));
         assert_eq!(parse(TWO, "3000000").mhz, 3000);
-        assert_eq!(parse("", ""), Cpu { cores: 1, mhz: UNKNOWN_MHZ, model: String::new() });
+        assert_eq!(parse("", ""), Cpu { cores: [0].into(), mhz: UNKNOWN_MHZ, model: String::new() });
     }
 
     proptest! {

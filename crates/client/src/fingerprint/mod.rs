@@ -15,22 +15,30 @@ use crate::state::Identity;
 use caravan_types::node::{
     Eligibility, Node, NodeCpu, NodeDisk, NodeMemory, NodeResources, NodeStatus, Processors,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const MIB: i64 = 1024 * 1024;
 
 /// The node without its drivers and plugins.
-pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
+/// `reservable` are the processors that jobs may have to themselves.
+pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTreeSet<u16>) -> Node {
     let mut attributes = BTreeMap::new();
     let cpu = cpu::parse(
         &text("/proc/cpuinfo"),
         text("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").trim(),
     );
-    let found = i64::from(cpu.cores) * cpu.mhz;
+    let found = i64::from(cpu.count()) * cpu.mhz;
     let shares = config.cpu_total_compute.unwrap_or(found);
-    let reserved = config.reserved.cpu.cpu_shares;
-    cpu.add_attributes(shares, reserved, &mut attributes);
+    let mut kept = config.reserved.clone();
+    kept.cpu.reserved_cpu_cores.retain(|core| cpu.cores.contains(core));
+    // Whole processors that the host keeps bring their share.
+    let whole = i64::try_from(kept.cpu.reserved_cpu_cores.len()).unwrap_or(i64::MAX);
+    let each = shares / i64::from(cpu.count());
+    kept.cpu.cpu_shares = kept.cpu.cpu_shares.saturating_add(each.saturating_mul(whole));
+    let places = topology::read();
+    cpu.add_attributes(shares, kept.cpu.cpu_shares, reservable.len(), &mut attributes);
+    places.add_attributes(&cpu, &mut attributes);
     host::add_attributes(config, &mut attributes);
 
     let memory = host::memory_bytes(&text("/proc/meminfo"));
@@ -56,14 +64,14 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
     let node_resources = NodeResources {
         cpu: NodeCpu {
             cpu_shares: shares,
-            total_cpu_cores: cpu.cores,
-            reservable_cpu_cores: (0..u16::try_from(cpu.cores).unwrap_or(u16::MAX)).collect(),
+            total_cpu_cores: cpu.count(),
+            reservable_cpu_cores: reservable.iter().copied().collect(),
         },
         memory: NodeMemory { memory_mb },
         disk: NodeDisk { disk_mb },
         node_networks: network.node_networks(),
         networks: network.networks(),
-        processors: Processors { topology: Some(topology::read(&cpu, shares)) },
+        processors: Processors { topology: Some(places.describe(&cpu, shares, &kept.cpu)) },
         min_dynamic_port: i64::from(min_port),
         max_dynamic_port: i64::from(max_port),
         ..Default::default()
@@ -78,7 +86,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity) -> Node {
         tls_enabled: config.http_tls,
         attributes,
         node_resources,
-        reserved_resources: config.reserved.clone(),
+        reserved_resources: kept,
         meta: config.meta.clone(),
         node_class: config.node_class.clone(),
         node_pool: config.node_pool.clone(),

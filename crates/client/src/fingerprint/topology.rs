@@ -2,60 +2,83 @@
 
 use super::cpu::Cpu;
 use super::text;
+use caravan_types::cores::{format, parse};
 use caravan_types::job::Carried;
+use caravan_types::node::ReservedCpu;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The topology of this machine; `total` is what all processors can do together, in MHz.
-pub(super) fn read(cpu: &Cpu, total: i64) -> Carried {
-    let mut nodes = BTreeMap::new();
-    for node in 0..u32::try_from(list(&text("/sys/devices/system/node/online")).len()).unwrap_or(0).max(1) {
-        for core in list(&text(format!("/sys/devices/system/node/node{node}/cpulist"))) {
-            nodes.insert(core, node);
-        }
-    }
-    let socket = |core: u32| {
-        let path = format!("/sys/devices/system/cpu/cpu{core}/topology/physical_package_id");
-        text(path).trim().parse::<u32>().unwrap_or(0)
-    };
-    described(cpu, total, &nodes, socket)
+/// Places by processor, and how far NUMA nodes are from each other.
+#[derive(Debug, Default)]
+pub(super) struct Topology {
+    /// NUMA nodes.
+    nodes: BTreeMap<u16, u16>,
+    sockets: BTreeMap<u16, u16>,
+    /// By NUMA node: the distances to all of them.
+    distances: Vec<Vec<u32>>,
 }
 
-fn described(cpu: &Cpu, total: i64, nodes: &BTreeMap<u32, u32>, socket: impl Fn(u32) -> u32) -> Carried {
-    let cores: Vec<Value> = (0..cpu.cores)
-        .map(|id| {
+/// Reads it of this machine.
+pub(super) fn read() -> Topology {
+    let mut out = Topology::default();
+    let list = |path: String| parse(&text(path)).unwrap_or_default();
+    for node in list("/sys/devices/system/node/online".to_owned()) {
+        for core in list(format!("/sys/devices/system/node/node{node}/cpulist")) {
+            out.nodes.insert(core, node);
+            let path = format!("/sys/devices/system/cpu/cpu{core}/topology/physical_package_id");
+            out.sockets.insert(core, text(path).trim().parse().unwrap_or(0));
+        }
+        let distances = text(format!("/sys/devices/system/node/node{node}/distance"));
+        out.distances.push(distances.split_whitespace().filter_map(|number| number.parse().ok()).collect());
+    }
+    out
+}
+
+impl Topology {
+    fn node(&self, core: u16) -> u16 {
+        self.nodes.get(&core).copied().unwrap_or(0)
+    }
+
+    fn by_node(&self, cpu: &Cpu) -> BTreeMap<u16, BTreeSet<u16>> {
+        let mut out: BTreeMap<u16, BTreeSet<u16>> = BTreeMap::new();
+        for core in &cpu.cores {
+            out.entry(self.node(*core)).or_default().insert(*core);
+        }
+        out
+    }
+
+    /// `numa.node.count` and `numa.node<n>.cores`.
+    pub(super) fn add_attributes(&self, cpu: &Cpu, to: &mut BTreeMap<String, String>) {
+        let nodes = self.by_node(cpu);
+        to.insert("numa.node.count".to_owned(), nodes.len().to_string());
+        to.extend(nodes.into_iter().map(|(node, cores)| (format!("numa.node{node}.cores"), format(cores))));
+    }
+
+    /// As clients know it; `total` is what all processors can do together, in MHz, `kept` what the host keeps.
+    pub(super) fn describe(&self, cpu: &Cpu, total: i64, kept: &ReservedCpu) -> Carried {
+        let core = |id: &u16| {
             json!({
                 "ID": id,
-                "NodeID": nodes.get(&id).copied().unwrap_or(0),
-                "SocketID": socket(id),
+                "NodeID": self.node(*id),
+                "SocketID": self.sockets.get(id).copied().unwrap_or(0),
                 "Grade": true,
-                "Disable": false,
+                "Disable": kept.reserved_cpu_cores.contains(id),
                 "BaseSpeed": cpu.mhz,
                 "MaxSpeed": 0,
                 "GuessSpeed": 0,
             })
-        })
-        .collect();
-    let mut known: Vec<u32> = nodes.values().copied().collect();
-    known.push(0);
-    known.sort_unstable();
-    known.dedup();
-    Carried(json!({
-        "Nodes": known,
-        "Distances": null,
-        "Cores": cores,
-        "OverrideTotalCompute": total,
-        "OverrideWitholdCompute": 0,
-    }))
-}
-
-/// The numbers of a list such as `0-3,8`.
-fn list(text: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?.min(u32::from(u16::MAX)))
-    };
-    text.trim().split(',').filter_map(range).flatten().collect()
+        };
+        let nodes: Vec<u16> = self.by_node(cpu).into_keys().collect();
+        // One node is at no distance from anything.
+        let distances = if nodes.len() > 1 { json!(self.distances) } else { Value::Null };
+        Carried(json!({
+            "Nodes": nodes,
+            "Distances": distances,
+            "Cores": cpu.cores.iter().map(core).collect::<Vec<Value>>(),
+            "OverrideTotalCompute": total,
+            "OverrideWitholdCompute": 0,
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -64,19 +87,22 @@ mod tests {
 
     #[test]
     fn cores_are_told_with_their_places() {
-        let cpu = super::super::cpu::parse("processor: 0\ncpu MHz: 2000\n\nprocessor: 1\n", "");
-        let nodes = BTreeMap::from([(0, 0), (1, 1)]);
-        let told = described(&cpu, 4000, &nodes, |core| core).0;
+        let cpu = super::super::cpu::parse("processor: 0\ncpu MHz: 2000\n\nprocessor: 3\n", "");
+        let places = [(0, 0), (3, 1)].into();
+        let topology =
+            Topology { nodes: places, sockets: [(3, 1)].into(), distances: vec![vec![10, 21], vec![21, 10]] };
+        let kept = ReservedCpu { reserved_cpu_cores: vec![3], ..ReservedCpu::default() };
+        let told = topology.describe(&cpu, 4000, &kept).0;
         assert_eq!((&told["Nodes"], &told["OverrideTotalCompute"]), (&json!([0, 1]), &json!(4000)));
-        assert_eq!((&told["Cores"][1]["NodeID"], &told["Cores"][1]["SocketID"]), (&json!(1), &json!(1)));
-        assert_eq!(list("0-2,7\n"), [0, 1, 2, 7]);
-        assert_eq!(list(""), [0; 0]);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_list_is_read(text in "[0-9,-]{0,12}") {
-            let _ = list(&text);
-        }
+        let last = &told["Cores"][1];
+        assert_eq!((&last["ID"], &last["NodeID"], &last["SocketID"]), (&json!(3), &json!(1), &json!(1)));
+        assert_eq!((&told["Cores"][0]["Disable"], &last["Disable"]), (&json!(false), &json!(true)));
+        assert_eq!(told["Distances"], json!([[10, 21], [21, 10]]));
+        let mut attributes = BTreeMap::new();
+        topology.add_attributes(&cpu, &mut attributes);
+        let told: Vec<(&str, &str)> = attributes.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(told, [("numa.node.count", "2"), ("numa.node0.cores", "0"), ("numa.node1.cores", "3")]);
+        let told = Topology::default().describe(&cpu, 1, &ReservedCpu::default()).0;
+        assert_eq!((&told["Nodes"], &told["Distances"]), (&json!([0]), &Value::Null));
     }
 }

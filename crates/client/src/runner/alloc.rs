@@ -5,6 +5,7 @@ use super::health::{Health, Judged};
 use super::lifecycle::{EndReason, Group, Role, Sibling, ends_with, may_start};
 use super::status::aggregate;
 use super::task::{Kill, TaskAction, TaskRunner};
+use super::time_limit;
 use crate::ClientError;
 use crate::alloc_dir::AllocDir;
 use crate::allocs::Allocs;
@@ -13,10 +14,11 @@ use crate::services::{self, ServiceState};
 use crate::state::TaskRecord;
 use crate::task_api::Sockets;
 use caravan_types::alloc::{
-    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TaskEvent, TaskRunState, TaskState, event,
+    AllocUpdate, Allocation, ClientStatus, LEASE_EXPIRED, TIMED_OUT, TaskEvent, TaskRunState, TaskState,
+    event,
 };
 use caravan_types::small::Map;
-use caravan_types::{AllocId, Time};
+use caravan_types::{AllocId, Time, UnixNanos};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -68,6 +70,8 @@ pub(super) struct State {
     pub(super) alloc: Arc<Allocation>,
     pub(super) tasks: BTreeMap<String, Slot>,
     pub(super) stopping: bool,
+    /// Since when it is on this node.
+    begun: UnixNanos,
     health: Health,
 }
 
@@ -96,10 +100,16 @@ impl AllocRunner {
         mut records: BTreeMap<String, TaskRecord>,
     ) -> Self {
         let tasks = alloc.group().map_or(&[][..], |g| &g.tasks);
+        let now = clock::now();
+        let begun = records.values().map(|record| time_limit::begun(record, now)).min().unwrap_or(now);
+        let late = time_limit::left(&alloc, begun, now).is_some_and(|left| left.is_zero());
         let slots = tasks.iter().map(|task| {
             let (actions, inbox) = mpsc::unbounded_channel();
+            let mut record = records.remove(&task.name).unwrap_or_default();
+            record.begun = begun;
+            record.timed_out |= late && record.state.state != TaskRunState::Dead;
             let slot = Slot {
-                record: records.remove(&task.name).unwrap_or_default(),
+                record,
                 role: Role::of(task),
                 leader: task.leader,
                 kill: watch::Sender::new(None),
@@ -108,8 +118,10 @@ impl AllocRunner {
             };
             (task.name.clone(), slot)
         });
-        let health = Health::new(&alloc, clock::now());
-        let state = State { tasks: slots.collect(), stopping: false, alloc: Arc::clone(&alloc), health };
+        let health = Health::new(&alloc, now);
+        let tasks: BTreeMap<String, Slot> = slots.collect();
+        let timed_out = tasks.values().any(|slot| slot.record.timed_out);
+        let state = State { tasks, stopping: false, alloc: Arc::clone(&alloc), begun, health };
         let inner = Inner {
             dir: AllocDir::new(&context.config.alloc_dir, &alloc.id),
             context,
@@ -123,6 +135,9 @@ impl AllocRunner {
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
             this.stop(false);
+        }
+        if timed_out {
+            this.end(&Kill { timed_out, ..Kill::default() });
         }
         this
     }
@@ -151,6 +166,8 @@ impl AllocRunner {
         minder.spawn(async move { this.mind_contact().await });
         let this = self.clone();
         minder.spawn(async move { this.mind_health().await });
+        let this = self.clone();
+        minder.spawn(async move { this.mind_time().await });
         minder.spawn(services::mind(self.clone()));
         if self.is_live() {
             tokio::select! {
@@ -178,6 +195,7 @@ impl AllocRunner {
         if shutdown.is_cancelled() && !self.all_dead() {
             return;
         }
+        self.context().cores.release(&self.id());
         self.push();
         self.inner.sockets.close();
         self.inner.stage.send_replace(Stage::TasksDead);
@@ -243,6 +261,10 @@ impl AllocRunner {
     pub(crate) fn alloc(&self) -> Arc<Allocation> {
         Arc::clone(&self.lock().alloc)
     }
+    /// Since when it is on this node.
+    pub(super) fn begun(&self) -> UnixNanos {
+        self.lock().begun
+    }
     /// Takes what the servers sent; ends it if they want that.
     pub(crate) fn receive(&self, alloc: Arc<Allocation>) {
         let stop = alloc.server_terminal();
@@ -283,7 +305,7 @@ impl AllocRunner {
     }
 
     fn kill_all(&self, kill: &Kill) {
-        for slot in self.lock().tasks.values().filter(|s| s.role != Role::Poststop) {
+        for slot in self.lock().tasks.values().filter(|s| s.role != Role::Poststop || kill.timed_out) {
             slot.kill.send_if_modified(|known| {
                 let stronger = known
                     .as_ref()
@@ -587,8 +609,12 @@ impl AllocRunner {
         let (deployment_id, deployment_status) = self.lock().health.report();
         let task_states = self.task_states();
         let (client_status, words) = aggregate(&task_states);
-        let fenced = self.lock().tasks.values().any(|slot| slot.record.fenced);
-        let words = if fenced && client_status == ClientStatus::Failed { LEASE_EXPIRED } else { words };
+        let any = |is: fn(&TaskRecord) -> bool| self.lock().tasks.values().any(|slot| is(&slot.record));
+        let words = match client_status {
+            ClientStatus::Failed if any(|record| record.fenced) => LEASE_EXPIRED,
+            ClientStatus::Complete if any(|record| record.timed_out) => TIMED_OUT,
+            _ => words,
+        };
         self.context().reporter.push(AllocUpdate {
             alloc_id: self.alloc().id.clone(),
             client_status,

@@ -19,11 +19,13 @@ mod start;
 mod status;
 mod task;
 mod templates;
+mod time_limit;
 
 pub(crate) use alloc::{AllocRunner, Stage};
 pub(crate) use csi_hook::claims;
 
 use crate::config::ClientConfig;
+use crate::cores::Cores;
 use crate::csi::{Manager, VolumeManager};
 use crate::drivers::DriverManager;
 use crate::host_volumes::HostVolumes;
@@ -38,6 +40,7 @@ use caravan_types::wire::SignedNode;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// What every runner works with.
@@ -61,6 +64,8 @@ pub(crate) struct Context {
     pub(crate) restored: CancellationToken,
     /// Who answers requests of tasks.
     pub(crate) task_api: Served,
+    /// On which processors tasks run.
+    pub(crate) cores: Cores,
     /// Plugins.
     pub(crate) plugins: Manager,
     /// Volumes.
@@ -69,6 +74,8 @@ pub(crate) struct Context {
     pub(crate) host_volumes: HostVolumes,
     /// Until when volumes with one writer may be used.
     pub(crate) lease: NodeLease,
+    /// When the servers last answered a sign of life, and for how long they took it.
+    pub(crate) heartbeat: Mutex<Option<(Instant, Duration)>>,
     /// Servers.
     pub(crate) servers: Arc<dyn Servers>,
     /// Status updates.

@@ -211,7 +211,10 @@ impl Plan {
         };
         let config = TaskConfig { lease, ..self.config(runner, id, &texts, env, mounts) };
         match self.driver.start(config).await {
-            Ok(handle) => Ok((handle, binds)),
+            Ok(handle) => {
+                context.cores.started();
+                Ok((handle, binds))
+            }
             Err(error) => {
                 binds.undo();
                 Err(StartFault::Driver(error))
@@ -289,6 +292,7 @@ impl Plan {
                 memory_mb: number(memory),
                 memory_max_mb: (memory_max > memory).then(|| number(memory_max)),
             },
+            processors: runner.context().cores.of(&alloc.id, &self.name),
             mounts,
             user: (!user.is_empty()).then_some(user),
             dirs: TaskDirs {

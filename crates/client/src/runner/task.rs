@@ -14,7 +14,7 @@ use crate::csi::supervisor;
 use crate::restart::{Cause, Verdict};
 use crate::state::TaskRecord;
 use caravan_drivers::{ExitResult, TaskHandle, TaskId};
-use caravan_types::alloc::{TaskEvent, TaskRunState, event};
+use caravan_types::alloc::{TIMED_OUT, TaskEvent, TaskRunState, event};
 use caravan_types::job::RestartPolicy;
 use caravan_types::plugin::PluginRole;
 use caravan_types::{Nanos, Time};
@@ -33,6 +33,8 @@ pub(super) struct Kill {
     pub(super) force: bool,
     /// The node's lease ran out: at once, and as a failure.
     pub(super) fenced: bool,
+    /// The allocation has run as long as it may: nothing runs afterwards.
+    pub(super) timed_out: bool,
 }
 
 /// Something asked of a running task.
@@ -443,7 +445,11 @@ impl TaskRunner {
             return ended;
         }
         self.update(|r| r.stopping = true).await;
-        let event = self.event(event::KILLING).detail("kill_timeout", Nanos::from_std(timeout).to_string());
+        let mut event =
+            self.event(event::KILLING).detail("kill_timeout", Nanos::from_std(timeout).to_string());
+        if self.kill.borrow().as_ref().is_some_and(|k| k.timed_out) {
+            event = event.detail("kill_reason", TIMED_OUT);
+        }
         self.emit(event);
         // Nobody finds it any more before it is asked to end.
         if !self.kill.borrow().as_ref().is_some_and(|k| k.force) {
@@ -563,6 +569,8 @@ impl TaskRunner {
         let mut settled = Ok(Next::Over { failed: true });
         self.update(|r| {
             r.handle = None;
+            // What ended by itself did not run out of time.
+            r.timed_out &= !matches!(cause, Cause::Exited { .. });
             if let Some(why) = why {
                 r.state.push_event(why);
             }

@@ -5,7 +5,7 @@ use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
-use caravan_types::{AllocId, NodeId};
+use caravan_types::{AllocId, NodeId, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,6 +34,10 @@ pub(crate) struct TaskRecord {
     pub(crate) stopping: bool,
     /// It was ended or not started because the node's lease ran out.
     pub(crate) fenced: bool,
+    /// Since when the allocation is on this node.
+    pub(crate) begun: UnixNanos,
+    /// Its allocation has run as long as it may.
+    pub(crate) timed_out: bool,
     /// It will not be started again, and whether that is a failure: decided, not yet carried out.
     pub(crate) over: Option<bool>,
 }

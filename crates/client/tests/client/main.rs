@@ -1,5 +1,6 @@
 //! The client with real drivers and servers of the test's own.
 
+mod cores;
 mod disks;
 mod fake;
 mod fence;
@@ -10,4 +11,5 @@ mod recovery;
 mod services;
 mod support;
 mod tasks;
+mod time_limit;
 mod volumes;

@@ -452,6 +452,7 @@ pub fn remove_cgroups(dir: &Path) {
     let name = format!("caravan-test-{}", dir.file_name().unwrap().to_string_lossy());
     if let Ok(Some(hierarchy)) = caravan_sys::cgroup::Hierarchy::detect() {
         // A leftover is only untidy.
+        let _ = caravan_sys::cgroup::SharedCpus::open(&hierarchy, Path::new(&name)).and_then(|s| s.remove());
         let _ = caravan_sys::cgroup::Cgroup::at(&hierarchy, Path::new(&name)).and_then(|g| g.remove());
     }
 }

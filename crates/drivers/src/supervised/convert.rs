@@ -2,8 +2,9 @@
 
 use caravan_shim::spec::{CgroupSpec, LogSpec, MountPropagation, MountSpec, UserSpec};
 use caravan_sys::user::Account;
+use std::collections::BTreeMap;
 
-use crate::task::{Mount, ProcessUsage, Propagation, TaskConfig};
+use crate::task::{Mount, ProcessUsage, Processors, Propagation, TaskConfig};
 use crate::{Error, Result};
 
 const MIB: u64 = 1 << 20;
@@ -50,6 +51,11 @@ pub(crate) fn cgroup(task: &TaskConfig) -> CgroupSpec {
     let resources = &task.resources;
     let reserved = (resources.memory_mb > 0).then(|| resources.memory_mb.saturating_mul(MIB));
     let most = resources.memory_max_mb.filter(|mb| *mb > 0).map(|mb| mb.saturating_mul(MIB));
+    let (cpus, elsewhere) = match &task.processors {
+        Processors::Any => (None, BTreeMap::new()),
+        Processors::Only(cpus) => (Some(cpus.clone()), BTreeMap::new()),
+        Processors::Group(path) => (None, BTreeMap::from([("cpuset".to_owned(), path.clone())])),
+    };
     CgroupSpec {
         path: task.cgroup_parent.join(format!("{}.{}", task.alloc_id, task.task_name)),
         cpu_shares: (resources.cpu_mhz > 0).then_some(resources.cpu_mhz),
@@ -57,7 +63,8 @@ pub(crate) fn cgroup(task: &TaskConfig) -> CgroupSpec {
         // A reservation below the limit only means something when the two differ.
         memory_reserved: most.and(reserved),
         pids_max: None,
-        elsewhere: std::collections::BTreeMap::new(),
+        cpus,
+        elsewhere,
     }
 }
 

@@ -4,6 +4,7 @@ use super::agent_admin;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
+use caravan_types::Nanos;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use std::thread::available_parallelism;
@@ -137,14 +138,16 @@ fn stats(call: &Call) -> Value {
     }
     if let Some(of_client) = &call.state.client {
         let servers = call.state.server.as_ref().map(|server| server.addresses().join(","));
-        groups.insert(
-            "client".into(),
-            json!({
-                "node_id": of_client.node_id(),
-                "known_servers": servers.unwrap_or_default(),
-                "num_allocations": of_client.alloc_count().to_string(),
-            }),
-        );
+        let mut told = json!({
+            "node_id": of_client.node_id(),
+            "known_servers": servers.unwrap_or_default(),
+            "num_allocations": of_client.alloc_count().to_string(),
+        });
+        if let Some((ago, ttl)) = of_client.last_heartbeat() {
+            told["last_heartbeat"] = json!(Nanos::from_std(ago).to_string());
+            told["heartbeat_ttl"] = json!(Nanos::from_std(ttl).to_string());
+        }
+        groups.insert("client".into(), told);
     }
     let runtime = tokio::runtime::Handle::current().metrics();
     groups.insert(

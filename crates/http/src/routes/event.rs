@@ -9,6 +9,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use caravan_server::{Caller, Handle, VarCap};
 use caravan_state::{Event, EventBatch, EventReader, EventRow};
+use caravan_types::alloc::TIMED_OUT;
+use caravan_types::node::Node;
 use futures::stream;
 use http::Method;
 use serde::Serialize;
@@ -211,6 +213,12 @@ fn shaped<T: Serialize + ?Sized>(row: &T) -> Value {
     serde_json::to_value(row).unwrap_or_default()
 }
 
+fn node(row: &Node) -> Value {
+    let mut value = shaped(row);
+    value["Drain"] = json!(row.drain_strategy.is_some());
+    value
+}
+
 fn payload(row: &EventRow) -> Value {
     let mut out = Map::new();
     let mut put = |name: &str, value: Value| out.insert(name.to_owned(), value);
@@ -230,13 +238,20 @@ fn payload(row: &EventRow) -> Value {
                 map.shift_remove("Job");
             }
             put("Allocation", value);
+            if row.client_description == TIMED_OUT {
+                put("Timeout", json!(true));
+                put("TimeoutReason", json!(TIMED_OUT));
+            }
         }
         EventRow::Deployment(row) => {
             put("Deployment", shaped(&**row));
         }
         EventRow::Node(row) => {
-            let mut value = shaped(&**row);
-            value["Drain"] = json!(row.drain_strategy.is_some());
+            put("Node", node(row));
+        }
+        EventRow::NodeReport { row, index } => {
+            let mut value = node(row);
+            value["LastAllocUpdateIndex"] = json!(index);
             put("Node", value);
         }
         EventRow::Service(row) => {
@@ -283,7 +298,6 @@ fn payload(row: &EventRow) -> Value {
 mod tests {
     use super::*;
     use caravan_types::eval::Evaluation;
-    use caravan_types::node::Node;
 
     fn filter(topics: &[&str], namespace: &str) -> Filter {
         let mut out = Filter::default();

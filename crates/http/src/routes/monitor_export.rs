@@ -1,5 +1,6 @@
-//! What an agent's service manager has kept of its log (`http-api` section 3.7): read with `journalctl`, because
-//! the journal's files are nobody else's business.
+//! What has been kept of an agent's log (`http-api` section 3.7): by its service manager, read with `journalctl`, because
+//! the journal's files are nobody else's business; or in a file of its own, read with `tail`, which follows it when a new
+//! file begins.
 
 use crate::call::Call;
 use crate::client_side::{ClientSideError, Frame, Frames};
@@ -9,6 +10,7 @@ use crate::reply::{JSON, Reply};
 use bytes::Bytes;
 use caravan_types::duration::parse as go_duration;
 use http::StatusCode;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -24,10 +26,19 @@ const LONGEST_NAME: usize = 253;
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
-    service: String,
+    source: Source,
     since: Duration,
     follow: bool,
     plain: bool,
+}
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// The journal of a service.
+    Service(String),
+    /// The agent's own file.
+    File(PathBuf),
 }
 
 impl Wanted {
@@ -45,9 +56,13 @@ impl Wanted {
             return Err(ApiError::bad_request("either service_name or on_disk must be given, not both"));
         }
         if on_disk {
-            return Err(ApiError::bad_request(
-                "this agent keeps no log on disk: it writes to its standard error; ask for the log of its service",
-            ));
+            let file = call.state.logs.as_ref().and_then(|logs| logs.file()).ok_or_else(|| {
+                ApiError::bad_request(
+                    "this agent keeps no log on disk (log_file is not set): ask for the log of its service",
+                )
+            })?;
+            let (source, since) = (Source::File(file), Duration::ZERO);
+            return Ok(Self { source, since, follow: flag("follow")?, plain: flag("plain")? });
         }
         if !is_name(service) {
             return Err(ApiError::new(
@@ -62,22 +77,37 @@ impl Wanted {
                 .ok_or_else(|| ApiError::bad_request(format!("logs_since is not a duration: {text:?}")))?
                 .to_std(),
         };
-        Ok(Self { service: service.to_owned(), since, follow: flag("follow")?, plain: flag("plain")? })
+        Ok(Self {
+            source: Source::Service(service.to_owned()),
+            since,
+            follow: flag("follow")?,
+            plain: flag("plain")?,
+        })
     }
 
-    /// The arguments of `journalctl`; none of them can be taken for another.
-    fn arguments(&self) -> Vec<String> {
+    /// A program and its arguments; none of them can be taken for another.
+    fn program(&self) -> (&'static str, Vec<String>) {
+        let service = match &self.source {
+            Source::Service(service) => service,
+            Source::File(path) => {
+                let mut all = vec!["--bytes=+1", "--quiet"];
+                all.extend(self.follow.then_some("--follow=name"));
+                let path = path.to_string_lossy();
+                all.extend(["--", &path]);
+                return ("tail", all.into_iter().map(str::to_owned).collect());
+            }
+        };
         let mut all = vec![
             "--quiet".to_owned(),
             "--no-pager".to_owned(),
             "--output=short-iso".to_owned(),
-            format!("--unit={}", self.service),
+            format!("--unit={service}"),
             format!("--since=-{}s", self.since.as_secs()),
         ];
         if self.follow {
             all.extend(["--follow".to_owned(), "--no-tail".to_owned()]);
         }
-        all
+        ("journalctl", all)
     }
 }
 
@@ -90,15 +120,16 @@ fn is_name(text: &str) -> bool {
 /// Starts reading.
 pub(super) fn export(call: &Call) -> Result<Reply, ApiError> {
     let wanted = Wanted::read(call)?;
-    let child = Command::new("journalctl")
-        .args(wanted.arguments())
+    let (program, arguments) = wanted.program();
+    let child = Command::new(program)
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| {
-            ApiError::internal(format!("the journal of this machine cannot be read: {error}"))
+            ApiError::internal(format!("the log of this machine cannot be read with {program}: {error}"))
         })?;
     let (pieces, stopping) = (pieces(child), call.state.stopping.clone());
     Ok(if wanted.plain {
@@ -125,7 +156,7 @@ fn pieces(mut child: Child) -> Frames {
                 Some((Ok(frame), (child, Some(output), offset)))
             }
             Err(error) => {
-                let text = format!("the journal broke off: {error}");
+                let text = format!("the log broke off: {error}");
                 let error = ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text);
                 Some((Err(error), (child, None, offset)))
             }
@@ -146,11 +177,17 @@ mod tests {
         for name in ["-f", "a b", "a/b", "ä", &"x".repeat(254)] {
             assert!(!is_name(name), "{name}");
         }
-        let wanted =
-            Wanted { service: "caravan".into(), since: Duration::from_secs(60), follow: true, plain: false };
-        let arguments = wanted.arguments();
+        let source = Source::Service("caravan".into());
+        let wanted = Wanted { source, since: Duration::from_secs(60), follow: true, plain: false };
+        let (program, arguments) = wanted.program();
+        assert_eq!(program, "journalctl");
         assert!(arguments.iter().all(|argument| argument.starts_with("--")));
         assert!(arguments.contains(&"--since=-60s".to_owned()));
+        let wanted = Wanted { source: Source::File("/-f".into()), ..wanted };
+        assert_eq!(
+            wanted.program(),
+            ("tail", ["--bytes=+1", "--quiet", "--follow=name", "--", "/-f"].map(str::to_owned).into())
+        );
     }
 
     #[tokio::test]

@@ -283,6 +283,9 @@ impl ClientSide for Node1 {
     fn alloc_count(&self) -> usize {
         self.allocs.len()
     }
+    fn last_heartbeat(&self) -> Option<(std::time::Duration, std::time::Duration)> {
+        None
+    }
     fn health(&self) -> Result<(), String> {
         Ok(())
     }

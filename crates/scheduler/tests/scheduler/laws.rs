@@ -3,6 +3,7 @@
 
 use crate::world::{NOW, World, job, node};
 use caravan_scheduler::{Algorithm, Params, Preemption, Room, Rules, schedule};
+use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::Trigger;
 use caravan_types::job::{
@@ -186,6 +187,30 @@ fn check_preemption(before: &World, decision: &Decision) {
             let theirs = alloc.job.as_ref().unwrap().priority;
             assert!(theirs + 10 <= job.priority, "{theirs} went for {}", job.priority);
         }
+        check_need(before, decision, placed[&by], &victims);
+    }
+}
+
+/// Nobody goes who could have stayed. Told of nodes where the plan places one allocation only: others would use the
+/// room of those who went.
+fn check_need(before: &World, decision: &Decision, winner: &Allocation, victims: &[AllocId]) {
+    let here: Vec<&Allocation> =
+        decision.plan.placements.get(&winner.node_id).into_iter().flatten().collect();
+    if here.len() > 1 {
+        return;
+    }
+    let stopped: Vec<&AllocId> = decision.plan.stops.values().flatten().map(|stop| &stop.alloc_id).collect();
+    let node = &before.nodes[&winner.node_id];
+    for victim in victims {
+        let stays = |alloc: &&std::sync::Arc<Allocation>| {
+            alloc.node_id == node.id
+                && !alloc.client_terminal()
+                && (alloc.id == *victim || !stopped.contains(&&alloc.id))
+        };
+        let mut room = Room::default();
+        let all = before.allocs.values().filter(stays).map(AsRef::as_ref).chain([winner]);
+        let fit = all.into_iter().try_for_each(|alloc| room.add(node, alloc));
+        assert!(fit.is_err(), "{victim} could have stayed on {} beside {}", node.id, winner.name);
     }
 }
 

@@ -5,6 +5,7 @@ mod explanations;
 mod host_volumes;
 mod jobs;
 mod laws;
+mod limits;
 mod placing;
 mod preemption;
 mod properties;

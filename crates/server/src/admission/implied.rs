@@ -66,6 +66,10 @@ fn needs(group: &TaskGroup) -> Vec<Constraint> {
     {
         out.push(constraint(VERSION, "semver", ">= 1.7.0-a"));
     }
+    if group.tasks.iter().any(|task| task.resources.numa_wish().is_some()) {
+        out.push(constraint(VERSION, "semver", ">= 1.6.3-dev"));
+        out.push(constraint("${attr.kernel.name}", "=", "linux"));
+    }
     out
 }
 
@@ -122,6 +126,13 @@ mod tests {
             group.tasks[0].templates = vec![Carried(template), Carried(json!({"ChangeMode": "noop"}))];
         });
         assert_eq!(signals, ["${attr.os.signals} set_contains SIGHUP,SIGQUIT"]);
+        let numa =
+            |wish: &str| added(|g| g.tasks[0].resources.numa = Some(Carried(json!({"Affinity": wish}))));
+        assert_eq!(
+            numa("prefer"),
+            ["${attr.nomad.version} semver >= 1.6.3-dev", "${attr.kernel.name} = linux"]
+        );
+        assert!(numa("none").is_empty());
         assert_eq!(
             added(|g| g.tasks[0].identities.push(Carried(json!({"Name": "aws"})))),
             ["${attr.nomad.version} semver >= 1.7.0-a"]

@@ -31,6 +31,7 @@ fn set(job: &mut Job, key: &str, value: &str) -> Result<(), String> {
         "memory" => resources.memory_mb = number(value)?,
         "memory_max" => resources.memory_max_mb = number(value)?,
         "cores" => resources.cores = number(value)?,
+        "numa" => resources.numa = Some(Carried(serde_json::json!({ "Affinity": value }))),
         "disk" => group.ephemeral_disk.get_or_insert_default().size_mb = number(value)?,
         "sticky" => group.ephemeral_disk.get_or_insert_default().sticky = value == "true",
         "pool" => value.clone_into(&mut job.node_pool),

@@ -18,10 +18,10 @@
 //!
 //! | Command | What |
 //! |---|---|
-//! | `node NAMES key=value…` | nodes: `dc class pool cpu memory disk cores drivers max_allocs reserved_ports`, `meta.K`, `attr.K`, `device=vendor/type/name:count`; `%N` in a value is the node's number modulo N |
+//! | `node NAMES key=value…` | nodes: `dc class pool cpu memory disk cores numa reserved_cores drivers max_allocs reserved_ports`, `meta.K`, `attr.K`, `device=vendor/type/name:count`; `%N` in a value is the node's number modulo N |
 //! | `plugin ID on NAMES [max=N]` | a healthy CSI plugin with a controller |
 //! | `volume ID plugin=ID [mode=MODE]` | a CSI volume; `single-node-writer` unless said otherwise |
-//! | `job ID key=value…` | `type count priority driver cpu memory disk cores pool dc network`, then `constraint`, `affinity`, `spread`, `port`, `volume`, `device` |
+//! | `job ID key=value…` | `type count priority driver cpu memory disk cores numa pool dc network`, then `constraint`, `affinity`, `spread`, `port`, `volume`, `device` |
 //! | `eval ID`, `stop ID` | look again; stop |
 //! | `up`, `down`, `drain`, `ineligible` `NAMES` | what becomes of nodes |
 //! | `status ALLOC STATUS` | what a client says of an allocation |

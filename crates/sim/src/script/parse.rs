@@ -115,6 +115,18 @@ fn set(node: &mut Node, key: &str, value: &str) -> Result<(), String> {
             node.node_resources.cpu.total_cpu_cores = u32::from(cores);
             node.node_resources.cpu.reservable_cpu_cores = (0..cores).collect();
         }
+        "reserved_cores" => {
+            let cores = caravan_types::cores::parse(value).map_err(|error| error.to_string())?;
+            node.reserved_resources.cpu.reserved_cpu_cores = cores.into_iter().collect();
+        }
+        // So many cores are of one NUMA node; said after `cores`.
+        "numa" => {
+            let each = number::<u16>(value)?.max(1);
+            let core = |id: &u16| serde_json::json!({"ID": id, "NodeID": id / each});
+            let cores: Vec<serde_json::Value> =
+                node.node_resources.cpu.reservable_cpu_cores.iter().map(core).collect();
+            node.node_resources.processors.topology = Some(Carried(serde_json::json!({ "Cores": cores })));
+        }
         "max_allocs" => node.node_max_allocs = number(value)?,
         "reserved_ports" => node.reserved_resources.networks.reserved_host_ports = value.to_owned(),
         "drivers" => {

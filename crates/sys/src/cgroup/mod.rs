@@ -3,10 +3,12 @@
 //! A machine that has any version 1 controller mounted is treated as version 1, also when a version 2 hierarchy is
 //! mounted beside it: the controllers that limits need are then on the version 1 side.
 
+mod cpuset;
 mod tune;
 mod v1;
 mod v2;
 
+pub use cpuset::SharedCpus;
 pub use tune::favor_quick_moves;
 
 use std::collections::BTreeMap;
@@ -75,6 +77,8 @@ pub struct Limits {
     pub memory_reserved: Option<u64>,
     /// Number of processes and threads.
     pub pids_max: Option<u64>,
+    /// Processors that it may use, as a list such as `0-1,4`; all when absent.
+    pub cpus: Option<String>,
     /// Whether device files other than the harmless ones (null, zero, full, random, urandom, tty, pts) are refused.
     /// Only version 1 has files for that.
     pub only_basic_devices: bool,

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeSet;
 use std::process::{Child, Command};
 use std::time::Instant;
 
@@ -61,6 +62,7 @@ fn holds_limits_counts_and_kills_a_tree_of_processes() {
         memory_max: Some(64 << 20),
         memory_reserved: Some(32 << 20),
         pids_max: Some(100),
+        cpus: None,
         only_basic_devices: true,
         devices: Vec::new(),
     };
@@ -124,4 +126,56 @@ fn version_two_kills_in_one_step_where_it_is_mounted() {
     assert!(group.kill_until_empty(1000, Duration::from_millis(5)).unwrap());
     group.remove().unwrap();
     assert!(!group.exists());
+}
+
+#[test]
+fn processors_are_given_shared_and_taken_back() {
+    let Some(hierarchy) = Hierarchy::detect().unwrap() else { return };
+    let Some(all) = SharedCpus::available(&hierarchy) else { return };
+    let parent = PathBuf::from(format!("caravan-test-{}-cpus", std::process::id()));
+    let shared = SharedCpus::open(&hierarchy, &parent).unwrap();
+    let own = Cgroup::create(&hierarchy, &parent.join("own")).unwrap();
+    let first: String = all.chars().take_while(char::is_ascii_digit).collect();
+    let limits = Limits { cpus: Some(first.clone()), ..Limits::default() };
+    assert!(own.set_limits(&limits).is_empty());
+    let allowed = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.unwrap().trim().to_owned()
+    };
+    let mut one = Kills(Command::new("sleep").arg("60").spawn().unwrap());
+    let mut other = Kills(Command::new("sleep").arg("60").spawn().unwrap());
+    own.add(one.0.id(), &BTreeMap::new()).unwrap();
+    assert_eq!(allowed(one.0.id()), first);
+    let sharing = Cgroup::create(&hierarchy, &parent.join("sharing")).unwrap();
+    let elsewhere: BTreeMap<String, PathBuf> =
+        shared.group().map(|path| ("cpuset".to_owned(), path.to_owned())).into_iter().collect();
+    sharing.add(other.0.id(), &elsewhere).unwrap();
+    let except = BTreeSet::from(["own".to_owned()]);
+    for cpus in [&first, &all] {
+        shared.set(cpus, &except).unwrap();
+        assert_eq!((allowed(one.0.id()), &allowed(other.0.id())), (first.clone(), cpus));
+    }
+    for child in [&mut one.0, &mut other.0] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    own.remove().unwrap();
+    sharing.remove().unwrap();
+    shared.remove().unwrap();
+    Cgroup::at(&hierarchy, &parent).unwrap().remove().unwrap();
+}
+
+#[test]
+fn processors_that_there_are_not_are_refused_and_hold_nobody() {
+    let Some((group, path)) = real("nocpus") else { return };
+    let hierarchy = Hierarchy::detect().unwrap().unwrap();
+    if SharedCpus::available(&hierarchy).is_some() {
+        let limits = Limits { cpus: Some("60000".into()), ..Limits::default() };
+        assert_eq!(group.set_limits(&limits).len(), 1);
+        let child = Kills(Command::new("sleep").arg("60").spawn().unwrap());
+        group.add(child.0.id(), &BTreeMap::new()).unwrap();
+        drop(child);
+    }
+    Cgroup::at(&hierarchy, &path).unwrap().remove().unwrap();
 }

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Limits, Usage, read_keyed, read_number, write};
+use super::{Limits, Usage, cpuset, read_keyed, read_number, write};
 use crate::{Error, Result};
 
 /// The controllers that we use.
-pub(super) const CONTROLLERS: [&str; 6] = ["cpu", "cpuacct", "devices", "freezer", "memory", "pids"];
+pub(super) const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", CPUSET, "devices", "freezer", "memory", "pids"];
+
+/// The controller whose groups hold no process before they are told their processors. Only groups that are limited
+/// in them have one.
+pub(super) const CPUSET: &str = "cpuset";
 
 /// Character devices that every program may need: null, zero, full, random, urandom, tty, ptmx, and pseudo
 /// terminals.
@@ -41,7 +45,8 @@ impl Group {
     }
 
     pub(super) fn create(&self) -> Result<()> {
-        for dir in self.dirs() {
+        let sets = self.dirs.get(CPUSET).map(PathBuf::as_path);
+        for dir in self.dirs().filter(|dir| Some(*dir) != sets) {
             std::fs::create_dir_all(dir).map_err(Error::path("create cgroup", dir))?;
         }
         Ok(())
@@ -68,6 +73,9 @@ impl Group {
 
     pub(super) fn set_limits(&self, limits: &Limits) -> Vec<Error> {
         let mut failed = Vec::new();
+        if let Some(cpus) = &limits.cpus {
+            failed.extend(self.set_cpus(cpus).err());
+        }
         let mut set = |controller: &str, file: &str, value: Option<u64>| {
             if let (Some(dir), Some(value)) = (self.dirs.get(controller), value) {
                 failed.extend(write(&dir.join(file), &value.to_string()).err());
@@ -88,6 +96,23 @@ impl Group {
         failed
     }
 
+    /// Gives it processors of its own.
+    fn set_cpus(&self, cpus: &str) -> Result<()> {
+        let (Some(mount), Some(dir)) = (self.mounts.get(CPUSET), self.dirs.get(CPUSET)) else {
+            return Err(Error::Malformed {
+                what: format!("processors {cpus}"),
+                detail: "the host has no cpuset controller".into(),
+            });
+        };
+        cpuset::make(mount, dir)?;
+        let set = write(&dir.join(cpuset::CPUS), cpus);
+        if set.is_err() {
+            // It would hold the task to all processors of the group above; without it, it runs where it may.
+            let _unused = std::fs::remove_dir(dir);
+        }
+        set
+    }
+
     pub(super) fn add(&self, pid: u32, elsewhere: &BTreeMap<String, PathBuf>) -> Result<()> {
         for (controller, dir) in &self.dirs {
             let own = || dir.clone();
@@ -95,8 +120,14 @@ impl Group {
                 let mount = self.mounts.get(controller).cloned().unwrap_or_default();
                 mount.join(path.strip_prefix("/").unwrap_or(path))
             });
-            if elsewhere.contains_key(controller) {
-                std::fs::create_dir_all(&target).map_err(Error::path("create cgroup", &target))?;
+            match (controller.as_str(), elsewhere.contains_key(controller)) {
+                (CPUSET, true) => cpuset::make(self.mounts.get(CPUSET).unwrap_or(&target), &target)?,
+                // Not limited in its processors.
+                (CPUSET, false) if !target.exists() => continue,
+                (_, true) => {
+                    std::fs::create_dir_all(&target).map_err(Error::path("create cgroup", &target))?;
+                }
+                (_, false) => {}
             }
             write(&target.join("cgroup.procs"), &pid.to_string())?;
         }

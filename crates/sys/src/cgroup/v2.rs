@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Limits, Usage, read_keyed, read_number, write};
+use super::{Limits, Usage, cpuset, read_keyed, read_number, write};
 use crate::{Error, Result};
 
 /// The controllers that limits and usage need.
-const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
@@ -46,6 +46,7 @@ impl Group {
     }
 
     pub(super) fn set_limits(&self, limits: &Limits) -> Vec<Error> {
+        let cpus = limits.cpus.as_ref().and_then(|cpus| write(&self.dir.join(cpuset::CPUS), cpus).err());
         let values = [
             ("cpu.weight", limits.cpu_shares.map(weight)),
             ("memory.max", limits.memory_max),
@@ -55,6 +56,7 @@ impl Group {
         values
             .into_iter()
             .filter_map(|(file, value)| write(&self.dir.join(file), &value?.to_string()).err())
+            .chain(cpus)
             .collect()
     }
 

@@ -216,6 +216,9 @@ pub struct Allocation {
 /// own and is replaced at once.
 pub const LEASE_EXPIRED: &str = "Lease of the node expired";
 
+/// What a client says of an allocation that has run as long as its group may (`http-api` section 6.1).
+pub const TIMED_OUT: &str = "allocation exceeded max_run_duration";
+
 impl Allocation {
     /// The job it belongs to.
     pub fn job_key(&self) -> JobKey {

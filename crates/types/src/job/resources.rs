@@ -31,12 +31,20 @@ pub struct Resources {
     /// Devices.
     #[serde(with = "nil")]
     pub devices: Vec<RequestedDevice>,
-    /// Carried.
+    /// Whether the cores are to be of one NUMA node ([`Self::numa_wish`]).
     #[serde(rename = "NUMA")]
     pub numa: Option<Carried>,
     /// Size of the secrets tmpfs in MB; 0 = 1.
     #[serde(rename = "SecretsMB")]
     pub secrets_mb: i64,
+}
+
+impl Resources {
+    /// `prefer` or `require`, if all cores are to be of one NUMA node.
+    pub fn numa_wish(&self) -> Option<&str> {
+        let affinity = self.numa.as_ref()?.0.get("Affinity")?.as_str()?;
+        Some(affinity).filter(|affinity| !matches!(*affinity, "" | "none"))
+    }
 }
 
 /// A device asked for.

@@ -1,0 +1,196 @@
+//! On which processors tasks run: those that were given whole ones (`resources { cores }`) on these and alone, all
+//! others on the rest. Control groups hold them to it; where the host has none for processors, none can be reserved.
+
+use crate::config::ClientConfig;
+use caravan_drivers::Processors;
+use caravan_sys::cgroup::{Hierarchy, SharedCpus};
+use caravan_types::AllocId;
+use caravan_types::alloc::Allocation;
+use caravan_types::cores::{format, parse};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The processors of this node. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cores {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Those of tasks: of the host, without what it keeps.
+    usable: BTreeSet<u16>,
+    /// Those that may be given away.
+    reservable: BTreeSet<u16>,
+    shared: Option<SharedCpus>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By allocation, then task.
+    held: BTreeMap<AllocId, BTreeMap<String, Vec<u16>>>,
+    /// The allocations of an earlier agent are known.
+    ready: bool,
+    /// What is shared, as it was last said.
+    said: Option<String>,
+}
+
+impl Cores {
+    /// Looks at the host, and prepares sharing.
+    pub(crate) fn open(config: &ClientConfig) -> Self {
+        let (available, shared) = match look(config) {
+            Ok(found) => found.unzip(),
+            Err(why) => {
+                tracing::warn!(why, "tasks cannot be held to processors: none can be reserved");
+                (None, None)
+            }
+        };
+        let kept = &config.reserved.cpu.reserved_cpu_cores;
+        let mut usable = available.unwrap_or_default();
+        usable.retain(|core| !kept.contains(core));
+        let named = |core: &u16| config.reservable_cores.as_ref().is_none_or(|named| named.contains(core));
+        let reservable = usable.iter().copied().filter(named).collect();
+        Self { inner: Arc::new(Inner { usable, reservable, shared, state: Mutex::default() }) }
+    }
+
+    /// Those that jobs may reserve.
+    pub(crate) fn reservable(&self) -> &BTreeSet<u16> {
+        &self.inner.reservable
+    }
+
+    /// An allocation is here: what its tasks were given is theirs.
+    pub(crate) fn hold(&self, alloc: &Allocation) {
+        let given = alloc.allocated_resources.iter().flat_map(|given| &given.tasks);
+        let cores = given.filter(|(_, task)| !task.cpu.reserved_cores.is_empty());
+        let held: BTreeMap<String, Vec<u16>> =
+            cores.map(|(name, task)| (name.to_string(), task.cpu.reserved_cores.clone())).collect();
+        if !held.is_empty() {
+            let mut state = self.lock();
+            state.held.insert(alloc.id.clone(), held);
+            self.say(&mut state);
+        }
+    }
+
+    /// No task of an allocation runs any more.
+    pub(crate) fn release(&self, alloc: &AllocId) {
+        let mut state = self.lock();
+        if state.held.remove(alloc).is_some() {
+            self.say(&mut state);
+        }
+    }
+
+    /// The allocations of an earlier agent have been told: now it is known what is left for the others.
+    pub(crate) fn restored(&self) {
+        let mut state = self.lock();
+        state.ready = true;
+        self.say(&mut state);
+    }
+
+    /// Where a task runs.
+    pub(crate) fn of(&self, alloc: &AllocId, task: &str) -> Processors {
+        let state = self.lock();
+        let Some(shared) = &self.inner.shared else { return Processors::Any };
+        if let Some(own) = state.held.get(alloc).and_then(|tasks| tasks.get(task)) {
+            return Processors::Only(format(own.iter().copied()));
+        }
+        match (shared.group(), &state.said) {
+            (Some(group), _) => Processors::Group(group.to_owned()),
+            (None, Some(said)) => Processors::Only(said.clone()),
+            (None, None) => Processors::Any,
+        }
+    }
+
+    /// A task was started while others may have been given processors: where each group has a list of its own, the
+    /// new one's may be old.
+    pub(crate) fn started(&self) {
+        if self.inner.shared.as_ref().is_some_and(|shared| shared.group().is_none()) {
+            let mut state = self.lock();
+            if !state.held.is_empty() {
+                state.said = None;
+                self.say(&mut state);
+            }
+        }
+    }
+
+    /// Tells the kernel what is shared, if that changed.
+    fn say(&self, state: &mut State) {
+        let Some(shared) = self.inner.shared.as_ref().filter(|_| state.ready) else { return };
+        let cpus = format(self.inner.left(&state.held));
+        if state.said.as_ref() == Some(&cpus) {
+            return;
+        }
+        let group = |alloc: &AllocId, task: &str| format!("{alloc}.{task}");
+        let held = state.held.iter();
+        let own = held.flat_map(|(alloc, tasks)| tasks.keys().map(move |task| group(alloc, task))).collect();
+        match shared.set(&cpus, &own) {
+            Ok(()) => state.said = Some(cpus),
+            Err(error) => {
+                let why = crate::error::chain(&error);
+                tracing::error!(cpus, why, "tasks cannot be kept off the processors that others reserved");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// What nobody has to himself. Something is always left: a task that nobody told where to run must run
+    /// somewhere.
+    fn left(&self, held: &BTreeMap<AllocId, BTreeMap<String, Vec<u16>>>) -> BTreeSet<u16> {
+        let given: BTreeSet<u16> = held.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        let left: BTreeSet<u16> = self.usable.difference(&given).copied().collect();
+        if left.is_empty() { self.usable.clone() } else { left }
+    }
+}
+
+/// The processors that control groups can be given, and sharing below the agent's parent. None where the host has no
+/// control groups for that.
+fn look(config: &ClientConfig) -> Result<Option<(BTreeSet<u16>, SharedCpus)>, String> {
+    let said = |error: caravan_sys::Error| crate::error::chain(&error);
+    let Some(hierarchy) = Hierarchy::detect().map_err(said)? else { return Ok(None) };
+    let Some(list) = SharedCpus::available(&hierarchy) else { return Ok(None) };
+    let available = parse(&list).map_err(|error| error.to_string())?;
+    let parent = config.cgroup_parent.trim_start_matches('/');
+    let shared = SharedCpus::open(&hierarchy, Path::new(parent)).map_err(said)?;
+    Ok(Some((available, shared)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::alloc::{AllocatedResources, AllocatedTaskResources};
+
+    fn cores() -> Cores {
+        let usable: BTreeSet<u16> = (0..4).collect();
+        let inner = Inner { reservable: usable.clone(), usable, shared: None, state: Mutex::default() };
+        Cores { inner: Arc::new(inner) }
+    }
+
+    fn alloc(id: &str, given: &[u16]) -> Allocation {
+        let mut task = AllocatedTaskResources::default();
+        task.cpu.reserved_cores = given.to_vec();
+        let mut all = AllocatedResources::default();
+        all.tasks.insert("t".into(), task);
+        Allocation { id: id.into(), allocated_resources: Some(Arc::new(all)), ..Allocation::default() }
+    }
+
+    #[test]
+    fn what_is_left_is_what_nobody_has() {
+        let cores = cores();
+        let left = || cores.inner.left(&cores.lock().held);
+        cores.hold(&alloc("a", &[1]));
+        cores.hold(&alloc("b", &[0, 1]));
+        cores.hold(&alloc("c", &[]));
+        assert_eq!(left(), BTreeSet::from([2, 3]));
+        cores.release(&"b".into());
+        assert_eq!(left(), BTreeSet::from([0, 2, 3]));
+        cores.hold(&alloc("d", &[0, 2, 3]));
+        assert_eq!(left(), (0..4).collect(), "a task must run somewhere");
+        assert_eq!(cores.of(&"a".into(), "t"), Processors::Any, "nothing holds it");
+    }
+}

@@ -1,0 +1,107 @@
+//! How long the allocations of a batch job may run (`max_run_duration` of their group): counted from when the client
+//! took them, hooks and waits included, and across restarts of the agent. What is over its time ends as by a stop,
+//! without the tasks that run afterwards, and counts as complete.
+
+use super::alloc::AllocRunner;
+use super::task::Kill;
+use crate::clock;
+use crate::state::TaskRecord;
+use caravan_types::alloc::{Allocation, TaskRunState};
+use caravan_types::{Nanos, UnixNanos};
+use std::time::Duration;
+
+/// How long to sleep at most: the wall clock may be set meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// How long an allocation that was taken at `begun` still may run; none if it may run for ever, zero if it is over.
+pub(super) fn left(alloc: &Allocation, begun: UnixNanos, now: UnixNanos) -> Option<Duration> {
+    let batch = alloc.job.as_ref().is_some_and(|job| job.kind.is_batch());
+    let limit =
+        alloc.group().and_then(|group| group.max_run_duration).filter(|limit| batch && limit.0 > 0)?;
+    let run = now.since(begun).0.max(0);
+    Some(Nanos(limit.0.saturating_sub(run).max(0)).to_std())
+}
+
+/// Since when a task's allocation is here. Records of earlier releases tell it by their first event.
+pub(super) fn begun(record: &TaskRecord, now: UnixNanos) -> UnixNanos {
+    let told = record.begun;
+    if told.0 > 0 { told } else { record.state.events.first().map_or(now, |event| event.time) }
+}
+
+impl AllocRunner {
+    /// Ends the allocation when its time is over. The limit may change while it runs.
+    pub(super) async fn mind_time(&self) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            match left(&self.alloc(), self.begun(), clock::now()) {
+                Some(Duration::ZERO) => return self.time_out().await,
+                Some(left) => {
+                    tokio::select! {
+                        () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
+                        changed = changes.changed() => if changed.is_err() { return },
+                    }
+                }
+                None if changes.changed().await.is_err() => return,
+                None => {}
+            }
+        }
+    }
+
+    async fn time_out(&self) {
+        tracing::info!(alloc = %self.id(), "the allocation has run as long as its group may: it is ended");
+        // Durable first: an agent that dies in between must not start what is over its time.
+        for task in self.task_names() {
+            let marked = self.update(&task, |record| {
+                record.timed_out |= record.state.state != TaskRunState::Dead;
+            });
+            if let Some(written) = marked {
+                written.wait().await;
+            }
+        }
+        self.end(&Kill { timed_out: true, ..Kill::default() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::alloc::{TaskEvent, event};
+    use caravan_types::job::{Job, JobType, TaskGroup};
+    use std::sync::Arc;
+
+    fn alloc(kind: JobType, limit: Option<i64>) -> Allocation {
+        let group = TaskGroup {
+            name: "g".into(),
+            max_run_duration: limit.map(Nanos::from_secs),
+            ..TaskGroup::default()
+        };
+        let job = Job { kind, task_groups: vec![group], ..Job::default() };
+        Allocation { task_group: "g".into(), job: Some(Arc::new(job)), ..Allocation::default() }
+    }
+
+    fn at(seconds: i64) -> UnixNanos {
+        UnixNanos(Nanos::from_secs(seconds).0)
+    }
+
+    #[test]
+    fn only_batch_jobs_run_out_of_time() {
+        assert_eq!(left(&alloc(JobType::Service, Some(1)), at(0), at(5)), None);
+        assert_eq!(left(&alloc(JobType::Batch, None), at(0), at(5)), None);
+        assert_eq!(left(&alloc(JobType::Batch, Some(0)), at(0), at(5)), None);
+        let batch = alloc(JobType::Sysbatch, Some(10));
+        assert_eq!(left(&batch, at(3), at(5)), Some(Duration::from_secs(8)));
+        assert_eq!(left(&batch, at(3), at(13)), Some(Duration::ZERO));
+        assert_eq!(left(&batch, at(3), at(1)), Some(Duration::from_secs(10)), "a clock that was set back");
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_release_began_with_its_first_event() {
+        let mut record = TaskRecord::default();
+        assert_eq!(begun(&record, at(9)), at(9));
+        record.state.push_event(TaskEvent::new(event::RECEIVED, at(2)));
+        assert_eq!(begun(&record, at(9)), at(2));
+        record.begun = at(1);
+        assert_eq!(begun(&record, at(9)), at(1));
+    }
+}
