@@ -100,10 +100,11 @@ impl Sharing {
         } else {
             like.resources.clone_from(&alloc.allocated_resources);
         }
-        if let (Some(own), Some(other)) = (&mut alloc.metrics, &like.metrics) {
-            if !Arc::ptr_eq(&own.counts, &other.counts) && own.counts == other.counts {
-                Arc::make_mut(own).share(other);
-            }
+        if let (Some(own), Some(other)) = (&mut alloc.metrics, &like.metrics)
+            && !Arc::ptr_eq(&own.counts, &other.counts)
+            && own.counts == other.counts
+        {
+            Arc::make_mut(own).share(other);
         }
         like.metrics.clone_from(&alloc.metrics);
     }
