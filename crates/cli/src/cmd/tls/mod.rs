@@ -28,7 +28,7 @@ pub(crate) enum TlsVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CaVerb {
     /// Make an authority: a certificate and its key, in this directory
-    Create(authority::CaArgs),
+    Create(Box<authority::CaArgs>),
     /// Show the certificate of an authority
     Info(info::InfoArgs),
 }
@@ -37,7 +37,7 @@ pub(crate) enum CaVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CertVerb {
     /// Make a certificate and its key, in this directory
-    Create(create::CertArgs),
+    Create(Box<create::CertArgs>),
     /// Show a certificate
     Info(info::InfoArgs),
 }
