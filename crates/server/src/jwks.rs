@@ -118,7 +118,7 @@ async fn ask(uri: &Uri, authorities: &[String]) -> Result<Response<Incoming>, St
 mod tests {
     use super::*;
     use caravan_tls::{Acceptor, Protocol, ServerSettings};
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -126,8 +126,9 @@ mod tests {
         "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
 
     /// An issuer with TLS: its address, and the authority that signed it.
-    async fn issuer() -> (String, String) {
+    async fn issuer(name: &str) -> (String, String) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -172,12 +173,12 @@ mod tests {
 
     #[tokio::test]
     async fn keys_are_read_over_tls() {
-        let (address, authority) = issuer().await;
+        let (address, authority) = issuer("a").await;
         let authorities = [authority];
         assert_eq!(fetch(&format!("{address}/keys"), &authorities).await.unwrap().len(), 1);
         assert_eq!(discover(&address, &authorities).await.unwrap().len(), 1);
         let told = |error: ServerError| error.to_string();
-        let (_, other) = issuer().await;
+        let (_, other) = issuer("b").await;
         let foreign = told(fetch(&format!("{address}/keys"), &[other]).await.unwrap_err());
         assert!(foreign.contains("not trusted here"), "{foreign}");
         let down = told(fetch(&format!("{address}/down"), &authorities).await.unwrap_err());

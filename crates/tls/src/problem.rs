@@ -65,7 +65,8 @@ impl Handshake {
 fn of_certificate(error: &CertificateError) -> (Problem, String) {
     use CertificateError as E;
     match error {
-        E::UnknownIssuer => (
+        // An authority of the same name with another key is another one.
+        E::UnknownIssuer | E::BadSignature => (
             Problem::UnknownAuthority,
             "its certificate is signed by an authority that is not trusted here".to_owned(),
         ),
