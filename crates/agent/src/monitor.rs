@@ -31,7 +31,12 @@ pub(crate) struct Monitor {
 
 impl Default for Monitor {
     fn default() -> Self {
-        Self { records: broadcast::Sender::new(QUEUE), levels: Mutex::default(), most: AtomicU8::new(0), file: None }
+        Self {
+            records: broadcast::Sender::new(QUEUE),
+            levels: Mutex::default(),
+            most: AtomicU8::new(0),
+            file: None,
+        }
     }
 }
 

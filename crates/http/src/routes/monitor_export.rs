@@ -77,7 +77,12 @@ impl Wanted {
                 .ok_or_else(|| ApiError::bad_request(format!("logs_since is not a duration: {text:?}")))?
                 .to_std(),
         };
-        Ok(Self { source: Source::Service(service.to_owned()), since, follow: flag("follow")?, plain: flag("plain")? })
+        Ok(Self {
+            source: Source::Service(service.to_owned()),
+            since,
+            follow: flag("follow")?,
+            plain: flag("plain")?,
+        })
     }
 
     /// A program and its arguments; none of them can be taken for another.
@@ -179,7 +184,10 @@ mod tests {
         assert!(arguments.iter().all(|argument| argument.starts_with("--")));
         assert!(arguments.contains(&"--since=-60s".to_owned()));
         let wanted = Wanted { source: Source::File("/-f".into()), ..wanted };
-        assert_eq!(wanted.program(), ("tail", ["--bytes=+1", "--quiet", "--follow=name", "--", "/-f"].map(str::to_owned).into()));
+        assert_eq!(
+            wanted.program(),
+            ("tail", ["--bytes=+1", "--quiet", "--follow=name", "--", "/-f"].map(str::to_owned).into())
+        );
     }
 
     #[tokio::test]
