@@ -7,6 +7,7 @@ mod chaos;
 mod clients;
 mod config;
 mod conformance;
+mod cores;
 mod deployments;
 mod drain;
 mod errors;

@@ -50,8 +50,9 @@ impl SharedCpus {
                 let dir = mount.join(&path);
                 make(mount, &dir)?;
                 // A parent of an earlier agent may have had fewer.
+                let above = parent.parent().map_or_else(|| mount.clone(), |above| mount.join(above));
                 for file in [CPUS, MEMS] {
-                    copy(&mount.join(file), &mount.join(parent).join(file))?;
+                    copy(&above.join(file), &mount.join(parent).join(file))?;
                 }
                 Kind::V1 { dir, path }
             }
