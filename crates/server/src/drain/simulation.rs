@@ -334,7 +334,8 @@ proptest! {
             prop_assert_eq!(node.scheduling_eligibility, Eligibility::Ineligible);
             let stays = |alloc: &&Arc<Allocation>| {
                 let system = alloc.job.as_ref().is_some_and(|job| job.kind.is_system());
-                !alloc.client_terminal() && !(*system_stays && system)
+                let may_stay = *system_stays && system;
+                !alloc.client_terminal() && !may_stay
             };
             let left: Vec<&str> =
                 world.root.allocs_by_node(id).filter(stays).map(|alloc| alloc.name.as_str()).collect();
