@@ -69,7 +69,11 @@ fn cores_are_given_to_one_task_and_the_next_one_waits() -> Result<()> {
         // A machine with one processor, or without control groups for them.
         return Ok(());
     }
-    ensure!(node["Attributes"]["cpu.reservablecores"] == all.len().to_string(), "{}", node["Attributes"]);
+    ensure!(
+        node["Attributes"]["cpu.reservablecores"].as_str() == Some(&all.len().to_string()),
+        "{}",
+        node["Attributes"]
+    );
     ensure!(node["Attributes"]["numa.node.count"].is_string(), "{}", node["Attributes"]);
     run_job(&agent, "own", &pinned("own", "exec", "cores = 1\n numa {\n affinity = \"require\"\n }"))?;
     let own = agent.wait_alloc("own", "running")?;

@@ -174,3 +174,6 @@ async fn relevant(core: &Core, feed: &mut caravan_state::Feed) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod simulation;

@@ -1,0 +1,354 @@
+//! Random clusters under jobs of all types whose nodes are drained: scheduler, state and drainer together, with a
+//! clock and clients of their own making. A drained node ends empty.
+
+use super::{decide::decide, leave};
+use caravan_scheduler::{Params, schedule};
+use caravan_state::Root;
+use caravan_types::alloc::{AllocDeploymentStatus, AllocUpdate, Allocation, ClientStatus};
+use caravan_types::command::{Change, Command, DrainEnd, PlanCommit};
+use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
+use caravan_types::job::{Job, JobType, MigrateStrategy, ReschedulePolicy, Task, TaskGroup};
+use caravan_types::node::{DrainStrategy, DriverInfo, Eligibility, Node, NodeStatus};
+use caravan_types::{AllocId, JobKey, Nanos, NodeId, Time, UnixNanos};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+const KINDS: [JobType; 4] = [JobType::Service, JobType::Batch, JobType::System, JobType::Sysbatch];
+const ROOM: i64 = 1000;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Register {
+        job: usize,
+        count: u32,
+        cpu: i64,
+        parallel: u32,
+    },
+    /// For so many seconds; 0 without a deadline, less: at once.
+    Drain {
+        node: usize,
+        deadline: i64,
+        ignore_system: bool,
+    },
+    /// The clients do what they were told.
+    Obey,
+    /// Batch work ends.
+    Ends {
+        pick: usize,
+    },
+    Fails {
+        pick: usize,
+    },
+    Wait {
+        seconds: i64,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (0_usize..4, 0_u32..6, 1_i64..600, 0_u32..3)
+            .prop_map(|(job, count, cpu, parallel)| Event::Register { job, count, cpu, parallel }),
+        3 => (0_usize..4, -1_i64..3, any::<bool>())
+            .prop_map(|(node, deadline, ignore_system)| Event::Drain {
+                node, deadline: deadline * 30, ignore_system
+            }),
+        4 => Just(Event::Obey),
+        2 => (0_usize..8).prop_map(|pick| Event::Ends { pick }),
+        1 => (0_usize..8).prop_map(|pick| Event::Fails { pick }),
+        2 => (1_i64..40).prop_map(|seconds| Event::Wait { seconds }),
+    ]
+}
+
+struct World {
+    root: Root,
+    now: UnixNanos,
+    evals: u64,
+    /// Nodes that were drained, and whether work of system jobs may stay.
+    drained: BTreeMap<NodeId, bool>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            root: Root::default(),
+            now: UnixNanos(Nanos::from_secs(1000).0),
+            evals: 0,
+            drained: BTreeMap::new(),
+        };
+        for id in NODES {
+            let mut node = Node {
+                id: id.into(),
+                name: id.into(),
+                datacenter: "dc1".into(),
+                node_pool: "default".into(),
+                status: NodeStatus::Ready,
+                ..Node::default()
+            };
+            node.node_resources.cpu.cpu_shares = ROOM;
+            node.node_resources.memory.memory_mb = 100_000;
+            node.node_resources.disk.disk_mb = 100_000;
+            let driver = DriverInfo { detected: true, healthy: true, ..DriverInfo::default() };
+            node.drivers.insert("raw_exec".into(), driver);
+            world.apply(Change::NodeRegister { node: Box::new(node), evals: Vec::new() });
+        }
+        world
+    }
+
+    fn apply(&mut self, change: Change) {
+        let (next, outcome, _) = self.root.apply(self.root.index() + 1, &Command { now: self.now, change });
+        assert_eq!(outcome.refused, None);
+        self.root = next;
+    }
+
+    fn eval(&mut self, job: &Job, trigger: Trigger) -> Evaluation {
+        self.evals += 1;
+        Evaluation {
+            id: format!("eval-{:08}", self.evals).into(),
+            namespace: job.namespace.clone(),
+            job_id: job.id.clone(),
+            kind: job.kind.as_str().into(),
+            priority: 50,
+            triggered_by: trigger,
+            ..Evaluation::default()
+        }
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match event {
+            Event::Register { job, count, cpu, parallel } => self.register(*job, *count, *cpu, *parallel),
+            Event::Drain { node, deadline, ignore_system } => {
+                self.drain(NODES[*node], *deadline, *ignore_system);
+            }
+            Event::Obey => self.obey(),
+            Event::Ends { pick } => self.end(*pick, ClientStatus::Complete),
+            Event::Fails { pick } => self.end(*pick, ClientStatus::Failed),
+            Event::Wait { seconds } => self.now = self.now.plus(Nanos::from_secs(*seconds)),
+        }
+    }
+
+    fn register(&mut self, at: usize, count: u32, cpu: i64, parallel: u32) {
+        let kind = KINDS[at];
+        let mut task = Task { name: "t".into(), driver: "raw_exec".into(), ..Task::default() };
+        task.resources.cpu = cpu;
+        task.resources.memory_mb = 10;
+        let migrate = MigrateStrategy { max_parallel: parallel, ..MigrateStrategy::default() };
+        let group = TaskGroup {
+            name: "g".into(),
+            count: if kind.is_system() { count.min(1) } else { count },
+            tasks: vec![task],
+            // Without one, what failed stays where it failed.
+            reschedule_policy: (kind == JobType::Service).then(|| ReschedulePolicy {
+                delay: Nanos::from_secs(5),
+                delay_function: "constant".into(),
+                unlimited: true,
+                ..ReschedulePolicy::default()
+            }),
+            migrate: (kind == JobType::Service && parallel > 0).then_some(migrate),
+            ..TaskGroup::default()
+        };
+        let job = Job {
+            id: format!("job-{at}").into(),
+            namespace: "default".into(),
+            kind,
+            priority: 50,
+            datacenters: vec!["dc1".into()],
+            node_pool: "default".into(),
+            task_groups: vec![group],
+            ..Job::default()
+        };
+        let eval = Some(self.eval(&job, Trigger::JobRegister));
+        self.apply(Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval, source: None });
+    }
+
+    fn drain(&mut self, node: &str, deadline: i64, ignore_system_jobs: bool) {
+        let force = self.now.plus(Nanos::from_secs(deadline)).to_time();
+        let drain = DrainStrategy {
+            deadline: Nanos::from_secs(deadline),
+            ignore_system_jobs,
+            force_deadline: if deadline > 0 { force } else { Time::default() },
+            started_at: self.now.to_time(),
+        };
+        self.drained.insert(node.into(), ignore_system_jobs);
+        self.end_drain(node.into(), Some(drain), None);
+    }
+
+    fn end_drain(&mut self, node: NodeId, drain: Option<DrainStrategy>, end: Option<DrainEnd>) {
+        let meta = BTreeMap::new();
+        self.apply(Change::NodeDrain { node, drain, mark_eligible: false, meta, end, evals: Vec::new() });
+    }
+
+    fn says(&mut self, alloc: &Allocation, client_status: ClientStatus) {
+        let running = client_status == ClientStatus::Running;
+        let status = AllocDeploymentStatus {
+            healthy: Some(true),
+            timestamp: self.now.to_time(),
+            ..AllocDeploymentStatus::default()
+        };
+        let update = AllocUpdate {
+            alloc_id: alloc.id.clone(),
+            client_status,
+            deployment_status: running.then_some(status),
+            ..AllocUpdate::default()
+        };
+        let job = alloc.job.clone().filter(|_| client_status == ClientStatus::Failed && !alloc.terminal());
+        let evals = job.map(|job| self.eval(&job, Trigger::AllocFailure)).into_iter().collect();
+        self.apply(Change::AllocUpdates { updates: vec![update], evals });
+    }
+
+    fn allocs(&self, which: impl Fn(&Allocation) -> bool) -> Vec<Arc<Allocation>> {
+        let of_node = |id: &str| self.root.allocs_by_node(&id.into()).cloned().collect::<Vec<_>>();
+        NODES.iter().flat_map(|id| of_node(id)).filter(|alloc| which(alloc)).collect()
+    }
+
+    fn obey(&mut self) {
+        for alloc in self.allocs(|alloc| !alloc.client_terminal()) {
+            let stops = alloc.server_terminal();
+            self.says(&alloc, if stops { ClientStatus::Complete } else { ClientStatus::Running });
+        }
+    }
+
+    fn end(&mut self, pick: usize, status: ClientStatus) {
+        let batch = |alloc: &Allocation| {
+            !alloc.terminal()
+                && (status == ClientStatus::Failed
+                    || alloc.job.as_ref().is_some_and(|job| job.kind.is_batch()))
+        };
+        let live = self.allocs(batch);
+        if let Some(alloc) = live.get(pick % live.len().max(1)) {
+            self.says(alloc, status);
+        }
+    }
+
+    fn due(&self) -> Option<Evaluation> {
+        let due = |eval: &&Arc<Evaluation>| {
+            eval.status == EvalStatus::Pending && eval.wait_until.to_unix() <= self.now
+        };
+        self.root.evals().find(due).map(|eval| Evaluation::clone(eval))
+    }
+
+    /// Does everything that is to be done at this moment. Must come to an end.
+    fn work(&mut self) {
+        for round in 0.. {
+            assert!(round < 500, "it goes on for ever");
+            if let Some(eval) = self.due() {
+                self.evaluate(&eval);
+                continue;
+            }
+            let draining: Vec<Arc<Node>> =
+                self.root.nodes().filter(|node| node.drain_strategy.is_some()).cloned().collect();
+            let mut acted = false;
+            for node in draining {
+                let decision = decide(&self.root, &node, self.now, |_| None);
+                acted |= decision.finished || !decision.mark.is_empty();
+                if decision.finished {
+                    let end = DrainEnd { deadline_reached: decision.deadline_reached };
+                    self.end_drain(node.id.clone(), None, Some(end));
+                } else if !decision.mark.is_empty() {
+                    self.leave(decision.mark);
+                }
+            }
+            self.check();
+            if !acted {
+                return;
+            }
+        }
+    }
+
+    fn leave(&mut self, ids: BTreeSet<AllocId>) {
+        let keys: BTreeSet<JobKey> =
+            ids.iter().filter_map(|id| self.root.alloc(id)).map(|alloc| alloc.job_key()).collect();
+        let jobs: Vec<Arc<Job>> = keys.iter().filter_map(|key| self.root.job(key)).cloned().collect();
+        let evals = jobs.iter().map(|job| self.eval(job, Trigger::NodeDrain)).collect();
+        let transitions = ids.into_iter().map(|id| (id, leave())).collect();
+        self.apply(Change::AllocTransitions { transitions, evals });
+    }
+
+    fn evaluate(&mut self, eval: &Evaluation) {
+        let decision = schedule(&self.root, eval, &Params { now: self.now, seed: self.evals });
+        let plan = decision.plan;
+        let placements: Vec<Allocation> = plan.placements.into_values().flatten().collect();
+        for alloc in placements.iter().filter(|alloc| self.root.alloc(&alloc.id).is_none()) {
+            let node = self.root.node(&alloc.node_id).expect("it is placed on a node");
+            assert!(node.is_schedulable(), "{} is placed on {}, which takes nothing", alloc.name, node.id);
+        }
+        let commit = PlanCommit {
+            eval_id: eval.id.clone(),
+            job: plan.job,
+            placements,
+            stops: plan.stops.into_values().flatten().collect(),
+            claims: plan.claims,
+            host_claims: plan.host_claims,
+            evals: decision.follow_ups.into_iter().chain([decision.eval]).collect(),
+            deployment: plan.deployment,
+            deployment_updates: plan.deployment_updates,
+        };
+        self.apply(Change::Plan(Box::new(commit)));
+    }
+
+    fn check(&self) {
+        for node in self.root.nodes() {
+            // What a plan stops makes room for what it places.
+            let used = self.root.allocs_by_node(&node.id).filter(|alloc| !alloc.terminal());
+            let cpu: i64 = used
+                .filter_map(|alloc| alloc.allocated_resources.clone())
+                .map(|given| given.tasks.values().map(|task| task.cpu.cpu_shares).sum::<i64>())
+                .sum();
+            assert!(cpu <= ROOM, "{} is over-committed: {cpu}", node.id);
+        }
+        assert_eq!(caravan_state::check(&self.root), Vec::<String>::new());
+    }
+
+    /// Lets deadlines pass and batch work end, until nothing is left to do.
+    fn calm(&mut self) {
+        for _ in 0..12 {
+            for _ in 0..8 {
+                self.obey();
+                self.work();
+            }
+            let batch = |alloc: &Allocation| alloc.job.as_ref().is_some_and(|job| job.kind.is_batch());
+            for alloc in self.allocs(|alloc| !alloc.terminal() && batch(alloc)) {
+                self.says(&alloc, ClientStatus::Complete);
+            }
+            self.now = self.now.plus(Nanos::from_secs(20));
+            self.work();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_drained_node_ends_empty(events in prop::collection::vec(event(), 1..25)) {
+        let mut world = World::new();
+        for event in &events {
+            world.happen(event);
+            world.work();
+        }
+        world.calm();
+        for (id, system_stays) in &world.drained {
+            let node = world.root.node(id).unwrap();
+            prop_assert!(node.drain_strategy.is_none(), "the drain of {id} goes on");
+            prop_assert_eq!(node.scheduling_eligibility, Eligibility::Ineligible);
+            let stays = |alloc: &&Arc<Allocation>| {
+                let system = alloc.job.as_ref().is_some_and(|job| job.kind.is_system());
+                let may_stay = *system_stays && system;
+                !alloc.client_terminal() && !may_stay
+            };
+            let left: Vec<&str> =
+                world.root.allocs_by_node(id).filter(stays).map(|alloc| alloc.name.as_str()).collect();
+            prop_assert!(left.is_empty(), "{id} still runs {left:?}");
+        }
+        // Where there is room, whoever left runs elsewhere.
+        let key = JobKey::new("default", "job-0");
+        if let Some(job) = world.root.job(&key) {
+            let runs = world.root.allocs_by_job(&key).filter(|alloc| !alloc.terminal()).count();
+            let others = NODES.iter().any(|id| !world.drained.contains_key(*id));
+            let blocked = world.root.evals_by_job(&key).any(|eval| eval.status == EvalStatus::Blocked);
+            let wanted = job.task_groups[0].count as usize;
+            prop_assert!(runs == wanted || !others || blocked, "{runs} of {wanted} run");
+        }
+    }
+}
