@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Plans per evaluation before it counts as failed (`http-api` section 6.2).
+/// Plans of an evaluation in a row of which nothing fits before it counts as failed (`http-api` section 6.2).
 fn attempts_for(kind: &str) -> u32 {
     match kind.parse::<JobType>() {
         Ok(kind) if kind.is_batch() => 2,
@@ -114,7 +114,8 @@ impl Worker {
         // Whoever wrote the evaluation wrote it with what it is about.
         self.core.store.wait_for_index(eval.modify_index).await;
         let attempts = attempts_for(&eval.kind);
-        for _ in 0..attempts {
+        let mut failed = 0;
+        while failed < attempts {
             let root = self.core.snapshot();
             if root.eval(&eval.id).is_none_or(|current| current.status != EvalStatus::Pending) {
                 return Ok(());
@@ -134,7 +135,9 @@ impl Worker {
             }
             match self.planner.submit(decision.plan, evals).await? {
                 Submitted::Whole => return Ok(()),
-                Submitted::Partly { index } => {
+                Submitted::Partly { index, progress } => {
+                    // Whoever gets on is not stuck, however often others are faster.
+                    failed = if progress { 0 } else { failed + 1 };
                     self.core.store.wait_for_index(index).await;
                 }
             }
@@ -149,13 +152,13 @@ impl Worker {
             create_index: 0,
             ..(**eval).clone()
         };
-        let failed = Evaluation {
+        let over = Evaluation {
             status: EvalStatus::Failed,
             status_description: format!("maximum attempts reached ({attempts})"),
             blocked_eval: again.id.clone(),
             ..(**eval).clone()
         };
-        self.core.commit(Change::Evals { evals: vec![failed, again] }).await?;
+        self.core.commit(Change::Evals { evals: vec![over, again] }).await?;
         Ok(())
     }
 }

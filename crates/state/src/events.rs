@@ -518,7 +518,13 @@ mod tests {
     }
 
     fn node(store: &Store, index: u64) {
-        let node = Node { id: "n1".into(), name: "n1".into(), status: NodeStatus::Ready, ..Node::default() };
+        // A report that says nothing new changes nothing.
+        let node = Node {
+            id: "n1".into(),
+            name: format!("n1-{index}").into(),
+            status: NodeStatus::Ready,
+            ..Node::default()
+        };
         let change = Change::NodeRegister { node: Box::new(node), evals: Vec::new() };
         assert_eq!(store.apply(index, &Command { now: UnixNanos(1), change }).refused, None);
     }

@@ -89,10 +89,10 @@ fn main() -> ExitCode {
         let nodes = number(&arguments, 0, None)?;
         let allocs = number(&arguments, 1, None)? as u64;
         let each = u32::try_from(number(&arguments, 2, Some(500))?).ok()?;
-        let in_flight = number(&arguments, 3, Some(2))?;
+        let in_flight = number(&arguments, 3, Some(3))?;
         let setup = Setup {
             nodes,
-            workers: number(&arguments, 4, Some(1))?,
+            workers: number(&arguments, 4, Some(2))?,
             dir: arguments.get(5).map(PathBuf::from),
             heartbeat: None,
         };

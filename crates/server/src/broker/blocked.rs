@@ -1,8 +1,8 @@
 //! Blocked evaluations and what wakes them, as a pure state machine.
 
 use caravan_types::eval::Evaluation;
-use caravan_types::{EvalId, JobKey};
-use std::collections::{BTreeMap, HashMap};
+use caravan_types::{EvalId, JobKey, UnixNanos};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// A change that may let something be placed.
@@ -47,6 +47,8 @@ pub(crate) struct BlockedSet {
     ids: HashMap<EvalId, JobKey>,
     /// Woken, but only once the evaluation before them has been dealt with.
     behind: HashMap<EvalId, Vec<Arc<Evaluation>>>,
+    /// When to look again at those that lost to other plans: what they wait for may never change.
+    conflicts: BTreeSet<(UnixNanos, EvalId)>,
     capacity_index: u64,
     /// By computed class.
     class_index: BTreeMap<String, u64>,
@@ -74,6 +76,28 @@ impl BlockedSet {
         self.ids.insert(eval.id.clone(), eval.job_key());
         self.by_job.insert(eval.job_key(), eval);
         (Blocked::Waits, duplicate)
+    }
+
+    /// Has an evaluation looked at again at a time, if it still waits then.
+    pub(crate) fn again_at(&mut self, at: UnixNanos, id: EvalId) {
+        self.conflicts.insert((at, id));
+    }
+
+    /// When the next one is to be looked at again.
+    pub(crate) fn next(&self) -> Option<UnixNanos> {
+        self.conflicts.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out and answers those whose time has come.
+    pub(crate) fn due(&mut self, now: UnixNanos) -> Vec<Arc<Evaluation>> {
+        let mut due = Vec::new();
+        while self.next().is_some_and(|at| at <= now) {
+            let waits =
+                self.conflicts.pop_first().and_then(|(_, id)| self.by_job.get(self.ids.get(&id)?).cloned());
+            due.extend(waits);
+        }
+        due.iter().for_each(|eval| self.remove(&eval.id));
+        due
     }
 
     fn missed(&self, eval: &Evaluation) -> bool {
@@ -140,6 +164,7 @@ impl BlockedSet {
         self.by_job.clear();
         self.ids.clear();
         self.behind.clear();
+        self.conflicts.clear();
     }
 
     /// Forgets an evaluation that ended or became pending elsewhere.
@@ -179,6 +204,20 @@ mod tests {
         assert_eq!(woken.len(), 1);
         assert_eq!(woken[0].id, "a");
         assert_eq!(set.len(), 1);
+    }
+
+    #[test]
+    fn who_lost_to_others_is_looked_at_again_when_its_time_has_come() {
+        let mut set = BlockedSet::default();
+        for (id, at) in [("a", 10), ("b", 20), ("c", 20)] {
+            set.block(eval(id, id, 5, &[]));
+            set.again_at(UnixNanos(at), id.into());
+        }
+        set.remove(&"b".into());
+        assert_eq!((set.next(), set.due(UnixNanos(9)).len()), (Some(UnixNanos(10)), 0));
+        assert_eq!(set.due(UnixNanos(10))[0].id, "a");
+        let late: Vec<_> = set.due(UnixNanos(30)).iter().map(|eval| eval.id.to_string()).collect();
+        assert_eq!((late, set.next(), set.len()), (vec!["c".to_owned()], None, 0));
     }
 
     #[test]

@@ -10,14 +10,17 @@ use crate::error::ServerError;
 use blocked::{Blocked, BlockedSet, Wake};
 use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
-use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
+use caravan_types::eval::{EvalStatus, Evaluation, Trigger, WaitsFor};
 use caravan_types::volume::ClaimPhase;
-use caravan_types::{EvalId, JobKey, NodeId, UnixNanos, VolumeKey};
+use caravan_types::{EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+/// How long an evaluation waits that lost too often to other plans. The reference's time, and long after those ended.
+const CONFLICT: Nanos = Nanos(60_000_000_000);
 
 #[derive(Debug, Default)]
 struct Sets {
@@ -104,7 +107,12 @@ impl Broker {
         self.resync().await;
         loop {
             self.cancel_moot().await;
-            let next = self.sets().queue.tick(self.core.now());
+            let (now, conflicts) = (self.core.now(), self.sets().blocked.due(self.core.now()));
+            self.unblock(conflicts).await;
+            let next = {
+                let mut sets = self.sets();
+                [sets.queue.tick(now), sets.blocked.next()].into_iter().flatten().min()
+            };
             self.ready.notify_one();
             tokio::select! {
                 () = cancel.cancelled() => return,
@@ -182,6 +190,9 @@ impl Broker {
                 duplicates.extend(duplicate);
                 match state {
                     Blocked::WakeNow(eval) => woken.push(eval),
+                    Blocked::Waits if eval.triggered_by == Trigger::MaxPlanAttempts => {
+                        sets.blocked.again_at(self.core.now().plus(CONFLICT), eval.id.clone());
+                    }
                     Blocked::Waits => {}
                 }
             }

@@ -318,7 +318,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn a_drained_node_ends_empty(events in prop::collection::vec(event(), 1..25)) {
@@ -326,6 +326,15 @@ proptest! {
         for event in &events {
             world.happen(event);
             world.work();
+        }
+        world.calm();
+        // Without a deadline, a drain waits until what leaves runs elsewhere. Where there is no room, somebody must
+        // force it.
+        for (id, system_stays) in world.drained.clone() {
+            let Some(drain) = world.root.node(&id).unwrap().drain_strategy.clone() else { continue };
+            let waits = world.root.evals().any(|eval| eval.status == EvalStatus::Blocked);
+            prop_assert!(drain.deadline.0 == 0 && waits, "the drain of {id} goes on");
+            world.drain(id.as_str(), -1, system_stays);
         }
         world.calm();
         for (id, system_stays) in &world.drained {

@@ -33,6 +33,8 @@ pub(crate) enum Submitted {
     Partly {
         /// State that the next attempt must have seen.
         index: u64,
+        /// Whether anything of it is written.
+        progress: bool,
     },
 }
 
@@ -124,7 +126,7 @@ impl PlannerService {
         let whole = accepted.refused.is_empty();
         // What would be begun or ended with it is decided anew by the next attempt.
         if accepted.placements.is_empty() && accepted.stops.is_empty() && !whole {
-            return Ok(Submitted::Partly { index: root.index() });
+            return Ok(Submitted::Partly { index: root.index(), progress: false });
         }
         let mut evals = if whole { evals } else { Vec::new() };
         evals.extend(evals_of_preempted(&root, &accepted.stops, self.core.now()));
@@ -143,10 +145,10 @@ impl PlannerService {
         let outcome = self.core.propose(Change::Plan(Box::new(commit))).await?;
         match outcome.refused {
             None if whole => Ok(Submitted::Whole),
-            None => Ok(Submitted::Partly { index: outcome.index }),
+            None => Ok(Submitted::Partly { index: outcome.index, progress: true }),
             // A node or a volume went away between the check and the write.
             Some(Refusal::ClaimRefused(_) | Refusal::NotFound { .. } | Refusal::Changed { .. }) => {
-                Ok(Submitted::Partly { index: outcome.index })
+                Ok(Submitted::Partly { index: outcome.index, progress: false })
             }
             Some(refusal) => Err(refusal.into()),
         }
