@@ -1,7 +1,7 @@
 //! Rules for groups.
 
 use super::targets::{Place, affinities, constraints, spreads};
-use super::{joined, network, policies, service, task, volume, warnings};
+use super::{joined, network, policies, service, task, unheeded, volume, warnings};
 use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{Job, JobType, TaskGroup};
 use std::collections::HashMap;
@@ -30,6 +30,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup, mut misfits: Misfits) -> (Vec<
     service::check(job, group, &mut errors);
     warnings.extend(service::unregistered(&format!("group \"{}\"", group.name), &group.services));
     warnings.extend(warnings::of_group(group));
+    warnings.extend(unheeded::of_group(group));
     warnings.extend(warnings::of_services(group));
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (index, task) in group.tasks.iter().enumerate() {

@@ -54,14 +54,8 @@ pub(super) fn check(group: &TaskGroup, errors: &mut Vec<String>) {
 
 fn mode(network: &Network, errors: &mut Vec<String>) {
     match network.mode.as_str() {
-        "" | "host" => {}
-        // What no network manager here can set up yet would leave the tasks without their ports.
-        "bridge" | "none" => {
-            errors.push(format!("network mode \"{}\" is not supported yet: use \"host\"", network.mode));
-        }
-        mode if mode.starts_with("cni/") && mode.len() > 4 => {
-            errors.push(format!("network mode \"{mode}\" is not supported yet: use \"host\""));
-        }
+        "" | "host" | "bridge" | "none" => {}
+        mode if mode.starts_with("cni/") && mode.len() > 4 => {}
         other => errors.push(one_of("Invalid network mode", other, &["host", "bridge", "none", "cni/NAME"])),
     }
     if !network.hostname.is_empty() && !network.hostname.contains("${") && !is_domain(&network.hostname) {

@@ -77,7 +77,6 @@ pub(super) fn check(
     for (block, present) in [
         ("vault", task.vault.is_some()),
         ("secret", !task.secrets.is_empty()),
-        ("device", !task.resources.devices.is_empty()),
         ("schedule", task.schedule.is_some()),
     ] {
         if present {
@@ -114,14 +113,20 @@ fn logs(group: &TaskGroup, task: &Task, unfit: Vec<String>) -> Vec<String> {
     errors
 }
 
+/// The names of the devices that are to be near the cores.
+pub(super) fn numa_devices(numa: &Carried) -> impl Iterator<Item = &str> {
+    numa.0["Devices"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str)
+}
+
 /// Why the wishes about NUMA nodes of a task cannot be heeded.
 fn unfit_numa(resources: &Resources, numa: &Carried) -> Option<String> {
     let affinity = numa.0["Affinity"].as_str().unwrap_or_default();
     if !matches!(affinity, "" | "none" | "prefer" | "require") {
         return Some(one_of("invalid numa affinity:", affinity, &["none", "prefer", "require"]));
     }
-    if numa.0["Devices"].as_array().is_some_and(|devices| !devices.is_empty()) {
-        return Some("numa devices are not supported yet: there are no devices".into());
+    let known = |name: &&str| resources.devices.iter().any(|device| device.name == **name);
+    if let Some(name) = numa_devices(numa).find(|name| !known(name)) {
+        return Some(format!("numa device \"{name}\" is not among the devices of the task"));
     }
     (resources.numa_wish().is_some() && resources.cores < 1)
         .then(|| format!("numa affinity \"{affinity}\" needs cores: it says that these are of one NUMA node"))

@@ -1,42 +1,50 @@
-//! What is kept with a job but not acted on yet. A job may rely on it, so it is said when the job is submitted.
+//! What is kept with a job and no node acts on yet. A job may rely on it, so it is said when the job is submitted.
 
-use caravan_types::job::{Carried, Task};
+use crate::task::numa_devices;
+use caravan_types::job::{Task, TaskGroup};
 
 /// A warning that names what has no effect in the task, if there is anything.
 pub(super) fn of_task(task: &Task) -> Option<String> {
-    let handed_out = |identity: &Carried| ["Env", "File"].iter().any(|way| identity.0[*way] == true);
-    sentence(
-        &format!("task \"{}\"", task.name),
-        [
-            ("identity", task.identity.iter().chain(&task.identities).any(handed_out)),
-            ("selinux_label", task.volume_mounts.iter().any(|mount| !mount.selinux_label.is_empty())),
-        ],
-    )
+    let labelled = task.volume_mounts.iter().any(|mount| !mount.selinux_label.is_empty());
+    let near = task.resources.numa.as_ref().is_some_and(|numa| numa_devices(numa).next().is_some());
+    let names =
+        [("selinux_label", labelled), ("devices of numa", near)].into_iter().filter(|(_, there)| *there);
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    (!names.is_empty()).then(|| {
+        format!("task \"{}\": kept with the job but without effect yet: {}", task.name, names.join(", "))
+    })
 }
 
-fn sentence<const N: usize>(owner: &str, found: [(&str, bool); N]) -> Option<String> {
-    let names: Vec<&str> = found.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect();
-    (!names.is_empty())
-        .then(|| format!("{owner}: kept with the job but without effect yet: {}", names.join(", ")))
+/// Warnings about what only a node of another kind could give the group: nodes of this release report neither
+/// devices nor networks of these modes, so that the group is not placed until one does.
+pub(super) fn of_group(group: &TaskGroup) -> Vec<String> {
+    let modes = group.networks.iter().map(|network| network.mode.as_str());
+    let modes = modes.filter(|mode| !matches!(*mode, "" | "host" | "none"));
+    let devices = group.tasks.iter().flat_map(|task| &task.resources.devices);
+    let wanted = modes
+        .map(|mode| format!("networks of mode {mode}"))
+        .chain(devices.map(|device| format!("device {}", device.name)));
+    wanted.map(|what| format!("no node offers it yet, the group waits for one that does: {what}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{check, tests::minimal};
+    use caravan_types::job::{Network, RequestedDevice};
 
     #[test]
-    fn an_identity_that_the_task_would_read_is_named() {
+    fn what_no_node_offers_is_named() {
         let mut job = minimal();
-        let identity = |file: bool| {
-            let name = if file { "x" } else { "y" };
-            Carried(
-                serde_json::json!({"Name": name, "File": file, "Audience": ["a"], "TTL": 3_600_000_000_000_i64}),
-            )
-        };
-        job.task_groups[0].tasks[0].identities = vec![identity(false)];
+        let group = &mut job.task_groups[0];
+        group.networks = vec![Network { mode: "none".into(), ..Default::default() }];
         assert!(check(&job).warnings.is_empty());
-        job.task_groups[0].tasks[0].identities.push(identity(true));
-        assert_eq!(check(&job).warnings, ["task \"t\": kept with the job but without effect yet: identity"]);
+        let group = &mut job.task_groups[0];
+        group.networks[0].mode = "bridge".into();
+        group.tasks[0].resources.devices =
+            vec![RequestedDevice { name: "nvidia/gpu".into(), count: 1, ..Default::default() }];
+        let told = check(&job);
+        assert_eq!(told.errors, Vec::<String>::new());
+        let told = told.warnings.join("\n");
+        assert!(told.contains("networks of mode bridge") && told.contains("device nvidia/gpu"), "{told}");
     }
 }

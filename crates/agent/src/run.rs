@@ -309,6 +309,7 @@ impl Agent<'_> {
             http_addr: settings.advertise_http.clone(),
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
+            metrics: settings.metrics,
             config: crate::shown::config(settings),
         })
     }

@@ -48,6 +48,7 @@ pub(crate) struct Settings {
     pub(crate) server: Option<ServerSettings>,
     pub(crate) client: Option<ClientSettings>,
     pub(crate) transport: caravan_http::Transport,
+    pub(crate) metrics: caravan_http::MetricsConfig,
     pub(crate) tls: TlsSettings,
     pub(crate) plugins: BTreeMap<String, serde_json::Value>,
     pub(crate) files: Vec<String>,
@@ -227,6 +228,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         server,
         client,
         transport: transport(&file)?,
+        metrics: metrics(&file, dev),
         tls: TlsSettings::of(&file)?,
         plugins,
         files: flags.config.clone(),
@@ -235,6 +237,16 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
 }
 
 /// Settings of the API's listener.
+/// All of them for those who try things out, as in the reference.
+fn metrics(file: &AgentConfig, dev: bool) -> caravan_http::MetricsConfig {
+    let told = file.telemetry.clone().unwrap_or_default();
+    caravan_http::MetricsConfig {
+        allocations: told.publish_allocation_metrics.unwrap_or(dev),
+        node: told.publish_node_metrics.unwrap_or(dev),
+        prometheus: told.prometheus_metrics.unwrap_or(dev),
+    }
+}
+
 fn transport(file: &AgentConfig) -> Result<caravan_http::Transport, AgentError> {
     let mut transport = caravan_http::Transport::default();
     if let Some(most) = file.limits.as_ref().and_then(|limits| limits.http_max_conns_per_client) {

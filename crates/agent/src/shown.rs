@@ -73,6 +73,11 @@ fn general(settings: &Settings) -> Value {
             "HTTPSHandshakeTimeout": caravan_types::Nanos::from_std(settings.tls.handshake).to_string(),
         },
         "HTTPAPIResponseHeaders": headers,
+        "Telemetry": {
+            "PublishAllocationMetrics": settings.metrics.allocations,
+            "PublishNodeMetrics": settings.metrics.node,
+            "PrometheusMetrics": settings.metrics.prometheus,
+        },
         "TLSConfig": settings.tls.shown(),
         "Plugins": if plugins.is_empty() { Value::Null } else { json!(plugins) },
         "ConfigPaths": settings.files,

@@ -204,6 +204,11 @@ impl Allocs {
         self.lock().keys().cloned().collect()
     }
 
+    /// All, by id.
+    pub(crate) fn all(&self) -> Vec<AllocRunner> {
+        self.lock().values().cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AllocId, AllocRunner>> {
         self.runners.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -78,6 +78,7 @@ impl Client {
         let node = NodeState::new(node);
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
+        crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
         let registry = Registry::restore(loaded.registrations, store.clone(), |id| here.contains(id));
         let deadlines = Deadlines::default();
         let plugins = Manager::new(registry, node.clone(), deadlines);
@@ -109,6 +110,7 @@ impl Client {
             store,
             node,
             cores,
+            meters: caravan_meters::Meters::default(),
             plugins,
             volumes,
             lease,
@@ -264,6 +266,10 @@ impl Handle {
     pub fn alloc_ids(&self) -> Vec<AllocId> {
         self.allocs.ids()
     }
+    /// The allocations of this client and how they are.
+    pub fn allocs(&self) -> Vec<(Arc<Allocation>, ClientStatus)> {
+        self.allocs.all().iter().map(|runner| (runner.alloc(), runner.status())).collect()
+    }
     /// Whether an allocation is here.
     pub fn has_alloc(&self, alloc: &AllocId) -> bool {
         self.allocs.get(alloc).is_ok()
@@ -323,6 +329,10 @@ impl Handle {
             tracing::warn!(%alloc, signal, "there is no such signal: SIGINT is sent instead");
         }
         self.allocs.get(alloc)?.signal(task, if known { signal } else { "SIGINT" }).await
+    }
+    /// What was counted and timed here since the agent started: hooks, starts and ends of tasks.
+    pub fn meters(&self) -> caravan_meters::Meters {
+        self.context.meters.clone()
     }
     /// What a task uses.
     ///

@@ -110,6 +110,8 @@ pub struct Capabilities {
     pub mounts: bool,
     /// Whether it can give a task what mounting for others takes ([`TaskConfig::privileged_mounts`]).
     pub privileged_mounts: bool,
+    /// Whether it can run tasks in a network of their own ([`TaskConfig::network`]).
+    pub networks: bool,
     /// Whether tasks live on when the agent ends.
     pub survives_agent: bool,
 }

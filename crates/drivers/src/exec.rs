@@ -278,6 +278,7 @@ impl ExecDriver {
             rlimits: Vec::new(),
             oom_score_adj: None,
             isolation: Some(isolation),
+            network: task.network.clone(),
             lease: task.lease.clone(),
         })
     }
@@ -296,6 +297,7 @@ impl Driver for ExecDriver {
             fs_isolation: FsIsolation::Chroot,
             mounts: true,
             privileged_mounts: true,
+            networks: true,
             survives_agent: true,
         }
     }

@@ -200,6 +200,7 @@ impl Driver for MockDriver {
             fs_isolation: FsIsolation::None,
             mounts: true,
             privileged_mounts: true,
+            networks: true,
             survives_agent: true,
         }
     }

@@ -142,6 +142,7 @@ impl RawExecDriver {
             rlimits: Vec::new(),
             oom_score_adj: config.oom_score_adj,
             isolation: None,
+            network: task.network.clone(),
             lease: task.lease.clone(),
         })
     }
@@ -161,6 +162,7 @@ impl Driver for RawExecDriver {
             mounts: false,
             // Its tasks mount on the host themselves.
             privileged_mounts: true,
+            networks: true,
             survives_agent: true,
         }
     }

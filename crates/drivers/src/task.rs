@@ -48,6 +48,9 @@ pub struct TaskConfig {
     pub dirs: TaskDirs,
     /// Where its output goes; discarded when absent.
     pub logs: Option<LogConfig>,
+    /// Where a network of its own is held ([`caravan_sys::netns`]), which it shares with its allocation; the host's
+    /// when absent. Only for drivers that can ([`crate::Capabilities::networks`]).
+    pub network: Option<PathBuf>,
     /// The control group below which its own is made, relative to the hierarchy's root.
     pub cgroup_parent: PathBuf,
     /// The term of the node's lease, for a task that is the only writer of a volume

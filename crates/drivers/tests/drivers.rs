@@ -78,6 +78,7 @@ impl World {
                 max_files: 3,
                 max_file_size_mb: 1,
             }),
+            network: None,
             cgroup_parent: PathBuf::from("caravan-test"),
             lease: None,
             privileged_mounts: false,
@@ -193,6 +194,35 @@ async fn a_task_runs_as_the_user_and_in_the_place_it_was_told() {
         driver.start(config).await.unwrap();
         driver.wait(&id).await.unwrap();
         assert!(world.output("t").ends_with("\n54321\nhello\n"), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_in_a_network_of_its_own_sees_only_that() {
+    for kind in [Kind::Raw, Kind::Exec] {
+        let world = World::new(kind);
+        let driver = world.driver();
+        let network = world.dir.path().join("network");
+        caravan_sys::netns::hold(&network).unwrap();
+        let mut config =
+            world.script("t", "tail -n +3 /proc/net/dev | cut -d: -f1; ls /sys/class/net; sleep 60");
+        config.network = Some(network.clone());
+        let id = config.id.clone();
+        driver.start(config).await.unwrap();
+        let names = |text: &str| text.split_whitespace().all(|name| name == "lo");
+        until("it tells its interfaces", || world.output("t").lines().count() >= 1).await;
+        assert!(names(&world.output("t")), "{kind:?}: {}", world.output("t"));
+        let command = ["sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1"].map(str::to_owned);
+        let beside = driver.exec(&id, &command, Duration::from_secs(20)).await.unwrap();
+        assert!(names(&String::from_utf8_lossy(&beside.stdout)), "{kind:?}");
+        driver.destroy(&id, true).await.unwrap();
+
+        // One that is not there is an error, and nothing runs in the node's instead.
+        caravan_sys::netns::let_go(&network).unwrap();
+        let mut config = world.script("u", "true");
+        config.network = Some(network);
+        let error = driver.start(config).await.unwrap_err().to_string();
+        assert!(error.contains("network"), "{kind:?}: {error}");
     }
 }
 

@@ -9,12 +9,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use caravan_client::fs::{self, AllocFs, FsError};
 use caravan_client::{ClientError, ExecEvent, ExecInput, ExecRequest, Handle, Metadata, ProcessUsage, Usage};
+use caravan_meters::Meters;
+use caravan_types::alloc::{Allocation, ClientStatus};
+use caravan_types::node::Node;
 use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use caravan_types::{AllocId, NodeId};
 use futures::StreamExt;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
@@ -122,6 +126,15 @@ impl ClientSide for Handle {
     }
     fn alloc_count(&self) -> usize {
         self.alloc_ids().len()
+    }
+    fn node(&self) -> Arc<Node> {
+        Self::node(self)
+    }
+    fn allocs(&self) -> Vec<(Arc<Allocation>, ClientStatus)> {
+        Self::allocs(self)
+    }
+    fn meters(&self) -> Meters {
+        Self::meters(self)
     }
     fn last_heartbeat(&self) -> Option<(Duration, Duration)> {
         Self::last_heartbeat(self)

@@ -3,6 +3,9 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use caravan_meters::Meters;
+use caravan_types::alloc::{Allocation, ClientStatus};
+use caravan_types::node::Node;
 use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
 use caravan_types::{AllocId, NodeId, Time};
 use futures::stream::BoxStream;
@@ -11,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -145,6 +149,12 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
     fn has_alloc(&self, alloc: &AllocId) -> bool;
     /// Allocations here, for the agent's own figures.
     fn alloc_count(&self) -> usize;
+    /// The node as it describes itself.
+    fn node(&self) -> Arc<Node>;
+    /// The allocations here and how they are.
+    fn allocs(&self) -> Vec<(Arc<Allocation>, ClientStatus)>;
+    /// What was counted and timed.
+    fn meters(&self) -> Meters;
     /// How long ago the servers answered a sign of life, and for how long they took it.
     fn last_heartbeat(&self) -> Option<(Duration, Duration)>;
     /// Why it cannot work at the moment.

@@ -336,6 +336,7 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
             "text/html; charset=utf-8",
             "<!doctype html><title>Caravan</title><p>There is no web page yet.\n",
         )),
+        ["v1", "metrics"] => Box::pin(routes::metrics::route(call)).await,
         ["v1", "jobs"] => Box::pin(routes::jobs::route(call)).await,
         ["v1", "jobs", "parse"] => routes::jobs::parse(call),
         ["v1", "jobs", "statuses"] => Box::pin(routes::statuses::route(call)).await,

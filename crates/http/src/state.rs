@@ -32,8 +32,21 @@ pub struct AgentInfo {
     pub rpc_addr: String,
     /// Nothing is kept over a restart.
     pub dev: bool,
+    /// What `/v1/metrics` tells beside what is always told.
+    pub metrics: MetricsConfig,
     /// The `config` object of `/v1/agent/self`, secrets left out by whoever makes it.
     pub config: Value,
+}
+
+/// What metrics tell (`telemetry` block of the agent's configuration).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// What each allocation uses (`publish_allocation_metrics`).
+    pub allocations: bool,
+    /// What the host uses (`publish_node_metrics`).
+    pub node: bool,
+    /// Answers in the format of Prometheus (`prometheus_metrics`).
+    pub prometheus: bool,
 }
 
 /// Everything that the routes need; cheap to clone.

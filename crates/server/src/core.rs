@@ -3,6 +3,7 @@
 use crate::error::ServerError;
 use crate::keyring::Keyring;
 use caravan_consensus::{BoxError, Capture, Meaning, StateMachine};
+use caravan_meters::Meters;
 use caravan_state::{Snapshot, Store};
 use caravan_types::UnixNanos;
 use caravan_types::command::{Change, Command, Outcome};
@@ -15,6 +16,7 @@ pub(crate) struct Core {
     pub(crate) store: Arc<Store>,
     pub(crate) log: caravan_consensus::Handle,
     pub(crate) keyring: Keyring,
+    pub(crate) meters: Meters,
 }
 
 impl Core {

@@ -52,6 +52,11 @@ impl Heartbeats {
         self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many nodes are waited for.
+    pub(crate) fn active(&self) -> usize {
+        self.deadlines().len()
+    }
+
     /// The node was heard from: answers within what time it must be heard from again.
     pub(crate) fn beat(&self, node: &NodeId) -> Duration {
         // Spread, so that nodes that started together do not beat together.

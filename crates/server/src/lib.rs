@@ -36,7 +36,7 @@ pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolC
 pub use acl::{RulesError, parse as parse_rules};
 pub use admin::{Admin, Introduction};
 pub use admission::{Verdict, joined, joined_warnings};
-pub use broker::BrokerDepth;
+pub use broker::{BrokerDepth, QueueFigures};
 pub use deployment::{DeploymentRequest, DeploymentUpdated};
 pub use endpoint::{
     Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest,

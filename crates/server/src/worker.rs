@@ -12,6 +12,7 @@ use caravan_types::job::JobType;
 use caravan_types::plan::Decision;
 use caravan_types::{EvalId, Nanos, UnixNanos};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,16 @@ fn attempts_for(kind: &str) -> u32 {
     match kind.parse::<JobType>() {
         Ok(kind) if kind.is_batch() => 2,
         _ => 5,
+    }
+}
+
+/// The name of what is timed for a job's type.
+fn scheduler_of(kind: &str) -> &'static str {
+    match kind.parse::<JobType>() {
+        Ok(JobType::Batch) => "worker.invoke_scheduler_batch",
+        Ok(JobType::System) => "worker.invoke_scheduler_system",
+        Ok(JobType::Sysbatch) => "worker.invoke_scheduler_sysbatch",
+        _ => "worker.invoke_scheduler_service",
     }
 }
 
@@ -75,10 +86,12 @@ impl Worker {
                 self.pool.wanted(self.index).await;
                 self.broker.dequeue().await
             };
+            let begun = Instant::now();
             let (eval, receipt) = tokio::select! {
                 () = cancel.cancelled() => return,
                 next = next => next,
             };
+            self.core.meters.time("worker.dequeue_eval", begun.elapsed(), &[]);
             tokio::select! {
                 () = cancel.cancelled() => {}
                 () = self.unpaused() => {}
@@ -111,20 +124,26 @@ impl Worker {
     }
 
     async fn evaluate(&self, eval: &Arc<Evaluation>) -> Result<(), ServerError> {
+        let meters = &self.core.meters;
         // Whoever wrote the evaluation wrote it with what it is about.
+        let begun = Instant::now();
         self.core.store.wait_for_index(eval.modify_index).await;
+        meters.time("worker.wait_for_index", begun.elapsed(), &[]);
         let attempts = attempts_for(&eval.kind);
         let mut failed = 0;
+        let mut turn = None;
         while failed < attempts {
             let root = self.core.snapshot();
             if root.eval(&eval.id).is_none_or(|current| current.status != EvalStatus::Pending) {
                 return Ok(());
             }
             let params = Params { now: self.core.now(), seed: rand::random() };
+            let begun = Instant::now();
             let mut decision = {
                 let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
                 caravan_scheduler::schedule_with(&root, eval, &params, &mut memory)
             };
+            meters.time(scheduler_of(&eval.kind), begun.elapsed(), &[]);
             decision.eval.snapshot_index = root.index();
             let decision = keep_blocked(decision);
             let mut evals = vec![decision.eval];
@@ -133,15 +152,23 @@ impl Worker {
                 self.core.commit(Change::Evals { evals }).await?;
                 return Ok(());
             }
-            match self.planner.submit(decision.plan, evals).await? {
+            let begun = Instant::now();
+            let submitted = self.planner.submit(decision.plan, evals, turn.as_ref()).await?;
+            meters.time("worker.submit_plan", begun.elapsed(), &[]);
+            match submitted {
                 Submitted::Whole => return Ok(()),
                 Submitted::Partly { index, progress } => {
                     // Whoever gets on is not stuck, however often others are faster.
                     failed = if progress { 0 } else { failed + 1 };
                     self.core.store.wait_for_index(index).await;
+                    // All workers prefer the same nodes: who lost to others would lose again.
+                    if turn.is_none() {
+                        turn = Some(self.planner.turn().await);
+                    }
                 }
             }
         }
+        drop(turn);
         let again = Evaluation {
             id: new_id().into(),
             status: EvalStatus::Blocked,

@@ -27,6 +27,9 @@ pub struct TaskSpec {
     pub oom_score_adj: Option<i32>,
     /// A root, namespaces and capabilities of its own; the host's when absent.
     pub isolation: Option<IsolationSpec>,
+    /// Where its network is held ([`caravan_sys::netns`]); the host's when absent.
+    #[serde(default)]
+    pub network: Option<PathBuf>,
     /// A term of the node's lease ([`crate::lease`]): when it is over, the task is killed.
     pub lease: Option<crate::lease::Term>,
 }

@@ -25,6 +25,10 @@ impl Surroundings {
     /// Makes them. What the machine does not offer is left out and added to `degraded`; what a task's confinement
     /// rests on is an error.
     pub(crate) fn make(spec: &TaskSpec, degraded: &mut Vec<String>) -> Result<Self> {
+        if let Some(network) = &spec.network {
+            // With all that is started later, by the task's own sessions too.
+            caravan_sys::netns::enter(network)?;
+        }
         let cgroup = match &spec.cgroup {
             None => None,
             Some(wanted) => make_cgroup(wanted, spec, degraded),

@@ -69,6 +69,7 @@ impl World {
             rlimits: vec![],
             oom_score_adj: None,
             isolation: None,
+            network: None,
             lease: None,
         }
     }

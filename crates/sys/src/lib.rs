@@ -12,6 +12,7 @@ pub mod footprint;
 pub mod heap;
 pub mod mount;
 pub mod mountinfo;
+pub mod netns;
 pub mod process;
 pub mod seal;
 pub mod socket;

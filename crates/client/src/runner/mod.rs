@@ -13,6 +13,8 @@ mod health;
 mod host_hook;
 mod identity;
 mod lifecycle;
+mod meters;
+mod network;
 mod payload;
 mod service_hook;
 mod start;
@@ -23,6 +25,7 @@ mod time_limit;
 
 pub(crate) use alloc::{AllocRunner, Stage};
 pub(crate) use csi_hook::claims;
+pub(crate) use network::sweep;
 
 use crate::config::ClientConfig;
 use crate::cores::Cores;
@@ -36,6 +39,7 @@ use crate::servers::Servers;
 use crate::state::{Identity, Store};
 use crate::task_api::Served;
 use caravan_csi::Deadlines;
+use caravan_meters::Meters;
 use caravan_types::wire::SignedNode;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,6 +76,8 @@ pub(crate) struct Context {
     pub(crate) volumes: VolumeManager,
     /// Host volumes.
     pub(crate) host_volumes: HostVolumes,
+    /// What was counted and timed.
+    pub(crate) meters: Meters,
     /// Until when volumes with one writer may be used.
     pub(crate) lease: NodeLease,
     /// When the servers last answered a sign of life, and for how long they took it.

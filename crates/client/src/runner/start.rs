@@ -307,6 +307,7 @@ impl Plan {
                 max_files: task.log_config.max_files,
                 max_file_size_mb: u64::from(task.log_config.max_file_size_mb),
             }),
+            network: runner.network(),
             cgroup_parent: config.cgroup_parent.trim_start_matches('/').into(),
             lease: None,
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),

@@ -50,6 +50,7 @@ impl AllocRunner {
 
     async fn time_out(&self) {
         tracing::info!(alloc = %self.id(), "the allocation has run as long as its group may: it is ended");
+        self.count("allocs.max_run_duration.exceeded");
         // Durable first: an agent that dies in between must not start what is over its time.
         for task in self.task_names() {
             let marked = self.update(&task, |record| {

@@ -76,7 +76,7 @@ impl Session {
         fs::create_dir(&volume)?;
         let acl = if acl { "acl {\n  enabled = true\n}\n" } else { "" };
         let extra = format!(
-            "name = \"fixture-node\"\ndatacenter = \"dc1\"\nenable_debug = true\nserver {{\n  event_buffer_size = 1000\n  oidc_issuer = \"https://nomad.example.org\"\n}}\nplugin \"mock_driver\" {{\n}}\nplugin \"exec\" {{\n}}\n{acl}client {{\n  network_interface = \"lo\"\n  node_class = \"fixture\"\n  \
+            "name = \"fixture-node\"\ndatacenter = \"dc1\"\nenable_debug = true\nserver {{\n  event_buffer_size = 1000\n  oidc_issuer = \"https://nomad.example.org\"\n}}\ntelemetry {{\n  publish_allocation_metrics = true\n  publish_node_metrics = true\n  prometheus_metrics = true\n  disable_hostname = true\n}}\nplugin \"mock_driver\" {{\n}}\nplugin \"exec\" {{\n}}\n{acl}client {{\n  network_interface = \"lo\"\n  node_class = \"fixture\"\n  \
              meta {{\n    owner = \"fixtures\"\n    rack = \"r1\"\n  }}\n  \
              host_volume \"scratch\" {{\n    path = \"{}\"\n  }}\n}}\n",
             volume.display()

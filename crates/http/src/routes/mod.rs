@@ -37,7 +37,6 @@ pub(crate) mod system;
 pub(crate) mod tags;
 pub(crate) mod vars;
 pub(crate) mod volume;
-pub(crate) mod volume_metrics;
 pub(crate) mod volumes;
 
 use crate::error::ApiError;

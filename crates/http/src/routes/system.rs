@@ -1,7 +1,7 @@
 //! Status of the servers, their chores, and the objects that are always there
 //! (`http-api` sections 3.7 and 5.8).
 
-use super::{acl, metrics, namespaces, operator};
+use super::{acl, namespaces, operator};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
@@ -42,7 +42,6 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         ["quotas" | "quota" | "quota-usages" | "recommendations" | "recommendation" | "sentinel", ..] => {
             Err(enterprise())
         }
-        ["metrics"] => metrics::route(call),
         _ => Err(ApiError::unknown_path()),
     }
 }

@@ -5,11 +5,13 @@ use bytes::Bytes;
 use caravan_consensus::{Config, ServerId};
 use caravan_http::{
     AgentInfo, ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, HttpState,
-    LogKind, Range,
+    LogKind, MetricsConfig, Range,
 };
 use caravan_rpc::{Channel, PeerIdentity, ReverseRegistry, Secret, methods};
 use caravan_server::{Handle, HeartbeatConfig, ServerConfig, Service};
-use caravan_types::alloc::{AllocUpdate, ClientStatus, TaskEvent, TaskRunState, TaskState, event};
+use caravan_types::alloc::{
+    AllocUpdate, Allocation, ClientStatus, TaskEvent, TaskRunState, TaskState, event,
+};
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{
@@ -164,6 +166,7 @@ impl Api {
             http_addr: "127.0.0.1:4646".into(),
             rpc_addr: "127.0.0.1:4647".into(),
             dev: true,
+            metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
             config: json!({"Region": "global"}),
         });
         let state = HttpState { server: Some(server.clone()), info: info.clone(), ..HttpState::default() };
@@ -282,6 +285,15 @@ impl ClientSide for Node1 {
     }
     fn alloc_count(&self) -> usize {
         self.allocs.len()
+    }
+    fn node(&self) -> Arc<Node> {
+        Arc::new(Node { id: self.id.clone(), ..Node::default() })
+    }
+    fn allocs(&self) -> Vec<(Arc<Allocation>, ClientStatus)> {
+        Vec::new()
+    }
+    fn meters(&self) -> caravan_meters::Meters {
+        caravan_meters::Meters::default()
     }
     fn last_heartbeat(&self) -> Option<(std::time::Duration, std::time::Duration)> {
         None

@@ -121,7 +121,7 @@ fn ports_are_given_once() {
 }
 
 #[test]
-fn other_network_modes_and_devices_are_not_there() {
+fn networks_that_no_node_makes_are_missing() {
     let mut world = World::with_nodes(&["n1"]);
     let mut bridged = with_port(job("bridged", JobType::Service, 1), 0);
     bridged.task_groups[0].networks[0].mode = "bridge".into();

@@ -78,6 +78,12 @@ impl BlockedSet {
         (Blocked::Waits, duplicate)
     }
 
+    /// The jobs that wait, and how many of them wait for any change because of what they ask of single nodes.
+    pub(crate) fn jobs(&self) -> (Vec<JobKey>, usize) {
+        let escaped = self.by_job.values().filter(|eval| eval.escaped_computed_class).count();
+        (self.by_job.keys().cloned().collect(), escaped)
+    }
+
     /// Has an evaluation looked at again at a time, if it still waits then.
     pub(crate) fn again_at(&mut self, at: UnixNanos, id: EvalId) {
         self.conflicts.insert((at, id));

@@ -15,6 +15,7 @@ use caravan_types::volume::ClaimPhase;
 use caravan_types::{EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,27 @@ pub struct BrokerDepth {
     pub blocked: usize,
 }
 
+/// What waits where, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueFigures {
+    /// By type of job: evaluations that are ready, and those with a worker.
+    pub kinds: BTreeMap<String, (usize, usize)>,
+    /// Wait until a worker is done with another one of their job.
+    pub behind: usize,
+    /// Wait for their time.
+    pub delayed: usize,
+    /// Are about to be cancelled, because a newer one looks at the same.
+    pub moot: usize,
+    /// Jobs that wait for the cluster to change.
+    pub blocked: Vec<JobKey>,
+    /// Those of them that any change of capacity wakes.
+    pub escaped: usize,
+    /// Plans that wait to be written.
+    pub plans: usize,
+    /// Nodes whose heartbeats are waited for.
+    pub heartbeats: usize,
+}
+
 impl Broker {
     pub(crate) fn new(core: Core) -> Self {
         Self { core, sets: Arc::default(), ready: Arc::default(), delays: Arc::default() }
@@ -65,6 +87,16 @@ impl Broker {
         let sets = self.sets();
         let (ready, in_flight, delayed) = sets.queue.depth();
         BrokerDepth { ready, in_flight, delayed, blocked: sets.blocked.len() }
+    }
+
+    /// What waits here.
+    pub(crate) fn figures(&self) -> QueueFigures {
+        let sets = self.sets();
+        let (kinds, behind) = sets.queue.by_kind();
+        let (blocked, escaped) = sets.blocked.jobs();
+        let (_, _, delayed) = sets.queue.depth();
+        let moot = sets.moot.len();
+        QueueFigures { kinds, behind, delayed, moot, blocked, escaped, ..QueueFigures::default() }
     }
 
     /// The next evaluation to work on; waits for one.
@@ -336,7 +368,8 @@ mod tests {
         let store = Arc::new(Store::default());
         let config = Config::memory(ServerId(1));
         let (log, _service) = Consensus::start(config, Machine(store.clone())).await.unwrap();
-        let core = Core { store, log, keyring: crate::keyring::Keyring::memory().unwrap() };
+        let keyring = crate::keyring::Keyring::memory().unwrap();
+        let core = Core { store, log, keyring, meters: Default::default() };
         let broker = Broker::new(core.clone());
         let blocked = Evaluation {
             id: "e".into(),

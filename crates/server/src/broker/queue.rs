@@ -225,6 +225,18 @@ impl Queue {
         }
     }
 
+    /// By type of job: how many are ready, and with workers; then how many wait behind another one of their job.
+    pub(crate) fn by_kind(&self) -> (BTreeMap<String, (usize, usize)>, usize) {
+        let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for eval in self.ready.iter().filter_map(|(_, _, id)| self.known.get(id)) {
+            kinds.entry(eval.kind.to_string()).or_default().0 += 1;
+        }
+        for delivery in self.in_flight.values() {
+            kinds.entry(delivery.eval.kind.to_string()).or_default().1 += 1;
+        }
+        (kinds, self.behind.values().map(BTreeSet::len).sum())
+    }
+
     /// How many are ready, with workers, and delayed.
     pub(crate) fn depth(&self) -> (usize, usize, usize) {
         let behind: usize = self.behind.values().map(BTreeSet::len).sum();

@@ -21,7 +21,9 @@ pub(crate) use check::check;
 pub use rejections::RejectionConfig;
 use rejections::Rejections;
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::{mpsc, oneshot};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// What became of a plan.
@@ -48,6 +50,14 @@ struct Submission {
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     submissions: mpsc::Sender<Submission>,
+    /// Read by whoever submits, written by whoever lost to others and has its turn.
+    turns: Arc<RwLock<()>>,
+}
+
+/// While it is held no other plan is written. Who takes it before looking at the state cannot lose to other workers.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _others_wait: OwnedRwLockWriteGuard<()>,
 }
 
 /// Writes plans, one at a time.
@@ -62,11 +72,31 @@ impl Planner {
     pub(crate) fn new(core: Core, config: RejectionConfig) -> (Self, PlannerService) {
         let (submissions, receiver) = mpsc::channel(64);
         let rejections = Rejections::default();
-        (Self { submissions }, PlannerService { core, config, rejections, submissions: receiver })
+        let planner = Self { submissions, turns: Arc::default() };
+        (planner, PlannerService { core, config, rejections, submissions: receiver })
     }
 
-    /// Submits a plan; `evals` are written with it if all of it fits.
-    pub(crate) async fn submit(&self, plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
+    /// Waits until the plans under way are written, and keeps others from being submitted.
+    pub(crate) async fn turn(&self) -> Turn {
+        Turn { _others_wait: Arc::clone(&self.turns).write_owned().await }
+    }
+
+    /// How many plans wait to be written.
+    pub(crate) fn depth(&self) -> usize {
+        self.submissions.max_capacity() - self.submissions.capacity()
+    }
+
+    /// Submits a plan; `evals` are written with it if all of it fits. Waits for the turn of another.
+    pub(crate) async fn submit(
+        &self,
+        plan: Plan,
+        evals: Vec<Evaluation>,
+        turn: Option<&Turn>,
+    ) -> Result<Submitted, ServerError> {
+        let _no_turn = match turn {
+            Some(_) => None,
+            None => Some(self.turns.read().await),
+        };
         let (answer, result) = oneshot::channel();
         let stopped = || ServerError::unavailable("the planner has stopped");
         self.submissions.send(Submission { plan, evals, answer }).await.map_err(|_| stopped())?;
@@ -95,6 +125,7 @@ impl PlannerService {
     async fn take_out(&mut self, root: &Root, refusing: &BTreeSet<NodeId>) {
         let now = self.core.now();
         for id in refusing {
+            self.core.meters.count("plan.node_rejected", &[("node_id", id.as_str())]);
             if !self.rejections.record(id, now, &self.config)
                 || !root.node(id).is_some_and(|node| node.is_schedulable())
             {
@@ -117,8 +148,10 @@ impl PlannerService {
     }
 
     async fn write(&mut self, mut plan: Plan, evals: Vec<Evaluation>) -> Result<Submitted, ServerError> {
+        let begun = Instant::now();
         let root = self.core.snapshot();
         let mut accepted = check(&root, &mut plan);
+        self.core.meters.time("plan.evaluate", begun.elapsed(), &[]);
         for (alloc, reason) in &accepted.refused {
             tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement does not fit any more");
         }
@@ -142,7 +175,9 @@ impl PlannerService {
             deployment: plan.deployment,
             deployment_updates: plan.deployment_updates,
         };
+        let begun = Instant::now();
         let outcome = self.core.propose(Change::Plan(Box::new(commit))).await?;
+        self.core.meters.time("plan.apply", begun.elapsed(), &[]);
         match outcome.refused {
             None if whole => Ok(Submitted::Whole),
             None => Ok(Submitted::Partly { index: outcome.index, progress: true }),
@@ -184,5 +219,47 @@ fn with_id(mut claim: HostVolumeClaim) -> HostVolumeClaim {
 impl std::fmt::Debug for PlannerService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PlannerService").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Machine;
+    use caravan_consensus::{Config, Consensus, ServerId};
+    use caravan_state::Store;
+    use caravan_types::eval::EvalStatus;
+
+    #[tokio::test]
+    async fn nobody_writes_during_the_turn_of_another() {
+        let store = Arc::new(Store::default());
+        let log = Config::memory(ServerId(1));
+        let (log, _service) = Consensus::start(log, Machine(store.clone())).await.unwrap();
+        let keyring = crate::keyring::Keyring::memory().unwrap();
+        let core = Core { store, log, keyring, meters: Default::default() };
+        let (planner, service) = Planner::new(core.clone(), RejectionConfig::default());
+        let cancel = CancellationToken::new();
+        tokio::spawn(service.run(cancel.clone()));
+        let _stop = cancel.drop_guard();
+        let verdict = |id: &str| Evaluation {
+            id: id.into(),
+            namespace: "default".into(),
+            job_id: id.into(),
+            status: EvalStatus::Complete,
+            ..Evaluation::default()
+        };
+
+        let turn = planner.turn().await;
+        let (other, verdict_of_other) = (planner.clone(), verdict("other"));
+        let waits =
+            tokio::spawn(async move { other.submit(Plan::default(), vec![verdict_of_other], None).await });
+        // Written through, so that the other one had its chance.
+        let own = planner.submit(Plan::default(), vec![verdict("own")], Some(&turn)).await.unwrap();
+        assert_eq!(own, Submitted::Whole);
+        let known = |id: &str| core.snapshot().eval(&id.into()).is_some();
+        assert!(known("own") && !known("other") && !waits.is_finished());
+        drop(turn);
+        assert_eq!(waits.await.unwrap().unwrap(), Submitted::Whole);
+        assert!(known("other"));
     }
 }

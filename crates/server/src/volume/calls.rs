@@ -3,6 +3,7 @@
 //! Nothing here is durable. It is what `volume explain` and the metrics tell, and the lanes.
 
 use crate::core::now;
+use caravan_meters::Aggregate;
 use caravan_types::volume::CallInFlight;
 use caravan_types::wire::ControllerOperation;
 use caravan_types::{AllocId, NodeId, PluginId, UnixNanos, VolumeKey};
@@ -50,18 +51,10 @@ impl Lane {
 /// How a kind of call of a plugin went since the server started. Times are milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CallFigures {
-    /// Calls that ended.
-    pub count: u64,
+    /// Times of the calls that ended.
+    pub times: Aggregate,
     /// Those that failed.
     pub errors: u64,
-    /// Sum of their times.
-    pub sum: f64,
-    /// Sum of the squares of their times.
-    pub sum_of_squares: f64,
-    /// Shortest.
-    pub min: f64,
-    /// Longest.
-    pub max: f64,
     /// Under way now.
     pub in_flight: usize,
 }
@@ -159,13 +152,8 @@ impl Calls {
         let mut book = self.book();
         let Some(running) = book.running.remove(&number) else { return };
         let figures = book.figures.entry((running.plugin, running.name)).or_default();
-        let millis = took.as_secs_f64() * 1000.0;
-        figures.min = if figures.count == 0 { millis } else { figures.min.min(millis) };
-        figures.max = figures.max.max(millis);
-        figures.count += 1;
+        figures.times.note_time(took);
         figures.errors += u64::from(!good);
-        figures.sum += millis;
-        figures.sum_of_squares += millis * millis;
     }
 }
 
@@ -207,8 +195,7 @@ mod tests {
         call.done(true);
         drop(calls.begin(&plugin, None, "ControllerPublishVolume"));
         let figures = calls.figures()[&(plugin, "ControllerPublishVolume")];
-        assert_eq!((figures.count, figures.errors, figures.in_flight), (2, 1, 0));
-        assert!(figures.min <= figures.max && figures.sum >= figures.max);
+        assert_eq!((figures.times.count, figures.errors, figures.in_flight), (2, 1, 0));
         assert!(calls.of(&key, now()).is_empty());
     }
 

@@ -466,7 +466,7 @@ async fn an_explanation_tells_calls_holders_and_history() {
     let figures = cluster.handle.volume_figures();
     assert_eq!((figures.claims["mounted"], figures.backlog), (1, 0));
     let calls = figures.calls[&(make::PLUGIN.into(), PUBLISH)];
-    assert_eq!((calls.count, calls.errors, calls.in_flight), (1, 0, 0));
+    assert_eq!((calls.times.count, calls.errors, calls.in_flight), (1, 0, 0));
     assert!(cluster.handle.explain_volume(&make::volume_key("none")).is_none());
 }
 

@@ -135,7 +135,7 @@ async fn a_claim_goes_on_from_every_phase() {
         [P::Reserved, P::Attaching, P::Attached, P::Mounted, P::Releasing, P::Unpublished, P::Detaching];
     for phase in phases {
         let (dir, plugin) = (tempfile::tempdir().unwrap(), Plugin::default());
-        let Scene { cluster, client, alloc, id } = cut_off_at(phase, dir.path(), &plugin).await;
+        let Scene { cluster, client, alloc, id } = Box::pin(cut_off_at(phase, dir.path(), &plugin)).await;
         if phase < P::Releasing {
             let claim = client.start(&alloc, &id.volume).await;
             assert_eq!(plugin.published().len(), 1);

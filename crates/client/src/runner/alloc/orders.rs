@@ -1,0 +1,154 @@
+//! What is asked of an allocation: to end, to start anew, to take signals, to vanish.
+
+use super::{AllocRunner, Slot, Stage};
+use crate::ClientError;
+use crate::runner::lifecycle::Role;
+use crate::runner::task::{Kill, TaskAction};
+use caravan_types::alloc::TaskRunState;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
+
+impl AllocRunner {
+    /// Ends its tasks. Asking twice changes nothing, but a delay may be cut short.
+    pub(crate) fn stop(&self, no_delay: bool) {
+        self.end(&Kill { no_delay, ..Kill::default() });
+    }
+
+    /// Ends its tasks as ordered.
+    pub(in crate::runner) fn end(&self, kill: &Kill) {
+        self.lock().stopping = true;
+        self.kill_all(kill);
+        self.changed();
+    }
+
+    /// Ends everything at once, whatever it waits for, tasks that run afterwards included.
+    pub(crate) fn kill(&self) {
+        let mut state = self.lock();
+        state.stopping = true;
+        let kill = Kill { no_delay: true, force: true, ..Kill::default() };
+        for slot in state.tasks.values() {
+            slot.kill.send_replace(Some(kill.clone()));
+        }
+        drop(state);
+        self.changed();
+    }
+
+    pub(super) fn kill_all(&self, kill: &Kill) {
+        for slot in self.lock().tasks.values().filter(|s| s.role != Role::Poststop || kill.timed_out) {
+            slot.kill.send_if_modified(|known| {
+                let stronger = known
+                    .as_ref()
+                    .is_none_or(|k| (kill.no_delay && !k.no_delay) || (kill.fenced && !k.fenced));
+                if stronger {
+                    let before = known.take().unwrap_or_default();
+                    *known = Some(Kill { force: before.force, ..kill.clone() });
+                }
+                stronger
+            });
+        }
+    }
+
+    /// Starts a task anew (all of the running ones without a name).
+    pub(crate) fn restart(&self, task: Option<&str>, all: bool) -> Result<(), ClientError> {
+        let reason = match (task, all) {
+            (Some(_), _) => "User requested task to restart",
+            (None, true) => "User requested all tasks to restart",
+            (None, false) => "User requested running tasks to restart",
+        };
+        self.act(task, |slot| slot.restart(reason))
+    }
+
+    /// Starts a running task anew for a reason of ours.
+    pub(in crate::runner) fn restart_because(&self, task: &str, reason: &str) -> Result<(), ClientError> {
+        self.act(Some(task), |slot| slot.restart(reason))
+    }
+
+    pub(in crate::runner) fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {
+        let state = self.lock();
+        match task {
+            Some(name) => {
+                let slot = state.tasks.get(name).ok_or_else(|| ClientError::UnknownTask(name.to_owned()))?;
+                if slot.record.state.state != TaskRunState::Running {
+                    return Err(ClientError::TaskNotRunning(name.to_owned()));
+                }
+                act(slot);
+            }
+            None => {
+                let running = state.tasks.values().filter(|s| s.record.state.state == TaskRunState::Running);
+                running.for_each(act);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a signal to a task (to all running ones without a name).
+    pub(crate) async fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
+        let answers = Mutex::new(Vec::new());
+        self.act(task, |slot| {
+            let (reply, answer) = oneshot::channel();
+            let action = TaskAction::Signal { signal: signal.to_owned(), reply };
+            if slot.actions.send(action).is_ok() {
+                answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+            }
+        })?;
+        for answer in answers.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            answer.await.map_err(|_| ClientError::TaskNotRunning(task.unwrap_or_default().to_owned()))??;
+        }
+        Ok(())
+    }
+
+    /// The driver and the driver's id of a running task.
+    pub(crate) fn running(
+        &self,
+        task: &str,
+    ) -> Result<(Arc<dyn caravan_drivers::Driver>, String), ClientError> {
+        let alloc = self.alloc();
+        let spec = alloc.group().and_then(|g| g.task(task));
+        let spec = spec.ok_or_else(|| ClientError::UnknownTask(task.to_owned()))?;
+        let id = self.record(task).filter(|r| r.handle.is_some()).and_then(|r| r.driver_id);
+        let driver = self.context().drivers.get(&spec.driver);
+        driver.zip(id).ok_or_else(|| ClientError::TaskNotRunning(task.to_owned()))
+    }
+
+    /// Whether a task is there, and whether it ever started.
+    pub(crate) fn task_started(&self, task: &str) -> Result<bool, ClientError> {
+        let record = self.record(task).ok_or_else(|| ClientError::UnknownTask(task.to_owned()))?;
+        Ok(!record.state.started_at.is_zero())
+    }
+
+    /// Names of its tasks.
+    pub(crate) fn task_names(&self) -> Vec<String> {
+        self.lock().tasks.keys().cloned().collect()
+    }
+
+    /// Whether one of its tasks is a CSI plugin.
+    pub(crate) fn is_plugin(&self) -> bool {
+        self.alloc().group().is_some_and(|g| g.tasks.iter().any(|t| t.csi_plugin_config.is_some()))
+    }
+
+    /// Waits for a stage.
+    pub(crate) async fn reached(&self, stage: Stage) {
+        // The sender is ours: it cannot go before we do.
+        let _ = self.inner.stage.subscribe().wait_for(|s| *s >= stage).await;
+    }
+
+    /// Removes everything of it: directories, records. Only once it is over.
+    pub(crate) async fn destroy(&self) -> Result<(), ClientError> {
+        let alloc = self.alloc();
+        let dir = self.inner.dir.clone();
+        let state_dir = self.context().config.state_dir.join("tasks").join(alloc.id.as_str());
+        let removed = tokio::task::spawn_blocking(move || {
+            match std::fs::remove_dir_all(&state_dir) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(ClientError::directory(&state_dir, "remove it")(source));
+                }
+                _ => {}
+            }
+            dir.destroy()
+        });
+        removed.await.map_err(|_| ClientError::ShuttingDown)??;
+        self.context().reporter.forget(&alloc.id);
+        self.count("allocs.destroy");
+        self.context().store.remove_alloc(&alloc.id).done().await
+    }
+}

@@ -1,0 +1,48 @@
+//! What runners count and time, for metrics.
+
+use super::alloc::AllocRunner;
+use std::time::Instant;
+
+impl AllocRunner {
+    /// Notes that something happened to a task.
+    pub(super) fn count_of_task(&self, what: &'static str, task: &str) {
+        let alloc = self.alloc();
+        let labels = [
+            ("job", alloc.job_id.as_str()),
+            ("task_group", &*alloc.task_group),
+            ("task", task),
+            ("namespace", alloc.namespace.as_str()),
+        ];
+        self.context().meters.count(what, &labels);
+    }
+
+    /// Notes that something happened to the allocation.
+    pub(super) fn count(&self, what: &'static str) {
+        let alloc = self.alloc();
+        let labels = [
+            ("job", alloc.job_id.as_str()),
+            ("task_group", &*alloc.task_group),
+            ("namespace", alloc.namespace.as_str()),
+        ];
+        self.context().meters.count(what, &labels);
+    }
+
+    /// Carries out a hook that runs before the tasks, and notes how that went. Its errors are in the reference's words.
+    pub(super) async fn hook<E: ToString>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), String> {
+        let begun = Instant::now();
+        let done = work.await;
+        let alloc = self.alloc();
+        let labels = [("namespace", alloc.namespace.as_str()), ("hook_name", name)];
+        let meters = &self.context().meters;
+        meters.time("alloc_hook.prerun.elapsed", begun.elapsed(), &labels);
+        let went = if done.is_ok() { "alloc_hook.prerun.success" } else { "alloc_hook.prerun.failed" };
+        meters.count(went, &labels);
+        done.map_err(|why| {
+            format!("failed to setup alloc: pre-run hook \"{name}\" failed: {}", why.to_string())
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! The network of an allocation. With mode `none` its tasks share one that has a loopback interface and nothing else;
+//! with `host`, or without a network block, they use the node's. Nodes offer no other modes, so that the scheduler
+//! places nothing here that wants one.
+
+use super::alloc::AllocRunner;
+use crate::ClientError;
+use caravan_sys::files::private_dir;
+use caravan_sys::{describe, netns};
+use caravan_types::AllocId;
+use caravan_types::job::TaskGroup;
+use std::path::{Path, PathBuf};
+
+/// Directory of the networks below the client's state.
+const DIR: &str = "networks";
+
+/// Makes the directory of the networks below the client's state, and lets go of those whose allocation is not here.
+pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result<(), ClientError> {
+    let dir = state_dir.join(DIR);
+    private_dir(&dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))?;
+    let read = ClientError::directory(&dir, "be read");
+    for entry in std::fs::read_dir(&dir).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(read)? {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|id| here(&AllocId::from(id))) {
+            continue;
+        }
+        if let Err(error) = netns::let_go(&entry.path()) {
+            tracing::warn!(network = %entry.path().display(), error = describe(&error), "a network is left over");
+        }
+    }
+    Ok(())
+}
+
+impl AllocRunner {
+    /// Where the allocation's own network is held, if it has one.
+    pub(super) fn network(&self) -> Option<PathBuf> {
+        let alloc = self.alloc();
+        let own = alloc.group().is_some_and(|group| mode(group) == "none");
+        own.then(|| self.network_path(alloc.id.as_str()))
+    }
+
+    fn network_path(&self, id: &str) -> PathBuf {
+        self.context().config.state_dir.join(DIR).join(id)
+    }
+
+    /// Makes the allocation's network, or takes back that of an earlier agent.
+    pub(super) async fn make_network(&self) -> Result<(), String> {
+        let alloc = self.alloc();
+        let Some(group) = alloc.group() else { return Ok(()) };
+        match mode(group) {
+            "host" => return Ok(()),
+            "none" => {}
+            other => return Err(format!("this node makes no networks of mode {other}")),
+        }
+        for task in &group.tasks {
+            let driver = self.context().drivers.get(&task.driver);
+            if driver.is_some_and(|driver| !driver.capabilities().networks) {
+                return Err(format!(
+                    "driver {} of task {} only has the node's network",
+                    task.driver, task.name
+                ));
+            }
+        }
+        let path = self.network_path(alloc.id.as_str());
+        let made = tokio::task::spawn_blocking(move || netns::hold(&path));
+        match made.await {
+            Ok(made) => made.map_err(|error| describe(&error)),
+            Err(_) => Err("the agent is ending".to_owned()),
+        }
+    }
+
+    /// Lets the allocation's network go, once no task needs it.
+    pub(super) async fn drop_network(&self) {
+        let Some(path) = self.network() else { return };
+        let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));
+        if let Ok(Err(error)) = gone.await {
+            tracing::warn!(alloc = %self.id(), error = describe(&error), "the allocation's network is left over");
+        }
+    }
+}
+
+/// The mode of a group's network: that of its first one.
+fn mode(group: &TaskGroup) -> &str {
+    match group.networks.first().map(|network| network.mode.as_str()) {
+        None | Some("") => "host",
+        Some(mode) => mode,
+    }
+}

@@ -1,0 +1,118 @@
+//! What becomes of a task that ended: started anew as its policy says, or over.
+
+use super::{Next, TaskRunner, killed};
+use crate::clock;
+use crate::csi::supervisor;
+use crate::restart::{Cause, Verdict};
+use crate::runner::lifecycle::Role;
+use crate::runner::start::{Plan, state_dir};
+use caravan_drivers::TaskId;
+use caravan_types::alloc::{TaskEvent, TaskRunState, event};
+use caravan_types::job::RestartPolicy;
+use caravan_types::{Nanos, Time};
+
+impl TaskRunner {
+    /// Asks the policy, says what it decided, and waits for the delay.
+    pub(super) async fn decide(&mut self, cause: Cause, why: Option<TaskEvent>) -> Next {
+        match self.settle(cause, why).await {
+            Ok(next) => next,
+            Err(delay) => self.pause(delay).await,
+        }
+    }
+
+    /// Asks the policy and writes, in one step, what happened and what follows from it: an agent that dies in
+    /// between must not decide twice. Answers the delay before another start as the error.
+    pub(super) async fn settle(&mut self, cause: Cause, why: Option<TaskEvent>) -> Result<Next, Nanos> {
+        let alloc = self.alloc.alloc();
+        let group = alloc.group();
+        let task = group.and_then(|g| g.task(&self.name));
+        let policy: RestartPolicy = task
+            .and_then(|t| t.restart_policy)
+            .or_else(|| group.and_then(|g| g.restart_policy))
+            .unwrap_or_default();
+        let batch = alloc.job.as_ref().is_some_and(|j| j.kind.is_batch());
+        let once = task.is_some_and(|t| Role::of(t).runs_once());
+        let now = clock::now();
+        let (restarting, over) = (self.event(event::RESTARTING), self.event(event::NOT_RESTARTING));
+        let mut settled = Ok(Next::Over { failed: true });
+        self.update(|r| {
+            r.handle = None;
+            // What ended by itself did not run out of time.
+            r.timed_out &= !matches!(cause, Cause::Exited { .. });
+            if let Some(why) = why {
+                r.state.push_event(why);
+            }
+            match r.restarts.next(&policy, !batch && !once, cause, now, clock::jitter_permille()) {
+                Verdict::Restart { reason, delay } => {
+                    let event = restarting.detail("restart_reason", reason);
+                    r.state.push_event(event.detail("start_delay", delay.0.to_string()));
+                    r.state.state = TaskRunState::Pending;
+                    r.state.restarts += 1;
+                    r.state.last_restart = Time(now.0);
+                    settled = Err(delay);
+                }
+                Verdict::Over { reason, failed } => {
+                    if !reason.is_empty() {
+                        let event = over.detail("restart_reason", reason);
+                        r.state.push_event(event.detail("fails_task", failed.to_string()));
+                    }
+                    r.over = Some(failed);
+                    settled = Ok(Next::Over { failed });
+                }
+            }
+        })
+        .await;
+        if settled.is_err() {
+            self.alloc.count_of_task("allocs.restart", &self.name);
+        }
+        settled
+    }
+
+    /// Waits before another start.
+    pub(super) async fn pause(&mut self, delay: Nanos) -> Next {
+        let shutdown = self.alloc.context().shutdown.clone();
+        tokio::select! {
+            () = shutdown.cancelled() => Next::AgentEnds,
+            () = tokio::time::sleep(delay.to_std()) => Next::Again,
+            () = killed(&mut self.kill) => match self.is_fenced() {
+                true => self.fenced_before_start().await,
+                false => Next::Over { failed: false },
+            },
+        }
+    }
+
+    /// It is over for good.
+    pub(super) async fn finish(&mut self, failed: bool) {
+        self.end_lost().await;
+        self.binds.undo();
+        if let Some(plugin) = Plan::make(&self.alloc, &self.name).and_then(|p| p.plugin) {
+            supervisor::deregister(&plugin, self.alloc.context().plugins.registry()).await;
+            plugin.clean();
+        }
+        self.update(|r| {
+            r.handle = None;
+            r.state.failed |= failed;
+            r.state.state = TaskRunState::Dead;
+            if r.state.finished_at.is_zero() {
+                r.state.finished_at = Time(clock::now().0);
+            }
+        })
+        .await;
+        let failed = self.record().state.failed;
+        let what = if failed { "allocs.failed" } else { "allocs.complete" };
+        self.alloc.count_of_task(what, &self.name);
+        self.alloc.died(&self.name);
+    }
+
+    /// Ends a run that an earlier agent started and had no time to store: nothing of the task may outlive it.
+    pub(super) async fn end_lost(&self) {
+        let record = self.record();
+        let (None, Some(id)) = (record.handle, record.driver_id) else { return };
+        let Some(plan) = Plan::make(&self.alloc, &self.name) else { return };
+        let id = TaskId(id);
+        if let Err(error) = plan.driver.end_lost(&id, &state_dir(&self.alloc, &self.name)).await {
+            let words = crate::error::chain(&error);
+            tracing::error!(task = %id, error = words, "a run that was never stored cannot be ended");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What dashboards read: `/v1/metrics`.
+
+use crate::run_job;
+use anyhow::{Context, Result, ensure};
+use caravan_testkit::{Agent, AgentOptions, eventually};
+use serde_json::{Value, json};
+
+fn sleeper(id: &str, kind: &str, of_group: &str, command: &str) -> String {
+    format!(
+        r#"
+job "{id}" {{
+  type = "{kind}"
+  group "g" {{
+    {of_group}
+    task "t" {{
+      driver = "raw_exec"
+      config {{
+        command = "/bin/sh"
+        args    = ["-c", "{command}"]
+      }}
+      kill_timeout = "1s"
+      resources {{
+        cpu    = 20
+        memory = 16
+      }}
+    }}
+  }}
+}}
+"#
+    )
+}
+
+fn find<'a>(metrics: &'a Value, list: &str, name: &str, labels: &Value) -> Option<&'a Value> {
+    metrics[list].as_array()?.iter().find(|row| {
+        let fits = |(key, value): (&String, &Value)| row["Labels"][key] == *value;
+        row["Name"] == name && labels.as_object().is_some_and(|labels| labels.iter().all(fits))
+    })
+}
+
+fn value(metrics: &Value, name: &str, labels: Value) -> Result<f64> {
+    let row = find(metrics, "Gauges", name, &labels).with_context(|| format!("no gauge {name} {labels}"))?;
+    row["Value"].as_f64().context("a gauge has a value")
+}
+
+fn times(metrics: &Value, list: &str, name: &str, labels: Value) -> u64 {
+    find(metrics, list, name, &labels).and_then(|row| row["Count"].as_u64()).unwrap_or(0)
+}
+
+#[test]
+fn what_runs_waits_and_ended_is_counted_and_measured() -> Result<()> {
+    let extra = "telemetry {\n  publish_allocation_metrics = true\n  publish_node_metrics = true\n  prometheus_metrics = true\n}\n";
+    let agent = Agent::with(AgentOptions { extra: extra.to_owned(), ..AgentOptions::default() })?;
+    run_job(&agent, "web", &sleeper("web", "service", "", "exec sleep 3600"))?;
+    let id = agent.wait_alloc("web", "running")?["ID"].clone();
+    let limited = sleeper("limited", "batch", "max_run_duration = \"1s\"", "exec sleep 3600");
+    run_job(&agent, "limited", &limited)?;
+    agent.wait_alloc("limited", "complete")?;
+    run_job(&agent, "waits", &sleeper("waits", "service", "count = 2", "true").replace("16", "4000000"))?;
+
+    let node = agent.node_id()?;
+    let metrics = eventually("all of it to be told", || {
+        let metrics = agent.get("/v1/metrics")?;
+        ensure!(value(&metrics, "nomad.nomad.blocked_evals.total_blocked", json!({}))? > 0.0);
+        ensure!(value(&metrics, "nomad.client.allocs.memory.usage", json!({"alloc_id": id}))? > 0.0);
+        Ok(metrics)
+    })?;
+    let of_node = json!({"node_id": node, "node_status": "ready", "node_scheduling_eligibility": "eligible"});
+    ensure!(value(&metrics, "nomad.client.allocated.cpu", of_node.clone())? >= 20.0);
+    ensure!(value(&metrics, "nomad.client.allocations.running", of_node.clone())? == 1.0);
+    ensure!(value(&metrics, "nomad.client.allocations.terminal", of_node.clone())? == 1.0);
+    ensure!(value(&metrics, "nomad.client.unallocated.memory", of_node)? > 0.0);
+    ensure!(
+        value(&metrics, "nomad.client.allocs.memory.allocated", json!({"task": "t", "job": "web"}))?
+            == f64::from(16 << 20)
+    );
+    ensure!(value(&metrics, "nomad.client.host.cpu.idle", json!({"cpu": "cpu0"}))? <= 100.0);
+    ensure!(value(&metrics, "nomad.nomad.blocked_evals.job.memory", json!({"job": "waits"}))? == 8_000_000.0);
+    ensure!(value(&metrics, "nomad.nomad.heartbeat.active", json!({}))? == 1.0);
+    ensure!(value(&metrics, "nomad.nomad.plan.queue_depth", json!({}))? == 0.0);
+    ensure!(
+        value(&metrics, "nomad.nomad.job_summary.running", json!({"job": "web", "task_group": "g"}))? == 1.0
+    );
+    for (name, job) in [
+        ("start", "web"),
+        ("start", "limited"),
+        ("max_run_duration.exceeded", "limited"),
+        ("complete", "limited"),
+    ] {
+        let name = format!("nomad.client.allocs.{name}");
+        ensure!(
+            times(&metrics, "Counters", &name, json!({"job": job, "node_id": node})) == 1,
+            "{name} of {job}: {metrics}"
+        );
+    }
+    let hook = json!({"hook_name": "alloc_dir", "namespace": "default"});
+    ensure!(times(&metrics, "Counters", "nomad.client.alloc_hook.prerun.success", hook.clone()) == 2);
+    ensure!(times(&metrics, "Samples", "nomad.client.alloc_hook.prerun.elapsed", hook) == 2);
+    for name in [
+        "worker.invoke_scheduler_service",
+        "worker.invoke_scheduler_batch",
+        "worker.submit_plan",
+        "plan.evaluate",
+        "plan.apply",
+    ] {
+        ensure!(times(&metrics, "Samples", &format!("nomad.nomad.{name}"), json!({})) > 0, "{name}");
+    }
+
+    let text = agent.request("GET", "/v1/metrics?format=prometheus", None)?;
+    ensure!(text.status == 200, "{}", text.status);
+    for name in [
+        "nomad_client_allocs_cpu_total_percent",
+        "nomad_nomad_broker_total_ready",
+        "nomad_client_allocs_start",
+    ] {
+        ensure!(text.text().contains(&format!("# TYPE {name} ")), "{name}: {}", text.text());
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_not_asked_for_is_not_told() -> Result<()> {
+    let agent = Agent::start()?;
+    run_job(&agent, "web", &sleeper("web", "service", "", "exec sleep 3600"))?;
+    agent.wait_alloc("web", "running")?;
+    let metrics = agent.get("/v1/metrics")?;
+    ensure!(value(&metrics, "nomad.client.allocs.memory.usage", json!({})).is_err());
+    ensure!(value(&metrics, "nomad.client.host.memory.total", json!({})).is_err());
+    let text = agent.request("GET", "/v1/metrics?format=prometheus", None)?;
+    ensure!(
+        text.status == 415 && text.text().trim() == "Prometheus is not enabled",
+        "{} {}",
+        text.status,
+        text.text()
+    );
+    Ok(())
+}

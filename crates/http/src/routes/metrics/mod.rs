@@ -1,0 +1,227 @@
+//! `/v1/metrics`: what follows from the state, of the process and its host, and what was counted and timed since the
+//! start, as JSON or as Prometheus reads it (`http-api` section 5.11). Names begin with `nomad.`, as dashboards expect.
+
+mod client;
+mod server;
+mod volumes;
+
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use caravan_meters::{Aggregate, Series};
+use caravan_types::UnixNanos;
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+
+pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let prometheus = call.query.text("format") == "prometheus";
+    if prometheus && !call.state.info.metrics.prometheus {
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Prometheus is not enabled"));
+    }
+    let mut figures = Figures { seconds: since(call.state.started), ..Figures::default() };
+    let requests = call.state.shared.requests.told();
+    let none = json!({});
+    figures.counter("nomad.http.request", &Aggregate::counted(requests.count), &none);
+    figures.sample("nomad.http.request_time", &requests, &none);
+    if let Some(server) = &call.state.server {
+        server::add(&mut figures, server);
+    }
+    if let Some(client) = &call.state.client {
+        Box::pin(client::add(&mut figures, call, client.as_ref())).await;
+    }
+    of_process(&mut figures);
+    Ok(if prometheus { Reply::raw(PROMETHEUS, figures.prometheus()) } else { Reply::value(figures.json()) })
+}
+
+/// Seconds since then.
+fn since(then: UnixNanos) -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let then = u64::try_from(then.0).unwrap_or(0) / 1_000_000_000;
+    (now - whole(then)).max(0.0)
+}
+
+/// Counts are far below what a float holds exactly.
+fn count(n: usize) -> f64 {
+    f64::from(u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people and graphs")]
+fn whole(n: u64) -> f64 {
+    n as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people and graphs")]
+fn signed(n: i64) -> f64 {
+    n as f64
+}
+
+/// What is answered, as it is gathered.
+#[derive(Default)]
+struct Figures {
+    /// In which all counters and samples were measured.
+    seconds: f64,
+    gauges: Vec<Value>,
+    counters: Vec<Value>,
+    samples: Vec<Value>,
+}
+
+impl Figures {
+    fn gauge(&mut self, name: &str, value: f64, labels: &Value) {
+        self.gauges.push(json!({"Name": name, "Value": value, "Labels": labels}));
+    }
+
+    fn counter(&mut self, name: &str, values: &Aggregate, labels: &Value) {
+        self.counters.push(self.shape(name, values, labels));
+    }
+
+    fn sample(&mut self, name: &str, values: &Aggregate, labels: &Value) {
+        self.samples.push(self.shape(name, values, labels));
+    }
+
+    /// What a part of the agent counted and timed; its labels come on top of those given.
+    fn measured(&mut self, prefix: &str, told: caravan_meters::Told, base: &Value) {
+        let labels = |series: &Series| {
+            let mut labels = base.clone();
+            for (name, value) in &series.labels {
+                labels[*name] = json!(value);
+            }
+            labels
+        };
+        for series in told.counters {
+            self.counter(&format!("{prefix}{}", series.name), &series.values, &labels(&series));
+        }
+        for series in told.samples {
+            self.sample(&format!("{prefix}{}", series.name), &series.values, &labels(&series));
+        }
+    }
+
+    /// The shape of a counter and of a sample.
+    fn shape(&self, name: &str, values: &Aggregate, labels: &Value) -> Value {
+        json!({
+            "Name": name,
+            "Count": values.count,
+            "Rate": if self.seconds > 0.0 { values.sum / self.seconds } else { 0.0 },
+            "Sum": values.sum,
+            "Min": values.min,
+            "Max": values.max,
+            "Mean": values.mean(),
+            "Stddev": values.deviation(),
+            "Labels": labels,
+        })
+    }
+
+    fn json(self) -> Value {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        // The figures are of now; intervals of the reference begin at full ten seconds.
+        let begun = i64::try_from(now - now % 10).unwrap_or(0);
+        let stamp = caravan_types::Time(begun.saturating_mul(1_000_000_000)).to_string();
+        json!({
+            "Timestamp": format!("{} +0000 UTC", stamp.replace('T', " ").trim_end_matches('Z')),
+            "Gauges": self.gauges,
+            "Points": [],
+            "PrecisionGauges": [],
+            "Counters": self.counters,
+            "Samples": self.samples,
+        })
+    }
+
+    fn prometheus(&self) -> String {
+        let mut by_name: BTreeMap<String, (&str, Vec<String>)> = BTreeMap::new();
+        let mut add = |kind: &'static str, name: String, row: &Value, value: &Value| {
+            let value = value.as_f64().unwrap_or(0.0);
+            let line = format!("{name}{} {value}", labels(row["Labels"].as_object()));
+            by_name.entry(name).or_insert((kind, Vec::new())).1.push(line);
+        };
+        for row in &self.gauges {
+            add("gauge", plain(row), row, &row["Value"]);
+        }
+        for row in &self.counters {
+            add("counter", plain(row), row, &row["Sum"]);
+        }
+        for row in &self.samples {
+            add("counter", format!("{}_sum", plain(row)), row, &row["Sum"]);
+            add("counter", format!("{}_count", plain(row)), row, &row["Count"]);
+        }
+        let mut out = String::new();
+        for (name, (kind, lines)) in by_name {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "# HELP {name} {name}\n# TYPE {name} {kind}\n{}\n", lines.join("\n"));
+        }
+        out
+    }
+}
+
+fn of_process(figures: &mut Figures) {
+    let none = json!({});
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = kib.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0);
+    let resident = kib.saturating_mul(1024);
+    figures.gauge("nomad.runtime.sys_bytes", whole(resident), &none);
+    figures.gauge("nomad.runtime.alloc_bytes", whole(resident), &none);
+    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    figures.gauge("nomad.runtime.num_threads", count(threads), &none);
+}
+
+/// The name with the letters that Prometheus knows.
+fn plain(row: &Value) -> String {
+    let name = row["Name"].as_str().unwrap_or_default();
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == ':' { c } else { '_' }).collect()
+}
+
+fn labels(labels: Option<&Map<String, Value>>) -> String {
+    let pairs: Vec<String> = labels
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            format!("{name}=\"{text}\"")
+        })
+        .collect();
+    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn prometheus_reads_each_name_once_with_all_its_lines() {
+        let mut figures = Figures::default();
+        figures.gauge("nomad.a-b.c", 1.0, &json!({"job": "x\"y"}));
+        figures.gauge("nomad.a-b.c", 2.5, &json!({}));
+        figures.samples.push(json!({"Name": "nomad.s", "Sum": 3.0, "Count": 2, "Labels": {}}));
+        assert_eq!(
+            figures.prometheus(),
+            "# HELP nomad_a_b_c nomad_a_b_c\n# TYPE nomad_a_b_c gauge\nnomad_a_b_c{job=\"x\\\"y\"} 1\nnomad_a_b_c 2.5\n\
+             # HELP nomad_s_count nomad_s_count\n# TYPE nomad_s_count counter\nnomad_s_count 2\n\
+             # HELP nomad_s_sum nomad_s_sum\n# TYPE nomad_s_sum counter\nnomad_s_sum 3\n"
+        );
+        let json = figures.json();
+        assert!(json["Timestamp"].as_str().unwrap().ends_with("0 +0000 UTC"));
+    }
+
+    #[test]
+    fn what_was_measured_has_its_own_labels_on_top() {
+        let meters = caravan_meters::Meters::default();
+        meters.count("allocs.start", &[("job", "web")]);
+        for millis in [2, 4] {
+            meters.time("worker.submit_plan", Duration::from_millis(millis), &[]);
+        }
+        let mut figures = Figures { seconds: 3.0, ..Figures::default() };
+        figures.measured("nomad.x.", meters.told(), &json!({"node_id": "n"}));
+        assert_eq!(figures.counters[0]["Name"], "nomad.x.allocs.start");
+        assert_eq!(figures.counters[0]["Labels"], json!({"node_id": "n", "job": "web"}));
+        let told = &figures.samples[0];
+        assert_eq!((&told["Count"], &told["Sum"], &told["Rate"]), (&json!(2), &json!(6.0), &json!(2.0)));
+        assert_eq!((&told["Min"], &told["Max"], &told["Mean"]), (&json!(2.0), &json!(4.0), &json!(3.0)));
+    }
+}

@@ -1,0 +1,205 @@
+//! Counts and times of what happened since the start, by name and labels, in bounded memory.
+//!
+//! A part notes what it does ([`Meters::count`], [`Meters::time`]); whoever answers `/v1/metrics` takes all of it
+//! ([`Meters::told`]). Figures that follow from the state are not kept here: they are counted when somebody asks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Series that are kept at most. Labels may name jobs, of which there may be many in the long run: beyond this the
+/// series goes that was added to the longest time ago.
+pub const MOST: usize = 2048;
+
+/// Names of labels with their values.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// Measured values, summed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Aggregate {
+    /// How many.
+    pub count: u64,
+    /// Their sum.
+    pub sum: f64,
+    /// The sum of their squares.
+    pub sum_of_squares: f64,
+    /// The smallest; 0 without any.
+    pub min: f64,
+    /// The largest; 0 without any.
+    pub max: f64,
+}
+
+impl Aggregate {
+    /// So many times one.
+    pub fn counted(count: u64) -> Self {
+        let sum = whole(count);
+        let one = if count > 0 { 1.0 } else { 0.0 };
+        Self { count, sum, sum_of_squares: sum, min: one, max: one }
+    }
+
+    /// Adds a value.
+    pub fn note(&mut self, value: f64) {
+        (self.min, self.max) = match self.count {
+            0 => (value, value),
+            _ => (self.min.min(value), self.max.max(value)),
+        };
+        self.count += 1;
+        self.sum += value;
+        self.sum_of_squares += value * value;
+    }
+
+    /// Adds a time, in milliseconds.
+    pub fn note_time(&mut self, took: Duration) {
+        self.note(took.as_secs_f64() * 1000.0);
+    }
+
+    /// The mean; 0 without any.
+    pub fn mean(&self) -> f64 {
+        if self.count > 0 { self.sum / whole(self.count) } else { 0.0 }
+    }
+
+    /// The standard deviation of the sample; 0 with less than two.
+    pub fn deviation(&self) -> f64 {
+        let n = whole(self.count);
+        match self.count {
+            0 | 1 => 0.0,
+            _ => ((self.sum_of_squares - self.sum * self.sum / n) / (n - 1.0)).max(0.0).sqrt(),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people and graphs")]
+fn whole(n: u64) -> f64 {
+    n as f64
+}
+
+/// A name with labels, and what was measured of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Without a prefix, words joined by dots: `worker.submit_plan`.
+    pub name: &'static str,
+    /// By name.
+    pub labels: Labels,
+    /// Values; times in milliseconds.
+    pub values: Aggregate,
+}
+
+/// Everything measured so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// Things that happened.
+    pub counters: Vec<Series>,
+    /// Times that things took.
+    pub samples: Vec<Series>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Counter,
+    Sample,
+}
+
+type Key = (Kind, &'static str, Labels);
+
+#[derive(Debug, Default)]
+struct Kept {
+    series: BTreeMap<Key, (Aggregate, u64)>,
+    /// Grows with each value: tells which series is oldest.
+    clock: u64,
+}
+
+/// The figures of one agent. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Meters(Arc<Mutex<Kept>>);
+
+impl Meters {
+    /// Notes that something happened once.
+    pub fn count(&self, name: &'static str, labels: &[(&'static str, &str)]) {
+        self.note(Kind::Counter, name, labels, 1.0);
+    }
+
+    /// Notes how long something took.
+    pub fn time(&self, name: &'static str, took: Duration, labels: &[(&'static str, &str)]) {
+        self.note(Kind::Sample, name, labels, took.as_secs_f64() * 1000.0);
+    }
+
+    /// All figures, by name and labels.
+    pub fn told(&self) -> Told {
+        let mut told = Told::default();
+        for ((kind, name, labels), (values, _)) in &self.kept().series {
+            let series = Series { name, labels: labels.clone(), values: *values };
+            match kind {
+                Kind::Counter => told.counters.push(series),
+                Kind::Sample => told.samples.push(series),
+            }
+        }
+        told
+    }
+
+    fn note(&self, kind: Kind, name: &'static str, labels: &[(&'static str, &str)], value: f64) {
+        let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let mut kept = self.kept();
+        kept.clock += 1;
+        let now = kept.clock;
+        let key = (kind, name, labels);
+        if kept.series.len() >= MOST && !kept.series.contains_key(&key) {
+            let oldest = kept.series.iter().min_by_key(|(_, (_, at))| *at).map(|(key, _)| key.clone());
+            oldest.map(|key| kept.series.remove(&key));
+        }
+        let (values, at) = kept.series.entry(key).or_default();
+        values.note(value);
+        *at = now;
+    }
+
+    /// Each holder makes one whole change, so that a panic leaves nothing half done.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_summed_up() {
+        let mut values = Aggregate::default();
+        assert_eq!((values.mean(), values.deviation()), (0.0, 0.0));
+        for millis in [2, 4] {
+            values.note_time(Duration::from_millis(millis));
+        }
+        assert_eq!(
+            (values.count, values.sum, values.min, values.max, values.mean()),
+            (2, 6.0, 2.0, 4.0, 3.0)
+        );
+        assert!((values.deviation() - 2f64.sqrt()).abs() < 1e-9);
+        assert_eq!(Aggregate::counted(3).max, 1.0);
+        assert_eq!(Aggregate::counted(0).max, 0.0);
+    }
+
+    #[test]
+    fn series_are_told_apart_by_kind_name_and_labels() {
+        let meters = Meters::default();
+        meters.count("a", &[("job", "x")]);
+        meters.clone().count("a", &[("job", "x")]);
+        meters.count("a", &[("job", "y")]);
+        meters.time("a", Duration::from_millis(5), &[]);
+        let told = meters.told();
+        let counts: Vec<_> = told.counters.iter().map(|s| (s.labels[0].1.as_str(), s.values.count)).collect();
+        assert_eq!(counts, [("x", 2), ("y", 1)]);
+        assert_eq!((told.samples.len(), told.samples[0].values.sum), (1, 5.0));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_used_stays() {
+        let meters = Meters::default();
+        for n in 0..2 * MOST {
+            meters.count("often", &[]);
+            meters.count("once", &[("job", &n.to_string())]);
+        }
+        let told = meters.told();
+        assert_eq!(told.counters.len(), MOST);
+        let often = told.counters.iter().find(|s| s.name == "often");
+        assert_eq!(often.map(|s| s.values.count), Some(2 * MOST as u64));
+    }
+}

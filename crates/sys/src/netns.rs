@@ -1,0 +1,147 @@
+//! Network namespaces that outlive their processes: a mount of its file holds each (network_namespaces(7)).
+
+use crate::mount::{self, Unmount};
+use crate::{Error, Result};
+use nix::libc;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+/// What statfs(2) tells of a namespace's file.
+const NSFS_MAGIC: i64 = 0x6e73_6673;
+
+/// Makes a namespace in which nothing but the loopback interface is up, held at a path. One that is held there
+/// already, by an earlier process, stays.
+///
+/// # Errors
+/// If a step fails; then nothing is held at the path.
+pub fn hold(path: &Path) -> Result<()> {
+    if is_held(path)? {
+        return Ok(());
+    }
+    File::create(path).map_err(Error::path("create", path))?;
+    // A namespace belongs to a thread: one of its own leaves those of the caller alone.
+    let thread = std::thread::scope(|scope| scope.spawn(|| make(path)).join());
+    let made = thread.unwrap_or_else(|_| Err(lost("the thread that makes it died")));
+    if made.is_err() {
+        // The first error is the one to tell.
+        let _left = let_go(path);
+    }
+    made
+}
+
+/// Whether a namespace is held at a path.
+///
+/// # Errors
+/// If the path cannot be looked at.
+pub fn is_held(path: &Path) -> Result<bool> {
+    match rustix::fs::statfs(path) {
+        Ok(found) => Ok(found.f_type == NSFS_MAGIC),
+        Err(rustix::io::Errno::NOENT) => Ok(false),
+        Err(errno) => Err(Error::errno("look at", path)(errno)),
+    }
+}
+
+/// Lets go of the namespace at a path and removes the file. It ends with its last process. Nothing there is no error.
+///
+/// # Errors
+/// If it cannot be unmounted or removed.
+pub fn let_go(path: &Path) -> Result<()> {
+    while mount::unmount(path, Unmount::Lazy)? {}
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::path("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the calling thread, and what it starts from now on, into the namespace held at a path.
+///
+/// # Errors
+/// If none is held there, or the caller may not.
+pub fn enter(path: &Path) -> Result<()> {
+    let namespace = File::open(path).map_err(Error::path("open", path))?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(Error::errno("enter the network of", path))
+}
+
+fn lost(what: &'static str) -> Error {
+    Error::Call { operation: "make a network", source: io::Error::other(what) }
+}
+
+fn make(path: &Path) -> Result<()> {
+    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function asks for.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Error::call("make a network"))?;
+    raise_loopback()?;
+    mount::bind(Path::new("/proc/thread-self/ns/net"), path, false)
+}
+
+/// Sets the loopback interface up (netdevice(7)); it has its addresses by itself.
+fn raise_loopback() -> Result<()> {
+    let failed =
+        || Error::Call { operation: "set the loopback interface up", source: io::Error::last_os_error() };
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
+        .map_err(Error::call("open a socket"))?;
+    // SAFETY: all bytes zero is an empty name and an empty union of plain numbers and addresses.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo\0") {
+        *to = libc::c_char::from_ne_bytes([*from]);
+    }
+    // SAFETY: the request lives through the call, is named with a final zero, and is what the call reads and writes.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) } != 0 {
+        return Err(failed());
+    }
+    // SAFETY: the call before wrote the flags, and they are a plain number.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    let up = libc::IFF_UP | libc::IFF_RUNNING;
+    request.ifr_ifru.ifru_flags = flags | libc::c_short::try_from(up).expect("two of the lowest bits");
+    // SAFETY: as above.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } != 0 {
+        return Err(failed());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_network_of_its_own_has_a_loopback_and_outlives_its_maker() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net");
+        assert!(!is_held(&path).unwrap());
+        hold(&path).unwrap();
+        assert!(is_held(&path).unwrap());
+        let outside = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = outside.local_addr().unwrap();
+        let inside = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter(&path).unwrap();
+                let own = TcpListener::bind("127.0.0.1:0").unwrap();
+                let names = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+                TcpStream::connect(own.local_addr().unwrap()).unwrap();
+                (TcpStream::connect(address).is_err(), names.lines().count())
+            });
+            thread.join().unwrap()
+        });
+        assert!(inside.0, "what listens outside is not reached");
+        TcpStream::connect(address).unwrap();
+        hold(&path).unwrap();
+        let_go(&path).unwrap();
+        assert!(!path.exists());
+        let_go(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_not_entered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net");
+        assert!(enter(&path).unwrap_err().is_not_found());
+        std::fs::write(&path, "").unwrap();
+        assert!(!is_held(&path).unwrap());
+        assert!(enter(&path).is_err());
+    }
+}
