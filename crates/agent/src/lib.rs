@@ -6,6 +6,7 @@ mod drivers;
 mod error;
 mod flags;
 mod host;
+mod inspect;
 mod late;
 mod log_file;
 mod logging;
@@ -18,6 +19,7 @@ mod tls;
 
 pub use error::AgentError;
 pub use flags::{FlagError, Flags, HELP, parse};
+pub use inspect::{client_state, validate_config};
 
 use caravan_hcl::Source;
 use caravan_hcl::config::AgentConfig;

@@ -3,6 +3,7 @@
 mod agent;
 mod storage;
 
+use super::mistakes::unknown;
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -88,6 +89,11 @@ fn mistakes_have_their_status_and_a_suggestion() {
     assert_eq!(status("caravan job run -help"), 0);
     let root = vec!["caravan".to_owned()];
     assert_eq!(unknown(&root, "agnet"), "There is no command \"caravan agnet\". Did you mean \"agent\"?");
+    let group = vec!["caravan".to_owned(), "eval".to_owned()];
+    assert_eq!(
+        unknown(&group, "stauts"),
+        "There is no command \"caravan eval stauts\". Did you mean \"status\"?\n\"caravan eval\" has: list, status, delete"
+    );
 }
 
 #[test]
@@ -99,12 +105,26 @@ fn hints_name_the_verb() {
 
 use agent::Agent;
 
+/// Readers that know one file each.
+fn local() -> Local {
+    Local {
+        validate_config: |paths| match paths {
+            [path] if path == "good.hcl" => Ok(vec!["mind the gap".to_owned()]),
+            paths => Err(paths.iter().map(|path| format!("{path}: bind_addr: no")).collect()),
+        },
+        client_state: |path| match path.to_str() {
+            Some("there") => Ok(serde_json::json!({"NodeID": "n1"})),
+            _ => Err(format!("there is nothing in {}", path.display())),
+        },
+    }
+}
+
 /// Runs a line; exit status, standard output, standard error.
 async fn typed(agent: &Agent, line: &str) -> (u8, String, String) {
     let (out, kept) = Out::captured();
     let mut args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     args.push(format!("-address={}", agent.address()).into());
-    let status = Box::pin(run_with(args, out)).await;
+    let status = Box::pin(run_with(args, out, local())).await;
     let kept = kept.lock().unwrap().clone();
     (status, String::from_utf8(kept.stdout).unwrap(), String::from_utf8(kept.stderr).unwrap())
 }

@@ -3,7 +3,9 @@
 pub(crate) mod acl;
 pub(crate) mod alloc;
 pub(crate) mod completion;
+pub(crate) mod config;
 pub(crate) mod deployment;
+pub(crate) mod enterprise;
 pub(crate) mod eval;
 pub(crate) mod eval_delete;
 pub(crate) mod explain;
@@ -18,6 +20,7 @@ pub(crate) mod plugin;
 pub(crate) mod scaling;
 pub(crate) mod server;
 pub(crate) mod service;
+pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod system;
 pub(crate) mod tls;
