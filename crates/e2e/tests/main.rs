@@ -18,6 +18,7 @@ mod growth;
 mod host_volumes;
 mod hosts;
 mod mounts;
+mod operators;
 mod plugins;
 mod reached;
 mod recovery;

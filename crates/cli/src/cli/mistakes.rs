@@ -105,6 +105,7 @@ pub(super) fn unknown(path: &[String], word: &str) -> String {
     if path.len() == 1 {
         known.extend(ELSEWHERE);
     }
+    known.sort_unstable();
     let path_text = path.join(" ");
     let typed = format!("There is no command \"{path_text} {word}\".");
     let there = match path.len() {

@@ -16,6 +16,7 @@ pub(crate) mod monitor;
 pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod operator;
+pub(crate) mod page;
 pub(crate) mod plugin;
 pub(crate) mod scaling;
 pub(crate) mod server;

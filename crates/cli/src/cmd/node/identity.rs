@@ -58,10 +58,14 @@ pub(crate) async fn run(ctx: &Ctx, verb: &IdentityVerb) -> Outcome {
             if let Some(shown) = args.data.show(ctx, claims) {
                 return shown;
             }
-            let pairs =
-                claims.as_object().into_iter().flatten().fold(Pairs::new(), |pairs, (name, value)| {
-                    pairs.pair(name, value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-                });
+            let told = |value: &Value| match value {
+                Value::String(text) => text.clone(),
+                // Times are whole seconds, told as numbers of any kind.
+                Value::Number(n) => n.as_f64().map_or_else(|| n.to_string(), |n| format!("{n:.0}")),
+                other => other.to_string(),
+            };
+            let claims = claims.as_object().into_iter().flatten();
+            let pairs = claims.fold(Pairs::new(), |pairs, (name, value)| pairs.pair(name, told(value)));
             ctx.out.line(&pairs.render());
             Ok(0)
         }

@@ -47,7 +47,7 @@ pub(crate) enum OperatorVerb {
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotVerb),
     /// A bundle of use figures
-    Utilization,
+    Utilization(api::UtilizationArgs),
     /// Check volumes and claims in a state snapshot or a stopped agent's data directory
     VolumeCheck(volume_check::VolumeCheckArgs),
 }
@@ -68,7 +68,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &OperatorVerb) -> Outcome {
         OperatorVerb::Root(keyring::RootVerb::Keyring(verb)) => keyring::run(ctx, verb).await,
         OperatorVerb::Scheduler(verb) => settings::scheduler(ctx, verb).await,
         OperatorVerb::Snapshot(verb) => snapshot::run(ctx, verb).await,
-        OperatorVerb::Utilization => api::utilization(ctx).await,
+        OperatorVerb::Utilization(_) => api::utilization(ctx).await,
         OperatorVerb::VolumeCheck(args) => volume_check::run(ctx, args),
     }
 }

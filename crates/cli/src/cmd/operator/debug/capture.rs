@@ -180,7 +180,7 @@ impl Capture {
     }
 
     /// What changes, at one moment.
-    pub(super) async fn interval(&self, number: usize) -> io::Result<()> {
+    pub(super) async fn interval(&self, number: u32) -> io::Result<()> {
         let dir = format!("interval/{number:04}");
         for (name, path) in LISTS {
             let told = self.ask(path, &self.query).await;

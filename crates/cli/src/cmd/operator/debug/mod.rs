@@ -153,6 +153,12 @@ struct Plan {
 }
 
 impl Plan {
+    /// How many intervals begin while it lasts; at least one.
+    fn intervals(&self) -> u32 {
+        let number = self.duration.as_nanos().div_ceil(self.interval.as_nanos().max(1));
+        u32::try_from(number).unwrap_or(u32::MAX).max(1)
+    }
+
     fn read(args: &DebugArgs) -> Result<Self, CliError> {
         if !args.args.is_empty() {
             return Err(CliError::Usage("This command takes no arguments".into()));
@@ -285,7 +291,6 @@ async fn collect(
     capture: &Arc<Capture>,
     streams: &mut JoinSet<std::io::Result<()>>,
 ) -> std::io::Result<()> {
-    let end = Instant::now() + plan.duration;
     let servers = targets.servers.iter().cloned().map(Target::Server);
     let agents: Vec<Target> = servers.chain(targets.nodes.iter().cloned().map(Target::Node)).collect();
     let logs = Logs {
@@ -318,16 +323,13 @@ async fn collect(
         capture.agent(target, plan.profile_seconds).await?;
         capture.export(target, &logs).await?;
     }
-    for number in 0_usize.. {
-        let next = Instant::now() + plan.interval;
+    let begun = Instant::now();
+    for number in 0..plan.intervals() {
+        tokio::time::sleep_until(begun + plan.interval * number).await;
         ctx.out.line(&format!("    Capture interval {number:04}"));
         capture.interval(number).await?;
-        if next > end {
-            break;
-        }
-        tokio::time::sleep_until(next).await;
     }
-    tokio::time::sleep_until(end).await;
+    tokio::time::sleep_until(begun + plan.duration).await;
     Ok(())
 }
 
@@ -358,6 +360,16 @@ fn flags(args: &DebugArgs) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn intervals_fill_the_duration() {
+        let intervals = |duration: u64, interval: u64| {
+            let (duration, interval) = (Duration::from_secs(duration), Duration::from_secs(interval));
+            Plan { duration, interval, profile_seconds: 0, topics: None }.intervals()
+        };
+        assert_eq!(intervals(120, 30), 4);
+        assert_eq!((intervals(2, 1), intervals(5, 2), intervals(1, 30), intervals(0, 30)), (2, 3, 1, 1));
+    }
 
     #[test]
     fn topics_are_named_as_the_stream_knows_them() {
