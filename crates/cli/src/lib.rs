@@ -27,4 +27,4 @@ mod terminal;
 mod volumefile;
 
 pub use cli::{is_verb, main};
-pub use local::Local;
+pub use local::{Findings, Local};

@@ -4,11 +4,14 @@
 use serde_json::Value;
 use std::path::Path;
 
+/// What looking at a configuration found: remarks on one that an agent takes, or what is wrong with it.
+pub type Findings = Result<Vec<String>, Vec<String>>;
+
 /// Readers of an agent's files.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
-    /// Reads configuration files and directories: remarks, or what is wrong.
-    pub validate_config: fn(&[String]) -> Result<Vec<String>, Vec<String>>,
+    /// Reads configuration files and directories.
+    pub validate_config: fn(&[String]) -> Findings,
     /// Reads what the client in a data directory knows: JSON without secrets, or why there is nothing to read.
     pub client_state: fn(&Path) -> Result<Value, String>,
 }

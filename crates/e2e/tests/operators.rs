@@ -329,6 +329,19 @@ fn the_servers_of_a_client_are_listed() -> Result<()> {
     // A server alone has none to name.
     let none = server.caravan(&["node", "config", "-servers"])?.failed()?;
     ensure!(none.stderr.starts_with("Error querying server list: "), "{}", none.all());
+    // The client goes over to another server, and is called by it.
+    let second = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
+    client.caravan(&["node", "config", "-update-servers", &second.rpc_address()])?.ok()?;
+    let shown = client.caravan(&["node", "config", "-servers"])?.ok()?;
+    ensure!(shown.stdout.trim() == second.rpc_address(), "{}", shown.all());
+    let id = eventually("the node at the other server", || {
+        let nodes = second.get("/v1/nodes")?;
+        ensure!(nodes[0]["Status"] == "ready", "{nodes}");
+        nodes[0]["ID"].as_str().map(str::to_owned).context("an id")
+    })?;
+    eventually("the way back to the node", || {
+        second.get(&format!("/v1/client/stats?node_id={id}")).map(drop)
+    })?;
     let own = server.rpc_address();
     let wrong = client.caravan(&["node", "config", "-update-servers"])?.failed()?;
     ensure!(wrong.stderr.contains("at least one server"), "{}", wrong.all());

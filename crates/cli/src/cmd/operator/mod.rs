@@ -28,7 +28,7 @@ pub(crate) enum OperatorVerb {
     /// Show what a stopped client knows, as JSON
     ClientState(client_state::ClientStateArgs),
     /// Collect what helps to find out what is wrong with a cluster
-    Debug(debug::DebugArgs),
+    Debug(Box<debug::DebugArgs>),
     /// Secrets between servers
     #[command(subcommand)]
     Gossip(keyring::GossipVerb),
