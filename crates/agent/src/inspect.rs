@@ -4,6 +4,7 @@ use crate::error::{AgentError, chain};
 use crate::flags::Flags;
 use crate::settings::{self, Settings};
 use caravan_hcl::config::AgentConfig;
+use caravan_hcl::diag::{Diagnostic, Diagnostics};
 use std::path::{Path, PathBuf};
 
 /// Reads configuration files and directories as `caravan agent -config` does, and says what is wrong: every mistake in
@@ -16,8 +17,9 @@ pub fn validate_config(paths: &[String]) -> Result<Vec<String>, Vec<String>> {
     let mut wrong = Vec::new();
     // Each path by itself: one that cannot be read must not hide what is wrong with the others.
     for path in paths {
-        if let Err(error) = crate::read_files(std::slice::from_ref(path)) {
-            wrong.push(chain(&error).trim_end().to_owned());
+        match crate::read_texts(std::slice::from_ref(path)) {
+            Ok(texts) => wrong.extend(caravan_hcl::config::parse(&texts).err().map(told).unwrap_or_default()),
+            Err(error) => wrong.push(chain(&error)),
         }
     }
     if !wrong.is_empty() {
@@ -36,6 +38,34 @@ pub fn validate_config(paths: &[String]) -> Result<Vec<String>, Vec<String>> {
             }])
         }
     }
+}
+
+/// Each finding with its place, and with the argument that it is about where its sentence does not name it.
+fn told(found: Diagnostics) -> Vec<String> {
+    let Diagnostics { items, sources } = found;
+    let of = |item: &Diagnostic| {
+        let line = item.one_line(&sources);
+        let argument = item.span.and_then(|span| {
+            let text = sources.get(span.source)?.text.get(..span.start)?;
+            argument_before(text)
+        });
+        match argument {
+            Some(name) if !line.contains(name) => format!("{line} (argument {name})"),
+            _ => line,
+        }
+    };
+    items.iter().map(of).collect()
+}
+
+/// The name on the last line of a text that ends where a value begins.
+fn argument_before(text: &str) -> Option<&str> {
+    // A text's place begins after its quote.
+    let line = text.rsplit('\n').next().unwrap_or(text).trim_end_matches('"').trim_end();
+    let name = line.strip_suffix(['=', ':'])?.trim_end().trim_end_matches('"');
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let begin =
+        name.rfind(|c| !is_name(c)).map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
+    Some(&name[begin..]).filter(|name| !name.is_empty())
 }
 
 /// The file that is wrong in the same way when it is all there is.
@@ -140,7 +170,7 @@ mod tests {
                 vec!["b.hcl: ports.http: 70000"],
             ),
             (vec![("a.hcl", "server {\n  enabled = \"maybe\"\n}\n")], vec!["a.hcl:2", "enabled"]),
-            (vec![("a.hcl", "clint {}\n"), ("b.hcl", "name = \n")], vec!["a.hcl:1", "clint", "b.hcl:1"]),
+            (vec![("a.hcl", "clint {}\n"), ("b.hcl", "name = \n")], vec!["a.hcl:1", "clint", "b.hcl:2"]),
             (vec![("a.hcl", "data_dir = \"/d\"\n")], vec!["server, client: "]),
             (vec![("a.hcl", "server {\n  enabled = true\n}\n")], vec!["data_dir: "]),
         ] {
@@ -151,6 +181,20 @@ mod tests {
         }
         let told = validate_config(&["/nonexistent/agent.hcl".into()]).unwrap_err();
         assert!(told[0].contains("/nonexistent/agent.hcl") && told[0].contains("No such file"), "{told:?}");
+    }
+
+    #[test]
+    fn arguments_are_found_before_their_values() {
+        for (text, want) in [
+            ("server {\n  enabled = ", Some("enabled")),
+            ("  enabled = \"", Some("enabled")),
+            ("{\"server\": {\"enabled\": ", Some("enabled")),
+            ("a = 1\nserver {\n ", None),
+            ("ä=", Some("ä")),
+            ("", None),
+        ] {
+            assert_eq!(argument_before(text), want, "{text}");
+        }
     }
 
     #[test]
