@@ -6,6 +6,7 @@ mod drivers;
 mod error;
 mod flags;
 mod host;
+mod inspect;
 mod late;
 mod log_file;
 mod logging;
@@ -18,6 +19,7 @@ mod tls;
 
 pub use error::AgentError;
 pub use flags::{FlagError, Flags, HELP, parse};
+pub use inspect::{client_state, validate_config};
 
 use caravan_hcl::Source;
 use caravan_hcl::config::AgentConfig;
@@ -66,6 +68,11 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
 
 /// Reads all configuration files; later ones win.
 fn read_files(paths: &[String]) -> Result<AgentConfig, AgentError> {
+    let sources = read_texts(paths)?;
+    caravan_hcl::config::parse(&sources).map_err(|diagnostics| AgentError::Config(diagnostics.to_string()))
+}
+
+fn read_texts(paths: &[String]) -> Result<Vec<Source>, AgentError> {
     let mut sources = Vec::new();
     for path in paths {
         for file in expand(Path::new(path))? {
@@ -74,7 +81,7 @@ fn read_files(paths: &[String]) -> Result<AgentConfig, AgentError> {
             sources.push(Source::new(file.display().to_string(), text));
         }
     }
-    caravan_hcl::config::parse(&sources).map_err(|diagnostics| AgentError::Config(diagnostics.to_string()))
+    Ok(sources)
 }
 
 /// A file, or the `*.hcl` and `*.json` files of a directory in order of their names.

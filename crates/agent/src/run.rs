@@ -155,6 +155,7 @@ impl Agent<'_> {
                     let channel = Channel::connect(connect.clone());
                     late.set(channel.clone());
                     state.relay = Some(channel);
+                    state.servers = Some(connect.targets.clone());
                     let routes = handle.routes(caravan_http::rpc(state.clone())).build();
                     let (reverse, _) = ReverseService::new(ReverseOptions { connect, router: routes });
                     self.clients.spawn(reverse.run(self.stop.clone()));

@@ -1,5 +1,6 @@
 //! The `caravan` binary: picks the role that this process plays and hands over to its crate.
 
+use caravan_cli::Local;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -10,8 +11,15 @@ fn main() -> ExitCode {
         Some("agent") => caravan_agent::main(args),
         Some("plugin") => match args.next().as_deref().and_then(|name| name.to_str()) {
             Some("hostpath") => caravan_hostpath::run(args.map(|arg| arg.to_string_lossy().into_owned())),
-            _ => caravan_cli::main(std::env::args_os().skip(1)),
+            _ => verb(),
         },
-        _ => caravan_cli::main(std::env::args_os().skip(1)),
+        _ => verb(),
     }
+}
+
+/// Everything that ends soon.
+fn verb() -> ExitCode {
+    let local =
+        Local { validate_config: caravan_agent::validate_config, client_state: caravan_agent::client_state };
+    caravan_cli::main(std::env::args_os().skip(1), local)
 }

@@ -1,25 +1,22 @@
-//! The command line as a whole: its tree, its mistakes, its dispatch.
+//! The command line as a whole: its tree and its dispatch.
+
+mod mistakes;
 
 use crate::args;
 use crate::cmd::{
-    acl, alloc, completion, deployment, eval, explain, fmt, job, misc, monitor, namespace, node, operator,
-    plugin, scaling, server, service, status, system, tls, var, version, volume,
+    acl, alloc, completion, config, deployment, enterprise, eval, explain, fmt, job, misc, monitor,
+    namespace, node, operator, plugin, scaling, server, service, setup, status, system, tls, var, version,
+    volume,
 };
 use crate::ctx::{Ctx, General};
 use crate::data;
 use crate::error::{CliError, Outcome};
+use crate::local::Local;
 use crate::out::Out;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use std::error::Error as _;
+use mistakes::mistake;
 use std::ffi::OsString;
 use std::process::ExitCode;
-
-/// Exit status when there is no such command.
-const NO_COMMAND: u8 = 127;
-
-/// Verbs that `main` dispatches itself, for suggestions.
-const ELSEWHERE: [&str; 1] = ["agent"];
 
 /// An open workload orchestrator
 #[derive(Debug, Parser)]
@@ -51,7 +48,7 @@ enum Verb {
     /// Deployments: list, status, pause, resume, promote, fail, unblock
     #[command(subcommand)]
     Deployment(deployment::DeploymentVerb),
-    /// Nodes: status, drain, eligibility, meta
+    /// Nodes: status, config, drain, eligibility, identity, intro, meta, pool
     #[command(subcommand)]
     Node(node::NodeVerb),
     /// Access control: bootstrap, policies, tokens, roles, logins
@@ -61,23 +58,29 @@ enum Verb {
     AgentInfo(misc::InfoArgs),
     /// Print the completion for a shell: bash, zsh or fish
     Completion(completion::CompletionArgs),
+    /// Configuration of agents: validate
+    #[command(subcommand)]
+    Config(config::ConfigVerb),
     /// Log in with a signed token
     Login(misc::LoginArgs),
     /// The licence
     #[command(subcommand)]
-    License(misc::LicenseVerb),
+    License(enterprise::LicenseVerb),
     /// Namespaces: apply, delete, inspect, list, status
     #[command(subcommand)]
     Namespace(namespace::NamespaceVerb),
     /// Quotas
     #[command(subcommand)]
-    Quota(misc::ListVerb),
+    Quota(enterprise::QuotaVerb),
     /// Recommendations
     #[command(subcommand)]
-    Recommendation(misc::ListVerb),
+    Recommendation(enterprise::RecommendationVerb),
     /// Sentinel policies
     #[command(subcommand)]
-    Sentinel(misc::ListVerb),
+    Sentinel(enterprise::SentinelVerb),
+    /// Prepare other programs: consul, vault
+    #[command(subcommand)]
+    Setup(setup::SetupVerb),
     /// Open the web page
     Ui(misc::UiArgs),
     /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot, claim
@@ -95,7 +98,7 @@ enum Verb {
     /// Servers: members, join, force-leave
     #[command(subcommand)]
     Server(server::ServerVerb),
-    /// What operators do: settings, root keys, snapshots, the replicated log
+    /// What operators do: settings, root keys, snapshots, the replicated log, debug bundles
     #[command(subcommand)]
     Operator(operator::OperatorVerb),
     /// Chores of the servers: gc
@@ -107,7 +110,7 @@ enum Verb {
     /// Certificates of agents: ca create, ca info, cert create, cert info
     #[command(subcommand)]
     Tls(tls::TlsVerb),
-    /// Follow an agent's log
+    /// Follow an agent's log; export: show what was kept of it
     Monitor(monitor::MonitorArgs),
     /// Alias of `alloc exec`
     Exec(alloc::exec::ExecArgs),
@@ -158,12 +161,12 @@ pub fn is_verb(word: &str) -> bool {
 
 /// Runs the command line; `args` are the arguments without the program's name. Without a verb, or with
 /// one that is not known, prints the help and answers 127.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn main(args: impl IntoIterator<Item = OsString>, local: Local) -> ExitCode {
     // Nothing below is generic: the verbs are compiled here, once, and not again by whoever calls.
-    start(std::iter::once(OsString::from("caravan")).chain(args).collect())
+    start(std::iter::once(OsString::from("caravan")).chain(args).collect(), local)
 }
 
-fn start(args: Vec<OsString>) -> ExitCode {
+fn start(args: Vec<OsString>, local: Local) -> ExitCode {
     let out = Out::default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -172,14 +175,14 @@ fn start(args: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    ExitCode::from(runtime.block_on(Box::pin(run_with(args, out))))
+    ExitCode::from(runtime.block_on(Box::pin(run_with(args, out, local))))
 }
 
 /// Runs the command line, which begins with the program's name, with given outputs; the exit status.
-async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
+async fn run_with(args: Vec<OsString>, out: Out, local: Local) -> u8 {
     let mut root = tree();
     root.build();
-    let args = args::normalise(&root, args);
+    let args = args::normalise(&root, mistakes::renamed(&out, args));
     let first = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     if let Some(done) = completion::install(&out, first) {
         return done.unwrap_or_else(|error| {
@@ -197,14 +200,14 @@ async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
         Err(error) => return mistake(&out, &path, &error),
     };
     if let Some(template) = data::template_of(&matches) {
-        return through_template(&path, args, template.to_owned(), out).await;
+        return through_template(&path, args, template.to_owned(), out, local).await;
     }
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => return mistake(&out, &path, &error),
     };
     let plan = matches!(cli.verb, Verb::Plan(_) | Verb::Job(job::JobVerb::Plan(_)));
-    let outcome = match Ctx::new(&cli.general, &out) {
+    let outcome = match Ctx::new(&cli.general, &out, local) {
         Ok(ctx) => dispatch(&ctx, &cli.verb).await,
         Err(error) => Err(error),
     };
@@ -222,7 +225,13 @@ async fn run_with(args: Vec<OsString>, out: Out) -> u8 {
 }
 
 /// Runs a verb for its JSON, which then goes through a template.
-async fn through_template(path: &[String], args: Vec<OsString>, template: String, out: Out) -> u8 {
+async fn through_template(
+    path: &[String],
+    args: Vec<OsString>,
+    template: String,
+    out: Out,
+    local: Local,
+) -> u8 {
     if args.iter().any(|arg| arg == "--json") {
         out.note("Both json and template formatting are not allowed");
         return 1;
@@ -245,7 +254,7 @@ async fn through_template(path: &[String], args: Vec<OsString>, template: String
         }
     }
     let (inner, kept) = Out::captured();
-    let status = Box::pin(run_with(rewritten, inner)).await;
+    let status = Box::pin(run_with(rewritten, inner, local)).await;
     let kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
     out.raw_note(&kept.stderr);
     if status != 0 {
@@ -320,6 +329,9 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Job(job::JobVerb::Revert(args)) => Box::pin(deployment::revert(ctx, args)).await,
         Verb::Job(job::JobVerb::Deployments(args)) => Box::pin(deployment::of_job(ctx, args)).await,
         Verb::Node(node::NodeVerb::Status(args)) => Box::pin(node::status::run(ctx, args)).await,
+        Verb::Node(node::NodeVerb::Config(args)) => Box::pin(node::config::run(ctx, args)).await,
+        Verb::Node(node::NodeVerb::Identity(verb)) => Box::pin(node::identity::run(ctx, verb)).await,
+        Verb::Node(node::NodeVerb::Intro(verb)) => Box::pin(node::identity::intro(ctx, verb)).await,
         Verb::Node(node::NodeVerb::Drain(args)) => Box::pin(node::drain::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Eligibility(args)) => Box::pin(node::eligibility::run(ctx, args)).await,
         Verb::Volume(verb) => Box::pin(volume(ctx, verb)).await,
@@ -336,17 +348,13 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
             completion::run(&ctx.out, &root, args)
         }
         Verb::Login(args) => Box::pin(misc::login(ctx, args)).await,
-        Verb::License(misc::LicenseVerb::Get) => misc::license(ctx).await,
+        Verb::License(verb) => enterprise::license(ctx, verb).await,
+        Verb::Config(verb) => config::run(ctx, verb),
+        Verb::Setup(verb) => setup::run(ctx, verb),
         Verb::Namespace(verb) => Box::pin(namespace::run(ctx, verb)).await,
-        Verb::Quota(misc::ListVerb::List) => {
-            misc::enterprise(ctx, "/v1/quotas", "Error retrieving quotas").await
-        }
-        Verb::Recommendation(misc::ListVerb::List) => {
-            misc::enterprise(ctx, "/v1/recommendations", "Error listing recommendations").await
-        }
-        Verb::Sentinel(misc::ListVerb::List) => {
-            misc::enterprise(ctx, "/v1/sentinel/policies", "Error listing Sentinel policies").await
-        }
+        Verb::Quota(verb) => enterprise::quota(ctx, verb).await,
+        Verb::Recommendation(verb) => enterprise::recommendation(ctx, verb).await,
+        Verb::Sentinel(verb) => enterprise::sentinel(ctx, verb).await,
         Verb::Ui(args) => Box::pin(misc::ui(ctx, args)).await,
         Verb::System(verb) => Box::pin(system::run(ctx, verb)).await,
         Verb::Status(args) => Box::pin(status::run(ctx, args)).await,
@@ -386,82 +394,6 @@ fn path(root: &clap::Command, args: &[OsString]) -> Vec<String> {
         command = inner;
     }
     path
-}
-
-/// Says what is wrong with the command line; the exit status.
-fn mistake(out: &Out, path: &[String], error: &clap::Error) -> u8 {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.as_str()),
-        _ => None,
-    };
-    let status = if path.len() == 1 { NO_COMMAND } else { 1 };
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            out.line(error.to_string().trim_end());
-            0
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            out.line(help(path).trim_end());
-            status
-        }
-        ErrorKind::InvalidSubcommand => {
-            let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            out.line(help(path).trim_end());
-            out.note(&unknown(path, word));
-            status
-        }
-        ErrorKind::UnknownArgument => {
-            let flag = text(ContextKind::InvalidArg).unwrap_or_default();
-            let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
-            out.note(&format!("flag provided but not defined: -{name}"));
-            out.note(&format!("For additional help try '{} -help'", path.join(" ")));
-            1
-        }
-        _ => {
-            let first = error.to_string();
-            let first =
-                first.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
-            out.note(first);
-            if let Some(source) = error.source() {
-                let source = source.to_string();
-                if !first.contains(&source) {
-                    out.note(&source);
-                }
-            }
-            out.note(&format!("For additional help try '{} -help'", path.join(" ")));
-            1
-        }
-    }
-}
-
-fn at(path: &[String]) -> clap::Command {
-    let mut command = tree();
-    command.build();
-    for word in &path[1..] {
-        match command.find_subcommand(word) {
-            Some(inner) => command = inner.clone(),
-            None => break,
-        }
-    }
-    command
-}
-
-fn help(path: &[String]) -> String {
-    at(path).render_help().to_string()
-}
-
-/// `There is no command "caravan jbo". Did you mean "job"?`
-fn unknown(path: &[String], word: &str) -> String {
-    let command = at(path);
-    let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-    if path.len() == 1 {
-        known.extend(ELSEWHERE);
-    }
-    let typed = format!("There is no command \"{} {word}\".", path.join(" "));
-    match caravan_hcl::diag::nearest(word, known) {
-        Some(near) => format!("{typed} Did you mean \"{near}\"?"),
-        None => typed,
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::format::Clock;
+use crate::local::Local;
 use crate::out::Out;
 use caravan_sdk::{Client, Config, QueryOptions, Token};
 use std::path::PathBuf;
@@ -60,11 +61,13 @@ pub(crate) struct Ctx {
     pub(crate) client: Client,
     /// The outputs.
     pub(crate) out: Out,
+    /// Readers of an agent's files.
+    pub(crate) local: Local,
 }
 
 impl Ctx {
     /// From the flags and the environment.
-    pub(crate) fn new(general: &General, out: &Out) -> Result<Self, CliError> {
+    pub(crate) fn new(general: &General, out: &Out, local: Local) -> Result<Self, CliError> {
         let told = |error: caravan_sdk::Error| CliError::failed(error.to_string());
         // A bad address in the environment does not matter when a flag gives another.
         let lookup = |name: &str| {
@@ -94,7 +97,8 @@ impl Ctx {
             config.tls.server_name.clone_from(&general.tls_server_name);
         }
         config.tls.skip_verify |= general.tls_skip_verify;
-        Ok(Self { client: Client::new(config), out: out.coloured(general.no_color, general.force_color) })
+        let out = out.coloured(general.no_color, general.force_color);
+        Ok(Self { client: Client::new(config), out, local })
     }
 
     /// The moment and the zone.

@@ -83,7 +83,7 @@ pub(crate) fn printed(text: &str, printed: &[u8]) -> Result<String, CliError> {
 }
 
 /// The answer through a template. A name that is not there is an error.
-fn template<T: Serialize + ?Sized>(text: &str, value: &T) -> Result<String, CliError> {
+pub(crate) fn template<T: Serialize + ?Sized>(text: &str, value: &T) -> Result<String, CliError> {
     let told =
         |error: &dyn std::fmt::Display| CliError::failed(format!("Error formatting the data: {error}"));
     if text.is_empty() {

@@ -16,6 +16,7 @@ mod data;
 mod error;
 mod format;
 mod jobfile;
+mod local;
 mod metrics;
 mod monitor;
 mod out;
@@ -26,3 +27,4 @@ mod terminal;
 mod volumefile;
 
 pub use cli::{is_verb, main};
+pub use local::{Findings, Local};

@@ -117,7 +117,7 @@ pub(crate) async fn node(ctx: &Ctx, given: &str) -> Result<NodeListStub, CliErro
         Found::None => Err(CliError::failed(format!("No node(s) with prefix \"{given}\" found"))),
         Found::Many(nodes) => Err(CliError::failed(format!(
             "Prefix matched multiple nodes\n\n{}",
-            node::status::list(&nodes, false, None)
+            node::status::list(&nodes, false, false, None)
         ))),
     }
 }

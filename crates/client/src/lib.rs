@@ -44,4 +44,5 @@ pub use fingerprint::host_addresses;
 pub use metadata::Metadata;
 pub use servers::{Answers, RpcServers, Servers};
 pub use services::ChecksSummary;
+pub use state::state_at_rest;
 pub use task_api::TaskApi;

@@ -32,4 +32,4 @@ pub use config::{Config, ServerId, Storage};
 pub use error::{BoxError, Error};
 pub use handle::{Applied, Consensus, Handle, Leadership, Metrics, Service};
 pub use machine::{Capture, Meaning, StateMachine};
-pub use offline::{AtRest, at_rest, snapshot_payload};
+pub use offline::{AtRest, EntryKind, LogAtRest, LogEntry, at_rest, log_at_rest, snapshot_payload};

@@ -41,6 +41,63 @@ pub fn at_rest(dir: &Path) -> Result<AtRest, Error> {
     Ok(AtRest { commands: commands.collect(), snapshot: newest.map(|(_, payload)| payload) })
 }
 
+/// What an entry of the log is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryKind {
+    /// Nothing: a new leader's first.
+    Blank,
+    /// Who votes, as ids.
+    Membership(Vec<u64>),
+    /// A command of the state machine.
+    Command(Bytes),
+}
+
+/// An entry of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its place.
+    pub index: u64,
+    /// Term of the leader that wrote it.
+    pub term: u64,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// A log at rest, entry by entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogAtRest {
+    /// Index of the last entry that is no longer in the log.
+    pub purged: Option<u64>,
+    /// Index of the last entry that the newest readable snapshot covers.
+    pub snapshot: Option<u64>,
+    /// What is in the log, oldest first.
+    pub entries: Vec<LogEntry>,
+}
+
+/// Reads the log in a server's directory, also what a snapshot covers already. Nothing is changed, as with [`at_rest`].
+///
+/// # Errors
+/// As [`at_rest`]; a gap between snapshot and log is none.
+pub fn log_at_rest(dir: &Path) -> Result<LogAtRest, Error> {
+    let (purged, entries) = log::read_offline(dir)?;
+    let snapshots = dir.join("snapshots");
+    let newest = snapshot::newest_in(&snapshots).map_err(Error::data_dir(&snapshots))?;
+    let entries = entries.into_iter().map(|entry| LogEntry {
+        index: entry.log_id.index,
+        term: entry.log_id.leader_id.term,
+        kind: match entry.payload {
+            EntryPayload::Blank => EntryKind::Blank,
+            EntryPayload::Membership(membership) => EntryKind::Membership(membership.voter_ids().collect()),
+            EntryPayload::Normal(command) => EntryKind::Command(command.bytes),
+        },
+    });
+    Ok(LogAtRest {
+        purged: purged.map(|id| id.index),
+        snapshot: newest.map(|(index, _)| index),
+        entries: entries.collect(),
+    })
+}
+
 /// What the state machine encoded, out of the bytes of a snapshot file; `None` if they are no such file.
 ///
 /// # Errors

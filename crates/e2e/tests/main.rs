@@ -20,6 +20,7 @@ mod hosts;
 mod metrics;
 mod mounts;
 mod networks;
+mod operators;
 mod plugins;
 mod reached;
 mod recovery;

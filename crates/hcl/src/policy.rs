@@ -2,8 +2,10 @@
 //! (http-api.md 5.8), with the same diagnostics as job files.
 
 mod tables;
+mod variable;
 mod words;
 
+pub use self::variable::{VariableSpec, parse_variable};
 use caravan_types::api::Nanos;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;

@@ -222,7 +222,7 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
             routes::client::Place::There(channel) => Box::pin(relay::forward(&call, &channel)).await,
         };
     }
-    if call.state.server.is_none() && !is_local(&segments) {
+    if call.state.server.is_none() && !is_local(&segments) && !names_servers(&call, &segments) {
         let channel = call.state.relay.as_ref().filter(|_| call.hops == 0);
         let channel = channel.ok_or_else(|| ApiError::internal("No cluster leader"))?;
         return Box::pin(relay::forward(&call, channel)).await;
@@ -303,9 +303,14 @@ fn answers_itself(call: &Call, segments: &[&str]) -> bool {
     }
     match segments {
         ["v1", "agent", rest @ ..] if routes::monitor::is_mine(rest) => here(routes::monitor::place(call)),
-        ["v1", ..] => is_local(segments),
+        ["v1", ..] => is_local(segments) || names_servers(call, segments),
         _ => false,
     }
+}
+
+/// Whether the route is about the servers that this agent speaks to, which it knows itself.
+fn names_servers(call: &Call, segments: &[&str]) -> bool {
+    call.state.servers.is_some() && segments == ["v1", "agent", "servers"]
 }
 
 /// The rest of a path that the node answers.

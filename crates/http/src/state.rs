@@ -6,7 +6,7 @@ use crate::client_side::ClientSide;
 use crate::figures::Requests;
 use crate::log_source::LogSource;
 use crate::transport::Transport;
-use caravan_rpc::Channel;
+use caravan_rpc::{Channel, Targets};
 use caravan_server::Handle;
 use caravan_types::UnixNanos;
 use serde_json::Value;
@@ -58,6 +58,8 @@ pub struct HttpState {
     pub client: Option<Arc<dyn ClientSide>>,
     /// The way to a server, for agents that are none.
     pub relay: Option<Channel>,
+    /// The servers that the agent speaks to, for agents that are none.
+    pub servers: Option<Targets>,
     /// The agent's log, for its monitor.
     pub logs: Option<Arc<dyn LogSource>>,
     /// Whether access control is on, on agents without a server: they ask one.

@@ -30,7 +30,7 @@ mod server;
 mod wire;
 
 pub use caravan_tls::Certificate;
-pub use channel::{Channel, ConnectOptions, ItemStream, RetryPolicy};
+pub use channel::{Channel, ConnectOptions, ItemStream, RetryPolicy, Targets};
 pub use error::{Code, RpcError, ServeError};
 pub use h2::KeepAlive;
 pub use io::{

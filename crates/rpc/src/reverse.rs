@@ -153,17 +153,23 @@ impl ReverseService {
     /// Runs until `cancel`; then calls in progress get a second to end.
     pub async fn run(self, cancel: CancellationToken) {
         let connect = &self.options.connect;
-        let count = connect.targets.len().max(1);
+        let mut changes = connect.targets.changes();
         let (mut next, mut failures) = (0, 0u32);
         loop {
+            let targets = changes.borrow_and_update().clone();
+            let count = targets.len().max(1);
+            let target = targets.get(next % count).cloned();
             let outcome = tokio::select! {
                 () = cancel.cancelled() => break,
-                outcome = self.dial(next) => outcome,
+                outcome = self.dial(target) => outcome,
             };
             let error = match outcome {
                 Ok(connected) => {
                     failures = 0;
-                    self.serve(connected, &cancel).await
+                    match self.serve_while_wanted(connected, &cancel, &mut changes).await {
+                        Some(error) => error,
+                        None => continue,
+                    }
                 }
                 Err(error) => error,
             };
@@ -176,26 +182,48 @@ impl ReverseService {
             let pause = connect.retry.pause(rounds.max(1), &mut rand::rng());
             tokio::select! {
                 () = cancel.cancelled() => break,
+                // The list lives as long as this service; whatever became of it, it is read anew.
+                _ = changes.changed() => failures = 0,
                 () = tokio::time::sleep(pause) => {}
             }
         }
         self.state.send_replace(Connectivity::Disconnected { error: None });
     }
 
-    async fn dial(&self, index: usize) -> Result<Connected<'_>, RpcError> {
-        let Some(target) = self.options.connect.targets.get(index) else {
+    async fn dial(&self, target: Option<String>) -> Result<Connected, RpcError> {
+        let Some(target) = target else {
             return Err(RpcError::unavailable("no server is configured to connect to"));
         };
-        let (io, server) = self.options.connect.dial(target, Role::Reversed).await?;
+        let (io, server) = self.options.connect.dial(&target, Role::Reversed).await?;
         Ok(Connected { io, server, target })
     }
 
+    /// Serves until the connection ends, and says why it did; none once its server is none of the targets any more.
+    async fn serve_while_wanted(
+        &self,
+        connected: Connected,
+        cancel: &CancellationToken,
+        changes: &mut watch::Receiver<Vec<String>>,
+    ) -> Option<RpcError> {
+        let (stop, target) = (cancel.child_token(), connected.target.clone());
+        let serve = self.serve(connected, &stop);
+        tokio::pin!(serve);
+        let gone = changes.wait_for(|targets| !targets.contains(&target));
+        tokio::select! {
+            error = &mut serve => return Some(error),
+            _ = gone => stop.cancel(),
+        }
+        // Calls in progress get their time.
+        serve.await;
+        self.state.send_replace(Connectivity::Disconnected { error: None });
+        None
+    }
+
     /// Serves until the connection ends, and says why it did.
-    async fn serve(&self, connected: Connected<'_>, cancel: &CancellationToken) -> RpcError {
+    async fn serve(&self, connected: Connected, cancel: &CancellationToken) -> RpcError {
         let Connected { io, server, target } = connected;
-        tracing::debug!(%server, target_server = target, "a server can call this client");
-        self.state
-            .send_replace(Connectivity::Connected { server: server.clone(), target: target.to_owned() });
+        tracing::debug!(%server, target_server = %target, "a server can call this client");
+        self.state.send_replace(Connectivity::Connected { server: server.clone(), target: target.clone() });
         let router = Arc::clone(&self.options.router);
         match h2::serve(io, router, server, self.options.connect.keep_alive, cancel.clone()).await {
             Ok(()) => RpcError::unavailable(format!("{target} closed the connection")),
@@ -204,10 +232,10 @@ impl ReverseService {
     }
 }
 
-struct Connected<'a> {
+struct Connected {
     io: BoxIo,
     server: PeerIdentity,
-    target: &'a str,
+    target: String,
 }
 
 #[cfg(test)]

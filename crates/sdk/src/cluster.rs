@@ -130,6 +130,18 @@ impl Agent<'_> {
         }
     }
 
+    /// RPC addresses of the servers that the agent, a client, speaks to.
+    pub async fn servers(&self) -> Result<Vec<String>, Error> {
+        let answer: Response<Option<Vec<String>>> =
+            self.0.get("/v1/agent/servers", &QueryOptions::new()).await?;
+        Ok(answer.value.unwrap_or_default())
+    }
+    /// Has the agent, a client, speak to other servers.
+    pub async fn set_servers(&self, addresses: &[String]) -> Result<(), Error> {
+        let query = addresses.iter().fold(QueryOptions::new(), |query, a| query.param("address", a));
+        self.0.put::<_, ()>("/v1/agent/servers", &query, &()).await.map(drop)
+    }
+
     /// The servers that the agent knows.
     pub async fn members(&self) -> Result<Members, Error> {
         Ok(self.0.get("/v1/agent/members", &QueryOptions::new()).await?.value)

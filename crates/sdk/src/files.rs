@@ -79,6 +79,23 @@ pub struct MonitorOptions {
     pub location: bool,
 }
 
+/// Which part of the log that an agent has kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// Unit of the agent's service manager whose journal is read; empty with `on_disk`.
+    pub service: String,
+    /// The agent's own log file.
+    pub on_disk: bool,
+    /// How far back in the journal, as Go writes durations; empty: 72 hours.
+    pub since: String,
+    /// Go on with what comes.
+    pub follow: bool,
+    /// A node instead of the agent that is asked.
+    pub node: String,
+    /// A server instead of the agent that is asked.
+    pub server: String,
+}
+
 /// Routes of services.
 #[derive(Clone, Copy, Debug)]
 pub struct Services<'a>(&'a Client);
@@ -115,6 +132,36 @@ impl Client {
             query = query.param(name, value.to_string());
         }
         let path = "/v1/agent/monitor";
+        let answer = self.send(Method::GET, path, &query, &[], Bytes::new()).await?;
+        Ok(LogStream::new(self.clone(), path.to_owned(), answer.into_body()))
+    }
+
+    /// Reads what has been kept of an agent's log.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn monitor_export(
+        &self,
+        options: &ExportOptions,
+        query: &QueryOptions,
+    ) -> Result<LogStream, Error> {
+        let mut query = query.clone();
+        for (name, value) in [
+            ("service_name", &options.service),
+            ("logs_since", &options.since),
+            ("node_id", &options.node),
+            ("server_id", &options.server),
+        ] {
+            if !value.is_empty() {
+                query = query.param(name, value.as_str());
+            }
+        }
+        for (name, value) in [("on_disk", options.on_disk), ("follow", options.follow)] {
+            if value {
+                query = query.param(name, "true");
+            }
+        }
+        let path = "/v1/agent/monitor/export";
         let answer = self.send(Method::GET, path, &query, &[], Bytes::new()).await?;
         Ok(LogStream::new(self.clone(), path.to_owned(), answer.into_body()))
     }

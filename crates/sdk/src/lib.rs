@@ -103,6 +103,7 @@ mod config;
 mod deployments;
 mod error;
 mod evaluations;
+mod events;
 mod exec;
 mod fetch;
 mod files;
@@ -129,9 +130,12 @@ pub use config::{Address, Config, Tls, Token};
 pub use deployments::{DeploymentUpdateResponse, Deployments};
 pub use error::Error;
 pub use evaluations::{EvalsDeleted, EvalsToDelete, Evaluations, Explanation};
+pub use events::{EventBatch, EventStream};
 pub use exec::{ExecInput, ExecOptions, ExecOutput, ExecReceiver, ExecSender};
 pub use fetch::{FetchError, fetch};
-pub use files::{AllocFile, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services};
+pub use files::{
+    AllocFile, ExportOptions, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services,
+};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{

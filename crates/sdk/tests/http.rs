@@ -244,3 +244,18 @@ async fn an_unhealthy_agent_still_tells_its_health() {
     assert_eq!(health.server.unwrap().message, "No cluster leader");
     assert!(health.client.is_none());
 }
+
+#[tokio::test]
+async fn events_are_lines_until_the_end() {
+    let lines = "{}\n{\"Index\":7,\"Events\":[{\"Topic\":\"Job\"}]}\n";
+    let server = Server::new(|_| (200, 0, lines.into()));
+    let client = server.client().await;
+    let topics = ["Job:web".to_owned(), "Node".to_owned()];
+    let mut events = client.events(&topics, 5, &QueryOptions::new()).await.unwrap();
+    assert!(events.next().await.unwrap().unwrap().events.is_empty(), "a sign of life");
+    let batch = events.next().await.unwrap().unwrap();
+    assert_eq!((batch.index, &batch.events[0]["Topic"]), (7, &json!("Job")));
+    assert!(events.next().await.unwrap().is_none());
+    let seen = server.seen.lock().unwrap()[0].clone();
+    assert_eq!(seen.uri, "/v1/event/stream?region=mars&topic=Job%3Aweb&topic=Node&index=5");
+}

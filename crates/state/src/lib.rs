@@ -11,6 +11,7 @@ pub mod archive;
 mod changes;
 mod check;
 mod claim;
+mod dump;
 mod events;
 mod index;
 mod plugins;
@@ -27,6 +28,7 @@ mod work;
 
 pub use changes::{ChangeSet, Changed};
 pub use check::{check, check_volumes};
+pub use dump::dump;
 pub use events::{EVENT_BUFFER, Event, EventBatch, EventLog, EventReader, EventRow, EventsMissed, events};
 pub use root::{Root, ScalingEvents, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};

@@ -27,6 +27,7 @@ pub mod node_pool;
 pub mod operator;
 pub mod plan;
 pub mod plugin;
+pub mod redact;
 pub mod scaling;
 pub mod sealed;
 pub mod ser;

@@ -1,8 +1,10 @@
 //! The command line as typed, and whole verbs against a small agent in the same process.
 
 mod agent;
+mod reference;
 mod storage;
 
+use super::mistakes::unknown;
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -88,6 +90,11 @@ fn mistakes_have_their_status_and_a_suggestion() {
     assert_eq!(status("caravan job run -help"), 0);
     let root = vec!["caravan".to_owned()];
     assert_eq!(unknown(&root, "agnet"), "There is no command \"caravan agnet\". Did you mean \"agent\"?");
+    let group = vec!["caravan".to_owned(), "eval".to_owned()];
+    assert_eq!(
+        unknown(&group, "stauts"),
+        "There is no command \"caravan eval stauts\". Did you mean \"status\"?\n\"caravan eval\" has: delete, list, status"
+    );
 }
 
 #[test]
@@ -99,12 +106,26 @@ fn hints_name_the_verb() {
 
 use agent::Agent;
 
+/// Readers that know one file each.
+fn local() -> Local {
+    Local {
+        validate_config: |paths| match paths {
+            [path] if path == "good.hcl" => Ok(vec!["mind the gap".to_owned()]),
+            paths => Err(paths.iter().map(|path| format!("{path}: bind_addr: no")).collect()),
+        },
+        client_state: |path| match path.to_str() {
+            Some("there") => Ok(serde_json::json!({"NodeID": "n1"})),
+            _ => Err(format!("there is nothing in {}", path.display())),
+        },
+    }
+}
+
 /// Runs a line; exit status, standard output, standard error.
 async fn typed(agent: &Agent, line: &str) -> (u8, String, String) {
     let (out, kept) = Out::captured();
     let mut args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     args.push(format!("-address={}", agent.address()).into());
-    let status = Box::pin(run_with(args, out)).await;
+    let status = Box::pin(run_with(args, out, local())).await;
     let kept = kept.lock().unwrap().clone();
     (status, String::from_utf8(kept.stdout).unwrap(), String::from_utf8(kept.stderr).unwrap())
 }
@@ -267,4 +288,99 @@ async fn logs_are_data_and_a_conflict_is_told() {
     assert_eq!(error, "Enforcing job modify index 0: job already exists\nJob not updated\n");
     let (status, ..) = typed(&refusing, &format!("caravan plan -json {}", file.display())).await;
     assert_eq!(status, 255);
+}
+
+#[tokio::test]
+async fn files_of_agents_are_read_without_an_agent() {
+    let agent = Agent::start(|_| (500, 0, "nobody asks".into())).await;
+    assert_eq!(
+        typed(&agent, "caravan config validate good.hcl").await,
+        (0, "Configuration is valid!\n".into(), "WARNING: mind the gap\n".into())
+    );
+    let (status, _, error) = typed(&agent, "caravan config validate bad.hcl").await;
+    assert_eq!((status, error.as_str()), (1, "1 error occurred:\n\t* bad.hcl: bind_addr: no\n"));
+    let (status, _, error) = typed(&agent, "caravan config validate").await;
+    assert!(status == 1 && error.starts_with("Must specify at least one config file"), "{error}");
+    let (status, data, _) = typed(&agent, "caravan operator client-state there").await;
+    assert!(status == 0 && data.contains("\"NodeID\": \"n1\""), "{data}");
+    let (status, _, error) = typed(&agent, "caravan operator client-state nowhere").await;
+    assert_eq!(
+        (status, error.as_str()),
+        (1, "Error reading the client's state: there is nothing in nowhere\n")
+    );
+    for verb in ["info", "logs", "state"] {
+        let (status, _, error) = typed(&agent, &format!("caravan operator raft {verb} /nonexistent")).await;
+        assert!(status == 1 && error.contains("there is no server's state in /nonexistent"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_built_says_so() {
+    let refused = "Nomad Enterprise only endpoint";
+    let agent = Agent::start(move |_| (501, 0, refused.into())).await;
+    for line in [
+        "caravan quota apply spec.hcl",
+        "caravan quota inspect -json q",
+        "caravan recommendation list -job web",
+        "caravan recommendation apply -detach a b",
+        "caravan sentinel read -raw p",
+        "caravan license get -stale",
+        "caravan operator utilization -message m",
+        "caravan operator snapshot agent file.hcl",
+    ] {
+        let (status, data, error) = typed(&agent, line).await;
+        assert!(status == 1 && data.is_empty() && error.contains(refused), "{line}: {error}");
+    }
+    for (line, name) in [("caravan setup consul -y", "Consul"), ("caravan setup vault -check", "Vault")] {
+        let (status, _, error) = typed(&agent, line).await;
+        assert_eq!(status, 1);
+        assert_eq!(error, format!("This build does not talk to {name} yet: nothing was set up.\n"));
+    }
+}
+
+#[tokio::test]
+async fn groups_name_what_they_have_and_old_names_still_work() {
+    let agent = Agent::start(|_| (200, 1, "[]".into())).await;
+    let (status, data, error) = typed(&agent, "caravan node stauts").await;
+    assert_eq!(status, 1);
+    assert!(data.contains("Usage: caravan node") && error.contains("Did you mean \"status\"?"), "{error}");
+    assert!(error.contains("\"caravan node\" has: config, drain, "), "{error}");
+    let (status, data, error) = typed(&agent, "caravan operator raft").await;
+    assert!(status == 1 && data.contains("list-peers") && error.is_empty(), "{data}");
+    let (status, data, error) = typed(&agent, "caravan node-status").await;
+    assert_eq!((status, data.as_str()), (0, "No nodes registered\n"));
+    assert_eq!(error, "\"caravan node-status\" is an old name of \"caravan node status\"\n");
+}
+
+#[tokio::test]
+async fn the_kept_log_and_the_servers_of_a_node_are_shown() {
+    let agent = Agent::start(|uri| match uri {
+        uri if uri.starts_with("GET /v1/agent/monitor/export?") && uri.contains("on_disk=true") => {
+            (200, 0, r#"{"Data":"b25lCg==","FileEvent":"log","Offset":4}"#.into())
+        }
+        uri if uri.contains("service_name=caravan") && uri.contains("logs_since=1h") => {
+            (200, 0, r#"{"Data":"dHdvCg==","FileEvent":"log","Offset":4}"#.into())
+        }
+        "GET /v1/agent/servers" => (200, 0, r#"["127.0.0.1:4647"]"#.into()),
+        uri if uri.contains("PUT /v1/agent/servers?address=a%3A1&address=b%3A2") => (200, 0, String::new()),
+        uri => (400, 0, uri.to_owned()),
+    })
+    .await;
+    let shown = |line: &'static str| typed(&agent, line);
+    assert_eq!(shown("caravan monitor export -on-disk").await, (0, "one\n".into(), String::new()));
+    assert_eq!(
+        shown("caravan monitor export -service-name caravan -log-since 1h").await,
+        (0, "two\n".into(), String::new())
+    );
+    for line in
+        ["caravan monitor export", "caravan monitor export -on-disk -service-name x", "caravan monitor x"]
+    {
+        assert_eq!(shown(line).await.0, 1, "{line}");
+    }
+    assert_eq!(shown("caravan node config -servers").await, (0, "127.0.0.1:4647\n".into(), String::new()));
+    assert_eq!(
+        shown("caravan node config -update-servers a:1 b:2").await,
+        (0, "Updated server list\n".into(), String::new())
+    );
+    assert_eq!(shown("caravan node config").await.0, 1);
 }

@@ -61,6 +61,8 @@ pub(crate) struct StatusArgs {
     /// Show whole ids
     #[arg(long)]
     verbose: bool,
+    #[command(flatten)]
+    browser: crate::cmd::page::BrowserArgs,
     /// Deployment
     #[arg(value_name = "DEPLOYMENT", num_args = 0..)]
     args: Vec<String>,
@@ -263,6 +265,7 @@ fn show(ctx: &Ctx, mut rows: Vec<Deployment>, as_json: bool, verbose: bool) -> O
 
 /// Runs `deployment status`.
 async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
+    crate::cmd::job::page(ctx, args.browser.ui);
     let given = at_most_one(&args.args, "This command takes only one argument: <deployment id>")?;
     let Some(given) = given else {
         return list(ctx, &ListArgs { json: args.json, verbose: args.verbose, filter: None }).await;

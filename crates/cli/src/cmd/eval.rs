@@ -60,6 +60,8 @@ pub(crate) struct StatusArgs {
     /// Show whole ids and times
     #[arg(long)]
     verbose: bool,
+    #[command(flatten)]
+    browser: crate::cmd::page::BrowserArgs,
     /// Evaluation
     #[arg(value_name = "EVALUATION", num_args = 0..)]
     args: Vec<String>,
@@ -94,18 +96,14 @@ pub(crate) async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
     }
     evals.sort_by_key(|eval| std::cmp::Reverse(eval.create_index));
     ctx.out.line(&list_table(&evals, args.verbose));
-    if !answer.meta.next_token.is_empty() {
-        ctx.out.line(&format!(
-            "\nResults have been paginated. To get the next page run with:\n\n-page-token {}",
-            answer.meta.next_token
-        ));
-    }
+    crate::cmd::page::more(ctx, &answer.meta);
     Ok(0)
 }
 
 /// Runs `eval status`.
 pub(crate) async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument")?;
+    crate::cmd::job::page(ctx, args.browser.ui);
     let eval = resolve::eval(ctx, given).await?;
     if args.monitor {
         let options = crate::monitor::Options { verbose: args.verbose, start: None };

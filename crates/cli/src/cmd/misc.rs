@@ -1,9 +1,8 @@
-//! Small verbs: `agent-info`, `login`, `license`, `quota`, `sentinel`, `recommendation`, `ui`, `completion`.
+//! Small verbs: `agent-info`, `login`, `ui`.
 
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
-use clap::Subcommand;
 use std::process::{Command, Stdio};
 
 /// Flags of `agent-info`.
@@ -30,20 +29,6 @@ pub(crate) struct LoginArgs {
     oidc_callback_addr: Option<String>,
     #[command(flatten)]
     data: DataArgs,
-}
-
-/// Verbs of the licence.
-#[derive(Debug, Subcommand)]
-pub(crate) enum LicenseVerb {
-    /// Show the licence
-    Get,
-}
-
-/// Verbs of what only the reference's paying users have.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ListVerb {
-    /// List them
-    List,
 }
 
 /// Flags of `ui`.
@@ -111,24 +96,6 @@ pub(crate) async fn login(ctx: &Ctx, args: &LoginArgs) -> Outcome {
     }
     ctx.out.line(&format!("Successfully logged in via {} and {}\n", method.kind, method.name));
     ctx.out.line(&super::acl::shown_token(&token));
-    Ok(0)
-}
-
-/// There is no licence to be had: the program is free.
-pub(crate) async fn license(ctx: &Ctx) -> Outcome {
-    // The agent is asked all the same, so that a wrong address or token is told.
-    let answer: Result<caravan_sdk::Response<Option<serde_json::Value>>, _> =
-        ctx.client.get("/v1/operator/license", &ctx.query()).await;
-    answer.doing("Error getting license")?;
-    Err(CliError::failed("Error getting license: Nomad Enterprise only endpoint"))
-}
-
-/// Asks for what only the reference's paying users have, and shows what the agent says.
-pub(crate) async fn enterprise(ctx: &Ctx, path: &str, doing: &str) -> Outcome {
-    let answer: Result<caravan_sdk::Response<serde_json::Value>, _> =
-        ctx.client.get(path, &ctx.query()).await;
-    let answer = answer.doing(doing)?;
-    ctx.out.line(&crate::format::json(&answer.value)?);
     Ok(0)
 }
 

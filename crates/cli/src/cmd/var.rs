@@ -1,20 +1,22 @@
 //! `var …`
 
 mod lock;
+mod spec;
 
 use crate::cmd::{at_most_one, one};
 use crate::ctx::Ctx;
+use crate::data;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::json;
-use crate::jobfile;
 use crate::table::Pairs;
 use caravan_sdk::{CheckIndex, Error, Written};
-use caravan_types::ser::Secrets;
 use caravan_types::variable::VariableDecrypted;
 use clap::Subcommand;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal as _;
+
+/// Form that a template makes.
+const TEMPLATE: &str = "go-template";
 
 /// Verbs of variables.
 #[derive(Debug, Subcommand)]
@@ -45,12 +47,18 @@ pub(crate) struct PutArgs {
     /// Write it only if it was last changed at this index; 0: only if it is new [default: 0]
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
-    /// Form of what is read from the file or standard input: json
+    /// Form of what is read from the file or standard input, hcl or json, where the file's name does not say
     #[arg(long = "in", value_name = "FORM")]
     input: Option<String>,
-    /// Form of the answer: json, table or none
+    /// Form of the answer: json, hcl, table, go-template or none
     #[arg(long, value_name = "FORM")]
     out: Option<String>,
+    /// Template for -out go-template
+    #[arg(long, value_name = "TEMPLATE")]
+    template: Option<String>,
+    /// Accepted for compatibility
+    #[arg(long, hide = true)]
+    verbose: bool,
     /// Path, and items
     #[arg(value_name = "PATH ITEMS", num_args = 0..)]
     args: Vec<Typed>,
@@ -62,9 +70,12 @@ pub(crate) struct GetArgs {
     /// Show only this item's value
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Form of the answer: json, hcl, table or none
+    /// Form of the answer: json, hcl, table, go-template or none
     #[arg(long, value_name = "FORM")]
     out: Option<String>,
+    /// Template for -out go-template
+    #[arg(long, value_name = "TEMPLATE")]
+    template: Option<String>,
     /// Path
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
@@ -73,9 +84,15 @@ pub(crate) struct GetArgs {
 /// Flags of `var list`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Form of the answer: json, table or terse
+    /// Form of the answer: json, table, terse or go-template
     #[arg(long, value_name = "FORM")]
     out: Option<String>,
+    /// Template for -out go-template
+    #[arg(long, value_name = "TEMPLATE")]
+    template: Option<String>,
+    /// Only those that fit the expression
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
     /// Variables to show at once
     #[arg(long, value_name = "N")]
     per_page: Option<u32>,
@@ -127,12 +144,20 @@ pub(crate) async fn run(ctx: &Ctx, verb: &VarVerb) -> Outcome {
 }
 
 /// The form that is asked for; on a terminal another one than for programs.
-fn form<'a>(asked: Option<&'a str>, terminal: &'a str, known: &[&str]) -> Result<&'a str, CliError> {
+fn form<'a>(
+    asked: Option<&'a str>,
+    terminal: &'a str,
+    known: &[&str],
+    template: &Option<String>,
+) -> Result<&'a str, CliError> {
     let form = match asked {
         Some(form) => form,
         None if std::io::stdout().is_terminal() => terminal,
         None => "json",
     };
+    if (form == TEMPLATE) != template.is_some() {
+        return Err(CliError::Usage(format!("-template and -out {TEMPLATE} need each other")));
+    }
     match known.contains(&form) {
         true => Ok(form),
         false => Err(CliError::Usage(format!("Unknown form \"{form}\": use one of {}", known.join(", ")))),
@@ -140,58 +165,34 @@ fn form<'a>(asked: Option<&'a str>, terminal: &'a str, known: &[&str]) -> Result
 }
 
 async fn put(ctx: &Ctx, args: &PutArgs) -> Outcome {
-    let (path, rest) = match args.args.as_slice() {
-        [] => return Err(CliError::Usage("Not enough arguments (expected >1, got 0)".into())),
-        [path, rest @ ..] => (path.0.as_str(), rest),
-    };
-    let form = form(args.out.as_deref(), "none", &["json", "hcl", "table", "none"])?;
-    if args.input.as_deref().is_some_and(|form| form != "json") {
-        return Err(CliError::Usage("What is read from a file must be JSON: use -in json".into()));
-    }
-    let items = items(rest)?;
+    let form =
+        form(args.out.as_deref(), "none", &["json", "hcl", "table", "none", TEMPLATE], &args.template)?;
+    let wanted = spec::read(&args.args, args.input.as_deref())?;
     let check = match (args.force, args.check_index) {
         (true, None) => CheckIndex::Force,
-        (false, index) => CheckIndex::At(index.unwrap_or(0)),
+        (false, index) => CheckIndex::At(index.or(wanted.modify_index).unwrap_or(0)),
         (true, Some(_)) => {
             return Err(CliError::Usage("-force and -check-index exclude each other".into()));
         }
     };
-    let written = ctx.client.variables().write(path, &items, check, &ctx.query()).await;
+    let mut query = ctx.query();
+    if let Some(namespace) = wanted.namespace {
+        let own = ctx.client.namespace();
+        if own != "default" && own != namespace {
+            return Err(CliError::failed(format!(
+                "The file says namespace \"{namespace}\", the command namespace \"{own}\""
+            )));
+        }
+        query = query.namespace(namespace);
+    }
+    let written = ctx.client.variables().write(&wanted.path, &wanted.items, check, &query).await;
     match written.doing("Error creating variable")? {
         Written::Done(variable) => {
-            show(ctx, form, &variable)?;
+            show(ctx, form, args.template.as_deref(), &variable)?;
             Ok(0)
         }
         Written::Conflict(variable) => Err(conflict(ctx, check, &variable)),
     }
-}
-
-/// `name=value` pairs, or a file or standard input with `{"Items": {...}}`.
-fn items(rest: &[Typed]) -> Result<Secrets, CliError> {
-    let file = match rest {
-        [] => return Err(CliError::Usage("Must supply data".into())),
-        [one] if one.0 == "-" => Some("-"),
-        [one] => one.0.strip_prefix('@'),
-        _ => None,
-    };
-    if let Some(path) = file {
-        let text = jobfile::read_as(path, &format!("error reading {path:?}"))?;
-        return read(&text);
-    }
-    let pair = |typed: &Typed| {
-        let (name, value) = typed.0.split_once('=')?;
-        (!name.is_empty()).then(|| (name.to_owned(), value.to_owned()))
-    };
-    let pairs: Option<BTreeMap<String, String>> = rest.iter().map(pair).collect();
-    pairs.map(Secrets::new).ok_or_else(|| CliError::failed("An item must be of the form NAME=VALUE"))
-}
-
-fn read(text: &str) -> Result<Secrets, CliError> {
-    // What is wrong is not shown: it may be a secret.
-    let wrong = || CliError::failed("The data must be a JSON object with an object of strings as \"Items\"");
-    let value: serde_json::Value = serde_json::from_str(text).map_err(|_| wrong())?;
-    let items = value.get("Items").or_else(|| value.get("items")).ok_or_else(wrong)?;
-    serde_json::from_value(items.clone()).map(Secrets::new).map_err(|_| wrong())
 }
 
 /// Told as the reference tells it.
@@ -209,8 +210,9 @@ fn conflict(ctx: &Ctx, check: CheckIndex, variable: &VariableDecrypted) -> CliEr
     ))
 }
 
-fn show(ctx: &Ctx, form: &str, variable: &VariableDecrypted) -> Result<(), CliError> {
+fn show(ctx: &Ctx, form: &str, template: Option<&str>, variable: &VariableDecrypted) -> Result<(), CliError> {
     match form {
+        TEMPLATE => ctx.out.line(&data::template(template.unwrap_or_default(), variable)?),
         "none" => {}
         "table" => ctx.out.line(&table(ctx, variable)),
         "hcl" => ctx.out.line(&hcl(variable)),
@@ -260,13 +262,14 @@ fn hcl(variable: &VariableDecrypted) -> String {
 
 async fn get(ctx: &Ctx, args: &GetArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    let form = form(args.out.as_deref(), "table", &["json", "hcl", "table", "none"])?;
+    let form =
+        form(args.out.as_deref(), "table", &["json", "hcl", "table", "none", TEMPLATE], &args.template)?;
     let variable = match ctx.client.variables().read(path, &ctx.query()).await {
         Err(Error::Status { code: 404, .. }) => return Err(CliError::failed("Variable not found")),
         other => other.doing("Error retrieving variable")?.value,
     };
     let Some(item) = &args.item else {
-        show(ctx, form, &variable)?;
+        show(ctx, form, args.template.as_deref(), &variable)?;
         return Ok(0);
     };
     match variable.items.expose().get(item) {
@@ -281,14 +284,16 @@ async fn get(ctx: &Ctx, args: &GetArgs) -> Outcome {
 async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
     let prefix =
         at_most_one(&args.args, "This command takes flags and either no arguments or one: <prefix>")?;
-    let form = form(args.out.as_deref(), "table", &["json", "table", "terse"])?;
+    let form = form(args.out.as_deref(), "table", &["json", "table", "terse", TEMPLATE], &args.template)?;
     let mut query = ctx.query().prefix(prefix.unwrap_or_default());
     query.per_page = args.per_page.unwrap_or(0);
+    query.filter = args.filter.clone().unwrap_or_default();
     query.next_token = args.page_token.clone().unwrap_or_default();
     let answer = ctx.client.variables().list(&query).await.doing("Error retrieving vars")?;
     let rows = answer.value;
     match form {
         "json" => ctx.out.line(&json(&rows)?),
+        TEMPLATE => ctx.out.line(&data::template(args.template.as_deref().unwrap_or_default(), &rows)?),
         "terse" => rows.iter().for_each(|row| ctx.out.line(&row.path)),
         _ if rows.is_empty() => ctx.out.note("No variables found"),
         _ => {
@@ -319,28 +324,8 @@ async fn purge(ctx: &Ctx, args: &PurgeArgs) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn typed(words: &[&str]) -> Vec<Typed> {
-        words.iter().map(|word| Typed((*word).to_owned())).collect()
-    }
-
-    #[test]
-    fn items_come_in_pairs_and_are_not_shown() {
-        let args = typed(&["user=u", "pass=a=b"]);
-        assert_eq!(items(&args).unwrap().expose()["pass"], "a=b");
-        assert!(!format!("{args:?}").contains("a=b"));
-        assert_eq!(items(&[]).unwrap_err().to_string(), "Must supply data");
-        let error = items(&typed(&["hunter2"])).unwrap_err().to_string();
-        assert!(!error.contains("hunter2"), "{error}");
-    }
-
-    #[test]
-    fn files_hold_json() {
-        assert_eq!(read(r#"{"Items": {"from": "stdin"}}"#).unwrap().expose()["from"], "stdin");
-        for bad in ["", "[1]", r#"{"Items": "hunter2"}"#, r#"{"Items": {"a": 1}}"#] {
-            assert!(!read(bad).unwrap_err().to_string().contains("hunter2"));
-        }
-    }
+    use caravan_types::ser::Secrets;
+    use std::collections::BTreeMap;
 
     #[test]
     fn hcl_is_as_recorded() {

@@ -3,8 +3,10 @@
 //! One redb file (in memory for `-dev`), owned by one thread: changes are queued, everything queued goes into
 //! one commit, and whoever needs to act on a change waits for [`Written`].
 
+mod offline;
 mod record;
 
+pub use offline::state_at_rest;
 pub(crate) use record::{Identity, Loaded, TaskRecord};
 
 use crate::ClientError;

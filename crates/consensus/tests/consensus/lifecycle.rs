@@ -81,6 +81,15 @@ async fn a_server_at_rest_is_read_without_starting_it() {
         journal.apply(index, &command, None);
     }
     assert_eq!(*journal.0.lock().unwrap(), expected);
+    // Entry by entry, also what a snapshot covers.
+    let log = caravan_consensus::log_at_rest(dir.path()).unwrap();
+    assert!(log.snapshot.is_some() && log.purged < log.snapshot, "{log:?}");
+    assert!(log.entries.is_sorted_by_key(|entry| entry.index) && log.entries.iter().all(|e| e.term > 0));
+    let last = log.entries.iter().rev().find_map(|entry| match &entry.kind {
+        caravan_consensus::EntryKind::Command(bytes) => Some(bytes.to_vec()),
+        _ => None,
+    });
+    assert_eq!(last, expected.values().next_back().cloned());
     // The files of the snapshots are read as well, and other files are told apart.
     let newest = std::fs::read_dir(dir.path().join("snapshots")).unwrap().next().unwrap().unwrap().path();
     let payload = caravan_consensus::snapshot_payload(std::fs::read(newest).unwrap().into()).unwrap();

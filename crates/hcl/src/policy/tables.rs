@@ -162,3 +162,17 @@ static DEVICE: Schema = Schema {
     blocks: &[],
     finish: None,
 };
+
+pub(super) static VARIABLE: Schema = Schema {
+    name: "variable",
+    attributes: &[
+        attr("create_index", "CreateIndex", Kind::Unsigned),
+        attr("create_time", "CreateTime", Kind::Unsigned),
+        attr("modify_index", "ModifyIndex", Kind::Unsigned),
+        attr("modify_time", "ModifyTime", Kind::Unsigned),
+        attr("namespace", "Namespace", Kind::Str),
+        attr("path", "Path", Kind::Str),
+    ],
+    blocks: &[one("items", "Items", Content::StringsOrAttribute)],
+    finish: None,
+};

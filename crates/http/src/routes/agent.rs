@@ -35,6 +35,9 @@ pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
         }
         ["servers"] if !call.is_put() => {
             call.only(&Method::GET)?;
+            if let Some(targets) = &call.state.servers {
+                return Reply::json(targets.list());
+            }
             // Agents without a server are answered by one; a server that is no client has none to name.
             if call.state.client.is_none() && call.hops == 0 {
                 return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));

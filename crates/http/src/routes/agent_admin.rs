@@ -7,6 +7,8 @@ use crate::typed;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+/// Where servers listen to other agents where nothing is said.
+const RPC_PORT: u16 = 4647;
 /// What the scheduler knows to do.
 const SCHEDULERS: [&str; 5] = ["batch", "system", "sysbatch", "service", "_core"];
 
@@ -62,7 +64,23 @@ fn set_servers(call: &Call) -> Result<Reply, ApiError> {
             return Ok(Reply::empty());
         }
     }
-    Err(ApiError::internal("the servers of a running client cannot be changed: set client.servers"))
+    let Some(targets) = &call.state.servers else {
+        return Err(ApiError::internal("the client of an agent that is a server speaks to that server only"));
+    };
+    let wanted: Vec<String> = wanted.into_iter().map(with_port).collect();
+    if let Some(bad) = wanted.iter().find(|address| address.starts_with(':') || address.contains('/')) {
+        return Err(ApiError::bad_request(format!("{bad:?} is not the address of a server, host:port")));
+    }
+    targets.set(wanted);
+    Ok(Reply::empty())
+}
+
+/// An address with the usual port where it names none.
+fn with_port(address: &str) -> String {
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        (!host.contains(':') || host.ends_with(']')) && port.parse::<u16>().is_ok()
+    });
+    if has_port { address.to_owned() } else { format!("{address}:{RPC_PORT}") }
 }
 
 fn join(call: &Call) -> Result<Reply, ApiError> {

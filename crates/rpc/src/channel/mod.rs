@@ -1,6 +1,7 @@
 //! The calling side.
 
 mod remote;
+mod targets;
 
 use std::fmt;
 use std::future::Future;
@@ -15,6 +16,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use self::remote::Remote;
 pub use self::remote::{ConnectOptions, RetryPolicy};
+pub use self::targets::Targets;
 use crate::codec::{decode_response, encode};
 use crate::h2::Connection;
 use crate::{Code, DuplexMethod, Method, PeerIdentity, Router, RpcError, StreamMethod};
@@ -37,7 +39,7 @@ enum Inner {
         connection: Connection,
         peer: PeerIdentity,
     },
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 impl fmt::Debug for Channel {
@@ -59,7 +61,7 @@ impl Channel {
     /// Calls whichever of the servers in `options` can be reached. Connects at the first call, and
     /// again when the connection was lost.
     pub fn connect(options: ConnectOptions) -> Self {
-        Self(Arc::new(Inner::Remote(Remote::new(options))))
+        Self(Arc::new(Inner::Remote(Box::new(Remote::new(options)))))
     }
 
     pub(crate) fn over(connection: Connection, peer: PeerIdentity) -> Self {

@@ -7,6 +7,7 @@ use rand::Rng;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::targets::Targets;
 use crate::error::innermost;
 use crate::h2::{Connection, KeepAlive};
 use crate::io::{BoxIo, Connector, TcpConnector};
@@ -47,8 +48,8 @@ impl RetryPolicy {
 /// Whom to connect to, and as whom.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// Servers as `host:port`; the first that answers is used until it fails.
-    pub targets: Vec<String>,
+    /// Servers; the first that answers is used until it fails.
+    pub targets: Targets,
     /// Who this side is.
     pub identity: PeerIdentity,
     /// Region of this side.
@@ -65,7 +66,7 @@ impl ConnectOptions {
     /// Plain TCP and the default policy.
     pub fn new(targets: Vec<String>, identity: PeerIdentity, region: impl Into<String>) -> Self {
         Self {
-            targets,
+            targets: targets.into(),
             identity,
             region: region.into(),
             retry: RetryPolicy::default(),
@@ -96,6 +97,8 @@ pub(super) struct Remote {
 #[derive(Default)]
 struct State {
     connection: Option<Connection>,
+    /// Whom it leads to.
+    target: String,
     /// Where to look first: the server in use, or the one after it when it failed.
     next: usize,
     /// Rounds in a row without a server.
@@ -108,7 +111,7 @@ impl Remote {
     }
 
     pub(super) fn targets(&self) -> String {
-        self.options.targets.join(", ")
+        self.options.targets.list().join(", ")
     }
 
     /// The connection in use, or a new one. Whoever comes while one is being made waits for it.
@@ -116,7 +119,8 @@ impl Remote {
         let give_up = Instant::now() + self.options.retry.patience;
         let mut state = self.state.lock().await;
         if let Some(connection) = &state.connection {
-            if !connection.is_closed() && connection.ready().await.is_ok() {
+            let wanted = self.options.targets.has(&state.target);
+            if wanted && !connection.is_closed() && connection.ready().await.is_ok() {
                 return Ok(connection.clone());
             }
             state.connection = None;
@@ -140,11 +144,12 @@ impl Remote {
 
     /// Tries every server once.
     async fn round(&self, state: &mut State) -> Result<Connection, RpcError> {
-        let count = self.options.targets.len();
+        let targets = self.options.targets.list();
+        let count = targets.len();
         let mut last = RpcError::unavailable("no server is configured to connect to");
         for offset in 0..count {
             let index = (state.next + offset) % count;
-            let target = &self.options.targets[index];
+            let target = &targets[index];
             let attempt = async {
                 let (io, _) = self.options.dial(target, Role::Rpc).await?;
                 Connection::handshake(io, self.options.keep_alive).await
@@ -152,7 +157,8 @@ impl Remote {
             match attempt.await {
                 Ok(connection) => {
                     tracing::debug!(target_server = %target, "connected");
-                    *state = State { connection: Some(connection.clone()), next: index, failures: 0 };
+                    let target = target.clone();
+                    *state = State { connection: Some(connection.clone()), target, next: index, failures: 0 };
                     return Ok(connection);
                 }
                 Err(error) => {

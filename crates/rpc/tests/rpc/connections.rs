@@ -268,3 +268,34 @@ async fn a_client_that_is_refused_knows_why() {
     service.await.unwrap();
     running.stop().await;
 }
+
+#[tokio::test]
+async fn both_ways_go_over_to_other_servers() {
+    let (near, far) = (ReverseRegistry::default(), ReverseRegistry::default());
+    let serving = |registry: &ReverseRegistry| ServerOptions {
+        registry: registry.clone(),
+        ..ServerOptions::new(server(), router().0)
+    };
+    let a = Running::start(any_port(), serving(&near)).await;
+    let b = Running::start(any_port(), serving(&far)).await;
+    let connect = options(&[a.addr]);
+    let targets = connect.targets.clone();
+    let channel = Channel::connect(connect.clone());
+    let (service, _state) = ReverseService::new(ReverseOptions { connect, router: router().0 });
+    let cancel = CancellationToken::new();
+    let service = tokio::spawn(service.run(cancel.clone()));
+    wait_until(&near, true).await;
+    channel.call::<WhoAmI>((), None).await.unwrap();
+
+    targets.set(vec![b.addr.to_string()]);
+    assert_eq!(targets.list(), [b.addr.to_string()]);
+    wait_until(&far, true).await;
+    wait_until(&near, false).await;
+    // The channel has left as well: it does not miss the server that is gone.
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    a.stop().await;
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    cancel.cancel();
+    service.await.unwrap();
+    b.stop().await;
+}

@@ -28,6 +28,8 @@ pub(crate) struct StatusArgs {
     /// Show whole ids, times, and how the placement was found
     #[arg(long)]
     verbose: bool,
+    #[command(flatten)]
+    browser: crate::cmd::page::BrowserArgs,
     /// Allocation
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,
@@ -55,6 +57,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         ctx.out.line(&json(&all)?);
         return Ok(0);
     };
+    crate::cmd::job::page(ctx, args.browser.ui);
     let stub = resolve::alloc(ctx, given).await?;
     let alloc = ctx
         .client

@@ -31,6 +31,9 @@ pub(crate) struct RestartArgs {
     /// Restart this task only
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
+    /// Show whole ids
+    #[arg(long)]
+    verbose: bool,
     /// Allocation, and a task
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,

@@ -30,6 +30,8 @@ pub(crate) struct DispatchArgs {
     /// Show whole ids
     #[arg(long)]
     verbose: bool,
+    #[command(flatten)]
+    browser: crate::cmd::page::BrowserArgs,
     /// Job
     #[arg(value_name = "JOB")]
     job: Option<String>,
@@ -45,6 +47,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &DispatchArgs) -> Outcome {
             "This command takes one or two argument: <parameterized job> [input source]".into(),
         ));
     };
+    super::page(ctx, args.browser.ui);
     let options = DispatchOptions {
         payload: payload(args.file.as_deref())?,
         meta: pairs(&args.meta)?,

@@ -40,6 +40,9 @@ pub(crate) struct DrainArgs {
     /// Why, kept with the drain
     #[arg(short = 'm', value_name = "MESSAGE")]
     message: Option<String>,
+    /// A pair that is kept with the drain, KEY=VALUE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    meta: Vec<String>,
     /// Do not follow the drain
     #[arg(long)]
     detach: bool,
@@ -103,7 +106,16 @@ impl DrainArgs {
             })?,
             _ => return Err(CliError::failed("-force, -no-deadline and -deadline exclude each other")),
         };
-        let meta = self.message.iter().map(|text| ("message".to_owned(), text.clone())).collect();
+        let mut meta = BTreeMap::new();
+        for text in &self.meta {
+            let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
+                CliError::failed(format!("Error parsing -meta value: {text:?} is not of the form KEY=VALUE"))
+            })?;
+            meta.insert(key.to_owned(), value.to_owned());
+        }
+        if let Some(text) = &self.message {
+            meta.insert("message".to_owned(), text.clone());
+        }
         let spec = DrainSpec { deadline, ignore_system_jobs: self.ignore_system };
         Ok(DrainRequest {
             drain_spec: self.enable.then_some(spec),

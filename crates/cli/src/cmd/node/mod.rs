@@ -1,7 +1,9 @@
 //! `node …`
 
+pub(crate) mod config;
 pub(crate) mod drain;
 pub(crate) mod eligibility;
+pub(crate) mod identity;
 pub(crate) mod meta;
 pub(crate) mod pool;
 pub(crate) mod status;
@@ -14,12 +16,20 @@ use clap::Subcommand;
 /// Verbs of nodes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeVerb {
+    /// Show or change the servers of a client
+    Config(config::ConfigArgs),
     /// Show nodes, or one node
     Status(status::StatusArgs),
     /// Move all work away from a node
     Drain(drain::DrainArgs),
     /// Whether a node takes new work
     Eligibility(eligibility::EligibilityArgs),
+    /// Signed identities of nodes: get, renew
+    #[command(subcommand)]
+    Identity(identity::IdentityVerb),
+    /// Letting nodes in: create
+    #[command(subcommand)]
+    Intro(identity::IntroVerb),
     /// Free pairs of nodes: read, apply
     #[command(subcommand)]
     Meta(meta::MetaVerb),

@@ -1,6 +1,7 @@
 //! `node pool ...`
 
 use crate::cmd::one;
+use crate::cmd::page::{PageArgs, more};
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -22,7 +23,7 @@ pub(crate) enum PoolVerb {
     /// Write an example of a node pool file
     Init(InitArgs),
     /// List the jobs of a node pool
-    Jobs(InfoArgs),
+    Jobs(JobsArgs),
     /// List node pools
     List(ListArgs),
     /// List the nodes of a node pool
@@ -47,7 +48,19 @@ pub(crate) struct NameArgs {
     args: Vec<String>,
 }
 
-/// Flags of `node pool info` and `node pool jobs`.
+/// Flags of `node pool jobs`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobsArgs {
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    data: DataArgs,
+    /// Name, or what it begins with
+    #[arg(value_name = "NAME", num_args = 0..)]
+    args: Vec<String>,
+}
+
+/// Flags of `node pool info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
@@ -64,6 +77,8 @@ pub(crate) struct NodesArgs {
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     data: DataArgs,
     /// Name, or what it begins with
     #[arg(value_name = "NAME", num_args = 0..)]
@@ -76,6 +91,9 @@ pub(crate) struct InitArgs {
     /// Write JSON
     #[arg(long)]
     json: bool,
+    /// Say nothing but what goes wrong
+    #[arg(long)]
+    quiet: bool,
     /// File
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
@@ -84,6 +102,8 @@ pub(crate) struct InitArgs {
 /// Flags of `node pool list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
+    #[command(flatten)]
+    page: PageArgs,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -121,12 +141,14 @@ pub(crate) async fn run(ctx: &Ctx, verb: &PoolVerb) -> Outcome {
         PoolVerb::Init(args) => init(ctx, args),
         PoolVerb::Jobs(args) => jobs(ctx, args).await,
         PoolVerb::List(args) => {
-            let rows = pools.list(&ctx.query()).await.doing("Error querying node pools")?.value;
+            let answer = pools.list(&args.page.over(ctx.query())).await.doing("Error querying node pools")?;
+            let rows = answer.value;
             if let Some(shown) = args.data.show(ctx, &rows) {
                 return shown;
             }
             let cells = rows.into_iter().map(|row| vec![row.name, row.description]);
             ctx.out.line(&Table::new(&["Name", "Description"]).rows(cells).render());
+            more(ctx, &answer.meta);
             Ok(0)
         }
         PoolVerb::Nodes(args) => nodes(ctx, args).await,
@@ -160,6 +182,9 @@ fn init(ctx: &Ctx, args: &InitArgs) -> Outcome {
         return Err(CliError::failed(format!("File {path:?} already exists")));
     }
     std::fs::write(path, text).doing(format!("Failed to write {path:?}"))?;
+    if args.quiet {
+        return Ok(0);
+    }
     ctx.out.line(&format!("Example node pool specification written to {path}"));
     Ok(0)
 }
@@ -198,8 +223,9 @@ fn shown(pool: &NodePool) -> String {
 
 async fn nodes(ctx: &Ctx, args: &NodesArgs) -> Outcome {
     let pool = found(ctx, one(&args.args, ONE)?).await?;
-    let rows = ctx.client.node_pools().nodes(&pool.name, &ctx.query()).await;
-    let rows = rows.doing("Error querying nodes")?.value;
+    let answer = ctx.client.node_pools().nodes(&pool.name, &args.page.over(ctx.query())).await;
+    let answer = answer.doing("Error querying nodes")?;
+    let rows = answer.value;
     if let Some(shown) = args.data.show(ctx, &rows) {
         return shown;
     }
@@ -220,13 +246,15 @@ async fn nodes(ctx: &Ctx, args: &NodesArgs) -> Outcome {
     });
     let heading = ["ID", "DC", "Name", "Class", "Drain", "Eligibility", "Status"];
     ctx.out.line(&Table::new(&heading).rows(cells).render());
+    more(ctx, &answer.meta);
     Ok(0)
 }
 
-async fn jobs(ctx: &Ctx, args: &InfoArgs) -> Outcome {
+async fn jobs(ctx: &Ctx, args: &JobsArgs) -> Outcome {
     let pool = found(ctx, one(&args.args, ONE)?).await?;
-    let rows = ctx.client.node_pools().jobs(&pool.name, &ctx.query()).await;
-    let rows = rows.doing("Error querying jobs")?.value;
+    let answer = ctx.client.node_pools().jobs(&pool.name, &args.page.over(ctx.query())).await;
+    let answer = answer.doing("Error querying jobs")?;
+    let rows = answer.value;
     if let Some(shown) = args.data.show(ctx, &rows) {
         return shown;
     }
@@ -235,6 +263,7 @@ async fn jobs(ctx: &Ctx, args: &InfoArgs) -> Outcome {
         return Ok(0);
     }
     ctx.out.line(&crate::cmd::job::status::list(&ctx.clock(), &rows, false));
+    more(ctx, &answer.meta);
     Ok(0)
 }
 

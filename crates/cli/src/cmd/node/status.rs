@@ -2,12 +2,13 @@
 
 use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
+use crate::cmd::page::{BrowserArgs, PageArgs, more};
 use crate::ctx::Ctx;
 use crate::error::{Doing as _, Outcome};
 use crate::format::{Clock, bytes, id, json, mib};
 use crate::resolve;
 use crate::table::{Pairs, Table};
-use caravan_sdk::{HostStats, QueryOptions};
+use caravan_sdk::HostStats;
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::node::{Node, NodeListStub};
 use caravan_types::time::Nanos;
@@ -19,9 +20,13 @@ pub(crate) struct StatusArgs {
     /// In the list: how many allocations run on each node
     #[arg(long)]
     allocs: bool,
-    /// In the list: nodes that fit the expression
-    #[arg(long, value_name = "EXPRESSION")]
-    filter: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
+    /// In the list: the operating systems
+    #[arg(long)]
+    os: bool,
+    #[command(flatten)]
+    browser: BrowserArgs,
     /// Show JSON
     #[arg(long)]
     json: bool,
@@ -55,6 +60,7 @@ impl StatusArgs {
 /// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either one or no arguments")?;
+    crate::cmd::job::page(ctx, args.browser.ui);
     let id = match (given, args.own) {
         (Some(given), _) => resolve::node(ctx, given).await?.id.to_string(),
         (None, true) => resolve::own_node(ctx).await?,
@@ -77,8 +83,12 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
 }
 
 async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
-    let query = QueryOptions { filter: args.filter.clone().unwrap_or_default(), ..ctx.query() };
-    let nodes = ctx.client.nodes().list(&query).await.doing("Error querying node status")?.value;
+    let mut query = args.page.over(ctx.query());
+    if args.os {
+        query = query.param("os", "true");
+    }
+    let answer = ctx.client.nodes().list(&query).await.doing("Error querying node status")?;
+    let (nodes, meta) = (answer.value, answer.meta);
     if args.json {
         ctx.out.line(&json(&nodes)?);
         return Ok(0);
@@ -102,7 +112,8 @@ async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
             running.insert(node.id.to_string(), n);
         }
     }
-    ctx.out.line(&list(&nodes, args.verbose, args.allocs.then_some(&running)));
+    ctx.out.line(&list(&nodes, args.verbose, args.os, args.allocs.then_some(&running)));
+    more(ctx, &meta);
     Ok(0)
 }
 
@@ -110,9 +121,13 @@ async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
 pub(crate) fn list(
     nodes: &[NodeListStub],
     verbose: bool,
+    os: bool,
     running: Option<&BTreeMap<String, usize>>,
 ) -> String {
     let mut heading = vec!["ID", "Node Pool", "DC", "Name", "Class"];
+    if os {
+        heading.push("OS");
+    }
     if verbose {
         heading.extend(["Address", "Version"]);
     }
@@ -128,6 +143,10 @@ pub(crate) fn list(
             node.name.clone(),
             node.node_class.clone(),
         ];
+        if os {
+            let name = node.attributes.as_ref().and_then(|all| all.get("os.name"));
+            row.push(name.cloned().unwrap_or_default());
+        }
         if verbose {
             row.extend([node.address.clone(), node.version.clone()]);
         }
@@ -382,9 +401,9 @@ mod tests {
     #[test]
     fn the_list_reads_like_the_recorded_one() {
         let nodes = [node().stub()];
-        assert_eq!(list(&nodes, false, None) + "\n", include_str!("../../../fixtures/node-list.txt"));
+        assert_eq!(list(&nodes, false, false, None) + "\n", include_str!("../../../fixtures/node-list.txt"));
         let running = BTreeMap::from([(nodes[0].id.to_string(), 4)]);
-        let text = list(&nodes, false, Some(&running));
+        let text = list(&nodes, false, false, Some(&running));
         assert_eq!(text + "\n", include_str!("../../../fixtures/node-list-allocs.txt"));
     }
 

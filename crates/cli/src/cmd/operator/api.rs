@@ -19,6 +19,12 @@ pub(crate) struct ApiArgs {
     /// Only say what would be sent, as a command for curl
     #[arg(long)]
     dryrun: bool,
+    /// Filter expression for the route
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// Say what is sent and what the answer's status is, on standard error
+    #[arg(long)]
+    verbose: bool,
     /// Take the body from this file or, with -, from standard input
     #[arg(short = 'd', value_name = "FILE")]
     body: Option<String>,
@@ -41,6 +47,20 @@ pub(crate) struct MetricsArgs {
     json: bool,
 }
 
+/// Flags of `operator utilization`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UtilizationArgs {
+    /// A remark that goes into the bundle
+    #[arg(long, value_name = "TEXT")]
+    message: Option<String>,
+    /// File
+    #[arg(long, value_name = "FILE")]
+    output: Option<String>,
+    /// Only show it on this day of the month
+    #[arg(long, value_name = "BOOL", hide = true)]
+    today_only: Option<String>,
+}
+
 /// Sends any request.
 pub(crate) async fn run(ctx: &Ctx, args: &ApiArgs) -> Outcome {
     let (path, given) = match args.args.as_slice() {
@@ -51,6 +71,13 @@ pub(crate) async fn run(ctx: &Ctx, args: &ApiArgs) -> Outcome {
     let path =
         path.strip_prefix("http://").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path);
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/v1/{path}") };
+    let path = match &args.filter {
+        None => path,
+        Some(filter) => {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            format!("{path}{mark}filter={filter}")
+        }
+    };
     let body = body(given, args)?;
     let default = if body.is_empty() { "GET" } else { "PUT" };
     let method: Method = args
@@ -71,8 +98,14 @@ pub(crate) async fn run(ctx: &Ctx, args: &ApiArgs) -> Outcome {
         ctx.out.line(&format!("curl -X {method} {}{path}", ctx.client.address()));
         return Ok(0);
     }
+    if args.verbose {
+        ctx.out.note(&format!("> {method} {path}"));
+    }
     let answer = ctx.client.exchange(method, &path, &headers, body.into()).await;
     let (code, body) = answer.doing("Error performing request")?;
+    if args.verbose {
+        ctx.out.note(&format!("< {code}"));
+    }
     if code == 404 && body.is_empty() {
         return Ok(0);
     }

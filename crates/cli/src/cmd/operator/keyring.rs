@@ -73,7 +73,7 @@ pub(crate) struct RotateArgs {
 /// Secrets between servers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GossipVerb {
-    /// Keys of what servers say to each other: list, generate
+    /// Keys of what servers say to each other: generate, install, list, remove, use
     #[command(subcommand)]
     Keyring(GossipKeyringVerb),
 }
@@ -83,8 +83,29 @@ pub(crate) enum GossipVerb {
 pub(crate) enum GossipKeyringVerb {
     /// Make a key
     Generate,
+    /// Give a key to all servers
+    Install(KeyArgs),
     /// List the keys
     List,
+    /// Have all servers forget a key
+    Remove(KeyArgs),
+    /// Have all servers use a key
+    Use(KeyArgs),
+}
+
+/// Arguments of verbs about one key between servers.
+#[derive(clap::Args)]
+pub(crate) struct KeyArgs {
+    /// The key
+    #[arg(value_name = "KEY", num_args = 0..)]
+    args: Vec<String>,
+}
+
+// The key is a secret.
+impl std::fmt::Debug for KeyArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyArgs").field("given", &self.args.len()).finish_non_exhaustive()
+    }
 }
 
 /// Letting nodes in.
@@ -196,6 +217,9 @@ pub(crate) async fn gossip(ctx: &Ctx, verb: &GossipKeyringVerb) -> Outcome {
         GossipKeyringVerb::Generate => Err(CliError::failed(
             "What servers say to each other is not sealed with a key of its own: there is none to make",
         )),
+        GossipKeyringVerb::Install(args) => change_key(ctx, "install", "Installing new", args).await,
+        GossipKeyringVerb::Remove(args) => change_key(ctx, "remove", "Removing", args).await,
+        GossipKeyringVerb::Use(args) => change_key(ctx, "use", "Changing primary", args).await,
         GossipKeyringVerb::List => {
             ctx.out.line("Gathering installed encryption keys...");
             let answer: Result<caravan_sdk::Response<serde_json::Value>, _> =
@@ -205,6 +229,16 @@ pub(crate) async fn gossip(ctx: &Ctx, verb: &GossipKeyringVerb) -> Outcome {
             Ok(0)
         }
     }
+}
+
+/// Has the servers change their keys; the agent says why they do not.
+async fn change_key(ctx: &Ctx, verb: &str, doing: &str, args: &KeyArgs) -> Outcome {
+    let key = one(&args.args, "This command requires one argument: <key>")?;
+    ctx.out.line(&format!("{doing} gossip encryption key..."));
+    let done: Result<caravan_sdk::Response<serde_json::Value>, _> =
+        ctx.client.put(&format!("/v1/agent/keyring/{verb}"), &ctx.query(), &json!({"Key": key})).await;
+    done.doing("error")?;
+    Ok(0)
 }
 
 /// Makes a token that lets a node in.

@@ -1,5 +1,6 @@
 //! `operator autopilot ...`, `operator scheduler ...`, `operator raft ...`
 
+use super::raft_log;
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -89,10 +90,16 @@ pub(crate) struct SchedulerArgs {
 /// Verbs of the replicated log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RaftVerb {
+    /// Show what the log of a stopped server holds
+    Info(raft_log::InfoArgs),
     /// List the members
     ListPeers(PeersArgs),
+    /// Show each entry of the log of a stopped server as JSON
+    Logs(raft_log::LogsArgs),
     /// Take a member out
     RemovePeer(PeerArgs),
+    /// Show the state that the log of a stopped server makes, as JSON
+    State(raft_log::StateArgs),
     /// Have another member lead
     TransferLeadership(TransferArgs),
 }
@@ -310,6 +317,9 @@ pub(crate) async fn scheduler(ctx: &Ctx, verb: &SchedulerVerb) -> Outcome {
 pub(crate) async fn raft(ctx: &Ctx, verb: &RaftVerb) -> Outcome {
     let operator = ctx.client.operator();
     match verb {
+        RaftVerb::Info(args) => raft_log::info(ctx, args),
+        RaftVerb::Logs(args) => raft_log::logs(ctx, args),
+        RaftVerb::State(args) => raft_log::state(ctx, args),
         RaftVerb::ListPeers(args) => {
             let mut query = ctx.query();
             query.stale = args.stale;

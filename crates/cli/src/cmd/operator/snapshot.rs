@@ -1,5 +1,6 @@
 //! `operator snapshot ...`
 
+use crate::cmd::operator::at_rest;
 use crate::cmd::{at_most_one, one};
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
@@ -15,12 +16,26 @@ use std::path::Path;
 /// Verbs of snapshots.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotVerb {
+    /// Save snapshots again and again
+    Agent(AgentArgs),
     /// Show what a snapshot holds
     Inspect(InspectArgs),
+    /// Take key material out of a snapshot file
+    Redact(PathArgs),
     /// Replace the whole state by that of a snapshot
     Restore(PathArgs),
     /// Save the whole state
     Save(SaveArgs),
+    /// Show the state in a snapshot as JSON
+    State(PathArgs),
+}
+
+/// Arguments of `operator snapshot agent`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentArgs {
+    /// Configuration file
+    #[arg(value_name = "FILE", num_args = 0.., allow_hyphen_values = true)]
+    args: Vec<String>,
 }
 
 /// Flags of `operator snapshot inspect`.
@@ -33,7 +48,7 @@ pub(crate) struct InspectArgs {
     args: Vec<String>,
 }
 
-/// Arguments of `operator snapshot restore`.
+/// Arguments of verbs that take a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PathArgs {
     /// File
@@ -68,7 +83,36 @@ pub(crate) async fn run(ctx: &Ctx, verb: &SnapshotVerb) -> Outcome {
             Ok(0)
         }
         SnapshotVerb::Save(args) => save(ctx, args).await,
+        SnapshotVerb::State(args) => {
+            let path = one(&args.args, "This command takes one argument: <filename>")?;
+            let root = at_rest::of_file(Path::new(path))
+                .map_err(|error| CliError::failed(format!("Failed to read snapshot: {error}")))?;
+            ctx.out.line(&serde_json::to_string_pretty(&caravan_state::dump(&root)?)?);
+            Ok(0)
+        }
+        SnapshotVerb::Redact(args) => redact(ctx, args),
+        SnapshotVerb::Agent(args) => {
+            let _ = &args.args;
+            Err(CliError::failed("Error running snapshot agent: Nomad Enterprise only endpoint"))
+        }
     }
+}
+
+/// The keys that secrets are sealed and identities signed with lie beside the state, never in it: what there is of
+/// them in a snapshot says which ones there are. So the file is checked, and stays as it is.
+fn redact(ctx: &Ctx, args: &PathArgs) -> Outcome {
+    let path = one(&args.args, "This command takes one argument: <filename>")?;
+    let content = std::fs::read(path).doing(format!("Error opening snapshot file: {path:?}"))?;
+    let failed = |why: String| CliError::failed(format!("Failed to redact snapshot: {why}"));
+    let (_, state) = archive::unpack(&content).map_err(|error| failed(error.to_string()))?;
+    let root = caravan_state::decode(&state).map_err(|error| failed(error.to_string()))?;
+    let keys = root.root_keys().count();
+    ctx.out.line(&format!(
+        "Snapshot redacted: it holds no key material, only the names of {keys} key{}; the file is unchanged",
+        crate::format::plural(keys as u64),
+    ));
+    ctx.out.note("Tokens of access control are in every snapshot; keep it as safe as they are.");
+    Ok(0)
 }
 
 async fn save(ctx: &Ctx, args: &SaveArgs) -> Outcome {

@@ -1,13 +1,12 @@
 //! `operator volume-check`: everything that is wrong with the records of volumes, without an agent.
 
 use crate::cmd::one;
+use crate::cmd::operator::at_rest::read;
 use crate::ctx::Ctx;
 use crate::error::Outcome;
-use bytes::Bytes;
-use caravan_state::{Root, SnapshotError, Store, check, check_volumes};
-use caravan_types::command::Command;
+use caravan_state::{check, check_volumes};
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const USAGE: &str =
     "This command takes one argument: <state snapshot file | data directory of a stopped agent>";
@@ -27,33 +26,6 @@ pub(crate) struct VolumeCheckArgs {
     /// State snapshot file, or data directory of a stopped agent
     #[arg(value_name = "snapshot file | data directory")]
     args: Vec<String>,
-}
-
-/// Why there is nothing to check.
-#[derive(Debug, thiserror::Error)]
-enum Unreadable {
-    #[error("{} cannot be read: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
-    #[error("there is no server's state in {}: none of {looked} has a raft.redb", path.display())]
-    NoState { path: PathBuf, looked: String },
-    #[error("{}", with_sources(.0))]
-    Log(#[from] caravan_consensus::Error),
-    #[error("{}", with_sources(.0))]
-    Snapshot(#[from] SnapshotError),
-    #[error("the command at index {index} cannot be read: {source}")]
-    Command { index: u64, source: rmp_serde::decode::Error },
-}
-
-/// An error with what is beneath it; nobody else would say it.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(source) = inner {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        inner = source.source();
-    }
-    text
 }
 
 /// Runs it.
@@ -85,42 +57,12 @@ pub(crate) fn run(ctx: &Ctx, args: &VolumeCheckArgs) -> Outcome {
     Ok(if wrong.is_empty() { 0 } else { WRONG })
 }
 
-fn read(path: &Path) -> Result<Root, Unreadable> {
-    let file = |source| Unreadable::File { path: path.to_owned(), source };
-    let store = Store::default();
-    if path.is_dir() {
-        let rest = caravan_consensus::at_rest(&log_dir(path)?)?;
-        if let Some(snapshot) = rest.snapshot {
-            store.restore(&snapshot)?;
-        }
-        for (index, bytes) in rest.commands {
-            let command: Command =
-                rmp_serde::from_slice(&bytes).map_err(|source| Unreadable::Command { index, source })?;
-            store.apply(index, &command);
-        }
-    } else {
-        let bytes = Bytes::from(std::fs::read(path).map_err(file)?);
-        let payload = caravan_consensus::snapshot_payload(bytes.clone()).map_err(file)?;
-        store.restore(&payload.unwrap_or(bytes))?;
-    }
-    Ok((*store.snapshot()).clone())
-}
-
-/// Where the log lies: in an agent's data directory, in the server's part of it, or here.
-fn log_dir(path: &Path) -> Result<PathBuf, Unreadable> {
-    let places = [path.join("server/raft"), path.join("raft"), path.to_owned()];
-    let found = places.iter().find(|dir| dir.join("raft.redb").is_file());
-    found.cloned().ok_or_else(|| Unreadable::NoState {
-        path: path.to_owned(),
-        looked: places.map(|dir| dir.display().to_string()).join(", "),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_state::Store;
     use caravan_types::UnixNanos;
-    use caravan_types::command::Change;
+    use caravan_types::command::{Change, Command};
     use caravan_types::volume::Volume;
 
     fn store() -> Store {

@@ -1,6 +1,7 @@
 //! Host volumes: what the verbs of volumes do with them.
 
 use crate::cmd::alloc::{self, Columns};
+use crate::cmd::page::{PageArgs, more};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, bytes, id as shown, json};
@@ -126,6 +127,7 @@ pub(crate) async fn delete(ctx: &Ctx, given: &str, force: bool) -> Outcome {
 /// How a volume or the list is to be shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown<'a> {
+    pub(crate) page: Option<&'a PageArgs>,
     pub(crate) json: bool,
     pub(crate) short: bool,
     pub(crate) verbose: bool,
@@ -149,13 +151,14 @@ pub(crate) async fn status(ctx: &Ctx, given: &str, shown: Shown<'_>) -> Result<b
 
 /// Shows all.
 pub(crate) async fn list(ctx: &Ctx, shown: Shown<'_>) -> Result<(), CliError> {
-    let mut query = ctx.query();
+    let mut query = shown.page.map_or_else(|| ctx.query(), |page| page.over(ctx.query()));
     for (key, value) in [("node_id", shown.node), ("node_pool", shown.node_pool)] {
         if let Some(value) = value {
             query = query.param(key, value);
         }
     }
-    let volumes = ctx.client.host_volumes().list(&query).await.doing("Error querying host volumes")?.value;
+    let answer = ctx.client.host_volumes().list(&query).await.doing("Error querying host volumes")?;
+    let volumes = answer.value;
     if shown.json {
         ctx.out.line(&json(&volumes)?);
         return Ok(());
@@ -165,6 +168,7 @@ pub(crate) async fn list(ctx: &Ctx, shown: Shown<'_>) -> Result<(), CliError> {
         0 => ctx.out.note("No dynamic host volumes"),
         _ => ctx.out.line(&table(&volumes, shown.verbose)),
     }
+    more(ctx, &answer.meta);
     Ok(())
 }
 

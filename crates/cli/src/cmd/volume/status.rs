@@ -3,6 +3,7 @@
 use super::{Kind, host, kind, meant};
 use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
+use crate::cmd::page::{PageArgs, more};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, bytes, coarse, id, json};
@@ -23,6 +24,8 @@ pub(crate) struct StatusArgs {
     /// Host volumes of this node pool only
     #[arg(long, value_name = "POOL")]
     node_pool: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
     /// Show JSON
     #[arg(long)]
     json: bool,
@@ -45,6 +48,7 @@ impl StatusArgs {
 
     fn of_hosts(&self) -> host::Shown<'_> {
         host::Shown {
+            page: Some(&self.page),
             json: self.json,
             short: self.short,
             verbose: self.verbose,
@@ -97,7 +101,9 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
 }
 
 async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
-    let volumes = ctx.client.volumes().list(&ctx.query()).await.doing("Error querying CSI volumes")?.value;
+    let query = args.page.over(ctx.query());
+    let answer = ctx.client.volumes().list(&query).await.doing("Error querying CSI volumes")?;
+    let volumes = answer.value;
     if args.json {
         ctx.out.line(&json(&volumes)?);
         return Ok(0);
@@ -107,6 +113,7 @@ async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         0 => ctx.out.note("No CSI volumes"),
         _ => ctx.out.line(&table(&volumes)),
     }
+    more(ctx, &answer.meta);
     if args.verbose {
         external(ctx).await?;
     }

@@ -1,0 +1,209 @@
+//! What the command line asks about an agent's files, without an agent.
+
+use crate::error::{AgentError, chain};
+use crate::flags::Flags;
+use crate::settings::{self, Settings};
+use caravan_hcl::config::AgentConfig;
+use caravan_hcl::diag::{Diagnostic, Diagnostics};
+use std::path::{Path, PathBuf};
+
+/// Reads configuration files and directories as `caravan agent -config` does, and says what is wrong: every mistake in
+/// the files with its place, or the first setting that makes no sense with the file that it is in. On success, what an
+/// operator should know before using it.
+///
+/// # Errors
+/// The findings, each a text of one or more lines.
+pub fn validate_config(paths: &[String]) -> Result<Vec<String>, Vec<String>> {
+    let mut wrong = Vec::new();
+    // Each path by itself: one that cannot be read must not hide what is wrong with the others.
+    for path in paths {
+        match crate::read_texts(std::slice::from_ref(path)) {
+            Ok(texts) => wrong.extend(caravan_hcl::config::parse(&texts).err().map(told).unwrap_or_default()),
+            Err(error) => wrong.push(chain(&error)),
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    let flags = Flags { config: paths.to_vec(), ..Flags::default() };
+    let whole =
+        crate::read_files(paths).and_then(|file| settings::resolve(&flags, file, &crate::host::look()));
+    match whole {
+        Ok(settings) => Ok(warnings(&settings)),
+        Err(error) => {
+            let what = without_lead(&error);
+            Err(vec![match place_of(paths, &what) {
+                Some(path) => format!("{}: {what}", path.display()),
+                None => what,
+            }])
+        }
+    }
+}
+
+/// Each finding with its place, and with the argument that it is about where its sentence does not name it.
+fn told(found: Diagnostics) -> Vec<String> {
+    let Diagnostics { items, sources } = found;
+    let of = |item: &Diagnostic| {
+        let line = item.one_line(&sources);
+        let argument = item.span.and_then(|span| {
+            let text = sources.get(span.source)?.text.get(..span.start)?;
+            argument_before(text)
+        });
+        match argument {
+            Some(name) if !line.contains(name) => format!("{line} (argument {name})"),
+            _ => line,
+        }
+    };
+    items.iter().map(of).collect()
+}
+
+/// The name on the last line of a text that ends where a value begins.
+fn argument_before(text: &str) -> Option<&str> {
+    // A text's place begins after its quote.
+    let line = text.rsplit('\n').next().unwrap_or(text).trim_end_matches('"').trim_end();
+    let name = line.strip_suffix(['=', ':'])?.trim_end().trim_end_matches('"');
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let begin =
+        name.rfind(|c| !is_name(c)).map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
+    Some(&name[begin..]).filter(|name| !name.is_empty())
+}
+
+/// The file that is wrong in the same way when it is all there is.
+fn place_of(paths: &[String], what: &str) -> Option<PathBuf> {
+    let files = paths.iter().filter_map(|path| crate::expand(Path::new(path)).ok()).flatten();
+    let mut wrong = files.filter(|file| {
+        let alone = crate::read_files(&[file.display().to_string()]).and_then(apart);
+        alone.is_err_and(|error| without_lead(&error) == what)
+    });
+    wrong.next()
+}
+
+/// A part of a configuration with what it may leave to other files.
+fn apart(mut file: AgentConfig) -> Result<(), AgentError> {
+    file.data_dir.get_or_insert_with(|| "/".to_owned());
+    // A part of an agent that is not wanted in the end is not looked at by an agent either.
+    let on = |enabled: Option<bool>| enabled.unwrap_or(false);
+    let server = file.server.as_ref().is_some_and(|server| on(server.enabled));
+    let client = file.client.as_ref().is_some_and(|client| on(client.enabled));
+    let flags = Flags { server: server || !client, client, ..Flags::default() };
+    let mut alone = file.clone();
+    if client && !server {
+        // Its servers may be named elsewhere.
+        let own = alone.client.get_or_insert_default();
+        own.servers.get_or_insert_with(|| vec!["127.0.0.1".to_owned()]);
+    }
+    settings::resolve(&flags, alone, &crate::host::look()).map(drop)
+}
+
+fn without_lead(error: &AgentError) -> String {
+    let text = chain(error);
+    text.strip_prefix("configuration: ").unwrap_or(&text).trim_end().to_owned()
+}
+
+fn warnings(settings: &Settings) -> Vec<String> {
+    let mut out = Vec::new();
+    if !settings.tls.rpc {
+        out.push(
+            "mTLS is not configured: whoever reaches the RPC port may register a node and be sent jobs"
+                .to_owned(),
+        );
+    }
+    if settings.server.is_some() && !settings.acl.enabled {
+        out.push("access control is off: whoever reaches the HTTP port may do everything".to_owned());
+    }
+    out
+}
+
+/// What the client in a directory knows: an agent's data directory, or the client's part of it. JSON, without secrets.
+///
+/// # Errors
+/// A sentence that says why there is nothing to read.
+pub fn client_state(path: &Path) -> Result<serde_json::Value, String> {
+    let places: [PathBuf; 2] = [path.join("client"), path.to_owned()];
+    let Some(dir) = places.iter().find(|dir| dir.join("client.redb").is_file()) else {
+        let looked = places.map(|dir| dir.display().to_string()).join(", ");
+        return Err(format!(
+            "there is no client's state in {}: none of {looked} has a client.redb",
+            path.display()
+        ));
+    };
+    caravan_client::state_at_rest(dir).map_err(|error| chain(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn validate(files: &[(&str, &str)]) -> Result<Vec<String>, Vec<String>> {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<String> = files
+            .iter()
+            .map(|(name, text)| {
+                let path = dir.path().join(name);
+                std::fs::write(&path, text).unwrap();
+                path.display().to_string()
+            })
+            .collect();
+        let strip = |texts: Vec<String>| -> Vec<String> {
+            texts.into_iter().map(|text| text.replace(&format!("{}/", dir.path().display()), "")).collect()
+        };
+        validate_config(&paths).map(strip).map_err(strip)
+    }
+
+    const GOOD: &str = "data_dir = \"/var/lib/caravan\"\nserver {\n  enabled = true\n}\n";
+
+    #[test]
+    fn what_an_agent_would_take_is_valid() {
+        let told = validate(&[("a.hcl", GOOD)]).unwrap();
+        assert!(told.iter().any(|line| line.starts_with("mTLS is not configured")), "{told:?}");
+        // One file may leave to another what it does not say itself.
+        let (dirs, parts) = ("data_dir = \"/var/lib/caravan\"\n", "client {\n  enabled = true\n}\n");
+        let servers = r#"{"client": {"servers": ["10.0.0.1"]}}"#;
+        assert!(validate(&[("a.hcl", dirs), ("b.hcl", parts), ("c.json", servers)]).is_ok());
+    }
+
+    #[test]
+    fn mistakes_name_their_file_and_field() {
+        for (files, words) in [
+            (
+                vec![("a.hcl", GOOD), ("b.hcl", "ports {\n  http = 70000\n}\n")],
+                vec!["b.hcl: ports.http: 70000"],
+            ),
+            (vec![("a.hcl", "server {\n  enabled = \"maybe\"\n}\n")], vec!["a.hcl:2", "enabled"]),
+            (vec![("a.hcl", "clint {}\n"), ("b.hcl", "name = \n")], vec!["a.hcl:1", "clint", "b.hcl:2"]),
+            (vec![("a.hcl", "data_dir = \"/d\"\n")], vec!["server, client: "]),
+            (vec![("a.hcl", "server {\n  enabled = true\n}\n")], vec!["data_dir: "]),
+        ] {
+            let told = validate(&files).unwrap_err().join("\n");
+            for word in words {
+                assert!(told.contains(word), "{word:?} is not in {told}");
+            }
+        }
+        let told = validate_config(&["/nonexistent/agent.hcl".into()]).unwrap_err();
+        assert!(told[0].contains("/nonexistent/agent.hcl") && told[0].contains("No such file"), "{told:?}");
+    }
+
+    #[test]
+    fn arguments_are_found_before_their_values() {
+        for (text, want) in [
+            ("server {\n  enabled = ", Some("enabled")),
+            ("  enabled = \"", Some("enabled")),
+            ("{\"server\": {\"enabled\": ", Some("enabled")),
+            ("a = 1\nserver {\n ", None),
+            ("ä=", Some("ä")),
+            ("", None),
+        ] {
+            assert_eq!(argument_before(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_directory_without_a_client_says_where_it_looked() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = client_state(dir.path()).unwrap_err();
+        assert!(
+            error.starts_with("there is no client's state in ") && error.contains("/client, "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! Reading what a server has left: a state snapshot, or the log of one that does not run.
+
+use bytes::Bytes;
+use caravan_state::archive::{self, ArchiveError};
+use caravan_state::{Root, SnapshotError, Store};
+use caravan_types::command::Command;
+use std::path::{Path, PathBuf};
+
+/// Why there is nothing to look at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error("{} cannot be read: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("there is no server's state in {}: none of {looked} has a raft.redb", path.display())]
+    NoState { path: PathBuf, looked: String },
+    #[error("{}", with_sources(.0))]
+    Log(#[from] caravan_consensus::Error),
+    #[error("{}", with_sources(.0))]
+    Snapshot(#[from] SnapshotError),
+    #[error("{}", with_sources(.0))]
+    Archive(#[from] ArchiveError),
+    #[error("the command at index {index} cannot be read: {source}")]
+    Command { index: u64, source: rmp_serde::decode::Error },
+}
+
+/// An error with what is beneath it; nobody else would say it.
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(source) = inner {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        inner = source.source();
+    }
+    text
+}
+
+/// The state in a snapshot file of any kind, or in the data directory of a stopped agent.
+pub(crate) fn read(path: &Path) -> Result<Root, Unreadable> {
+    if path.is_dir() { of_log(path, None) } else { of_file(path) }
+}
+
+/// The state in a snapshot file: one that an operator saved, or one of a server's own.
+pub(crate) fn of_file(path: &Path) -> Result<Root, Unreadable> {
+    let file = |source| Unreadable::File { path: path.to_owned(), source };
+    let bytes = Bytes::from(std::fs::read(path).map_err(file)?);
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(caravan_state::decode(&archive::unpack(&bytes)?.1)?);
+    }
+    let payload = caravan_consensus::snapshot_payload(bytes.clone()).map_err(file)?;
+    Ok(caravan_state::decode(&payload.unwrap_or(bytes))?)
+}
+
+/// The state of a server that does not run, up to an index (which is in it) where one is given.
+pub(crate) fn of_log(path: &Path, up_to: Option<u64>) -> Result<Root, Unreadable> {
+    let store = Store::default();
+    let rest = caravan_consensus::at_rest(&log_dir(path)?)?;
+    if let Some(snapshot) = rest.snapshot {
+        store.restore(&snapshot)?;
+    }
+    for (index, bytes) in rest.commands {
+        if up_to.is_some_and(|last| index > last) {
+            break;
+        }
+        store.apply(index, &command(index, &bytes)?);
+    }
+    Ok((*store.snapshot()).clone())
+}
+
+/// What an entry of the log says.
+pub(crate) fn command(index: u64, bytes: &[u8]) -> Result<Command, Unreadable> {
+    rmp_serde::from_slice(bytes).map_err(|source| Unreadable::Command { index, source })
+}
+
+/// Where the log lies: in an agent's data directory, in the server's part of it, or here.
+pub(crate) fn log_dir(path: &Path) -> Result<PathBuf, Unreadable> {
+    let places = [path.join("server/raft"), path.join("raft"), path.to_owned()];
+    let found = places.iter().find(|dir| dir.join("raft.redb").is_file());
+    found.cloned().ok_or_else(|| Unreadable::NoState {
+        path: path.to_owned(),
+        looked: places.map(|dir| dir.display().to_string()).join(", "),
+    })
+}

@@ -1,0 +1,78 @@
+//! The event stream (`http-api` section 4.3).
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::query::QueryOptions;
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::Method;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+const PATH: &str = "/v1/event/stream";
+
+/// What happened at one index. One without events is a sign of life.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct EventBatch {
+    /// Index of the change.
+    pub index: u64,
+    /// The events, as the agent tells them.
+    pub events: Vec<Value>,
+}
+
+/// Events as they happen.
+#[derive(Debug)]
+pub struct EventStream {
+    client: Client,
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Client {
+    /// Follows events. `topics` are `Topic`, `Topic:key` or `*`; none is all. `index` 0 begins with what comes next.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn events(
+        &self,
+        topics: &[String],
+        index: u64,
+        query: &QueryOptions,
+    ) -> Result<EventStream, Error> {
+        let mut query = topics.iter().fold(query.clone(), |query, topic| query.param("topic", topic));
+        if index > 0 {
+            query = query.param("index", index.to_string());
+        }
+        let answer = self.send(Method::GET, PATH, &query, &[], Bytes::new()).await?;
+        Ok(EventStream { client: self.clone(), body: answer.into_body(), buffer: BytesMut::new() })
+    }
+}
+
+impl EventStream {
+    /// The next line; `None` at the end. Can be dropped between lines without loss.
+    ///
+    /// # Errors
+    /// When the connection breaks or the stream is not one of events.
+    pub async fn next(&mut self) -> Result<Option<EventBatch>, Error> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.copy_to_bytes(end + 1);
+                return match serde_json::from_slice(&line) {
+                    Ok(batch) => Ok(Some(batch)),
+                    Err(source) => Err(Error::Decode { path: PATH.to_owned(), source }),
+                };
+            }
+            match self.body.frame().await {
+                Some(Ok(chunk)) => {
+                    if let Ok(data) = chunk.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(source)) => return Err(self.client.broken(PATH, source)),
+                None => return Ok(None),
+            }
+        }
+    }
+}
