@@ -10,6 +10,8 @@ mod hostile;
 mod jobs;
 #[path = "http/nodes.rs"]
 mod nodes;
+#[path = "http/oidc.rs"]
+mod oidc;
 #[path = "http/relays.rs"]
 mod relays;
 #[path = "http/shape.rs"]

@@ -329,6 +329,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         }),
         ("volumes_host", 20) => settled(session, "uses-volume", "running"),
         ("events", 2) => {
+            drained_once(session)?;
             let mut job = small("for-plans", 50);
             job["Job"]["Type"] = json!("service");
             let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
@@ -376,6 +377,23 @@ fn deployed_again(session: &mut Session) -> Result<()> {
         session.ids.set(ACL_DEPLOYMENT, &ours);
     }
     Ok(())
+}
+
+/// Drains the node and takes it back, as in a topic before.
+fn drained_once(session: &mut Session) -> Result<()> {
+    let path = format!("/v1/node/{}", session.ids.text(NODE));
+    session.send(
+        "PUT",
+        &format!("{path}/drain"),
+        Some(&json!({"DrainSpec": {"Deadline": 1_000_000_000}})),
+    )?;
+    soon("the drain to end", || {
+        let node = session.get(&path)?;
+        let over = node["DrainStrategy"].is_null() && node["LastDrain"]["Status"] == "complete";
+        if over { Ok(()) } else { bail!("{}", node["LastDrain"]) }
+    })?;
+    session.send("PUT", &format!("{path}/eligibility"), Some(&json!({"Eligibility": "eligible"})))?;
+    settled(session, "web", "running")
 }
 
 /// Waits until a job has an allocation of this status.

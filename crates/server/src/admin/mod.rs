@@ -5,9 +5,11 @@ mod auth;
 mod chores;
 mod keys;
 mod login;
+mod oidc;
 
 pub(crate) use chores::Chores;
 pub use keys::Introduction;
+pub use oidc::{OidcBegin, OidcDone};
 
 use crate::acl::{AclConfig, Caller, Denied, Resolver};
 use crate::admission;
@@ -38,6 +40,8 @@ pub struct Admin {
     issuer: Option<String>,
     /// Where an operator writes the index of a bootstrap that is to be done again.
     reset_file: Option<PathBuf>,
+    /// Logins that were begun at the page of somebody else.
+    logins: oidc::Logins,
 }
 
 fn bad(message: impl Into<String>) -> ServerError {
@@ -54,7 +58,7 @@ fn hash_of(content: &impl Serialize) -> String {
 impl Admin {
     pub(crate) fn new(core: Core, region: String, config: AclConfig, issuer: Option<String>) -> Self {
         let resolver = Resolver::new(config.enabled, core.keyring.clone());
-        Self { core, region, config, resolver, issuer, reset_file: None }
+        Self { core, region, config, resolver, issuer, reset_file: None, logins: oidc::Logins::default() }
     }
 
     /// With the file that lets the first token be made again.
