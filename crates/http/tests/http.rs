@@ -1,5 +1,7 @@
 //! The routes over a server in this process, compared with recorded exchanges.
 
+#[path = "http/access.rs"]
+mod access;
 #[path = "http/chores.rs"]
 mod chores;
 #[path = "http/harness.rs"]
