@@ -291,8 +291,8 @@ static NULL: Value = Value::Null;
 /// reads the body: what is checked must be what is done.
 fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
     let fields = value.as_object().into_iter().flatten();
-    let named = fields.filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
-    named.last().map_or(&NULL, |(_, value)| value)
+    let mut named = fields.filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
+    named.next_back().map_or(&NULL, |(_, value)| value)
 }
 
 fn text<'v>(value: &'v Value, name: &str) -> &'v str {

@@ -2,6 +2,7 @@
 
 use crate::harness::Api;
 use caravan_server::AclConfig;
+use http::Method;
 use serde_json::json;
 
 /// The secret of somebody who may do everything in the namespace `mine`, and nothing elsewhere.
@@ -74,6 +75,23 @@ async fn variables_are_in_one_namespace() {
         got.text(),
         "json: cannot unmarshal number into Go struct field VariableDecrypted.Items of type string"
     );
+}
+
+#[tokio::test]
+async fn without_access_control_methods_and_paths_are_told_apart_too() {
+    let api = Api::start().await;
+    for (method, path, status) in [
+        (Method::GET, "acl/policies", 400),
+        (Method::PUT, "acl/policies", 405),
+        (Method::GET, "acl/bootstrap", 405),
+        (Method::DELETE, "acl/token/x", 400),
+        (Method::PATCH, "acl/token/x", 405),
+        (Method::PUT, "acl/oidc/auth-url", 400),
+        (Method::GET, "acl/nope", 404),
+    ] {
+        let got = api.web.send(method.clone(), &format!("/v1/{path}"), Vec::new()).await;
+        assert_eq!(got.status, status, "{method} {path}: {}", got.text());
+    }
 }
 
 #[tokio::test]

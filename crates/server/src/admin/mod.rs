@@ -23,7 +23,7 @@ use caravan_types::admin::AdminChange;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::{Change, Outcome, Refusal};
 use caravan_types::namespace::NamespaceSpec;
-use caravan_types::node_pool::{ALL, NodePool};
+use caravan_types::node_pool::NodePool;
 use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -135,7 +135,7 @@ impl Admin {
     /// # Errors
     /// With every problem.
     pub async fn write_node_pool(&self, mut row: NodePool) -> Result<u64, ServerError> {
-        if NodePool::is_built_in(&row.name) && (row.name == ALL || row.scheduler_configuration.is_some()) {
+        if NodePool::is_built_in(&row.name) {
             return Err(bad(format!("modifying node pool \"{}\" is not allowed", row.name)));
         }
         if let Err(errors) = row.check() {
