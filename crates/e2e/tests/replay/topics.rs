@@ -298,13 +298,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             Ok(())
         }
         // Users had changed it by then.
-        ("nodes", 0) => {
-            session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
-            soon("the changed node", || {
-                let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
-                if node["Meta"]["n"] == "1" { Ok(()) } else { bail!("{}", node["Meta"]) }
-            })
-        }
+        ("nodes", 0) => changed_once(session),
         ("nodes", 15) => soon("the drain to end", || {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
             if node["DrainStrategy"].is_null() { Ok(()) } else { bail!("{}", node["DrainStrategy"]) }
@@ -330,6 +324,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         ("volumes_host", 20) => settled(session, "uses-volume", "running"),
         ("events", 2) => {
             drained_once(session)?;
+            changed_once(session)?;
             let mut job = small("for-plans", 50);
             job["Job"]["Type"] = json!("service");
             let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
@@ -394,6 +389,15 @@ fn drained_once(session: &mut Session) -> Result<()> {
     })?;
     session.send("PUT", &format!("{path}/eligibility"), Some(&json!({"Eligibility": "eligible"})))?;
     settled(session, "web", "running")
+}
+
+/// Changes what the node says of itself, which registers it again.
+fn changed_once(session: &mut Session) -> Result<()> {
+    session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
+    soon("the changed node", || {
+        let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
+        if node["Meta"]["n"] == "1" { Ok(()) } else { bail!("{}", node["Meta"]) }
+    })
 }
 
 /// Waits until a job has an allocation of this status.

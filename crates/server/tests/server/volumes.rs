@@ -335,10 +335,15 @@ async fn volumes_are_in_namespaces_that_there_are() {
     handle.admin().write_namespace(spec).await.unwrap();
     let made = handle.create_volumes(&team, body()).await.unwrap();
     assert_eq!(made[0].namespace, team);
-    let other = handle.create_volumes(&"default".into(), body()).await.unwrap();
-    assert_eq!(other[0].namespace, "default");
+    // Plugins know nothing of namespaces: by the same name it would be the same volume.
+    let error = handle.create_volumes(&"default".into(), body()).await.unwrap_err();
+    assert!(error.message.contains("for the name \"data\" is volume team/data already"), "{error}");
+    assert!(cluster.root().volume(&make::volume_key("data")).is_none());
+    let named = vec![VolumeRequestBody { name: "own".into(), ..make::volume("data") }];
+    let other = handle.create_volumes(&"default".into(), named).await.unwrap();
+    assert_eq!((other[0].namespace.as_str(), &*other[0].external_id), ("default", "ext-own"));
     assert_eq!(cluster.root().volumes_with_prefix(None, "data").count(), 2);
-    assert_eq!(plugin.count(CREATE), 2);
+    assert_eq!((plugin.count(CREATE), plugin.count(DELETE)), (3, 0));
 }
 
 #[tokio::test]
