@@ -74,7 +74,18 @@ impl Provider {
                 provider.issuer
             ));
         }
+        provider.keeps_encrypted()?;
         Ok(provider)
+    }
+
+    /// A provider that is asked encrypted is sent secrets, and believed keys, in no other way.
+    fn keeps_encrypted(&self) -> Result<(), String> {
+        let is_plain = |url: &str| url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
+        let endpoints = [&self.token_endpoint, &self.userinfo_endpoint, &self.jwks_uri];
+        match endpoints.into_iter().find(|endpoint| is_plain(endpoint) && !is_plain(&self.issuer)) {
+            Some(endpoint) => Err(format!("oidc: endpoint \"{endpoint}\" is not encrypted")),
+            None => Ok(()),
+        }
     }
 
     /// Where the user goes.
@@ -269,6 +280,20 @@ mod tests {
             begun.state
         );
         assert_eq!(url, want);
+    }
+
+    #[test]
+    fn secrets_do_not_leave_encryption() {
+        let provider = |issuer: &str, token: &str| Provider {
+            issuer: issuer.into(),
+            token_endpoint: token.into(),
+            ..Provider::default()
+        };
+        assert!(provider("https://p", "https://p/token").keeps_encrypted().is_ok());
+        assert!(provider("http://p", "http://p/token").keeps_encrypted().is_ok());
+        assert!(
+            provider("https://p", "HTTP://p/token").keeps_encrypted().unwrap_err().contains("not encrypted")
+        );
     }
 
     #[test]
