@@ -129,6 +129,11 @@ fn absolute(field: &'static str, dir: String) -> Result<PathBuf, AgentError> {
     }
 }
 
+/// A word of a file; the empty one says nothing.
+fn said(word: &Option<String>) -> Option<String> {
+    word.clone().filter(|word| !word.is_empty())
+}
+
 /// Puts defaults, files and flags together.
 pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<Settings, AgentError> {
     let dev = flags.dev;
@@ -213,14 +218,14 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         .collect();
     Ok(Settings {
         dev,
-        region: flag("region").or(file.region.clone()).unwrap_or_else(|| "global".into()),
-        datacenter: flag("dc").or(file.datacenter.clone()).unwrap_or_else(|| "dc1".into()),
-        name: flag("node").or(file.name.clone()).unwrap_or_else(|| host.hostname.clone()),
+        region: flag("region").or(said(&file.region)).unwrap_or_else(|| "global".into()),
+        datacenter: flag("dc").or(said(&file.datacenter)).unwrap_or_else(|| "dc1".into()),
+        name: flag("node").or(said(&file.name)).unwrap_or_else(|| host.hostname.clone()),
         data_dir,
         log_level,
         log_file: LogFileSettings::of(&file)?,
         log_json: flags.log_json || file.log_json.unwrap_or(false),
-        enable_debug: file.enable_debug.unwrap_or(false),
+        enable_debug: file.enable_debug.unwrap_or(dev),
         http,
         rpc,
         advertise_http,

@@ -15,6 +15,7 @@ pub(crate) async fn read<T>(
     read: impl Fn(&Root) -> Result<(u64, T), ApiError>,
 ) -> Result<(Meta, T), ApiError> {
     call.query.check_stale()?;
+    call.query.per_page()?;
     let wait = call.query.wait()?;
     let server = call.server()?;
     let store = server.store();

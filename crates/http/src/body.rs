@@ -196,20 +196,28 @@ pub(crate) fn variable(body: &[u8]) -> Result<VariableGiven, ApiError> {
     let items = match body.items {
         Value::Object(map) => map,
         Value::Null => Map::new(),
-        _ => return Err(wrong_items()),
+        other => return Err(wrong_items(&other, "structs.VariableItems")),
     };
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),
-        _ => Err(wrong_items()),
+        other => Err(wrong_items(&other, "string")),
     };
     let items = items.into_iter().map(text).collect::<Result<BTreeMap<_, _>, _>>()?;
     Ok(VariableGiven { namespace: body.namespace, path: body.path, items: Secrets::new(items), lock })
 }
 
-fn wrong_items() -> ApiError {
-    ApiError::bad_request(
-        "json: cannot unmarshal the value of Go struct field VariableDecrypted.Items: it must be an object of strings",
-    )
+/// Tells of which kind the value is, not the value.
+fn wrong_items(value: &Value, wanted: &str) -> ApiError {
+    let kind = match value {
+        Value::Null | Value::Object(_) => "object",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+    };
+    ApiError::bad_request(format!(
+        "json: cannot unmarshal {kind} into Go struct field VariableDecrypted.Items of type {wanted}"
+    ))
 }
 
 /// The value with its keys in their declared spelling and without unset fields; below `maps` the keys are the user's.

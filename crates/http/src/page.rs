@@ -57,12 +57,7 @@ pub(crate) struct Pager<'q> {
 
 impl<'q> Pager<'q> {
     pub(crate) fn new(query: &'q Query) -> Result<Self, ApiError> {
-        let per_page = match query.text("per_page") {
-            "" => 0,
-            text => text.parse().map_err(|_| {
-                ApiError::bad_request("Expect a number for `per_page` query string parameter")
-            })?,
-        };
+        let per_page = query.per_page()?;
         let filter = match query.text("filter") {
             "" => None,
             text => Some(Filter::parse(text)?),

@@ -79,6 +79,16 @@ impl Query {
         Ok(Wait { index, limit })
     }
 
+    /// `per_page`: how many elements a page has at most; 0 = all.
+    pub(crate) fn per_page(&self) -> Result<i32, ApiError> {
+        match self.text("per_page") {
+            "" => Ok(0),
+            text => text
+                .parse()
+                .map_err(|_| ApiError::bad_request("Expect a number for `per_page` query string parameter")),
+        }
+    }
+
     /// Checks `stale`. Every answer comes from the leader so far, which is never stale.
     pub(crate) fn check_stale(&self) -> Result<(), ApiError> {
         match self.text("stale") {

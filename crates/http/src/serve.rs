@@ -199,6 +199,8 @@ where
     let _ticket = ticket;
     let service = service_fn(move |request| answer(state.clone(), detached(request)));
     let connection = http1::Builder::new()
+        // Scripts look for headers as the reference writes them.
+        .title_case_headers(true)
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MOST_HEADERS)

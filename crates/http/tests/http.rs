@@ -1,5 +1,7 @@
 //! The routes over a server in this process, compared with recorded exchanges.
 
+#[path = "http/access.rs"]
+mod access;
 #[path = "http/chores.rs"]
 mod chores;
 #[path = "http/harness.rs"]
@@ -10,6 +12,8 @@ mod hostile;
 mod jobs;
 #[path = "http/nodes.rs"]
 mod nodes;
+#[path = "http/oidc.rs"]
+mod oidc;
 #[path = "http/relays.rs"]
 mod relays;
 #[path = "http/shape.rs"]

@@ -1,24 +1,10 @@
 //! Key sets of others (RFC 7517), read over HTTP, with TLS or without.
 
 use crate::error::ServerError;
-use caravan_tls::{ClientSettings, Connector, Stream};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{HOST, LOCATION, USER_AGENT};
-use hyper::{Request, Response, Uri};
-use hyper_util::rt::TokioIo;
+use crate::outbound::{self, Asking};
 use jsonwebtoken::DecodingKey;
 use jsonwebtoken::jwk::JwkSet;
 use serde_json::Value;
-use std::time::Duration;
-use tokio::net::TcpStream;
-
-/// Largest answer that is read.
-const LARGEST: usize = 1 << 20;
-/// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Most servers that send us on to another.
-const HOPS: usize = 5;
 
 fn failed(url: &str, why: impl std::fmt::Display) -> ServerError {
     ServerError::unavailable(format!("the keys at {url} cannot be read: {why}"))
@@ -45,73 +31,11 @@ pub(crate) async fn discover(issuer: &str, authorities: &[String]) -> Result<Vec
 }
 
 async fn get(url: &str, authorities: &[String]) -> Result<Value, ServerError> {
-    let answer = async {
-        let mut at: Uri = url.parse().map_err(|e| failed(url, e))?;
-        for _ in 0..HOPS {
-            let response = ask(&at, authorities).await.map_err(|why| failed(url, why))?;
-            if response.status().is_redirection() {
-                at = elsewhere(&at, &response).map_err(|why| failed(url, why))?;
-                continue;
-            }
-            if !response.status().is_success() {
-                return Err(failed(url, response.status()));
-            }
-            let body = Limited::new(response.into_body(), LARGEST).collect().await;
-            let body = body.map_err(|e| failed(url, e))?.to_bytes();
-            return serde_json::from_slice(&body).map_err(|e| failed(url, e));
-        }
-        Err(failed(url, format!("more than {HOPS} servers send us on to another")))
-    };
-    tokio::time::timeout(PATIENCE, answer).await.map_err(|_| failed(url, "there is no answer"))?
-}
-
-/// Where an answer sends us on to: keys that came encrypted at first do not come otherwise then.
-fn elsewhere(from: &Uri, response: &Response<Incoming>) -> Result<Uri, String> {
-    let to = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-    let to: Uri =
-        to.and_then(|to| to.parse().ok()).ok_or("the server sends us on and does not say where to")?;
-    let mut parts = to.into_parts();
-    if parts.scheme.is_none() {
-        parts.scheme = from.scheme().cloned();
+    let answer = outbound::ask(&Asking::of(url, authorities)).await.map_err(|why| failed(url, why))?;
+    if !answer.status.is_success() {
+        return Err(failed(url, answer.status));
     }
-    if parts.authority.is_none() {
-        parts.authority = from.authority().cloned();
-    }
-    if from.scheme_str() == Some("https") && parts.scheme != from.scheme().cloned() {
-        return Err("the server sends us on to a place that is not encrypted".to_owned());
-    }
-    Uri::from_parts(parts).map_err(|error| error.to_string())
-}
-
-async fn ask(uri: &Uri, authorities: &[String]) -> Result<Response<Incoming>, String> {
-    let host = uri.host().ok_or("the URL names no host")?;
-    let stream = match uri.scheme_str() {
-        Some("http") => {
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            TcpStream::connect((bare, uri.port_u16().unwrap_or(80))).await.map(Stream::Plain)
-        }
-        Some("https") => {
-            let settings = ClientSettings { ca_pem: authorities.to_vec(), ..ClientSettings::default() };
-            let connector = Connector::new(&settings).map_err(|error| error.to_string())?;
-            connector.dial(host, uri.port_u16().unwrap_or(443)).await
-        }
-        _ => return Err("it is no http:// or https:// URL".to_owned()),
-    };
-    let stream = stream.map_err(|error| error.to_string())?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
-    // It ends with what is read of it.
-    tokio::spawn(async move { drop(connection.await) });
-    let authority = match uri.port_u16() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    let request = Request::get(uri.path_and_query().map_or("/", |path| path.as_str()))
-        .header(HOST, authority)
-        .header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")))
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
-    sender.send_request(request).await.map_err(|error| error.to_string())
+    answer.json().map_err(|why| failed(url, why))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod keyring;
 mod locks;
 mod lookups;
 mod node_evals;
+mod outbound;
 mod periodic;
 mod plan;
 mod reports;
@@ -34,7 +35,7 @@ mod worker;
 
 pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolCap, VarCap, Workload};
 pub use acl::{RulesError, parse as parse_rules};
-pub use admin::{Admin, Introduction};
+pub use admin::{Admin, Introduction, OidcBegin, OidcDone};
 pub use admission::{Verdict, joined, joined_warnings};
 pub use broker::{BrokerDepth, QueueFigures};
 pub use deployment::{DeploymentRequest, DeploymentUpdated};

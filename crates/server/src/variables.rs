@@ -38,6 +38,14 @@ fn bad(message: impl Into<String>) -> ServerError {
     ServerError::new(Kind::BadRequest, message)
 }
 
+/// Where a variable may be: in one namespace.
+fn check_key(key: &VariableKey) -> Result<(), ServerError> {
+    if key.namespace.as_str() == "*" {
+        return Err(bad("can not target wildcard (\"*\")namespace"));
+    }
+    check_path(&key.path).map_err(bad)
+}
+
 impl Core {
     /// A variable with its items.
     pub(crate) fn open_variable(&self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
@@ -53,7 +61,7 @@ impl Core {
         check_index: Option<u64>,
         lock: LockUse,
     ) -> Result<VariableWritten, ServerError> {
-        check_path(&key.path).map_err(bad)?;
+        check_key(&key)?;
         if items.is_empty() {
             return Err(bad("variable missing required Items object"));
         }
@@ -79,7 +87,7 @@ impl Core {
         items: &Secrets,
         lock: VariableLock,
     ) -> Result<VariableWritten, ServerError> {
-        check_path(&key.path).map_err(bad)?;
+        check_key(&key)?;
         let mut lock = lock.or_default();
         if let Err(errors) = lock.check() {
             return Err(bad(crate::admission::joined(&errors)));
@@ -119,7 +127,7 @@ impl Core {
         key: VariableKey,
         check_index: Option<u64>,
     ) -> Result<VariableWritten, ServerError> {
-        check_path(&key.path).map_err(bad)?;
+        check_key(&key)?;
         self.change_variable(&key, Change::VariableDelete { key: key.clone(), check_index }).await
     }
 

@@ -158,6 +158,15 @@ pub fn masked(text: &str) -> String {
             rest = &rest[hex..];
             continue;
         }
+        // Which name server was asked is told only where a program asks it itself.
+        if out.contains("lookup ")
+            && let Some(server) = rest.strip_prefix(" on ")
+            && let Some(end) = server.find(": ")
+            && server[..end].chars().all(|c| c.is_ascii_digit() || c == '.' || c == ':')
+        {
+            rest = &server[end..];
+            continue;
+        }
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         if digits > 0 {
             out.push('#');
@@ -175,6 +184,7 @@ fn texts_are_masked_and_translated() {
     let id = "11111111-2222-3333-4444-555555555555";
     assert_eq!(masked(&format!("no \"{id}\" at 12")), "no \"<id>\" at #");
     assert_eq!(masked("open /opt/x/alloc/abc/nope: no"), "open <path>: no");
+    assert_eq!(masked("lookup x on 192.0.2.53:53: no such host"), "lookup x: no such host");
     assert_eq!(masked("GET /v1/jobs"), "GET /v#/jobs");
     assert_eq!(masked("encode/dispatch-1795252794-74132a3c/x"), "encode/dispatch-#-<hex>/x");
     let mut ids = Ids::default();

@@ -298,13 +298,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             Ok(())
         }
         // Users had changed it by then.
-        ("nodes", 0) => {
-            session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
-            soon("the changed node", || {
-                let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
-                if node["Meta"]["n"] == "1" { Ok(()) } else { bail!("{}", node["Meta"]) }
-            })
-        }
+        ("nodes", 0) => changed_once(session),
         ("nodes", 15) => soon("the drain to end", || {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
             if node["DrainStrategy"].is_null() { Ok(()) } else { bail!("{}", node["DrainStrategy"]) }
@@ -329,6 +323,8 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         }),
         ("volumes_host", 20) => settled(session, "uses-volume", "running"),
         ("events", 2) => {
+            drained_once(session)?;
+            changed_once(session)?;
             let mut job = small("for-plans", 50);
             job["Job"]["Type"] = json!("service");
             let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
@@ -376,6 +372,32 @@ fn deployed_again(session: &mut Session) -> Result<()> {
         session.ids.set(ACL_DEPLOYMENT, &ours);
     }
     Ok(())
+}
+
+/// Drains the node and takes it back, as in a topic before.
+fn drained_once(session: &mut Session) -> Result<()> {
+    let path = format!("/v1/node/{}", session.ids.text(NODE));
+    session.send(
+        "PUT",
+        &format!("{path}/drain"),
+        Some(&json!({"DrainSpec": {"Deadline": 1_000_000_000}})),
+    )?;
+    soon("the drain to end", || {
+        let node = session.get(&path)?;
+        let over = node["DrainStrategy"].is_null() && node["LastDrain"]["Status"] == "complete";
+        if over { Ok(()) } else { bail!("{}", node["LastDrain"]) }
+    })?;
+    session.send("PUT", &format!("{path}/eligibility"), Some(&json!({"Eligibility": "eligible"})))?;
+    settled(session, "web", "running")
+}
+
+/// Changes what the node says of itself, which registers it again.
+fn changed_once(session: &mut Session) -> Result<()> {
+    session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
+    soon("the changed node", || {
+        let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
+        if node["Meta"]["n"] == "1" { Ok(()) } else { bail!("{}", node["Meta"]) }
+    })
 }
 
 /// Waits until a job has an allocation of this status.

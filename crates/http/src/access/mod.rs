@@ -113,6 +113,8 @@ impl Asked<'_> {
             Need::Namespace(caps) => {
                 self.registers(acl.namespace_any(self.call.query.namespace().as_str(), caps))
             }
+            Need::Rows(_) if self.call.query.text("namespace") == "*" => Verdict::Yes,
+            Need::Rows(caps) => acl.namespace_any(self.call.query.namespace().as_str(), caps).into(),
             Need::Job(caps) => {
                 let body = self.body();
                 self.registers(self.job(&body, caps))
@@ -138,6 +140,10 @@ impl Asked<'_> {
             }
             Need::HostVolume(at, caps) => {
                 let row = self.root.host_volume(&HostVolumeId::new(self.segment(at)));
+                self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
+            }
+            Need::HostClaim(at, caps) => {
+                let row = self.root.host_claims().find(|row| row.id == self.segment(at));
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
             }
             // Tasks find services and nodes by themselves.
@@ -281,12 +287,12 @@ impl Asked<'_> {
 
 static NULL: Value = Value::Null;
 
-/// A field, whatever the case of its name.
+/// A field, whatever the case of its name. Of several spellings the last one that says something counts, as for whoever
+/// reads the body: what is checked must be what is done.
 fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
-    let Some(map) = value.as_object() else { return &NULL };
-    map.get(name)
-        .or_else(|| map.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
-        .unwrap_or(&NULL)
+    let fields = value.as_object().into_iter().flatten();
+    let mut named = fields.filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
+    named.next_back().map_or(&NULL, |(_, value)| value)
 }
 
 fn text<'v>(value: &'v Value, name: &str) -> &'v str {

@@ -41,6 +41,8 @@ pub(super) enum Need {
     Management,
     /// In the namespace of the query; `*` in any.
     Namespace(&'static [NsCap]),
+    /// The same of lists; of those of all namespaces everybody sees the rows that they may see.
+    Rows(&'static [NsCap]),
     /// In the namespace of the job in the body.
     Job(&'static [NsCap]),
     /// In the namespace of the volumes in the body.
@@ -59,6 +61,8 @@ pub(super) enum Need {
     Deployment(usize, &'static [NsCap]),
     /// In the namespace of the host volume that the segment names.
     HostVolume(usize, &'static [NsCap]),
+    /// In the namespace of the claim on a host volume that the segment names.
+    HostClaim(usize, &'static [NsCap]),
     /// Nodes.
     Node(Level),
     /// Agents.
@@ -82,8 +86,9 @@ pub(super) enum Need {
 }
 
 use Need::{
-    Action, Agent, Alloc, AnyPool, Body, Deployment, Eval, Exec, HiddenAlloc, HostVolume, Job, Management,
-    Namespace, Node, Open, Operator, OperatorCap, Plugin, Pool, PoolBody, Quota, Shown, Variable,
+    Action, Agent, Alloc, AnyPool, Body, Deployment, Eval, Exec, HiddenAlloc, HostClaim, HostVolume, Job,
+    Management, Namespace, Node, Open, Operator, OperatorCap, Plugin, Pool, PoolBody, Quota, Rows, Shown,
+    Variable,
 };
 use NsCap as N;
 use On::{Any, Delete, Get, Put};
@@ -164,7 +169,7 @@ pub(super) const TABLE: &[(On, &str, Need)] = &[
     (Get, "volumes/snapshot", Namespace(&[N::CsiListVolume])),
     (Any, "volumes/snapshot", Namespace(&[N::CsiWriteVolume])),
     (Get, "volumes/claims", Namespace(&[N::HostVolumeRead])),
-    (Delete, "volumes/claim/*", Namespace(&[N::HostVolumeDelete])),
+    (Delete, "volumes/claim/*", HostClaim(2, &[N::HostVolumeDelete])),
     (Put, "volume/host/create", Body(&[N::HostVolumeCreate, N::HostVolumeWrite])),
     (Put, "volume/host/register", Body(&[N::HostVolumeRegister, N::HostVolumeWrite])),
     (Get, "volume/host/*", HostVolume(2, &[N::HostVolumeRead])),
@@ -178,10 +183,10 @@ pub(super) const TABLE: &[(On, &str, Need)] = &[
     (Get, "var/**", Variable(VarCap::Read)),
     (Put, "var/**", Variable(VarCap::Write)),
     (Delete, "var/**", Variable(VarCap::Destroy)),
-    (Get, "services", Namespace(READ)),
+    (Get, "services", Rows(READ)),
     (Get, "service/*", Namespace(READ)),
     (Delete, "service/*/*", Namespace(&[N::SubmitJob, N::DeleteServiceRegistration])),
-    (Get, "scaling/policies", Namespace(&[N::ListScalingPolicies, N::ReadJob])),
+    (Get, "scaling/policies", Rows(&[N::ListScalingPolicies, N::ReadJob])),
     (Get, "scaling/policy/*", Namespace(&[N::ReadScalingPolicy, N::ReadJob])),
     (Any, "search", Shown),
     (Any, "search/fuzzy", Shown),

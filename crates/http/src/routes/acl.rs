@@ -21,7 +21,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
     if !admin.acl_enabled() {
         return match rest {
             ["token", "self"] if call.is_get() => everybody(),
-            _ => Err(ApiError::bad_request("ACL support disabled")),
+            _ => Err(disabled(call, rest)),
         };
     }
     match rest {
@@ -40,6 +40,27 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         ["role"] => write_role(call, admin, "").await,
         ["role", id] => role(call, admin, id).await,
         _ => auth::route(call, admin, rest).await,
+    }
+}
+
+/// Why there is no answer without access control: what is no request at all is told as such all the same.
+fn disabled(call: &Call, rest: &[&str]) -> ApiError {
+    let rows = ["policy", "token", "role", "auth-method", "binding-rule"];
+    let fits = match rest {
+        ["policies" | "tokens" | "roles" | "auth-methods" | "binding-rules"]
+        | ["policy" | "token", "self"]
+        | ["role", "name", _] => call.is_get(),
+        ["bootstrap" | "login" | "token" | "role" | "auth-method" | "binding-rule"]
+        | ["token", "onetime"]
+        | ["token", "onetime", "exchange"]
+        | ["oidc", "auth-url" | "complete-auth"]
+        | ["identity", "client-introduction-token"] => call.is_put(),
+        [kind, _] if rows.contains(kind) => call.is_get() || call.is_put() || call.is_delete(),
+        _ => return ApiError::unknown_path(),
+    };
+    match fits {
+        true => ApiError::bad_request("ACL support disabled"),
+        false => ApiError::method(),
     }
 }
 

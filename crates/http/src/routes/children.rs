@@ -74,7 +74,7 @@ pub(crate) async fn force(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
 }
 
 /// The bytes of a payload. Line breaks are left out, as clients do who wrap what they encode.
-fn payload(text: &str) -> Result<Vec<u8>, ApiError> {
+pub(super) fn payload(text: &str) -> Result<Vec<u8>, ApiError> {
     let plain: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     STANDARD.decode(&plain).map_err(|error| {
         let at = match error {

@@ -93,11 +93,7 @@ async fn change(call: &Call, verb: &str, id: DeploymentId) -> Result<Reply, ApiE
         "fail" => DeploymentRequest::Fail,
         "pause" => DeploymentRequest::Pause(body.pause),
         "unblock" => DeploymentRequest::Unblock,
-        "promote" if body.all => DeploymentRequest::Promote(Vec::new()),
-        "promote" if body.groups.is_empty() => {
-            return Err(ApiError::bad_request("Must specify groups to promote or all"));
-        }
-        "promote" => DeploymentRequest::Promote(body.groups),
+        "promote" => DeploymentRequest::Promote((!body.all).then_some(body.groups)),
         _ => DeploymentRequest::Health { healthy: ids(&body.healthy), unhealthy: ids(&body.unhealthy) },
     };
     let done = call.server()?.change_deployment(&id, request).await.map_err(|e| ApiError::of_change(&e))?;

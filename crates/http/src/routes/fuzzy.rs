@@ -107,7 +107,11 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         };
         by_name(&call.caller, root, &asks, namespace.as_ref(), &body.text)
             .answer(&mut matches, &mut truncations);
-        let tables: Vec<Table> = wanted.iter().filter_map(|(_, table)| *table).collect();
+        let mut tables: Vec<Table> = wanted.iter().filter_map(|(_, table)| *table).collect();
+        if sub {
+            // Their names are in the rows that they are parts of.
+            tables.push(if body.context == "classes" { Table::Nodes } else { Table::Jobs });
+        }
         Ok((root.tables_index(&tables), (matches, truncations)))
     })
     .await?;

@@ -109,7 +109,7 @@ async fn read_part(call: &Call, suffix: &str, key: JobKey) -> Result<Reply, ApiE
         "/summary" => summary(call, key).await,
         "/versions" => versions(call, key).await,
         "/actions" => actions::list(call, key).await,
-        _ => submission(call, &key),
+        _ => submission(call, &key).await,
     }
 }
 
@@ -269,28 +269,30 @@ fn base_version(call: &Call, key: &JobKey, versions: &[Arc<Job>]) -> Result<Opti
     found.cloned().map(Some).ok_or_else(|| ApiError::internal(missing()))
 }
 
-fn submission(call: &Call, key: &JobKey) -> Result<Reply, ApiError> {
+async fn submission(call: &Call, key: &JobKey) -> Result<Reply, ApiError> {
     let version: u64 = call
         .query
         .text("version")
         .parse()
         .map_err(|_| ApiError::bad_request("Unable to parse job submission version parameter"))?;
-    let root = call.server()?.store().snapshot();
-    let found = root.submission(key, version).zip(root.job_version(key, version));
-    let Some((source, job)) = found else {
-        return Err(missing(&root, Table::Submissions, "job source not found"));
-    };
-    let index = root.table_index(Table::Submissions);
-    let flags = Some(&source.variable_flags).filter(|flags| !flags.is_empty());
-    let body = json!({
-        "Source": source.source,
-        "Format": source.format,
-        "VariableFlags": flags,
-        "Variables": source.variables,
-        "Namespace": key.namespace,
-        "JobID": key.id,
-        "Version": version,
-        "JobModifyIndex": job.job_modify_index,
-    });
-    Ok(Reply::value(body).meta(Meta { index, known_leader: true, next_token: String::new() }))
+    let (meta, body) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
+        let found = root.submission(key, version).zip(root.job_version(key, version));
+        let Some((source, job)) = found else {
+            return Err(missing(root, Table::Submissions, "job source not found"));
+        };
+        let flags = Some(&source.variable_flags).filter(|flags| !flags.is_empty());
+        let body = json!({
+            "Source": source.source,
+            "Format": source.format,
+            "VariableFlags": flags,
+            "Variables": source.variables,
+            "Namespace": key.namespace,
+            "JobID": key.id,
+            "Version": version,
+            "JobModifyIndex": job.job_modify_index,
+        });
+        Ok((root.table_index(Table::Submissions), body))
+    })
+    .await?;
+    Ok(Reply::value(body).meta(meta))
 }

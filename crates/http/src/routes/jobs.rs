@@ -147,6 +147,9 @@ pub(crate) fn specified(
     if job.id.as_deref().unwrap_or_default().is_empty() {
         return Err(ApiError::bad_request("Job ID hasn't been provided"));
     }
+    if let Some(text) = &job.payload {
+        super::children::payload(text)?;
+    }
     let first = |texts: [&str; 3], otherwise: &str| {
         texts.into_iter().find(|text| !text.is_empty()).unwrap_or(otherwise).to_owned()
     };

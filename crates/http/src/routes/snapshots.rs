@@ -2,7 +2,7 @@
 //! index of ours that moves with them.
 
 use super::volume::header_secrets;
-use super::volumes::{TABLES, per_page};
+use super::volumes::TABLES;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -43,7 +43,8 @@ async fn create(call: &Call) -> Result<Reply, ApiError> {
 async fn list(call: &Call) -> Result<Reply, ApiError> {
     let plugin = PluginId::new(call.query.text("plugin_id"));
     let token = call.query.text("next_token").to_owned();
-    let listed = call.server()?.list_snapshots(&plugin, per_page(call)?, token, header_secrets(call)).await;
+    let listed =
+        call.server()?.list_snapshots(&plugin, call.query.per_page()?, token, header_secrets(call)).await;
     let (snapshots, next_token) = listed.map_err(|e| ApiError::of_change(&e))?;
     answer(call, &snapshots, next_token)
 }

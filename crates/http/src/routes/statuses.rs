@@ -46,6 +46,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     // The newest first, unless the other way round is asked for. What is wrong with an expression has no
     // code of its own here.
     let uncoded = |error: ApiError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.message);
+    call.query.per_page()?;
     let pager = Pager::new(&call.query).map_err(uncoded)?.reversed();
     let named: Vec<JobKey> = body
         .jobs

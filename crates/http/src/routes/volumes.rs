@@ -130,21 +130,11 @@ fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Re
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// How many elements a plugin shall list at most; 0 = as it likes.
-pub(crate) fn per_page(call: &Call) -> Result<i32, ApiError> {
-    match call.query.text("per_page") {
-        "" => Ok(0),
-        text => text
-            .parse()
-            .map_err(|_| ApiError::bad_request("Expect a number for `per_page` query string parameter")),
-    }
-}
-
 /// Volumes as a plugin lists them, in its own pages.
 pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let plugin = PluginId::new(call.query.text("plugin_id"));
-    let per_page = per_page(call)?;
+    let per_page = call.query.per_page()?;
     let server = call.server()?;
     let (volumes, next_token) = server
         .list_external_volumes(&plugin, per_page, call.query.text("next_token").to_owned())

@@ -8,7 +8,7 @@ use caravan_http::{
     LogKind, MetricsConfig, Range,
 };
 use caravan_rpc::{Channel, PeerIdentity, ReverseRegistry, Secret, methods};
-use caravan_server::{Handle, HeartbeatConfig, ServerConfig, Service};
+use caravan_server::{AclConfig, Handle, HeartbeatConfig, ServerConfig, Service};
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, TaskEvent, TaskRunState, TaskState, event,
 };
@@ -110,6 +110,15 @@ impl Web {
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Got {
         self.send(Method::PUT, path, body.to_string().into_bytes()).await
     }
+    /// The same of somebody with a token.
+    pub(crate) async fn put_as(&self, path: &str, body: &Value, secret: &str) -> Got {
+        let uri = format!("http://{}{path}", self.address);
+        let request = Request::put(uri).header("X-Nomad-Token", secret).body(Full::from(body.to_string()));
+        let response = self.client.request(request.unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Got { status: parts.status, headers: parts.headers, body }
+    }
     pub(crate) async fn delete(&self, path: &str) -> Got {
         self.send(Method::DELETE, path, Vec::new()).await
     }
@@ -139,6 +148,11 @@ pub(crate) async fn serve(state: HttpState, cancel: CancellationToken) -> Web {
 
 impl Api {
     pub(crate) async fn start() -> Self {
+        Self::start_with(AclConfig::default()).await
+    }
+
+    /// With access control as given.
+    pub(crate) async fn start_with(acl: AclConfig) -> Self {
         let cancel = CancellationToken::new();
         let registry = ReverseRegistry::default();
         let config = ServerConfig {
@@ -150,7 +164,7 @@ impl Api {
             lease: Default::default(),
             keyring: None,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
-            acl: Default::default(),
+            acl,
             issuer: None,
             gc: Default::default(),
             rejections: Default::default(),

@@ -58,6 +58,17 @@ async fn a_client_has_so_many_connections_and_no_more() {
 }
 
 #[tokio::test]
+async fn headers_are_spelt_as_scripts_look_for_them() {
+    let api = Api::start().await;
+    let mut stream = TcpStream::connect(api.web.address).await.unwrap();
+    stream.write_all(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let text = said(&mut stream).await;
+    for header in ["X-Nomad-Index", "X-Nomad-Knownleader", "X-Nomad-Lastcontact", "Content-Type", "Vary"] {
+        assert!(text.contains(&format!("\r\n{header}: ")), "{header}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn malformed_requests_hurt_nobody() {
     let api = Api::start().await;
     for text in [

@@ -14,6 +14,13 @@ fn job(count: u32, text: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_payload_that_is_none_is_refused() {
+    let api = Api::start().await;
+    let got = api.web.put("/v1/jobs", &json!({"Job": {"ID": "a", "Payload": "%%%"}})).await;
+    assert_eq!((got.status.as_u16(), got.text().as_str()), (400, "illegal base64 data at input byte 0"));
+}
+
+#[tokio::test]
 async fn a_group_is_scaled_within_its_bounds_and_tells_its_story() {
     let api = Api::start().await;
     assert_eq!(api.web.put("/v1/jobs", &job(2, "a")).await.status, 200);

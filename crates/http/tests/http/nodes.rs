@@ -5,6 +5,18 @@ use crate::shape::{differences, recorded};
 use serde_json::{Value, json};
 
 #[tokio::test]
+async fn the_pools_that_are_always_there_stay_as_they_are() {
+    let api = Api::start().await;
+    for name in ["all", "default"] {
+        let got = api.web.put("/v1/node/pools", &json!({"Name": name, "Description": "mine"})).await;
+        assert_eq!(
+            (got.status.as_u16(), got.text()),
+            (400, format!("modifying node pool \"{name}\" is not allowed"))
+        );
+    }
+}
+
+#[tokio::test]
 async fn nodes_have_their_recorded_shapes() {
     let api = Api::start().await;
     api.register_node().await;

@@ -56,10 +56,14 @@ impl Admin {
         let config = method.config.clone().unwrap_or_default();
         let keys = keys_of(&config).await?;
         let claims = verified(&config, &keys, token, self.core.now())?;
-        let facts = facts_of(&config, &claims);
+        self.let_in(&method, &facts_of(&config, &claims)).await
+    }
+
+    /// Makes the token of somebody who proved who they are.
+    pub(super) async fn let_in(&self, method: &AuthMethod, facts: &Facts) -> Result<Arc<Token>, ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let mut token =
-            bound(&root, &method, &facts).ok_or_else(|| bad("no role or policy bindings matched"))?;
+            bound(&root, method, facts).ok_or_else(|| bad("no role or policy bindings matched"))?;
         let names = [("auth_method_type", method.kind.as_str()), ("auth_method_name", method.name.as_str())];
         token.name = facts.interpolate(&method.token_name_format, &names);
         token.accessor_id = new_id();
@@ -137,7 +141,7 @@ fn key_of(pem: &str) -> Option<DecodingKey> {
 }
 
 /// The claims of a token that one of the keys signed, now, for us.
-fn verified(
+pub(super) fn verified(
     config: &AuthConfig,
     keys: &[DecodingKey],
     token: &str,
@@ -234,7 +238,7 @@ fn whole(seconds: Option<f64>) -> Option<i64> {
 }
 
 /// What the claims say, by the names that the method gives them.
-fn facts_of(config: &AuthConfig, claims: &Map<String, Value>) -> Facts {
+pub(super) fn facts_of(config: &AuthConfig, claims: &Map<String, Value>) -> Facts {
     let claims = Value::Object(claims.clone());
     let find = |path: &str| {
         if path.starts_with('/') { claims.pointer(path) } else { claims.get(path) }

@@ -5,9 +5,11 @@ mod auth;
 mod chores;
 mod keys;
 mod login;
+mod oidc;
 
 pub(crate) use chores::Chores;
 pub use keys::Introduction;
+pub use oidc::{OidcBegin, OidcDone};
 
 use crate::acl::{AclConfig, Caller, Denied, Resolver};
 use crate::admission;
@@ -21,7 +23,7 @@ use caravan_types::admin::AdminChange;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::{Change, Outcome, Refusal};
 use caravan_types::namespace::NamespaceSpec;
-use caravan_types::node_pool::{ALL, NodePool};
+use caravan_types::node_pool::NodePool;
 use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -38,6 +40,8 @@ pub struct Admin {
     issuer: Option<String>,
     /// Where an operator writes the index of a bootstrap that is to be done again.
     reset_file: Option<PathBuf>,
+    /// Logins that were begun at the page of somebody else.
+    logins: oidc::Logins,
 }
 
 fn bad(message: impl Into<String>) -> ServerError {
@@ -54,7 +58,7 @@ fn hash_of(content: &impl Serialize) -> String {
 impl Admin {
     pub(crate) fn new(core: Core, region: String, config: AclConfig, issuer: Option<String>) -> Self {
         let resolver = Resolver::new(config.enabled, core.keyring.clone());
-        Self { core, region, config, resolver, issuer, reset_file: None }
+        Self { core, region, config, resolver, issuer, reset_file: None, logins: oidc::Logins::default() }
     }
 
     /// With the file that lets the first token be made again.
@@ -131,7 +135,7 @@ impl Admin {
     /// # Errors
     /// With every problem.
     pub async fn write_node_pool(&self, mut row: NodePool) -> Result<u64, ServerError> {
-        if NodePool::is_built_in(&row.name) && (row.name == ALL || row.scheduler_configuration.is_some()) {
+        if NodePool::is_built_in(&row.name) {
             return Err(bad(format!("modifying node pool \"{}\" is not allowed", row.name)));
         }
         if let Err(errors) = row.check() {

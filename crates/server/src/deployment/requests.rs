@@ -16,8 +16,8 @@ pub enum DeploymentRequest {
     Fail,
     /// It stands still (`true`) or goes on.
     Pause(bool),
-    /// Canaries are promoted, of these groups; of all if none is named.
-    Promote(Vec<String>),
+    /// Canaries are promoted, of these groups, or of all.
+    Promote(Option<Vec<String>>),
     /// A deployment that waits for another region goes on.
     Unblock,
     /// Health of allocations.
@@ -90,7 +90,10 @@ impl Deployments {
             DeploymentRequest::Pause(false) => {
                 change.verdict = verdict(DeploymentStatus::Running, description::RUNNING);
             }
-            DeploymentRequest::Promote(groups) => change.promote = Some(groups),
+            DeploymentRequest::Promote(None) => change.promote = Some(Vec::new()),
+            // Nothing is named, and nothing changes but that the job is looked at.
+            DeploymentRequest::Promote(Some(groups)) if groups.is_empty() => {}
+            DeploymentRequest::Promote(groups) => change.promote = groups,
             DeploymentRequest::Fail => {
                 let reverts = row.task_groups.values().any(|group| group.auto_revert);
                 fails = Some((description::BY_USER, reverts));

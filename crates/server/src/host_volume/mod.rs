@@ -74,7 +74,7 @@ impl HostVolumes {
             spec.namespace = namespace.to_string();
         }
         let volume = spec::parse(&spec)?;
-        if volume.namespace != "default" {
+        if self.core.snapshot().namespace(&volume.namespace).is_none() {
             return Err(ServerError::refused(format!("no such namespace \"{}\"", volume.namespace)));
         }
         Ok(volume)

@@ -147,9 +147,11 @@ fn pool_of(name: &str) -> &str {
     if name.is_empty() { "default" } else { name }
 }
 
-/// Whether there is a pool of this name: the ones that are always there, and those of nodes.
+/// Whether there is a pool of this name: one that was made, or that nodes say they are in.
 pub(super) fn pool_exists(root: &Root, pool: &str) -> bool {
-    matches!(pool, "default" | "all") || root.nodes().any(|node| pool_of(&node.node_pool) == pool)
+    root.node_pool(pool).is_some()
+        || matches!(pool, "default" | "all")
+        || root.nodes().any(|node| pool_of(&node.node_pool) == pool)
 }
 
 /// Checks what a specification says of nodes, and fills in the node's pool.

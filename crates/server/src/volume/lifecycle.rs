@@ -7,11 +7,13 @@ use crate::secrets::Unresolved;
 use crate::volume::controller::CallError;
 use crate::volume::expand;
 use crate::volume::reconciler::Reconciler;
+use caravan_state::Root;
 use caravan_types::UnixNanos;
 use caravan_types::command::{Change, Refusal};
 use caravan_types::ser::Secrets;
 use caravan_types::volume::{Volume, VolumePhase};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
+use std::sync::Arc;
 
 /// Writes a volume's row if nobody else did since; answers the index, none if somebody did. What is new is
 /// noted in the volume's history.
@@ -74,6 +76,16 @@ pub(super) async fn create(
         Err(wait) => return waits(core, volume, index, &wait).await,
     };
     match make(reconciler, volume, &secrets).await {
+        Ok(made) if taken(&core.snapshot(), &made).is_some() => {
+            let other = taken(&core.snapshot(), &made).map(|other| other.key().to_string());
+            // Nothing was made for this one: the intent is taken back.
+            core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
+            Err(ServerError::refused(format!(
+                "controller create volume: what the plugin has for the name \"{}\" is volume {} already: each volume of a plugin needs a name of its own",
+                volume.name,
+                other.unwrap_or_default()
+            )))
+        }
         Ok(mut ready) => {
             ready.phase = VolumePhase::Ready;
             settle(&mut ready);
@@ -92,6 +104,15 @@ pub(super) async fn create(
             )))
         }
     }
+}
+
+/// The other volume that a plugin's answer stands for. Plugins know volumes by their names, of whatever namespace, so
+/// that whoever asks for one of the same name gets the same: two volumes would share their data, and deleting one
+/// would destroy the other.
+fn taken(root: &Root, made: &Volume) -> Option<Arc<Volume>> {
+    let others = root.volumes_by_plugin(&made.plugin_id).filter(|other| other.key() != made.key());
+    let mut known = others.filter(|other| other.phase != VolumePhase::Creating);
+    known.find(|other| other.remote_id() == made.external_id).cloned()
 }
 
 /// The row with what the plugin made, or had made before.
@@ -134,6 +155,8 @@ pub(super) async fn delete(
     if made.external_id.is_empty() {
         // The outcome of its creation was never heard: ask again, to learn what to delete.
         made = match make(reconciler, volume, &secrets).await {
+            // It was never made: what would be deleted is another's.
+            Ok(made) if taken(&core.snapshot(), &made).is_some() => return forget(core, volume).await,
             Ok(made) => made,
             Err(error) if error.refused => return forget(core, volume).await,
             Err(error) => return in_doubt(core, volume, index, &error).await,

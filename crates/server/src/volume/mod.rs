@@ -81,7 +81,7 @@ impl Volumes {
         for body in &mut bodies {
             spec::localise(body, namespace);
             spec::validate(body, create)?;
-            if body.namespace != "default" {
+            if self.core.snapshot().namespace(&body.namespace).is_none() {
                 return Err(ServerError::refused(format!(
                     "volume {} is in nonexistent namespace {}",
                     body.id, body.namespace

@@ -7,7 +7,9 @@ use caravan_server::ServerError;
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec, HostVolumeState};
 use caravan_types::job::{Job, VolumeRequest, VolumeType};
+use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node::{HostVolumeInfo, Node};
+use caravan_types::node_pool::NodePool;
 use caravan_types::wire::{AllocStatus, Done, HostVolumeCreated, NodeRegister};
 use caravan_types::{HostVolumeId, UnixNanos};
 use std::collections::{BTreeMap, VecDeque};
@@ -312,6 +314,30 @@ async fn what_is_used_or_held_stays_and_a_node_that_is_gone_needs_force() {
     assert!(row(&cluster, &id).is_none() && !host.calls().iter().any(|call| call.starts_with("delete")));
     let error = delete(&cluster, &id, false).await.unwrap_err();
     assert_eq!(error.message, format!("no such volume: {id}"));
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_is_in_a_namespace_and_a_pool_that_there_are() {
+    let cluster = Setup::memory().start().await;
+    let host = Host::join(&cluster, "n").await;
+    let (team, admin) = ("team".into(), cluster.handle.admin());
+    let create = |pool: &str| {
+        let spec = HostVolumeSpec { node_pool: pool.to_owned(), namespace: String::new(), ..spec("data") };
+        cluster.handle.create_host_volume(&team, spec)
+    };
+    let error = create("").await.unwrap_err();
+    assert_eq!(error.message, "no such namespace \"team\"");
+    let namespace = NamespaceSpec { name: team.clone(), ..NamespaceSpec::default() };
+    admin.write_namespace(namespace).await.unwrap();
+    let error = create("gold").await.unwrap_err();
+    assert!(error.message.ends_with("node pool \"gold\" does not exist"), "{error}");
+    admin.write_node_pool(NodePool { name: "gold".into(), ..NodePool::default() }).await.unwrap();
+    let error = create("gold").await.unwrap_err();
+    assert!(error.message.starts_with("could not place volume"), "{error}");
+    let made = create("").await.unwrap();
+    assert_eq!(made.namespace, team);
+    assert_eq!(host.calls(), ["create data"]);
     cluster.stop().await;
 }
 

@@ -6,6 +6,7 @@ use crate::world::{Client, Cluster, Setup, claim_id, soon, until};
 use caravan_rpc::Code;
 use caravan_server::Kind;
 use caravan_types::alloc::ClientStatus;
+use caravan_types::namespace::NamespaceSpec;
 use caravan_types::ser::Secrets;
 use caravan_types::volume::{ClaimPhase, VolumePhase, VolumeRequestBody};
 use std::collections::BTreeMap;
@@ -321,6 +322,28 @@ async fn a_registered_volume_is_deleted_by_its_id_and_never_made() {
     cluster.handle.delete_volume(&key, &Secrets::default()).await.unwrap();
     assert!(cluster.root().volume(&key).is_none(), "what the plugin does not know is gone");
     assert_eq!(plugin.calls(), ["ValidateVolumeCapabilities old", "DeleteVolume old"]);
+}
+
+#[tokio::test]
+async fn volumes_are_in_namespaces_that_there_are() {
+    let (cluster, plugin, _client) = storage().await;
+    let (team, handle) = ("team".into(), &cluster.handle);
+    let body = || vec![VolumeRequestBody { namespace: Default::default(), ..make::volume("data") }];
+    let error = handle.create_volumes(&team, body()).await.unwrap_err();
+    assert_eq!(error.message, "volume data is in nonexistent namespace team");
+    let spec = NamespaceSpec { name: team.clone(), ..NamespaceSpec::default() };
+    handle.admin().write_namespace(spec).await.unwrap();
+    let made = handle.create_volumes(&team, body()).await.unwrap();
+    assert_eq!(made[0].namespace, team);
+    // Plugins know nothing of namespaces: by the same name it would be the same volume.
+    let error = handle.create_volumes(&"default".into(), body()).await.unwrap_err();
+    assert!(error.message.contains("for the name \"data\" is volume team/data already"), "{error}");
+    assert!(cluster.root().volume(&make::volume_key("data")).is_none());
+    let named = vec![VolumeRequestBody { name: "own".into(), ..make::volume("data") }];
+    let other = handle.create_volumes(&"default".into(), named).await.unwrap();
+    assert_eq!((other[0].namespace.as_str(), &*other[0].external_id), ("default", "ext-own"));
+    assert_eq!(cluster.root().volumes_with_prefix(None, "data").count(), 2);
+    assert_eq!((plugin.count(CREATE), plugin.count(DELETE)), (3, 0));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
 use crate::typed::{self, coded, refused};
-use caravan_server::{Admin, Introduction, joined};
+use caravan_server::{Admin, Introduction, OidcBegin, OidcDone, joined};
 use caravan_state::{AdminRow, Table, Topic};
 use caravan_types::acl::{AuthMethod, BindingRule};
 use caravan_types::duration::GoDuration;
@@ -22,26 +22,8 @@ pub(super) async fn route(call: &Call, admin: &Admin, rest: &[&str]) -> Result<R
         ["binding-rule"] => write_rule(call, admin, "").await,
         ["binding-rule", id] => rule(call, admin, id).await,
         ["login"] => login(call, admin).await,
-        ["oidc", "auth-url"] => oidc(
-            call,
-            "auth-url",
-            &[
-                ("AuthMethodName", "missing auth method name"),
-                ("ClientNonce", "missing client nonce"),
-                ("RedirectURI", "missing redirect URI"),
-            ],
-        ),
-        ["oidc", "complete-auth"] => oidc(
-            call,
-            "complete-auth",
-            &[
-                ("AuthMethodName", "missing auth method name"),
-                ("ClientNonce", "missing client nonce"),
-                ("State", "missing state"),
-                ("Code", "missing code"),
-                ("RedirectURI", "missing redirect URI"),
-            ],
-        ),
+        ["oidc", "auth-url"] => auth_url(call, admin).await,
+        ["oidc", "complete-auth"] => complete_auth(call, admin).await,
         ["identity", "client-introduction-token"] => introduce(call, admin).await,
         _ => Err(ApiError::unknown_path()),
     }
@@ -156,22 +138,47 @@ async fn login(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     Ok(super::shown(&token)?.index(0))
 }
 
-/// Logging in by way of somebody else's page is not built.
-fn oidc(call: &Call, step: &str, fields: &[(&str, &str)]) -> Result<Reply, ApiError> {
+async fn auth_url(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     call.put()?;
     let body: Value = typed::row(&call.body)?;
-    missing(&body, &format!("OIDC {step}"), fields)?;
-    let name = body["AuthMethodName"].as_str().unwrap_or_default();
-    let root = call.server()?.store().snapshot();
-    match root.auth_method(name) {
-        None => Err(ApiError::bad_request(format!("auth-method \"{name}\" not found"))),
-        Some(method) if method.kind != "OIDC" => {
-            Err(ApiError::bad_request(format!("unsupported auth-method type: {}", method.kind)))
-        }
-        Some(_) => Err(ApiError::internal(
-            "logging in with OIDC is not supported yet: use an auth method of type JWT",
-        )),
-    }
+    let fields = [
+        ("AuthMethodName", "missing auth method name"),
+        ("ClientNonce", "missing client nonce"),
+        ("RedirectURI", "missing redirect URI"),
+    ];
+    missing(&body, "OIDC auth-url", &fields)?;
+    let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+    let begin = OidcBegin {
+        method: text("AuthMethodName"),
+        redirect_uri: text("RedirectURI"),
+        client_nonce: text("ClientNonce"),
+    };
+    let url = admin.oidc_auth_url(begin).await.map_err(|e| coded(&e))?;
+    Ok(Reply::value(json!({"AuthURL": url})))
+}
+
+async fn complete_auth(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: Value = typed::row(&call.body)?;
+    let fields = [
+        ("AuthMethodName", "missing auth method name"),
+        ("ClientNonce", "missing client nonce"),
+        ("State", "missing state"),
+        ("Code", "missing code"),
+        ("RedirectURI", "missing redirect URI"),
+    ];
+    missing(&body, "OIDC complete-auth", &fields)?;
+    let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+    let done = OidcDone {
+        method: text("AuthMethodName"),
+        redirect_uri: text("RedirectURI"),
+        client_nonce: text("ClientNonce"),
+        state: text("State"),
+        code: text("Code"),
+        issuer: text("Iss"),
+    };
+    let token = admin.oidc_complete(done).await.map_err(|e| coded(&e))?;
+    Ok(super::shown(&token)?.index(0))
 }
 
 #[derive(Default, Deserialize)]

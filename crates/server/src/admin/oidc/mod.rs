@@ -1,0 +1,128 @@
+//! Logging in by way of somebody else's page (`http-api` section 3.6; OpenID Connect Core 1.0, RFC 7636, RFC 9207).
+
+mod pending;
+mod provider;
+
+pub(crate) use pending::Logins;
+
+use super::login::{facts_of, verified};
+use super::{Admin, bad};
+use crate::error::{Kind, ServerError};
+use caravan_types::acl::{AuthConfig, AuthMethod, Token};
+use pending::Begun;
+use provider::Provider;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// A login that is to be begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OidcBegin {
+    /// Name of the auth method.
+    pub method: String,
+    /// Where the page is to send the user afterwards.
+    pub redirect_uri: String,
+    /// What the caller made up for this login.
+    pub client_nonce: String,
+}
+
+/// A login that somebody's page has confirmed. `Debug` does not show the code.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OidcDone {
+    /// Name of the auth method.
+    pub method: String,
+    /// As when it was begun.
+    pub redirect_uri: String,
+    /// As when it was begun.
+    pub client_nonce: String,
+    /// What the page gave back of what it was called with.
+    pub state: String,
+    /// What the provider exchanges for its token.
+    pub code: String,
+    /// Who the provider says it is; empty where it does not.
+    pub issuer: String,
+}
+
+impl std::fmt::Debug for OidcDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OidcDone").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+fn failed(what: &str, why: impl std::fmt::Display) -> ServerError {
+    ServerError::new(Kind::Internal, format!("{what}: {why}"))
+}
+
+impl Admin {
+    /// The address of the page where the user proves who they are.
+    ///
+    /// # Errors
+    /// If there is no such method, its provider cannot be asked, or the place to come back to is not allowed.
+    pub async fn oidc_auth_url(&self, begin: OidcBegin) -> Result<String, ServerError> {
+        let (_, config) = self.oidc_method(&begin.method)?;
+        let provider = Provider::discover(&config).await?;
+        let why = "failed to generate auth URL";
+        provider::check_redirect(&config, &begin.redirect_uri).map_err(|e| failed(why, e))?;
+        let begun = Begun::new(begin.method, begin.redirect_uri, config.oidc_enable_pkce);
+        let url = provider.auth_url(&config, &begun, &begin.client_nonce);
+        self.logins.begin(&begin.client_nonce, begun, self.core.now()).map_err(|e| failed(why, e))?;
+        Ok(url)
+    }
+
+    /// Exchanges what the page gave for a token of ours.
+    ///
+    /// # Errors
+    /// If there is no such method, the provider does not confirm the login, nobody began it here, or no rule is
+    /// about who it names.
+    pub async fn oidc_complete(&self, done: OidcDone) -> Result<Arc<Token>, ServerError> {
+        let (method, config) = self.oidc_method(&done.method)?;
+        let provider = Provider::discover(&config).await?;
+        let why = "failed to exchange token with provider";
+        let begun = self.logins.take(&done.client_nonce, self.core.now());
+        let begun = begun.filter(|begun| begun.is_of(&done)).ok_or_else(|| {
+            bad(format!("{why}: no login was begun here with this nonce, state and redirect URI"))
+        })?;
+        if !done.issuer.is_empty() && done.issuer != provider.issuer {
+            return Err(bad(format!("{why}: the answer is from another issuer")));
+        }
+        let tokens = provider.exchange(&config, &begun, &done.code).await.map_err(|e| failed(why, e))?;
+        let keys = provider.keys(&config).await?;
+        let mut claims = verified(&trusted(&config, &provider), &keys, &tokens.id_token, self.core.now())
+            .map_err(|e| failed(why, e))?;
+        provider::check_claims(&config, &claims, &done.client_nonce, &tokens).map_err(|e| failed(why, e))?;
+        if !config.oidc_disable_user_info {
+            let told = provider.user_info(&config, &tokens).await;
+            merge(&mut claims, told.map_err(|e| failed("failed to retrieve the user info claims", e))?)?;
+        }
+        self.let_in(&method, &facts_of(&config, &claims)).await
+    }
+
+    fn oidc_method(&self, name: &str) -> Result<(AuthMethod, AuthConfig), ServerError> {
+        let root = self.core.snapshot();
+        let method =
+            root.auth_method(name).ok_or_else(|| bad(format!("auth-method \"{name}\" not found")))?;
+        if method.kind != "OIDC" {
+            return Err(bad(format!("unsupported auth-method type: {}", method.kind)));
+        }
+        Ok(((**method).clone(), method.config.clone().unwrap_or_default()))
+    }
+}
+
+/// Whose tokens count: those of the provider, for this client unless the method names others.
+fn trusted(config: &AuthConfig, provider: &Provider) -> AuthConfig {
+    let given = |list: &Option<Vec<String>>| list.clone().filter(|list| !list.is_empty());
+    AuthConfig {
+        bound_issuer: Some(vec![provider.issuer.clone()]),
+        bound_audiences: given(&config.bound_audiences).or_else(|| Some(vec![config.oidc_client_id.clone()])),
+        signing_algs: given(&config.signing_algs).or_else(|| Some(vec!["RS256".to_owned()])),
+        ..config.clone()
+    }
+}
+
+/// Adds what else the provider tells of the user; about somebody else it may tell nothing.
+fn merge(claims: &mut Map<String, Value>, told: Map<String, Value>) -> Result<(), ServerError> {
+    if !told.is_empty() && told.get("sub") != claims.get("sub") {
+        return Err(failed("failed to retrieve the user info claims", "they are about another subject"));
+    }
+    claims.extend(told);
+    Ok(())
+}
