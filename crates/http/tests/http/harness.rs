@@ -164,7 +164,7 @@ impl Api {
             http_addr: "127.0.0.1:4646".into(),
             rpc_addr: "127.0.0.1:4647".into(),
             dev: true,
-            config: json!({"Region": "global"}),
+            config: json!({"Region": "global"}).into(),
         });
         let state = HttpState { server: Some(server.clone()), info: info.clone(), ..HttpState::default() };
         let web = serve(state, cancel.clone()).await;
