@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
 
-const RUNS: &str =
-    "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\", \"read-logs\"]\n}\n";
+const RUNS: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\", \"alloc-node-exec\", \"read-logs\"]\n}\n";
+/// Not enough where the driver leaves tasks among the processes of the node.
+const INSIDE: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\"]\n}\n";
 const READS: &str = "namespace \"default\" {\n capabilities = [\"read-job\"]\n}\n";
 
 /// A job that runs; its allocation.
@@ -76,6 +77,7 @@ fn a_browser_tells_its_token_in_the_first_message() -> Result<()> {
     ran(&exec(Some(&runs), &handshake(&runs))?)?;
     ran(&exec(Some(&runs), &handshake(""))?)?;
     denied(&exec(None, &handshake(&reads))?)?;
+    denied(&exec(None, &handshake(&guarded.token("inside", INSIDE)?))?)?;
     denied(&exec(None, &handshake(""))?)?;
     denied(&exec(None, &handshake("5a1a6ad5-0000-4a4e-9e3a-2f1a6d2bb6c9"))?)?;
     denied(&exec(None, &[])?)?;
