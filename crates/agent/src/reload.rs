@@ -26,7 +26,7 @@ const LIVE: [&str; 6] = [
 const NOT_LIVE: [&str; 2] = ["tls.http", "tls.rpc"];
 
 /// Fields with the flags that win over them.
-const FLAGGED: [(&str, &str); 13] = [
+const FLAGGED: [(&str, &str); 12] = [
     ("log_level", "log-level"),
     ("region", "region"),
     ("datacenter", "dc"),
@@ -39,8 +39,18 @@ const FLAGGED: [(&str, &str); 13] = [
     ("client.network_interface", "network-interface"),
     ("client.state_dir", "state-dir"),
     ("client.alloc_dir", "alloc-dir"),
-    ("log_json", ""),
 ];
+
+/// Whether the command line says what a field comes to.
+fn is_flagged(field: &str, flags: &Flags) -> bool {
+    match field {
+        "log_json" => flags.log_json,
+        "server.enabled" => flags.server || flags.dev,
+        "client.enabled" => flags.client || flags.dev,
+        "data_dir" if flags.dev => true,
+        _ => FLAGGED.iter().any(|(name, flag)| *name == field && flags.values.contains_key(flag)),
+    }
+}
 
 /// Fields that differ and that a running agent cannot change. No value is told: there may be secrets among them.
 fn waiting(before: &AgentConfig, after: &AgentConfig, flags: &Flags) -> Vec<String> {
@@ -48,14 +58,13 @@ fn waiting(before: &AgentConfig, after: &AgentConfig, flags: &Flags) -> Vec<Stri
     let mut differ = Vec::new();
     compare("", &tree(before), &tree(after), &mut differ);
     differ.retain(|field| {
-        let below = |name: &&str| {
-            field == *name || field.strip_prefix(*name).is_some_and(|rest| rest.starts_with('.'))
+        let is_in = |names: &[&str]| {
+            names.iter().any(|name| {
+                field.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
         };
-        let lives = LIVE.iter().any(|name| below(&name)) && !NOT_LIVE.iter().any(|name| below(&name));
-        let flagged = FLAGGED.iter().any(|(name, flag)| {
-            below(&name) && (flags.values.contains_key(flag) || (*name == "log_json" && flags.log_json))
-        });
-        !lives && !flagged
+        let lives = is_in(&LIVE) && !is_in(&NOT_LIVE);
+        !lives && !is_flagged(field, flags)
     });
     differ
 }
@@ -64,8 +73,8 @@ fn waiting(before: &AgentConfig, after: &AgentConfig, flags: &Flags) -> Vec<Stri
 fn compare(path: &str, before: &Value, after: &Value, differ: &mut Vec<String>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     let none = serde_json::Map::new();
-    let fields = |value| match value {
-        &Value::Object(ref map) => Some(map.clone()),
+    let fields = |value: &Value| match value {
+        Value::Object(map) => Some(map.clone()),
         Value::Null => Some(none.clone()),
         _ => None,
     };

@@ -119,11 +119,7 @@ fn one_data_directory_serves_one_agent() -> Result<()> {
         Ok(())
     };
     second(false, &server)?;
-    let client = Agent::with(AgentOptions {
-        server: false,
-        servers: vec![server.rpc_address()],
-        ..AgentOptions::default()
-    })?;
+    let client = Agent::with(AgentOptions::client_of(&server))?;
     second(true, &client)?;
     // The first ones did not notice.
     for agent in [&server, &client] {

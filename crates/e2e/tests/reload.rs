@@ -135,6 +135,27 @@ fn connections_between_agents_have_limits() -> Result<()> {
 }
 
 #[test]
+fn an_address_has_so_many_http_connections() -> Result<()> {
+    let extra = "limits {\n http_max_conns_per_client = 3\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { dev: true, extra, ..AgentOptions::default() })?;
+    let open = || -> Result<TcpStream> { Ok(TcpStream::connect(agent.address())?) };
+    // Those that asked before may not be counted out yet.
+    let held = eventually("three connections and a fourth that is refused", || {
+        let held = [open()?, open()?, open()?];
+        for stream in &held {
+            stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+            let mut reader: &TcpStream = stream;
+            ensure!(reader.read(&mut [0]).is_err(), "one of the three was refused");
+        }
+        let told = said(open()?)?;
+        ensure!(told.starts_with("HTTP/1.1 429 Too Many Requests"), "{told:?}");
+        Ok(held)
+    })?;
+    drop(held);
+    eventually("an answer again", || agent.get("/v1/agent/health").map(drop))
+}
+
+#[test]
 fn a_node_tells_of_consul_and_vault_beside_it() -> Result<()> {
     let consul = WebServer::start(None, |asked| match asked.path.as_str() {
         "/v1/agent/self" if asked.headers.get("x-consul-token").is_some_and(|token| token == "hush") => {

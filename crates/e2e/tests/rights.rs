@@ -151,27 +151,25 @@ async fn call_logs(channel: &Channel, alloc: &str, token: &str) -> Result<(u16, 
 
 #[test]
 fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
-    let guarded = Guarded::start_as(AgentOptions { client: false, ..AgentOptions::default() })?;
-    let extra = "acl {\n  enabled = true\n}\n";
+    let server = Guarded::start_as(AgentOptions { client: false, ..AgentOptions::default() })?;
     let client = || {
-        Agent::launch(AgentOptions {
-            server: false,
-            servers: vec![guarded.agent.rpc_address()],
-            extra: extra.to_owned(),
-            ..AgentOptions::default()
-        })
+        let extra = "acl {\n  enabled = true\n}\n".to_owned();
+        Agent::launch(AgentOptions { extra, ..AgentOptions::client_of(&server.agent) })
     };
     let (one, two) = (client()?, client()?);
+    // Their ends in this order: jobs are stopped while there are nodes.
+    let agents = (server, one, two);
+    let (guarded, one, two) = &agents;
     eventually("both nodes to be ready", || {
         let nodes = guarded.as_root("GET", "/v1/nodes", None)?.json()?;
         let ready = nodes.as_array().into_iter().flatten().filter(|node| node["Status"] == "ready").count();
         if ready == 2 { Ok(()) } else { bail!("{nodes}") }
     })?;
     let (runs, reads) = (guarded.token("runs", RUNS)?, guarded.token("reads", READS)?);
-    let alloc = run(&guarded)?;
+    let alloc = run(guarded)?;
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
     // The server, the client that runs it, and the one that does not.
-    for agent in [&guarded.agent, &one, &two] {
+    for agent in [&guarded.agent, one, two] {
         ran(&exec(agent, &alloc, Some(&runs), &[])?)?;
         ran(&exec(agent, &alloc, None, &handshake(&runs))?)?;
         denied(&exec(agent, &alloc, Some(&reads), &[])?)?;

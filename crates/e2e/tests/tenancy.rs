@@ -74,6 +74,22 @@ impl Guarded {
         self.agent.caravan(&args)
     }
 
+    /// Stops all jobs and waits for the ends of their allocations.
+    fn stop_all(&self) -> Result<()> {
+        let jobs = self.as_root("GET", "/v1/jobs?namespace=*", None)?.json()?;
+        for job in jobs.as_array().into_iter().flatten() {
+            let (id, namespace) = (job["ID"].as_str(), job["Namespace"].as_str());
+            let (id, namespace) = (id.context("no id")?, namespace.context("no namespace")?);
+            self.as_root("DELETE", &format!("/v1/job/{id}?namespace={namespace}"), None)?;
+        }
+        eventually("all allocations to end", || {
+            let allocs = self.as_root("GET", "/v1/allocations?namespace=*", None)?.json()?;
+            let live = |alloc: &&Value| matches!(alloc["ClientStatus"].as_str(), Some("running" | "pending"));
+            let live = allocs.as_array().into_iter().flatten().filter(live).count();
+            if live == 0 { Ok(()) } else { bail!("{live} run") }
+        })
+    }
+
     /// A token with one policy.
     pub fn token(&self, policy: &str, rules: &str) -> Result<String> {
         let body = json!({"Name": policy, "Rules": rules});
@@ -82,6 +98,13 @@ impl Guarded {
         let body = json!({"Name": policy, "Type": "client", "Policies": [policy]});
         let token = self.as_root("PUT", "/v1/acl/token", Some(&body))?.json()?;
         Ok(token["SecretID"].as_str().context("no secret")?.to_owned())
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Best effort: what runs outlives agents, and without a token they cannot stop it.
+        let _ = self.stop_all();
     }
 }
 

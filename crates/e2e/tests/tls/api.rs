@@ -6,6 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use nix::sys::signal::Signal;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 fn https(agent: &Agent) -> String {
     format!("https://{}", agent.address())
@@ -75,6 +78,29 @@ fn the_api_is_spoken_over_tls() -> Result<()> {
     answers(&others, &agent, &new)?;
     let told = certificates.run(&env, &["node", "status"])?.failed()?.stderr;
     ensure!(told.contains("authority that is not trusted"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn whoever_connects_and_says_nothing_is_closed() -> Result<()> {
+    let certificates = Certificates::make()?;
+    let limits = "limits {\n https_handshake_timeout = \"100ms\"\n}\n";
+    let agent = Agent::launch(AgentOptions {
+        dev: true,
+        extra: certificates.block("server", "http = true") + limits,
+        ..AgentOptions::default()
+    })?;
+    let (address, ca) = (https(&agent), certificates.ca());
+    answers(&certificates, &agent, &[("CARAVAN_ADDR", address.as_str()), ("CARAVAN_CACERT", ca.as_str())])?;
+    // Nothing, and the beginning of a handshake.
+    for bytes in [&[][..], &[0x16, 3, 1]] {
+        let mut stream = TcpStream::connect(agent.address())?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream.write_all(bytes)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        ensure!(answer.is_empty(), "{answer:?}");
+    }
     Ok(())
 }
 

@@ -23,7 +23,7 @@ fn server(certificates: &Certificates, kind: &str) -> AgentOptions {
 }
 
 fn client(server: &Agent, extra: String) -> AgentOptions {
-    AgentOptions { server: false, servers: vec![server.rpc_address()], extra, ..AgentOptions::default() }
+    AgentOptions { extra, ..AgentOptions::client_of(server) }
 }
 
 /// Says hello as somebody, with a certificate or without; answers the refusal.
