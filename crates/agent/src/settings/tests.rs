@@ -113,12 +113,30 @@ fn what_makes_no_sense_is_named() {
             "acl.token_min_expiration_ttl",
             "longer than",
         ),
+        ("limits { rpc_handshake_timeout = \"-1s\" }", "limits.rpc_handshake_timeout", "is below 0"),
+        ("limits { rpc_max_conns_per_client = -1 }", "limits.rpc_max_conns_per_client", "is below 0"),
+        ("limits { https_handshake_timeout = \"-1s\" }", "limits.https_handshake_timeout", "is below 0"),
+        ("limits { http_max_conns_per_client = -1 }", "limits.http_max_conns_per_client", "is below 0"),
+        ("consul { address = \"unix:///c\" }", "consul.address", "neither http:// nor https://"),
         ("tls { rpc = true }", "tls", "cert_file and key_file must be set"),
     ] {
         let error = resolve(&flags(&["-dev"]), files(&[("a.hcl", text)]), &host()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("configuration: {field}: ")), "{text}: {error}");
         assert!(error.contains(reason), "{text}: {error}");
     }
+}
+
+#[test]
+fn connections_have_limits_unless_they_are_taken_away() {
+    let limits = |text: &str| resolve(&flags(&["-dev"]), files(&[("a.hcl", text)]), &host()).unwrap().limits;
+    let five = Duration::from_secs(5);
+    let usual =
+        Limits { https_handshake: five, http_connections: 100, rpc_handshake: five, rpc_connections: 100 };
+    assert_eq!(limits(""), usual);
+    let some = limits("limits { rpc_handshake_timeout = \"2s\" rpc_max_conns_per_client = 7 }");
+    assert_eq!(some, Limits { rpc_handshake: Duration::from_secs(2), rpc_connections: 7, ..usual });
+    let none = limits("limits { https_handshake_timeout = \"0s\" http_max_conns_per_client = 0 }");
+    assert_eq!(none, Limits { https_handshake: Duration::ZERO, http_connections: 0, ..usual });
 }
 
 #[test]

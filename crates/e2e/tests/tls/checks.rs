@@ -3,7 +3,7 @@
 use super::Certificates;
 use crate::{id_of, run_job};
 use anyhow::{Result, bail, ensure};
-use caravan_testkit::{Agent, AgentOptions, Answer, Pair, WebServer, eventually};
+use caravan_testkit::{Answer, Asked, Pair, WebServer, eventually};
 use std::collections::BTreeMap;
 
 /// A check of the port of a label.
@@ -25,14 +25,10 @@ fn job(ports: &[(&str, u16)], checks: &str) -> String {
 #[test]
 fn checks_are_told_whom_to_trust() -> Result<()> {
     let (certificates, others) = (Certificates::make()?, Certificates::make()?);
-    let agent = Agent::with(AgentOptions {
-        dev: true,
-        env: vec![("SSL_CERT_FILE".to_owned(), certificates.ca())],
-        ..AgentOptions::default()
-    })?;
+    let agent = certificates.trusting_agent()?;
     let ((cert, key), (cert2, key2)) = (certificates.pair(), others.pair());
     let (own, strange) = (Pair { cert: &cert, key: &key }, Pair { cert: &cert2, key: &key2 });
-    let answer = |asked: &caravan_testkit::Asked| match asked.path.as_str() {
+    let answer = |asked: &Asked| match asked.path.as_str() {
         "/well" => Answer::good("well"),
         _ => Answer::status(503),
     };

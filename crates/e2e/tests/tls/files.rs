@@ -3,7 +3,6 @@
 use super::Certificates;
 use crate::{batch_job, id_of};
 use anyhow::{Result, ensure};
-use caravan_testkit::{Agent, AgentOptions};
 
 fn with_artifact(name: &str, artifact: &str) -> String {
     let artifact = format!("artifact {{\n {artifact}\n }}");
@@ -13,11 +12,7 @@ fn with_artifact(name: &str, artifact: &str) -> String {
 #[test]
 fn files_come_over_tls() -> Result<()> {
     let (certificates, others) = (Certificates::make()?, Certificates::make()?);
-    let agent = Agent::with(AgentOptions {
-        dev: true,
-        env: vec![("SSL_CERT_FILE".to_owned(), certificates.ca())],
-        ..AgentOptions::default()
-    })?;
+    let agent = certificates.trusting_agent()?;
     let known = certificates.serve("good morning\n")?;
     let stranger = others.serve("good evening\n")?;
     let address = format!("http://{}", agent.address());

@@ -56,6 +56,12 @@ impl Certificates {
         )
     }
 
+    /// An agent on a host that knows this authority.
+    fn trusting_agent(&self) -> Result<Agent> {
+        let env = vec![("SSL_CERT_FILE".to_owned(), self.ca())];
+        Agent::with(AgentOptions { dev: true, env, ..AgentOptions::default() })
+    }
+
     /// Files of the server's certificate.
     fn pair(&self) -> (PathBuf, PathBuf) {
         (self.path("global-server-nomad.pem"), self.path("global-server-nomad-key.pem"))
