@@ -252,14 +252,10 @@ pub(super) fn unregistered(owner: &str, services: &[Carried]) -> Option<String> 
 
 /// What checks of our own provider cannot do. They can do more than the reference's: scripts, gRPC, and counting.
 fn nomad_check(check: &ServiceCheck, errors: &mut Vec<String>) {
-    if check.grpc_use_tls {
-        errors.push("grpc_use_tls is not supported yet".into());
-    }
     for (what, used) in [
         ("expose", check.expose),
         ("address_mode = \"driver\"", check.address_mode == "driver"),
         ("failures_before_warning", check.failures_before_warning > 0),
-        ("tls_server_name", !check.tls_server_name.is_empty()),
         ("on_update = \"ignore_warnings\"", check.on_update == "ignore_warnings"),
         ("ignore_warnings of check_restart", check.check_restart.as_ref().is_some_and(|r| r.ignore_warnings)),
     ] {

@@ -15,6 +15,10 @@ pub(crate) fn look() -> Host {
             // Process ids come again, and what a killed agent left behind must not stand in the way.
             &uuid::Uuid::new_v4().simple().to_string()[..8]
         )),
+        variables: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| name.starts_with("CONSUL_HTTP_") || name.starts_with("VAULT_"))
+            .collect(),
     }
 }
 

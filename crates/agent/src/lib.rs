@@ -11,6 +11,7 @@ mod late;
 mod log_file;
 mod logging;
 mod monitor;
+mod reload;
 mod reserved;
 mod run;
 mod settings;
@@ -47,8 +48,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn start(args: Vec<String>) -> Result<(), AgentError> {
     let flags = flags::parse(args)?;
-    let read = || settings::resolve(&flags, read_files(&flags.config)?, &host::look());
-    let settings = read()?;
+    let settings = settings::resolve(&flags, read_files(&flags.config)?, &host::look())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Tasks of the agent wait far more than they compute.
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4)))
@@ -59,8 +59,8 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
     // After the signals: what has said anything listens to them.
     let log_file = settings.log_file.clone().map(log_file::LogFile::open).transpose()?;
     let kept = settings.log_file.as_ref().map(|file| file.path.clone());
-    let logs = logging::start(&settings.log_level, settings.log_json, log_file.zip(kept));
-    let result = runtime.block_on(run::run(settings, signals, logs, &read));
+    let (logs, levels) = logging::start(&settings.log_level, settings.log_json, log_file.zip(kept));
+    let result = runtime.block_on(run::run(settings, flags, signals, logs, levels));
     // What still runs has had its time.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result

@@ -3,15 +3,19 @@
 use crate::data_dir;
 use crate::drivers;
 use crate::error::{AgentError, chain};
+use crate::flags::Flags;
 use crate::late::LateServers;
+use crate::logging::Levels;
 use crate::monitor::Monitors;
+use crate::reload::Reloader;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
-use crate::tls::{Live, Rules};
+use crate::tls::Live;
+use arc_swap::ArcSwap;
 use caravan_client::{Client, ClientConfig};
 use caravan_consensus::{Config as LogConfig, ServerId};
-use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
+use caravan_http::{AgentInfo, HttpState, Listener, Reload as _, TaskRoutes};
 use caravan_rpc::{
-    Authenticator, Certificate, Channel, Code, ConnectOptions, Hello, PeerIdentity, Registration,
+    Authenticator, Certificate, Channel, Code, ConnectOptions, Hello, Limits, PeerIdentity, Registration,
     ReverseOptions, ReverseRegistry, ReverseService, Role, RpcError, RpcServer, Secret, ServerOptions,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
@@ -19,14 +23,14 @@ use caravan_types::{NodeId, UnixNanos};
 use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The signals that ask an agent to end, or to read its certificates again.
+/// The signals that ask an agent to end, or to read its configuration again.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -45,12 +49,13 @@ impl Signals {
     }
 }
 
-/// Runs an agent until a signal, or until a part of it fails for good. `again` reads the settings once more.
+/// Runs an agent until a signal, or until a part of it fails for good.
 pub(crate) async fn run(
     settings: Settings,
+    flags: Flags,
     signals: Signals,
     logs: Monitors,
-    again: &dyn Fn() -> Result<Settings, AgentError>,
+    levels: Levels,
 ) -> Result<(), AgentError> {
     let tls = Live::read(&settings.tls, &settings.region)?;
     // Ports first: an agent that cannot listen must not touch any state.
@@ -63,8 +68,11 @@ pub(crate) async fn run(
     data_dir::make(&settings.data_dir, settings.dev).map_err(fail)?;
     let mut agent = Agent {
         settings: &settings,
+        flags,
         tls,
         logs,
+        levels,
+        limits: Limits::new(settings.limits.rpc_handshake, settings.limits.rpc_connections, Instant::now()),
         http_address: http.local_addr().map_err(AgentError::Runtime)?,
         stop: CancellationToken::new(),
         stop_server: CancellationToken::new(),
@@ -77,7 +85,7 @@ pub(crate) async fn run(
         banner(&settings, agent.http_address);
     }
     let result = match result {
-        Ok(_parts) => agent.wait(signals, again).await,
+        Ok(parts) => agent.wait(signals, &parts.reloader).await,
         Err(error) => Err(error),
     };
     agent.end().await;
@@ -95,8 +103,11 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
 
 struct Agent<'a> {
     settings: &'a Settings,
+    flags: Flags,
     tls: Live,
     logs: Monitors,
+    levels: Levels,
+    limits: Limits,
     http_address: SocketAddr,
     stop: CancellationToken,
     stop_server: CancellationToken,
@@ -108,6 +119,7 @@ struct Agent<'a> {
 /// What must live as long as the agent.
 struct Parts {
     _way_back: Option<Registration>,
+    reloader: Arc<Reloader>,
 }
 
 impl Agent<'_> {
@@ -117,12 +129,13 @@ impl Agent<'_> {
             Some(server) => Some(self.start_server(server, registry.clone()).await?),
             None => None,
         };
+        let shown = Arc::new(ArcSwap::from_pointee(crate::shown::config(self.settings)));
         let mut state = HttpState {
             server: server.clone(),
             client: None,
             relay: None,
             logs: Some(Arc::new(self.logs.clone())),
-            info: Arc::new(self.info()?),
+            info: Arc::new(self.info(shown.clone())?),
             acl: self.settings.acl.enabled,
             started: now(),
             transport: Arc::new(self.settings.transport.clone()),
@@ -171,6 +184,17 @@ impl Agent<'_> {
             client_service = Some(service);
             client_handle = Some(handle);
         }
+        let reloader = Arc::new(Reloader {
+            flags: self.flags.clone(),
+            turn: Mutex::default(),
+            tls: self.tls.clone(),
+            levels: self.levels.clone(),
+            limits: self.limits.clone(),
+            client: client_handle.clone(),
+            shown,
+            started: self.settings.clone(),
+        });
+        state.reload = Some(reloader.clone());
         if let (Some(router), Some(server), Some(rpc)) = (router, server, rpc) {
             let identity = PeerIdentity::Server { name: self.settings.name.clone() };
             let router = router.merge(caravan_http::rpc(state.clone())).build();
@@ -179,8 +203,9 @@ impl Agent<'_> {
                 authenticator: Arc::new(KnownNodes {
                     server,
                     region: self.settings.region.clone(),
-                    rules: self.settings.tls.rules(),
+                    tls: self.tls.clone(),
                 }),
+                limits: self.limits.clone(),
                 ..ServerOptions::new(identity, router)
             };
             if let Some(acceptor) = self.tls.accepting() {
@@ -198,7 +223,7 @@ impl Agent<'_> {
         let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
         let http = match self.tls.http() {
             Some(acceptor) => {
-                Listener::Tls { listener: http, acceptor, patience: self.settings.tls.handshake }
+                Listener::Tls { listener: http, acceptor, patience: self.settings.limits.https_handshake }
             }
             None => Listener::Tcp(http),
         };
@@ -208,7 +233,7 @@ impl Agent<'_> {
                 let _ = failed.send(AgentError::Runtime(source)).await;
             }
         });
-        Ok(Parts { _way_back: way_back })
+        Ok(Parts { _way_back: way_back, reloader })
     }
 
     async fn start_server(
@@ -291,11 +316,12 @@ impl Agent<'_> {
             dev: settings.dev,
             max_kill_timeout: file.max_kill_timeout.map_or(defaults.max_kill_timeout, |d| d.to_std()),
             plugins: settings.plugins.clone(),
+            neighbours: settings.neighbours.clone(),
             ..defaults
         }
     }
 
-    fn info(&self) -> Result<AgentInfo, AgentError> {
+    fn info(&self, shown: Arc<ArcSwap<serde_json::Value>>) -> Result<AgentInfo, AgentError> {
         let settings = self.settings;
         Ok(AgentInfo {
             region: settings.region.clone(),
@@ -311,23 +337,20 @@ impl Agent<'_> {
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
             metrics: settings.metrics,
-            config: crate::shown::config(settings),
+            config: shown.into(),
         })
     }
 
     /// Waits for a signal or a failure.
-    async fn wait(
-        &mut self,
-        signals: Signals,
-        again: &dyn Fn() -> Result<Settings, AgentError>,
-    ) -> Result<(), AgentError> {
+    async fn wait(&mut self, signals: Signals, reloader: &Reloader) -> Result<(), AgentError> {
         let Signals { mut interrupt, mut terminate, mut hangup } = signals;
         loop {
             tokio::select! {
                 _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
                 _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),
                 _ = hangup.recv() => {
-                    self.reload(again);
+                    // What went wrong is in the log.
+                    drop(reloader.reload());
                     continue;
                 }
                 failure = self.failed.1.recv() => {
@@ -350,17 +373,6 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Reads the certificates again, by the configuration as it is now.
-    fn reload(&self, again: &dyn Fn() -> Result<Settings, AgentError>) {
-        let read = again().and_then(|settings| self.tls.reload(&settings.tls, &self.settings.region));
-        match read {
-            Ok(()) => tracing::info!("the certificates were read again"),
-            Err(error) => {
-                tracing::error!(error = chain(&error), "the certificates stay as they were");
-            }
-        }
-    }
-
     /// Clients first: a development agent ends its tasks and releases its volumes, which needs servers.
     async fn end(self) {
         self.stop.cancel();
@@ -377,7 +389,7 @@ impl Agent<'_> {
 struct KnownNodes {
     server: caravan_server::Handle,
     region: String,
-    rules: Rules,
+    tls: Live,
 }
 
 impl Authenticator for KnownNodes {
@@ -411,7 +423,7 @@ impl Authenticator for KnownNodes {
         hello: &'a Hello,
         certificate: Option<&'a Certificate>,
     ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
-        match self.rules.check(hello, &self.region, certificate) {
+        match self.tls.rules().check(hello, &self.region, certificate) {
             Ok(()) => self.authenticate(role, hello),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }

@@ -69,8 +69,10 @@ fn general(settings: &Settings) -> Value {
             "TokenMaxExpirationTTL": settings.acl.max_expiration,
         },
         "Limits": {
-            "HTTPMaxConnsPerClient": settings.transport.connections_per_client,
-            "HTTPSHandshakeTimeout": caravan_types::Nanos::from_std(settings.tls.handshake).to_string(),
+            "HTTPMaxConnsPerClient": settings.limits.http_connections,
+            "HTTPSHandshakeTimeout": span(settings.limits.https_handshake),
+            "RPCMaxConnsPerClient": settings.limits.rpc_connections,
+            "RPCHandshakeTimeout": span(settings.limits.rpc_handshake),
         },
         "HTTPAPIResponseHeaders": headers,
         "Telemetry": {
@@ -84,6 +86,10 @@ fn general(settings: &Settings) -> Value {
         "Files": settings.files,
         "Version": { "Version": env!("CARGO_PKG_VERSION") },
     })
+}
+
+fn span(time: std::time::Duration) -> String {
+    caravan_types::Nanos::from_std(time).to_string()
 }
 
 /// What the drivers that come with the agent are set to where nothing is said.

@@ -1,6 +1,7 @@
 //! The agent's certificates: what the configuration says, and what is in use.
 
 use crate::error::AgentError;
+use arc_swap::ArcSwap;
 use caravan_hcl::config::AgentConfig;
 use caravan_rpc::{
     Certificate, Code, Hello, PeerIdentity, RpcError, TcpConnector, TlsAcceptor, TlsConnector,
@@ -8,12 +9,9 @@ use caravan_rpc::{
 use caravan_tls::{Acceptor, Checked, ClientSettings, Connector, Protocol, ServerSettings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
 
-/// As the reference (`http-api` section 1.1).
-const HANDSHAKE: Duration = Duration::from_secs(5);
-
-/// The `tls` block, and how long handshakes of the HTTP API may take.
+/// The `tls` block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsSettings {
     pub(crate) http: bool,
@@ -27,7 +25,6 @@ pub(crate) struct TlsSettings {
     cipher_suites: String,
     min_version: String,
     protocol: Protocol,
-    pub(crate) handshake: Duration,
 }
 
 fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
@@ -37,9 +34,7 @@ fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
 impl TlsSettings {
     /// Reads the block. Files are looked at later.
     pub(crate) fn of(file: &AgentConfig) -> Result<Self, AgentError> {
-        let handshake = file.limits.as_ref().and_then(|limits| limits.https_handshake_timeout);
-        let handshake = handshake.map_or(HANDSHAKE, |timeout| timeout.to_std());
-        let Some(tls) = &file.tls else { return Ok(Self { handshake, ..Self::default() }) };
+        let Some(tls) = &file.tls else { return Ok(Self::default()) };
         let path = |given: &Option<String>| given.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
         let min_version = tls.tls_min_version.clone().unwrap_or_default();
         let cipher_suites = tls.tls_cipher_suites.clone().unwrap_or_default();
@@ -55,7 +50,6 @@ impl TlsSettings {
             protocol: Protocol::parse(&min_version, &cipher_suites)?,
             cipher_suites,
             min_version,
-            handshake,
         };
         let both = settings.cert_file.is_some() && settings.key_file.is_some();
         if (settings.http || settings.rpc) && !both {
@@ -80,6 +74,7 @@ impl TlsSettings {
             key_file: self.key_file.clone().unwrap_or_default(),
             client_ca,
             protocol: self.protocol.clone(),
+            http2: false,
         }
     }
 
@@ -111,6 +106,11 @@ impl TlsSettings {
             encrypted: self.rpc && !self.rpc_upgrade_mode,
             names: self.rpc && self.verify_server_hostname,
         }
+    }
+
+    /// Takes over what a running agent can change.
+    pub(crate) fn take(&mut self, new: &Self) {
+        *self = Self { http: self.http, rpc: self.rpc, ..new.clone() };
     }
 
     /// As the agent shows it.
@@ -177,11 +177,12 @@ impl Rules {
     }
 }
 
-/// The certificates in use.
+/// The certificates and rules in use. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     http: Option<Acceptor>,
     rpc: Option<(Acceptor, Connector)>,
+    rules: Arc<ArcSwap<Rules>>,
 }
 
 impl Live {
@@ -195,24 +196,27 @@ impl Live {
             true => Some((Acceptor::new(&settings.for_rpc())?, Connector::new(&settings.calling(region))?)),
             false => None,
         };
-        Ok(Self { http, rpc })
+        Ok(Self { http, rpc, rules: Arc::new(ArcSwap::from_pointee(settings.rules())) })
     }
 
     /// Reads them again, for connections from now on. On an error everything stays as it was.
     pub(crate) fn reload(&self, settings: &TlsSettings, region: &str) -> Result<(), AgentError> {
         // First all, then each: what cannot be read must not be in use in part.
         Self::read(settings, region)?;
-        if (self.http.is_some(), self.rpc.is_some()) != (settings.http, settings.rpc) {
-            tracing::warn!("tls.http and tls.rpc change with the next start of the agent only");
-        }
         if let (Some(http), true) = (&self.http, settings.http) {
             http.replace(&settings.for_http())?;
         }
         if let (Some((accepting, connecting)), true) = (&self.rpc, settings.rpc) {
             accepting.replace(&settings.for_rpc())?;
             connecting.replace(&settings.calling(region))?;
+            self.rules.store(Arc::new(settings.rules()));
         }
         Ok(())
+    }
+
+    /// What is demanded of those who connect for calls, now.
+    pub(crate) fn rules(&self) -> Rules {
+        **self.rules.load()
     }
 
     /// For the HTTP API, if it is encrypted.
@@ -245,10 +249,8 @@ mod tests {
     #[test]
     fn a_block_is_read_and_shown() {
         let text = "tls {\n http = true\n rpc = true\n ca_file = \"/ca\"\n cert_file = \"/c\"\n key_file = \"/k\"\n \
-                    verify_https_client = true\n verify_server_hostname = true\n tls_min_version = \"tls13\"\n}\n\
-                    limits {\n https_handshake_timeout = \"7s\"\n}\n";
+                    verify_https_client = true\n verify_server_hostname = true\n tls_min_version = \"tls13\"\n}\n";
         let settings = read(text).unwrap();
-        assert_eq!(settings.handshake, Duration::from_secs(7));
         assert_eq!(settings.for_http().client_ca, Some("/ca".into()));
         assert_eq!(settings.calling("mars").checked, Checked::Name("server.mars.nomad".into()));
         let shown = settings.shown();
@@ -257,7 +259,6 @@ mod tests {
         let open = read(&text.replace("verify_https_client = true", "")).unwrap();
         assert_eq!(open.for_http().client_ca, None);
         assert_eq!(open.for_rpc().client_ca, Some("/ca".into()));
-        assert_eq!(read("").unwrap().handshake, HANDSHAKE);
     }
 
     #[test]

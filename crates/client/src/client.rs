@@ -14,6 +14,7 @@ use crate::runner::Context;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
 use crate::{ClientError, contact, env, fingerprint, metadata};
+use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
 use caravan_drivers::{Driver, ExecOutput, TaskId, Usage};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
@@ -30,6 +31,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -67,6 +69,7 @@ impl Client {
         let lease = NodeLease::open(&config.state_dir)?;
         let shared = share(&config);
 
+        let neighbours = wanted(&config, config.neighbours.clone());
         let known = loaded.identity.is_some();
         let identity = Arc::new(loaded.identity.unwrap_or_else(new_identity));
         if !known {
@@ -121,10 +124,27 @@ impl Client {
             shutdown,
         });
         let allocs = Allocs::new(Arc::clone(&context));
-        let handle = Handle { context: Arc::clone(&context), allocs: allocs.clone() };
-        let service = Service { context, allocs, restored: loaded.allocs, records: loaded.tasks, shared };
+        let neighbours = Arc::new(watch::Sender::new(neighbours));
+        let handle = Handle {
+            context: Arc::clone(&context),
+            allocs: allocs.clone(),
+            neighbours: Arc::clone(&neighbours),
+        };
+        let service =
+            Service { context, allocs, neighbours, restored: loaded.allocs, records: loaded.tasks, shared };
         Ok((handle, service))
     }
+}
+
+/// Those neighbours whose fingerprints are wanted.
+fn wanted(config: &ClientConfig, mut neighbours: Neighbours) -> Neighbours {
+    neighbours.retain(|neighbour| {
+        config.wants_fingerprint(match neighbour.kind {
+            NeighbourKind::Consul => "consul",
+            NeighbourKind::Vault => "vault",
+        })
+    });
+    neighbours
 }
 
 /// Makes the client's trees shared, so that mounts of plugins reach the host and other tasks. Answers what was
@@ -161,13 +181,14 @@ pub struct Service {
     restored: Vec<Allocation>,
     records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
     shared: Vec<PathBuf>,
+    neighbours: Arc<watch::Sender<Neighbours>>,
 }
 
 impl Service {
     /// Runs until cancelled. Tasks live on afterwards, except those of a development agent, which are ended and
     /// removed.
     pub async fn run(self, cancel: CancellationToken) {
-        let Self { context, allocs, restored, mut records, shared } = self;
+        let Self { context, allocs, restored, mut records, shared, neighbours } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(context.drivers.clone().run(stop.child_token()));
@@ -175,6 +196,14 @@ impl Service {
         tracker.spawn(context.volumes.clone().watch_mounts(stop.child_token()));
         tracker.spawn(context.volumes.clone().watch_usage(stop.child_token()));
         tracker.spawn(context.host_volumes.clone().run(stop.child_token()));
+        let (node, looked) = (context.node.clone(), stop.child_token());
+        let minding = fingerprint::neighbours::mind(node, neighbours.subscribe());
+        tracker.spawn(async move {
+            tokio::select! {
+                () = looked.cancelled() => {}
+                () = minding => {}
+            }
+        });
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         context.volumes.adopt(|id| here.contains(id));
         for alloc in restored {
@@ -242,9 +271,20 @@ fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
 pub struct Handle {
     pub(crate) context: Arc<Context>,
     pub(crate) allocs: Allocs,
+    neighbours: Arc<watch::Sender<Neighbours>>,
 }
 
 impl Handle {
+    /// Changes which programs of others the node tells about.
+    pub fn set_neighbours(&self, neighbours: Neighbours) {
+        let wanted = wanted(&self.context.config, neighbours);
+        self.neighbours.send_if_modified(|now| {
+            let new = *now != wanted;
+            *now = wanted;
+            new
+        });
+    }
+
     /// The node's id.
     pub fn node_id(&self) -> NodeId {
         self.context.identity.node_id.clone()

@@ -74,6 +74,8 @@ pub struct ClientConfig {
     pub max_kill_timeout: Duration,
     /// Parent of the tasks' control groups.
     pub cgroup_parent: String,
+    /// Programs of others that the node tells about.
+    pub neighbours: crate::Neighbours,
     /// Configuration of drivers by name (`plugin "raw_exec" { config { … } }`).
     pub plugins: BTreeMap<String, Value>,
 }
@@ -116,8 +118,16 @@ impl ClientConfig {
             dev: false,
             max_kill_timeout: Duration::from_secs(30),
             cgroup_parent: "/caravan".to_owned(),
+            neighbours: Vec::new(),
             plugins: BTreeMap::new(),
         }
+    }
+
+    /// Whether a fingerprint is wanted, by `fingerprint.allowlist` and `fingerprint.denylist`.
+    pub(crate) fn wants_fingerprint(&self, name: &str) -> bool {
+        let names = |list: Vec<String>| list.iter().any(|known| known == name);
+        self.option_list("fingerprint.allowlist").is_none_or(names)
+            && !self.option_list("fingerprint.denylist").is_some_and(names)
     }
 
     /// The words of a comma-separated option.

@@ -120,6 +120,20 @@ impl NodeState {
         self.update(|node| drop(node.attributes.insert(key.to_owned(), value)));
     }
 
+    /// Writes all of a group of attributes: those of it that are not found are taken away.
+    pub(crate) fn put_attributes(
+        &self,
+        group: impl IntoIterator<Item = String>,
+        found: BTreeMap<String, String>,
+    ) {
+        self.update(|node| {
+            for key in group {
+                node.attributes.remove(&key);
+            }
+            node.attributes.extend(found);
+        });
+    }
+
     /// Notes something that happened.
     pub(crate) fn event(&self, subsystem: &str, message: &str, details: BTreeMap<String, String>) {
         let event = NodeEvent {

@@ -1,54 +1,28 @@
 //! Artifacts: fetched before a task starts, unpacked where the job says, and nowhere else.
 
-use crate::{DRIVERS, id_of, run_job};
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use caravan_testkit::{Agent, AgentOptions, eventually};
+use crate::{DRIVERS, batch_job, id_of, run_job};
+use anyhow::{Result, anyhow, bail, ensure};
+use caravan_testkit::{Agent, AgentOptions, Answer, WebServer, eventually};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::Arc;
-use std::thread;
 
 /// Serves files by their paths; `/moved` sends on to `/plain`, `/closed` wants a header.
-fn serve(files: BTreeMap<String, Vec<u8>>) -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?.to_string();
-    let files = Arc::new(files);
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let files = Arc::clone(&files);
-            // A client that went away is its own affair.
-            thread::spawn(move || answer(stream, &files).ok());
+fn serve(files: BTreeMap<String, Vec<u8>>) -> Result<WebServer> {
+    WebServer::start(None, move |asked| {
+        let opened = asked.headers.get("x-key").is_some_and(|key| key == "sesame");
+        // What stands behind a question mark is for whoever fetches.
+        let path = asked.path.split('?').next().unwrap_or_default();
+        match (path, files.get(path)) {
+            ("/moved", _) => {
+                Answer { headers: vec![("location", "/plain".to_owned())], ..Answer::status(302) }
+            }
+            ("/closed", _) if !opened => Answer::status(403),
+            (_, Some(body)) => Answer::good(body.clone()),
+            (_, None) => Answer::status(404),
         }
-    });
-    Ok(address)
-}
-
-fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let first = lines.next().context("a request")??;
-    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut opened = false;
-    for line in lines {
-        let line = line?.to_lowercase();
-        if line.is_empty() {
-            break;
-        }
-        opened |= line == "x-key: sesame";
-    }
-    let (status, more, body): (&str, &str, &[u8]) = match (path.as_str(), files.get(&path)) {
-        ("/moved", _) => ("302 Found", "Location: /plain\r\n", b""),
-        ("/closed", _) if !opened => ("403 Forbidden", "", b""),
-        (_, Some(body)) => ("200 OK", "", body),
-        (_, None) => ("404 Not Found", "", b""),
-    };
-    let head =
-        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n{more}\r\n", body.len());
-    stream.write_all(head.as_bytes())?;
-    Ok(stream.write_all(body)?)
+    })
 }
 
 /// A tar.gz with a directory `top`, a file in it, and more if asked for.
@@ -67,35 +41,9 @@ fn archive(dir: &std::path::Path, evil: bool) -> Result<Vec<u8>> {
 }
 
 fn job(name: &str, driver: &str, artifacts: &str) -> String {
-    format!(
-        r#"
-job "{name}" {{
-  type = "batch"
-  group "g" {{
-    restart {{
-      attempts = 0
-      mode     = "fail"
-    }}
-    reschedule {{
-      attempts  = 0
-      unlimited = false
-    }}
-    task "t" {{
-      driver = "{driver}"
-      {artifacts}
-      config {{
-        command = "/bin/sh"
-        args    = ["-c", "cd $NOMAD_TASK_DIR; find . -type f | sort; cat plain other/renamed whole/top/sub/inside part/inside"]
-      }}
-      resources {{
-        cpu    = 20
-        memory = 32
-      }}
-    }}
-  }}
-}}
-"#
-    )
+    let script =
+        "cd $NOMAD_TASK_DIR; find . -type f | sort; cat plain other/renamed whole/top/sub/inside part/inside";
+    batch_job(name, driver, script, artifacts)
 }
 
 #[test]
@@ -107,7 +55,8 @@ fn artifacts_are_there_when_the_task_starts() -> Result<()> {
         ("/closed", b"closed text\n".to_vec()),
         ("/good.tar.gz", archive(agent.dir(), false)?),
     ];
-    let address = serve(files.map(|(path, body)| (path.to_owned(), body)).into())?;
+    let server = serve(files.map(|(path, body)| (path.to_owned(), body)).into())?;
+    let address = server.address();
     let sum = Command::new("sha256sum").arg(write(&agent, "plain", &plain)?).output()?;
     let sum = String::from_utf8(sum.stdout)?;
     let sum = sum.split(' ').next().unwrap_or_default();
@@ -156,7 +105,8 @@ fn artifacts_are_there_when_the_task_starts() -> Result<()> {
 fn what_cannot_or_must_not_be_fetched_fails_the_task_with_a_sentence() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
     let files = [("/plain", b"x".to_vec()), ("/evil.tar.gz", archive(agent.dir(), true)?)];
-    let address = serve(files.map(|(path, body)| (path.to_owned(), body)).into())?;
+    let server = serve(files.map(|(path, body)| (path.to_owned(), body)).into())?;
+    let address = server.address();
     let zeros = "0".repeat(64);
     for (i, (artifact, words)) in [
         (format!("source = \"http://{address}/none\""), "bad response code: 404"),

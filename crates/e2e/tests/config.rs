@@ -1,7 +1,7 @@
 //! The agent's configuration, from files and flags to what it does; and how agents end.
 
 use crate::recovery::process_with;
-use crate::{create_volume, id_of, run_job, run_plugin};
+use crate::{create_volume, id_of, run_job, run_plugin, script_job};
 use anyhow::{Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Writer, eventually, mounts_below, process_alive, writer_job};
 use nix::sys::signal::Signal;
@@ -11,9 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 fn sleeper(id: &str) -> String {
-    format!(
-        "job \"{id}\" {{\n group \"g\" {{\n task \"t\" {{\n driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", \"while :; do sleep 0.2; done\"]\n }}\n kill_timeout = \"1s\"\n resources {{\n cpu = 20\n memory = 16\n }}\n }}\n }}\n}}\n"
-    )
+    script_job(id, "while :; do sleep 0.2; done")
 }
 
 #[test]
@@ -121,11 +119,7 @@ fn one_data_directory_serves_one_agent() -> Result<()> {
         Ok(())
     };
     second(false, &server)?;
-    let client = Agent::with(AgentOptions {
-        server: false,
-        servers: vec![server.rpc_address()],
-        ..AgentOptions::default()
-    })?;
+    let client = Agent::with(AgentOptions::client_of(&server))?;
     second(true, &client)?;
     // The first ones did not notice.
     for agent in [&server, &client] {

@@ -114,13 +114,7 @@ fn programs_run_in_the_task_and_answer_as_if_they_ran_here() -> Result<()> {
 #[test]
 fn programs_run_on_other_nodes_through_any_agent() -> Result<()> {
     let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
-    let client = || {
-        Agent::with(AgentOptions {
-            server: false,
-            servers: vec![server.rpc_address()],
-            ..AgentOptions::default()
-        })
-    };
+    let client = || Agent::with(AgentOptions::client_of(&server));
     let (one, two) = (client()?, client()?);
     run_job(&server, "talk-raw-exec", &talker("raw_exec"))?;
     let alloc = id_of(&server.wait_alloc("talk-raw-exec", "running")?)?;

@@ -36,11 +36,9 @@ impl Drop for World {
 
 fn client(name: &str, host: &Host, server: &Agent) -> AgentOptions {
     AgentOptions {
-        server: false,
-        servers: vec![server.rpc_address()],
         extra: format!("name = \"{name}\"\nclient {{\n meta {{\n where = \"{name}\"\n }}\n}}\n"),
         host: Some(host.clone()),
-        ..AgentOptions::default()
+        ..AgentOptions::client_of(server)
     }
 }
 

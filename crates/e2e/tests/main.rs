@@ -24,8 +24,10 @@ mod operators;
 mod plugins;
 mod reached;
 mod recovery;
+mod reload;
 mod remote;
 mod replay;
+mod rights;
 mod scheduling;
 mod services;
 mod streams;
@@ -52,6 +54,64 @@ fn run_job(agent: &Agent, name: &str, text: &str) -> Result<()> {
     fs::write(&path, text)?;
     agent.caravan(&["job", "run", "-detach", &path.to_string_lossy()])?.ok()?;
     Ok(())
+}
+
+/// A service job whose one task runs a script by raw_exec.
+fn script_job(id: &str, script: &str) -> String {
+    format!(
+        r#"
+job "{id}" {{
+  type = "service"
+  group "g" {{
+    task "t" {{
+      driver = "raw_exec"
+      config {{
+        command = "/bin/sh"
+        args    = ["-c", {script:?}]
+      }}
+      kill_timeout = "1s"
+      resources {{
+        cpu    = 20
+        memory = 16
+      }}
+    }}
+  }}
+}}
+"#
+    )
+}
+
+/// A batch job whose one task runs a script, and fails for good if it fails once; `more` goes into the task.
+fn batch_job(id: &str, driver: &str, script: &str, more: &str) -> String {
+    format!(
+        r#"
+job "{id}" {{
+  type = "batch"
+  group "g" {{
+    restart {{
+      attempts = 0
+      mode     = "fail"
+    }}
+    reschedule {{
+      attempts  = 0
+      unlimited = false
+    }}
+    task "t" {{
+      driver = "{driver}"
+      {more}
+      config {{
+        command = "/bin/sh"
+        args    = ["-c", {script:?}]
+      }}
+      resources {{
+        cpu    = 20
+        memory = 32
+      }}
+    }}
+  }}
+}}
+"#
+    )
 }
 
 /// Arguments that keep the bundled plugin's volumes inside the test's own directory, where the driver

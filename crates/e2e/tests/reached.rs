@@ -1,32 +1,18 @@
 //! Allocations are reached from the first moment on, also through an agent that has just come back.
 
-use crate::{id_of, run_job};
+use crate::{id_of, run_job, script_job};
 use anyhow::{Result, bail, ensure};
 use caravan_testkit::{Agent, eventually};
 use serde_json::json;
 
-const JOB: &str = r#"job "stays" {
-  type = "service"
-  group "g" {
-    task "t" {
-      driver = "raw_exec"
-      config {
-        command = "/bin/sh"
-        args    = ["-c", "echo here; echo kept > ${NOMAD_TASK_DIR}/word; exec sleep 3600"]
-      }
-      resources {
-        cpu    = 20
-        memory = 16
-      }
-    }
-  }
+fn stays() -> String {
+    script_job("stays", "echo here; echo kept > ${NOMAD_TASK_DIR}/word; exec sleep 3600")
 }
-"#;
 
 #[test]
 fn at_once_after_the_agent_has_come_back() -> Result<()> {
     let mut agent = Agent::start()?;
-    run_job(&agent, "stays", JOB)?;
+    run_job(&agent, "stays", &stays())?;
     let id = id_of(&agent.wait_alloc("stays", "running")?)?;
     for _ in 0..3 {
         agent.kill_9()?;
@@ -44,7 +30,7 @@ fn at_once_after_the_agent_has_come_back() -> Result<()> {
 #[test]
 fn processes_archive_and_identity() -> Result<()> {
     let agent = Agent::start()?;
-    run_job(&agent, "stays", JOB)?;
+    run_job(&agent, "stays", &stays())?;
     let id = id_of(&agent.wait_alloc("stays", "running")?)?;
     eventually("the processes of the task", || {
         let stats = agent.get(&format!("/v1/client/allocation/{id}/stats"))?;

@@ -7,13 +7,7 @@ use caravan_testkit::{Agent, AgentOptions, eventually};
 #[test]
 fn a_server_and_two_clients_in_processes_of_their_own() -> Result<()> {
     let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
-    let client = || {
-        Agent::with(AgentOptions {
-            server: false,
-            servers: vec![server.rpc_address()],
-            ..AgentOptions::default()
-        })
-    };
+    let client = || Agent::with(AgentOptions::client_of(&server));
     let (one, two) = (client()?, client()?);
     eventually("both nodes to be ready", || {
         let nodes = server.get("/v1/nodes")?;

@@ -106,11 +106,7 @@ fn events_are_told_as_they_happen_and_again_from_an_index() -> Result<()> {
 #[test]
 fn the_log_is_followed_at_any_level_of_any_agent() -> Result<()> {
     let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
-    let client = Agent::with(AgentOptions {
-        server: false,
-        servers: vec![server.rpc_address()],
-        ..AgentOptions::default()
-    })?;
+    let client = Agent::with(AgentOptions::client_of(&server))?;
     let node = client.node_id()?;
     // Through the server, about the client.
     let path = format!("/v1/agent/monitor?plain=true&log_level=debug&node_id={node}");

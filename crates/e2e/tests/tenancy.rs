@@ -8,23 +8,15 @@ use serde_json::{Value, json};
 use std::fs;
 
 /// An agent with access control, and its first token.
-struct Guarded {
-    agent: Agent,
-    root: String,
+pub struct Guarded {
+    pub agent: Agent,
+    pub root: String,
 }
 
 impl Guarded {
-    fn start() -> Result<Self> {
-        let extra = "acl {\n  enabled = true\n}\n".to_owned();
-        let agent = Agent::launch(AgentOptions { extra, ..AgentOptions::default() })?;
-        let mut root = String::new();
-        eventually("the first token", || {
-            let made = agent.caravan(&["acl", "bootstrap", "-json"])?.ok()?;
-            let token: Value = serde_json::from_str(&made.stdout).context(made.stdout)?;
-            root = token["SecretID"].as_str().context("no secret")?.to_owned();
-            Ok(())
-        })?;
-        let guarded = Self { agent, root };
+    /// An agent with server and client, whose node is ready.
+    pub fn start() -> Result<Self> {
+        let guarded = Self::start_as(AgentOptions::default())?;
         eventually("the node to be ready", || {
             let nodes = guarded.as_root("GET", "/v1/nodes", None)?.json()?;
             if nodes[0]["Status"] == "ready" { Ok(()) } else { bail!("{nodes}") }
@@ -32,8 +24,34 @@ impl Guarded {
         Ok(guarded)
     }
 
-    fn call(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
-        self.agent.send(&Call {
+    /// An agent with these options.
+    pub fn start_as(options: AgentOptions) -> Result<Self> {
+        let extra = "acl {\n  enabled = true\n}\n".to_owned();
+        let agent = Agent::launch(AgentOptions { extra, ..options })?;
+        let mut root = String::new();
+        eventually("the first token", || {
+            let made = agent.caravan(&["acl", "bootstrap", "-json"])?.ok()?;
+            let token: Value = serde_json::from_str(&made.stdout).context(made.stdout)?;
+            root = token["SecretID"].as_str().context("no secret")?.to_owned();
+            Ok(())
+        })?;
+        Ok(Self { agent, root })
+    }
+
+    pub fn call(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
+        self.call_at(&self.agent, token, method, path, body)
+    }
+
+    /// Asks another agent.
+    pub fn call_at(
+        &self,
+        agent: &Agent,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Reply> {
+        agent.send(&Call {
             method: method.to_owned(),
             path: path.to_owned(),
             headers: vec![("X-Nomad-Token".to_owned(), token.to_owned())],
@@ -42,12 +60,12 @@ impl Guarded {
         })
     }
 
-    fn as_root(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
+    pub fn as_root(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         self.call(&self.root, method, path, body)
     }
 
     /// A verb with a token.
-    fn verb(&self, token: &str, args: &[&str]) -> Result<Output> {
+    pub fn verb(&self, token: &str, args: &[&str]) -> Result<Output> {
         let token = format!("-token={token}");
         let mut args = args.to_vec();
         // Options come before what is given to the verb.
@@ -56,14 +74,37 @@ impl Guarded {
         self.agent.caravan(&args)
     }
 
+    /// Stops all jobs and waits for the ends of their allocations.
+    fn stop_all(&self) -> Result<()> {
+        let jobs = self.as_root("GET", "/v1/jobs?namespace=*", None)?.json()?;
+        for job in jobs.as_array().into_iter().flatten() {
+            let (id, namespace) = (job["ID"].as_str(), job["Namespace"].as_str());
+            let (id, namespace) = (id.context("no id")?, namespace.context("no namespace")?);
+            self.as_root("DELETE", &format!("/v1/job/{id}?namespace={namespace}"), None)?;
+        }
+        eventually("all allocations to end", || {
+            let allocs = self.as_root("GET", "/v1/allocations?namespace=*", None)?.json()?;
+            let live = |alloc: &&Value| matches!(alloc["ClientStatus"].as_str(), Some("running" | "pending"));
+            let live = allocs.as_array().into_iter().flatten().filter(live).count();
+            if live == 0 { Ok(()) } else { bail!("{live} run") }
+        })
+    }
+
     /// A token with one policy.
-    fn token(&self, policy: &str, rules: &str) -> Result<String> {
+    pub fn token(&self, policy: &str, rules: &str) -> Result<String> {
         let body = json!({"Name": policy, "Rules": rules});
         let made = self.as_root("PUT", &format!("/v1/acl/policy/{policy}"), Some(&body))?;
         ensure!(made.status == 200, "{made:?}");
         let body = json!({"Name": policy, "Type": "client", "Policies": [policy]});
         let token = self.as_root("PUT", "/v1/acl/token", Some(&body))?.json()?;
         Ok(token["SecretID"].as_str().context("no secret")?.to_owned())
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Best effort: what runs outlives agents, and without a token they cannot stop it.
+        let _ = self.stop_all();
     }
 }
 

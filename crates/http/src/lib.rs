@@ -48,6 +48,6 @@ pub use error::ApiError;
 pub use log_source::{LogLevel, LogRecord, LogRecords, LogSource};
 pub use relay::{answer, rpc};
 pub use serve::{Listener, serve};
-pub use state::{AgentInfo, HttpState, MetricsConfig, Shared};
+pub use state::{AgentInfo, HttpState, MetricsConfig, Reload, Shared, Shown};
 pub use task_api::TaskRoutes;
 pub use transport::Transport;

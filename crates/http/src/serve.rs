@@ -2,8 +2,9 @@
 
 use crate::dispatch;
 use crate::state::HttpState;
-use crate::transport::{Entry, Gate, TOO_MANY, Ticket};
+use crate::transport::TOO_MANY;
 use axum::body::Body;
+use caravan_rpc::{Entry, Gate, Ticket};
 use caravan_tls::{Acceptor, Stream};
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;

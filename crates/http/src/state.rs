@@ -6,12 +6,46 @@ use crate::client_side::ClientSide;
 use crate::figures::Requests;
 use crate::log_source::LogSource;
 use crate::transport::Transport;
+use arc_swap::ArcSwap;
 use caravan_rpc::{Channel, Targets};
 use caravan_server::Handle;
 use caravan_types::UnixNanos;
 use serde_json::Value;
+use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// What an agent is set to, as it is shown; it may change while the agent runs. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Shown(Arc<ArcSwap<Value>>);
+
+impl Shown {
+    /// As it is now.
+    pub fn now(&self) -> Arc<Value> {
+        self.0.load_full()
+    }
+}
+
+impl From<Value> for Shown {
+    fn from(value: Value) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(value)))
+    }
+}
+
+impl From<Arc<ArcSwap<Value>>> for Shown {
+    fn from(shared: Arc<ArcSwap<Value>>) -> Self {
+        Self(shared)
+    }
+}
+
+/// Has the agent read its configuration again.
+pub trait Reload: fmt::Debug + Send + Sync {
+    /// All or nothing.
+    ///
+    /// # Errors
+    /// What cannot be read or makes no sense, as a sentence; then everything stays as it was.
+    fn reload(&self) -> Result<(), String>;
+}
 
 /// Facts about this agent.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +69,7 @@ pub struct AgentInfo {
     /// What `/v1/metrics` tells beside what is always told.
     pub metrics: MetricsConfig,
     /// The `config` object of `/v1/agent/self`, secrets left out by whoever makes it.
-    pub config: Value,
+    pub config: Shown,
 }
 
 /// What metrics tell (`telemetry` block of the agent's configuration).
@@ -62,6 +96,8 @@ pub struct HttpState {
     pub servers: Option<Targets>,
     /// The agent's log, for its monitor.
     pub logs: Option<Arc<dyn LogSource>>,
+    /// Reads the configuration again.
+    pub reload: Option<Arc<dyn Reload>>,
     /// Whether access control is on, on agents without a server: they ask one.
     pub acl: bool,
     /// Whether only tasks ask here, who have to say who they are.

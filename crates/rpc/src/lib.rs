@@ -20,6 +20,7 @@
 mod channel;
 mod codec;
 mod error;
+mod gate;
 mod h2;
 mod io;
 mod method;
@@ -32,6 +33,7 @@ mod wire;
 pub use caravan_tls::Certificate;
 pub use channel::{Channel, ConnectOptions, ItemStream, RetryPolicy, Targets};
 pub use error::{Code, RpcError, ServeError};
+pub use gate::{Entry, Gate, Limits, Ticket};
 pub use h2::KeepAlive;
 pub use io::{
     Accepted, Acceptor, BoxIo, Connector, Io, TcpAcceptor, TcpConnector, TlsAcceptor, TlsConnector,

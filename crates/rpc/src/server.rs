@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use caravan_tls::Certificate;
 use futures::future::BoxFuture;
@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::gate::{Entry, Limits, within};
 use crate::h2::{self, Connection, KeepAlive};
 use crate::io::{Accepted, Acceptor, BoxIo, TcpAcceptor};
 use crate::wire::{self, Hello, Role};
@@ -79,10 +80,12 @@ pub struct ServerOptions {
     pub keep_alive: KeepAlive,
     /// Connections at a time; more are told to come back later.
     pub max_connections: usize,
+    /// What those who connect may take.
+    pub limits: Limits,
 }
 
 impl ServerOptions {
-    /// Plain TCP, everybody, 8192 connections, a registry of its own.
+    /// Plain TCP, everybody, 8192 connections, five seconds for each handshake, a registry of its own.
     pub fn new(identity: PeerIdentity, router: Arc<Router>) -> Self {
         Self {
             identity,
@@ -92,6 +95,7 @@ impl ServerOptions {
             acceptor: Arc::new(TcpAcceptor),
             keep_alive: KeepAlive::default(),
             max_connections: 8192,
+            limits: Limits::default(),
         }
     }
 }
@@ -146,14 +150,26 @@ impl RpcServer {
                     continue;
                 }
             };
+            let gate = self.options.limits.gate();
+            let (ticket, surplus) = match gate.enter(from.ip().to_canonical(), Instant::now()) {
+                Entry::In(ticket) => (ticket, None),
+                Entry::Out { answered: true } => (None, Some(gate.most())),
+                Entry::Out { answered: false } => continue,
+            };
             let permit = Arc::clone(&permits).try_acquire_owned().ok();
+            let refusal = match surplus {
+                Some(most) => Some(format!(
+                    "this server lets an address have {most} connections (limits.rpc_max_conns_per_client)"
+                )),
+                None if permit.is_none() => Some("this server has as many connections as it may".to_owned()),
+                None => None,
+            };
             let (options, cancel) = (Arc::clone(&self.options), cancel.clone());
             connections.spawn(async move {
-                let full = permit.is_none();
-                if let Err(error) = connection(stream, full, &options, cancel).await {
+                if let Err(error) = connection(stream, refusal, &options, cancel).await {
                     tracing::debug!(%from, %error, "an RPC connection was refused");
                 }
-                drop(permit);
+                drop((permit, ticket));
             });
         }
         drop(self.listener);
@@ -164,18 +180,21 @@ impl RpcServer {
 
 async fn connection(
     stream: TcpStream,
-    full: bool,
+    refusal: Option<String>,
     options: &ServerOptions,
     cancel: CancellationToken,
 ) -> Result<(), RpcError> {
-    let handshake = tokio::time::timeout(wire::PREAMBLE_PATIENCE, options.acceptor.accept(stream));
-    let Accepted { mut io, certificate } = match handshake.await {
-        Ok(Ok(accepted)) => accepted,
-        Ok(Err(error)) => return Err(RpcError::unavailable(format!("the handshake failed: {error}"))),
-        Err(_) => return Err(RpcError::new(Code::Deadline, "the handshake took too long")),
+    let handshake = tokio::select! {
+        done = within(options.limits.handshake(), options.acceptor.accept(stream)) => done,
+        () = cancel.cancelled() => return Err(RpcError::unavailable("this server is stopping")),
+    };
+    let Accepted { mut io, certificate } = match handshake {
+        Some(Ok(accepted)) => accepted,
+        Some(Err(error)) => return Err(RpcError::unavailable(format!("the handshake failed: {error}"))),
+        None => return Err(RpcError::new(Code::Deadline, "the handshake took too long")),
     };
     let introduced = tokio::select! {
-        introduced = introduce(&mut io, certificate.as_ref(), full, options) => introduced,
+        introduced = introduce(&mut io, certificate.as_ref(), refusal, options) => introduced,
         () = cancel.cancelled() => Err(RpcError::unavailable("this server is stopping")),
     };
     match introduced {
@@ -190,13 +209,13 @@ async fn connection(
 async fn introduce(
     io: &mut BoxIo,
     certificate: Option<&Certificate>,
-    full: bool,
+    refusal: Option<String>,
     options: &ServerOptions,
 ) -> Result<(Role, PeerIdentity), RpcError> {
-    if full {
-        return Err(RpcError::unavailable("this server has as many connections as it may"));
+    if let Some(reason) = refusal {
+        return Err(RpcError::unavailable(reason));
     }
-    let (role, hello) = wire::read_hello(io).await?;
+    let (role, hello) = wire::read_hello(io, options.limits.handshake()).await?;
     if role == Role::Raft {
         return Err(RpcError::new(Code::Invalid, "connections for replication are not served here"));
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::error::innermost;
+use crate::gate::within;
 use crate::io::BoxIo;
 use crate::{Code, PeerIdentity, RpcError};
 
@@ -21,7 +22,7 @@ pub const VERSION: u16 = 1;
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Largest frame of the preamble.
 const MAX_FRAME: usize = 64 * 1024;
-/// How long each side may take for its part of the preamble.
+/// How long each side may take for its part of the preamble, unless a server is told otherwise.
 pub(crate) const PREAMBLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a connection is for: its first byte.
@@ -99,7 +100,8 @@ pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<P
 }
 
 /// Reads what the connecting side sends. An error is what to refuse it with.
-pub(crate) async fn read_hello(io: &mut BoxIo) -> Result<(Role, Hello), RpcError> {
+/// `patience` is how long it may take, zero for as long as it likes.
+pub(crate) async fn read_hello(io: &mut BoxIo, patience: Duration) -> Result<(Role, Hello), RpcError> {
     let read = async {
         let byte = io.read_u8().await?;
         let Some(role) = Role::parse(byte) else {
@@ -109,10 +111,10 @@ pub(crate) async fn read_hello(io: &mut BoxIo) -> Result<(Role, Hello), RpcError
         let hello: Hello = read_frame(io).await?;
         Ok((role, hello))
     };
-    let (role, hello) = match tokio::time::timeout(PREAMBLE_PATIENCE, read).await {
-        Ok(Ok(read)) => read,
-        Ok(Err(error)) => return Err(RpcError::new(Code::Invalid, innermost(&error))),
-        Err(_) => return Err(RpcError::new(Code::Deadline, "no greeting came in time")),
+    let (role, hello) = match within(patience, read).await {
+        Some(Ok(read)) => read,
+        Some(Err(error)) => return Err(RpcError::new(Code::Invalid, innermost(&error))),
+        None => return Err(RpcError::new(Code::Deadline, "no greeting came in time")),
     };
     if hello.version != VERSION {
         let reason = format!("protocol version {} is not spoken here, only {VERSION}", hello.version);
@@ -156,7 +158,7 @@ mod tests {
         near.write_all(bytes).await.unwrap();
         drop(near);
         let mut io: BoxIo = Box::new(far);
-        read_hello(&mut io).await
+        read_hello(&mut io, PREAMBLE_PATIENCE).await
     }
 
     proptest! {

@@ -53,25 +53,21 @@ impl Target {
     /// Opens a connection.
     pub(crate) async fn connect(&self) -> io::Result<Io> {
         match tokio::time::timeout(CONNECT_TIMEOUT, self.open()).await {
-            Ok(connected) => connected,
+            Ok(connected) => Ok(Io(TokioIo::new(connected?))),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer within 10s")),
         }
     }
 
-    async fn open(&self) -> io::Result<Io> {
+    async fn open(&self) -> io::Result<Stream> {
         let tcp = async |host: &str, port| {
             let stream = TcpStream::connect((host, port)).await?;
             stream.set_nodelay(true)?;
             io::Result::Ok(stream)
         };
         match &self.address {
-            Address::Tcp { host, port } => Ok(Io::Net(TokioIo::new(Stream::Plain(tcp(host, *port).await?)))),
-            Address::Tls { host, port } => {
-                let connector = self.tls()?;
-                let stream = connector.connect(host, tcp(host, *port).await?).await?;
-                Ok(Io::Net(TokioIo::new(stream)))
-            }
-            Address::Unix(path) => Ok(Io::Unix(TokioIo::new(UnixStream::connect(path).await?))),
+            Address::Tcp { host, port } => Ok(Stream::Plain(tcp(host, *port).await?)),
+            Address::Tls { host, port } => self.tls()?.connect(host, tcp(host, *port).await?).await,
+            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
         }
     }
 }
@@ -116,10 +112,7 @@ impl tower_service::Service<Uri> for Connector {
 
 /// An open connection.
 #[derive(Debug)]
-pub(crate) enum Io {
-    Net(TokioIo<Stream>),
-    Unix(TokioIo<UnixStream>),
-}
+pub(crate) struct Io(TokioIo<Stream>);
 
 impl Connection for Io {
     fn connected(&self) -> Connected {
@@ -133,32 +126,20 @@ impl Read for Io {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<Result<(), io::Error>> {
-        match self.get_mut() {
-            Self::Net(io) => Pin::new(io).poll_read(cx, buf),
-            Self::Unix(io) => Pin::new(io).poll_read(cx, buf),
-        }
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
     }
 }
 
 impl Write for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Net(io) => Pin::new(io).poll_write(cx, buf),
-            Self::Unix(io) => Pin::new(io).poll_write(cx, buf),
-        }
+        Pin::new(&mut self.get_mut().0).poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Net(io) => Pin::new(io).poll_flush(cx),
-            Self::Unix(io) => Pin::new(io).poll_flush(cx),
-        }
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Net(io) => Pin::new(io).poll_shutdown(cx),
-            Self::Unix(io) => Pin::new(io).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
     }
 }

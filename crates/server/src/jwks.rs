@@ -62,7 +62,13 @@ mod tests {
         let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
         std::fs::write(&cert_file, certificate.pem()).unwrap();
         std::fs::write(&key_file, key.serialize_pem()).unwrap();
-        let settings = ServerSettings { cert_file, key_file, client_ca: None, protocol: Protocol::default() };
+        let settings = ServerSettings {
+            cert_file,
+            key_file,
+            client_ca: None,
+            protocol: Protocol::default(),
+            http2: false,
+        };
         let acceptor = Acceptor::new(&settings).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("https://{}", listener.local_addr().unwrap());

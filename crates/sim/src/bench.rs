@@ -2,8 +2,9 @@
 //!
 //! Nodes lie in 25 racks; the job may use every other one, and is, or is not, spread over them.
 
-use crate::cluster::{Cluster, job, node};
+use crate::cluster::Cluster;
 use crate::report::report;
+use crate::samples::{job, node};
 use caravan_types::AllocId;
 use caravan_types::alloc::{AllocUpdate, ClientStatus};
 use caravan_types::command::{Change, Refusal};

@@ -6,7 +6,9 @@
 pub mod bench;
 mod cluster;
 mod report;
+mod samples;
 pub mod script;
 
-pub use cluster::{Cluster, job, node};
+pub use cluster::{Cluster, commit_all};
 pub use report::report;
+pub use samples::{job, node, plugin_on};

@@ -15,6 +15,7 @@ mod net;
 mod space;
 pub mod trace;
 mod wait;
+mod web;
 
 pub use agent::{Agent, AgentOptions};
 pub use cli::{Output, fault_plugin, program, test_plugin, use_program, use_test_plugin};
@@ -24,6 +25,7 @@ pub use mounts::{children, mounts_below, process_alive, start_time};
 pub use net::{Host, Router, Switch};
 pub use space::Space;
 pub use wait::{eventually, eventually_within};
+pub use web::{Answer, Asked, Pair, WebServer};
 
 /// A directory of the workspace.
 pub fn workspace(path: &str) -> std::path::PathBuf {

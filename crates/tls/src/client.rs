@@ -4,7 +4,7 @@ use crate::error::TlsError;
 use crate::files;
 use crate::problem;
 use crate::protocol::Protocol;
-use crate::stream::Stream;
+use crate::stream::{HTTP2, Stream};
 use crate::verify::AnyName;
 use arc_swap::ArcSwap;
 use rustls::pki_types::ServerName;
@@ -30,7 +30,7 @@ pub enum Checked {
 }
 
 /// Whom to trust, and what to show.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientSettings {
     /// File of the authorities that sign servers; the host's public ones where neither this nor `ca_path` is given.
     pub ca_file: Option<PathBuf>,
@@ -46,6 +46,8 @@ pub struct ClientSettings {
     pub checked: Checked,
     /// Versions and suites.
     pub protocol: Protocol,
+    /// Says that HTTP/2 will be spoken (ALPN), without which many servers of gRPC refuse.
+    pub http2: bool,
 }
 
 /// Turns connections into encrypted ones, as the side that connected. Clones share their settings.
@@ -72,7 +74,7 @@ impl Inner {
             }
             Checked::Nothing => builder.dangerous().with_custom_certificate_verifier(any(None)),
         };
-        let config = match (&settings.cert_file, &settings.key_file) {
+        let mut config = match (&settings.cert_file, &settings.key_file) {
             (Some(cert), Some(key)) => {
                 let pair = files::pair(cert, key)?;
                 builder
@@ -87,6 +89,9 @@ impl Inner {
                 return Err(TlsError::Half { given: "client key", missing: "client certificate" });
             }
         };
+        if settings.http2 {
+            config.alpn_protocols = vec![HTTP2.to_vec()];
+        }
         let name = match &settings.checked {
             Checked::Name(name) => {
                 Some(ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name.clone()))?)

@@ -10,7 +10,7 @@ static NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
 static BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
 /// Which versions and suites are spoken. The default: TLS 1.2 and 1.3 with everything that is safe.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protocol {
     only_13: bool,
     /// Suites of TLS 1.2; `None` for all. Those of 1.3 are all safe and always there.

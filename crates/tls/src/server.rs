@@ -4,7 +4,7 @@ use crate::error::TlsError;
 use crate::files;
 use crate::problem;
 use crate::protocol::Protocol;
-use crate::stream::Stream;
+use crate::stream::{HTTP2, Stream};
 use arc_swap::ArcSwap;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -32,6 +32,8 @@ pub struct ServerSettings {
     pub client_ca: Option<PathBuf>,
     /// Versions and suites.
     pub protocol: Protocol,
+    /// Offers HTTP/2 to those who ask for it (ALPN).
+    pub http2: bool,
 }
 
 /// Turns accepted connections into encrypted ones. Clones share their settings.
@@ -39,7 +41,7 @@ pub struct ServerSettings {
 pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
 
 fn read(settings: &ServerSettings) -> Result<ServerConfig, TlsError> {
-    let ServerSettings { cert_file, key_file, client_ca, protocol } = settings;
+    let ServerSettings { cert_file, key_file, client_ca, protocol, http2 } = settings;
     let provider = protocol.provider();
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(protocol.versions())
@@ -56,9 +58,13 @@ fn read(settings: &ServerSettings) -> Result<ServerConfig, TlsError> {
         }
     };
     let pair = files::pair(cert_file, key_file)?;
-    builder
+    let mut config = builder
         .with_single_cert(pair.chain, pair.key)
-        .map_err(|error| files::mismatch(cert_file, key_file, &error))
+        .map_err(|error| files::mismatch(cert_file, key_file, &error))?;
+    if *http2 {
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+    }
+    Ok(config)
 }
 
 impl Acceptor {

@@ -9,8 +9,11 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
+
+/// What both sides call HTTP/2 while they shake hands.
+pub(crate) const HTTP2: &[u8] = b"h2";
 
 /// A connection.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub enum Stream {
     Plain(TcpStream),
     /// Encrypted.
     Tls(Box<TlsStream<TcpStream>>),
+    /// A socket of this machine, which nobody can listen to on the way.
+    Unix(UnixStream),
 }
 
 /// What the other side of a connection proved to be.
@@ -44,10 +49,18 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
+    /// Whether both sides agreed on HTTP/2 while they shook hands.
+    pub fn is_http2(&self) -> bool {
+        match self {
+            Self::Plain(_) | Self::Unix(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(HTTP2),
+        }
+    }
+
     /// The certificate that the other side showed and proved to have.
     pub fn certificate(&self) -> Option<Certificate> {
         match self {
-            Self::Plain(_) => None,
+            Self::Plain(_) | Self::Unix(_) => None,
             Self::Tls(stream) => {
                 let shown = stream.get_ref().1.peer_certificates()?.first()?;
                 Some(Certificate(shown.clone().into_owned()))
@@ -60,6 +73,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             // With TLS 1.3 what the other side thinks of our certificate comes only now.
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf).map_err(|error| {
                 if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
@@ -76,6 +90,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
@@ -83,6 +98,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
@@ -90,6 +106,7 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }

@@ -59,6 +59,7 @@ impl Files {
             key_file: self.path(&format!("{name}-key.pem")),
             client_ca: client_ca.map(|ca| self.path(&format!("{ca}-ca.pem"))),
             protocol: Protocol::default(),
+            http2: false,
         }
     }
 
@@ -185,6 +186,19 @@ async fn who_does_not_speak_tls_is_found_out() {
     };
     let (said, ()) = tokio::join!(near, far);
     assert_eq!(problem(said).0, Problem::NoTls);
+}
+
+#[tokio::test]
+async fn http2_is_agreed_on_where_both_sides_want_it() {
+    let files = Files::make();
+    for (ours, theirs) in [(true, true), (true, false), (false, true)] {
+        let server =
+            Acceptor::new(&ServerSettings { http2: theirs, ..files.server("a-server", None) }).unwrap();
+        let client = ClientSettings { http2: ours, ..files.client("a", None, Checked::Host) };
+        let (said, stream) = talk(&server, &client, "localhost").await;
+        assert_eq!(said.unwrap(), "hello");
+        assert_eq!(stream.unwrap().is_http2(), ours && theirs);
+    }
 }
 
 #[tokio::test]

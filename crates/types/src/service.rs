@@ -115,9 +115,12 @@ pub struct CheckSpec {
     pub path: String,
     /// `http` or `https`.
     pub protocol: String,
-    /// Whether any certificate of an `https` check's server is taken.
+    /// Whether any certificate of the server is taken, by `https` and by gRPC over TLS.
     #[serde(rename = "TLSSkipVerify")]
     pub tls_skip_verify: bool,
+    /// Name that its certificate must be for, instead of the service's address.
+    #[serde(rename = "TLSServerName")]
+    pub tls_server_name: String,
     /// Port instead of the service's.
     pub port_label: String,
     /// Address mode instead of the service's.

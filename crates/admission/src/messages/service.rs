@@ -77,10 +77,6 @@ pub(super) const CASES: &[Case] = &[
     ("limit of check_restart must be positive; got -1", |j| {
         group(j).services = with_check(json!({"CheckRestart": {"Limit": -1}}));
     }),
-    ("grpc_use_tls is not supported yet", |j| {
-        group(j).services = with_check(json!({"Type": "grpc", "GRPCUseTLS": true}));
-        group(j).services[0].0["Provider"] = "nomad".into();
-    }),
     ("failures_before_warning is not possible with provider nomad", |j| {
         group(j).services = with_check(json!({"FailuresBeforeWarning": 2}));
         group(j).services[0].0["Provider"] = "nomad".into();

@@ -5,9 +5,11 @@
 
 mod cpu;
 mod host;
+pub(crate) mod neighbours;
 mod network;
 mod topology;
 
+pub use neighbours::{Neighbour, NeighbourKind, Neighbours};
 pub use network::host_addresses;
 
 use crate::config::ClientConfig;

@@ -1,11 +1,12 @@
 //! One look of a check: an HTTP request, a connection, a program in the task, or a question to a gRPC server.
 
 use super::wanted::WantedCheck;
+use crate::once;
 use crate::runner::AllocRunner;
 use bytes::Bytes;
 use caravan_drivers::TaskId;
 use caravan_tls::{Checked, ClientSettings, Connector, Stream};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -49,7 +50,7 @@ pub(crate) async fn look(alloc: &AllocRunner, check: &WantedCheck) -> Seen {
             .await
             .map(|_| Seen::good("nomad: tcp ok"))
             .map_err(|e| e.to_string()),
-        "grpc" => grpc(&authority, &check.spec.grpc_service).await,
+        "grpc" => grpc(&authority, check).await,
         _ => http(&authority, check).await,
     };
     seen.unwrap_or_else(|why| Seen::failed(format!("{} {authority}: {why}", check.spec.kind)))
@@ -83,55 +84,59 @@ async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
     let body = Full::new(Bytes::from(check.spec.body.clone()));
     let request = request.body(body).map_err(|error| text(&error))?;
     let stream = connect(authority, check).await?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| text(&error))?;
-    let answered = async {
-        let answer = sender.send_request(request).await.map_err(|error| text(&error))?;
-        let status = answer.status();
-        if status.as_u16() < 400 {
-            return Ok(Seen { status_code: status.as_u16(), ..Seen::good("nomad: http ok") });
+    // Of an answer that is good, the status says all.
+    let wanted = |status: http::StatusCode| if status.as_u16() < 400 { 0 } else { MAX_BODY };
+    let (status, body) = once::send(stream, request, wanted).await?;
+    Ok(match status.as_u16() {
+        code @ ..400 => Seen { status_code: code, ..Seen::good("nomad: http ok") },
+        code => {
+            Seen { success: false, status_code: code, output: String::from_utf8_lossy(&body).into_owned() }
         }
-        let body = Limited::new(answer.into_body(), MAX_BODY).collect().await;
-        let words =
-            body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
-        Ok(Seen { success: false, status_code: status.as_u16(), output: words })
-    };
-    tokio::pin!(connection);
-    tokio::pin!(answered);
-    let mut open = true;
-    loop {
-        tokio::select! {
-            biased;
-            answer = &mut answered => return answer,
-            // Its end is told by the answer too.
-            _ = &mut connection, if open => open = false,
-        }
-    }
+    })
 }
 
-/// Opens the connection of an HTTP check. Over TLS, who answers is to have a certificate for the service's address of
-/// an authority that the host knows, unless the check does without.
+/// Opens the connection of a check. Over TLS, who answers is to have a certificate for the service's address, or for the
+/// name that the check says, of an authority that the host knows, unless the check does without.
 async fn connect(authority: &str, check: &WantedCheck) -> Result<Stream, String> {
     let stream = TcpStream::connect(authority).await.map_err(|error| error.to_string())?;
-    if check.spec.protocol != "https" {
+    let spec = &check.spec;
+    let grpc = spec.kind == "grpc";
+    if !(if grpc { spec.grpc_use_tls } else { spec.protocol == "https" }) {
         return Ok(Stream::Plain(stream));
     }
-    let checked = if check.spec.tls_skip_verify { Checked::Nothing } else { Checked::Host };
-    let settings = ClientSettings { checked, ..ClientSettings::default() };
+    let checked = match spec.tls_server_name.as_str() {
+        _ if spec.tls_skip_verify => Checked::Nothing,
+        "" => Checked::Host,
+        name => Checked::Name(name.to_owned()),
+    };
+    let settings = ClientSettings { checked, http2: grpc, ..ClientSettings::default() };
     let connector = Connector::new(&settings).map_err(|error| error.to_string())?;
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
     connector.connect(host, stream).await.map_err(|error| error.to_string())
 }
 
 /// `grpc.health.v1.Health/Check`.
-async fn grpc(authority: &str, service: &str) -> Result<Seen, String> {
+async fn grpc(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
     let text = |error: &dyn std::error::Error| crate::error::chain(error);
+    let stream = connect(authority, check).await?;
+    let (scheme, name) = match (stream.is_tls(), check.spec.tls_server_name.as_str()) {
+        (false, _) => ("http", authority),
+        (true, "") => ("https", authority),
+        (true, name) => ("https", name),
+    };
+    let origin = format!("{scheme}://{name}").parse().map_err(|error: http::uri::InvalidUri| text(&error))?;
+    // There is a connection already: the scheme only says that none is to be made.
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{authority}"))
-        .map_err(|error| text(&error))?;
-    let channel = endpoint.connect().await.map_err(|error| text(&error))?;
+        .map_err(|error| text(&error))?
+        .origin(origin);
+    let mut stream = Some(TokioIo::new(stream));
+    let connector = tower::service_fn(move |_: http::Uri| {
+        std::future::ready(stream.take().ok_or_else(|| std::io::Error::other("the connection was lost")))
+    });
+    let channel = endpoint.connect_with_connector(connector).await.map_err(|error| text(&error))?;
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.map_err(|error| text(&error))?;
-    let request = tonic::Request::new(HealthQuestion { service: service.to_owned() });
+    let request = tonic::Request::new(HealthQuestion { service: check.spec.grpc_service.clone() });
     let codec = tonic_prost::ProstCodec::<HealthQuestion, HealthAnswer>::default();
     let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     match client.unary(request, path, codec).await {

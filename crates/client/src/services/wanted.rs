@@ -194,6 +194,7 @@ fn in_place(check: &CheckSpec, env: &TaskEnv) -> CheckSpec {
         args: check.args.iter().map(text).collect(),
         path: text(&check.path),
         protocol: text(&check.protocol),
+        tls_server_name: text(&check.tls_server_name),
         port_label: text(&check.port_label),
         method: text(&check.method),
         header: check

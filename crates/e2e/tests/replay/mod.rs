@@ -12,7 +12,7 @@ mod ids;
 mod jwt;
 mod session;
 mod topics;
-mod websocket;
+pub mod websocket;
 
 use anyhow::{Context, Result, bail};
 use exchange::Exchange;

@@ -14,7 +14,7 @@ pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
         ["self"] => {
             call.only(&Method::GET)?;
             Ok(Reply::value(json!({
-                "config": call.state.info.config,
+                "config": call.state.info.config.now(),
                 "member": member(call),
                 "stats": stats(call),
             })))

@@ -37,6 +37,10 @@ pub(super) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
         ["schedulers", "config"] => workers(call),
         ["reload"] => {
             call.put()?;
+            match &call.state.reload {
+                Some(agent) => agent.reload().map_err(ApiError::internal)?,
+                None => return Err(ApiError::internal("this agent cannot read its configuration again")),
+            }
             Ok(Reply::empty())
         }
         _ => Err(ApiError::unknown_path()),

@@ -156,7 +156,7 @@ fn host(call: &Call) -> Reply {
 
 /// Profiles of the process. Without `enable_debug` nobody gets any; with it, those that there are.
 fn pprof(call: &Call, kind: &[&str]) -> Result<Reply, ApiError> {
-    if call.state.info.config["EnableDebug"] != json!(true) {
+    if call.state.info.config.now()["EnableDebug"] != json!(true) {
         return Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied"));
     }
     match kind {

@@ -181,7 +181,7 @@ impl Api {
             rpc_addr: "127.0.0.1:4647".into(),
             dev: true,
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
-            config: json!({"Region": "global"}),
+            config: json!({"Region": "global"}).into(),
         });
         let state = HttpState { server: Some(server.clone()), info: info.clone(), ..HttpState::default() };
         let web = serve(state, cancel.clone()).await;

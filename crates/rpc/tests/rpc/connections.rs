@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caravan_rpc::{
-    Authenticator, Channel, Code, ConnectOptions, Connectivity, Hello, KeepAlive, PeerIdentity,
+    Authenticator, Channel, Code, ConnectOptions, Connectivity, Hello, KeepAlive, Limits, PeerIdentity,
     ReverseOptions, ReverseRegistry, ReverseService, Role, RpcError, ServeError, ServerOptions,
 };
 use futures::StreamExt;
@@ -129,6 +129,42 @@ async fn too_many_connections_are_told_so() {
     let error = second.call::<WhoAmI>((), None).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);
     assert!(error.message.contains("as many connections as it may"), "{error}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_and_no_more() {
+    let limits = Limits::new(PATIENCE, 1, std::time::Instant::now());
+    let serve = ServerOptions { limits: limits.clone(), ..ServerOptions::new(server(), router().0) };
+    let running = Running::start(any_port(), serve).await;
+    let first = Channel::connect(impatient(&[running.addr]));
+    first.call::<WhoAmI>((), None).await.unwrap();
+    let second = Channel::connect(impatient(&[running.addr]));
+    let error = second.call::<WhoAmI>((), None).await.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable);
+    assert!(error.message.contains("lets an address have 1 connections"), "{error}");
+    limits.set(PATIENCE, 2);
+    second.call::<WhoAmI>((), None).await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_says_nothing_is_closed() {
+    // Nothing, a role alone, and a frame that never ends.
+    let beginnings: [&[u8]; 3] = [&[], &[1], &[1, 0, 0, 0, 9, 1]];
+    let limits = Limits::new(Duration::from_millis(50), 0, std::time::Instant::now());
+    let serve = ServerOptions { limits: limits.clone(), ..ServerOptions::new(server(), router().0) };
+    let running = Running::start(any_port(), serve).await;
+    for bytes in beginnings {
+        let answer = answer_to(running.addr, bytes).await;
+        assert!(answer.contains("no greeting came in time"), "{answer}");
+    }
+    // Whoever came in before stays, however long it is silent: the time is for the greeting.
+    let channel = Channel::connect(impatient(&[running.addr]));
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    let answer = answer_to(running.addr, &[]).await;
+    assert!(answer.contains("no greeting came in time"), "{answer}");
+    channel.call::<WhoAmI>((), None).await.unwrap();
     running.stop().await;
 }
 

@@ -5,10 +5,10 @@ use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredSt
 use caravan_types::deployment::Deployment;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
-use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup, VolumeRequest};
-use caravan_types::node::{DriverInfo, Node, NodeStatus};
+use caravan_types::job::{EphemeralDisk, Job, JobType, VolumeRequest};
+use caravan_types::node::Node;
 use caravan_types::plan::Decision;
-use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin};
+use caravan_types::plugin::Plugin;
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Claim, ClaimPhase, Volume};
 use caravan_types::{AllocId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, UnixNanos, VolumeKey};
 use std::collections::BTreeMap;
@@ -85,52 +85,25 @@ impl View for World {
 
 /// A node with 4000 MHz, 4000 MB, the driver raw_exec and the address 10.0.0.1.
 pub fn node(id: &str) -> Node {
-    let mut node = Node {
-        id: id.into(),
-        name: format!("host-{id}").into(),
-        datacenter: "dc1".into(),
-        node_pool: "default".into(),
-        node_class: "small".into(),
-        status: NodeStatus::Ready,
-        ..Node::default()
-    };
-    node.attributes.insert("kernel.name".into(), "linux".into());
-    node.attributes.insert("unique.network.ip-address".into(), "10.0.0.1".into());
-    node.node_resources.cpu.cpu_shares = 4000;
-    node.node_resources.cpu.total_cpu_cores = 4;
-    node.node_resources.cpu.reservable_cpu_cores = vec![0, 1, 2, 3];
+    let mut node = caravan_sim::node(id);
+    node.name = format!("host-{id}").into();
+    node.node_class = "small".into();
     node.node_resources.memory.memory_mb = 4000;
     node.node_resources.disk.disk_mb = 10_000;
-    node.node_resources.min_dynamic_port = 20_000;
     node.node_resources.max_dynamic_port = 20_009;
-    let driver = DriverInfo { detected: true, healthy: true, ..DriverInfo::default() };
-    node.drivers.insert("raw_exec".into(), driver);
+    node.drivers.remove("exec");
     node
 }
 
 /// A job of one group `g` with one task of 500 MHz and 256 MB.
 pub fn job(id: &str, kind: JobType, count: u32) -> Job {
-    let mut task = Task { name: "t".into(), driver: "raw_exec".into(), ..Task::default() };
-    task.resources.cpu = 500;
-    task.resources.memory_mb = 256;
-    let group = TaskGroup {
-        name: "g".into(),
-        count,
-        tasks: vec![task],
-        ephemeral_disk: Some(EphemeralDisk { size_mb: 300, ..EphemeralDisk::default() }),
-        ..TaskGroup::default()
-    };
-    Job {
-        id: id.into(),
-        name: id.into(),
-        namespace: "default".into(),
-        kind,
-        priority: 50,
-        datacenters: vec!["dc1".into()],
-        node_pool: "default".into(),
-        task_groups: vec![group],
-        ..Job::default()
-    }
+    let mut job = caravan_sim::job(id, kind, count);
+    job.datacenters = vec!["dc1".into()];
+    let group = &mut job.task_groups[0];
+    group.tasks[0].resources.cpu = 500;
+    group.tasks[0].resources.memory_mb = 256;
+    group.ephemeral_disk = Some(EphemeralDisk { size_mb: 300, ..EphemeralDisk::default() });
+    job
 }
 
 pub fn volume(id: &str, mode: AccessMode) -> Volume {
@@ -191,25 +164,7 @@ impl World {
         let mut plugin = Plugin { id: "p".into(), controller_required: true, ..Plugin::default() };
         let ids: Vec<NodeId> = self.nodes.keys().cloned().collect();
         for id in ids {
-            let info = CsiInfo {
-                plugin_id: "p".into(),
-                healthy: true,
-                requires_controller_plugin: true,
-                node_info: Some(CsiNodeInfo {
-                    id: format!("csi-{id}"),
-                    max_volumes,
-                    ..CsiNodeInfo::default()
-                }),
-                ..CsiInfo::default()
-            };
-            let controller = CsiInfo {
-                controller_info: Some(CsiControllerInfo {
-                    supports_attach_detach: true,
-                    ..CsiControllerInfo::default()
-                }),
-                node_info: None,
-                ..info.clone()
-            };
+            let (info, controller) = caravan_sim::plugin_on(id.as_str(), "p", max_volumes);
             plugin.nodes.insert(id.clone(), info.clone());
             plugin.controllers.insert(id.clone(), controller);
             self.change_node(id.as_str(), |node| drop(node.csi_node_plugins.insert("p".into(), info)));

@@ -5,11 +5,11 @@ use super::{change_of, decide};
 use caravan_scheduler::{Params, schedule};
 use caravan_state::Root;
 use caravan_types::alloc::{AllocDeploymentStatus, AllocUpdate, Allocation, ClientStatus, DesiredTransition};
-use caravan_types::command::{Change, Command, DeploymentChange, PlanCommit};
+use caravan_types::command::{Change, Command, DeploymentChange};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
-use caravan_types::job::{Job, JobType, ReschedulePolicy, Task, TaskGroup, UpdateStrategy};
-use caravan_types::node::{DriverInfo, Node, NodeStatus};
+use caravan_types::job::{JobType, ReschedulePolicy, UpdateStrategy};
+use caravan_types::node::NodeStatus;
 use caravan_types::{AllocId, JobKey, Nanos, UnixNanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,19 +91,10 @@ impl World {
     }
 
     fn node(&mut self, id: &str, status: NodeStatus) {
-        let mut node = Node {
-            id: id.into(),
-            name: id.into(),
-            datacenter: "dc1".into(),
-            node_pool: "default".into(),
-            status,
-            ..Node::default()
-        };
+        let mut node = caravan_sim::node(id);
+        node.status = status;
         node.node_resources.cpu.cpu_shares = 100_000;
         node.node_resources.memory.memory_mb = 100_000;
-        node.node_resources.disk.disk_mb = 100_000;
-        let driver = DriverInfo { detected: true, healthy: true, ..DriverInfo::default() };
-        node.drivers.insert("raw_exec".into(), driver);
         let evals = vec![self.eval(Trigger::NodeUpdate)];
         self.apply(Change::NodeRegister { node: Box::new(node), evals });
     }
@@ -181,40 +172,25 @@ impl World {
         if destructive {
             self.versions += 1;
         }
-        let mut task = Task { name: "t".into(), driver: "raw_exec".into(), ..Task::default() };
-        task.resources.cpu = 10;
-        task.resources.memory_mb = 10;
-        task.env.insert("V".into(), self.versions.to_string());
-        let group = TaskGroup {
-            name: "g".into(),
-            count,
-            tasks: vec![task],
-            update: Some(UpdateStrategy {
-                max_parallel: parallel,
-                canary,
-                auto_revert: revert,
-                progress_deadline: Nanos(60 * SECOND),
-                ..UpdateStrategy::default()
-            }),
-            reschedule_policy: Some(ReschedulePolicy {
-                delay: Nanos(5 * SECOND),
-                delay_function: "exponential".into(),
-                max_delay: Nanos(60 * SECOND),
-                unlimited: true,
-                ..ReschedulePolicy::default()
-            }),
-            ..TaskGroup::default()
-        };
-        let job = Job {
-            id: "web".into(),
-            namespace: "default".into(),
-            kind: JobType::Service,
-            priority: 50,
-            datacenters: vec!["dc1".into()],
-            node_pool: "default".into(),
-            task_groups: vec![group],
-            ..Job::default()
-        };
+        let mut job = caravan_sim::job("web", JobType::Service, count);
+        let group = &mut job.task_groups[0];
+        group.tasks[0].resources.cpu = 10;
+        group.tasks[0].resources.memory_mb = 10;
+        group.tasks[0].env.insert("V".into(), self.versions.to_string());
+        group.update = Some(UpdateStrategy {
+            max_parallel: parallel,
+            canary,
+            auto_revert: revert,
+            progress_deadline: Nanos(60 * SECOND),
+            ..UpdateStrategy::default()
+        });
+        group.reschedule_policy = Some(ReschedulePolicy {
+            delay: Nanos(5 * SECOND),
+            delay_function: "exponential".into(),
+            max_delay: Nanos(60 * SECOND),
+            unlimited: true,
+            ..ReschedulePolicy::default()
+        });
         let eval = Some(self.eval(Trigger::JobRegister));
         self.apply(Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval, source: None });
     }
@@ -286,19 +262,7 @@ impl World {
     fn evaluate(&mut self, eval: &Evaluation) {
         let params = Params { now: self.now, seed: self.evals };
         let decision = schedule(&self.root, eval, &params);
-        let plan = decision.plan;
-        let commit = PlanCommit {
-            eval_id: eval.id.clone(),
-            job: plan.job,
-            placements: plan.placements.into_values().flatten().collect(),
-            stops: plan.stops.into_values().flatten().collect(),
-            claims: plan.claims,
-            host_claims: plan.host_claims,
-            evals: decision.follow_ups.into_iter().chain([decision.eval]).collect(),
-            deployment: plan.deployment,
-            deployment_updates: plan.deployment_updates,
-        };
-        assert!(self.apply(Change::Plan(Box::new(commit))), "the plan is refused");
+        assert!(self.apply(caravan_sim::commit_all(decision)), "the plan is refused");
     }
 
     fn check(&self) {

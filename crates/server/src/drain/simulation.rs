@@ -5,10 +5,10 @@ use super::{decide::decide, leave};
 use caravan_scheduler::{Params, schedule};
 use caravan_state::Root;
 use caravan_types::alloc::{AllocDeploymentStatus, AllocUpdate, Allocation, ClientStatus};
-use caravan_types::command::{Change, Command, DrainEnd, PlanCommit};
+use caravan_types::command::{Change, Command, DrainEnd};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
-use caravan_types::job::{Job, JobType, MigrateStrategy, ReschedulePolicy, Task, TaskGroup};
-use caravan_types::node::{DrainStrategy, DriverInfo, Eligibility, Node, NodeStatus};
+use caravan_types::job::{Job, JobType, MigrateStrategy, ReschedulePolicy};
+use caravan_types::node::{DrainStrategy, Eligibility, Node};
 use caravan_types::{AllocId, JobKey, Nanos, NodeId, Time, UnixNanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,19 +78,9 @@ impl World {
             drained: BTreeMap::new(),
         };
         for id in NODES {
-            let mut node = Node {
-                id: id.into(),
-                name: id.into(),
-                datacenter: "dc1".into(),
-                node_pool: "default".into(),
-                status: NodeStatus::Ready,
-                ..Node::default()
-            };
+            let mut node = caravan_sim::node(id);
             node.node_resources.cpu.cpu_shares = ROOM;
             node.node_resources.memory.memory_mb = 100_000;
-            node.node_resources.disk.disk_mb = 100_000;
-            let driver = DriverInfo { detected: true, healthy: true, ..DriverInfo::default() };
-            node.drivers.insert("raw_exec".into(), driver);
             world.apply(Change::NodeRegister { node: Box::new(node), evals: Vec::new() });
         }
         world
@@ -130,34 +120,20 @@ impl World {
 
     fn register(&mut self, at: usize, count: u32, cpu: i64, parallel: u32) {
         let kind = KINDS[at];
-        let mut task = Task { name: "t".into(), driver: "raw_exec".into(), ..Task::default() };
-        task.resources.cpu = cpu;
-        task.resources.memory_mb = 10;
+        let count = if kind.is_system() { count.min(1) } else { count };
+        let mut job = caravan_sim::job(&format!("job-{at}"), kind, count);
+        let group = &mut job.task_groups[0];
+        group.tasks[0].resources.cpu = cpu;
+        group.tasks[0].resources.memory_mb = 10;
+        // Without one, what failed stays where it failed.
+        group.reschedule_policy = (kind == JobType::Service).then(|| ReschedulePolicy {
+            delay: Nanos::from_secs(5),
+            delay_function: "constant".into(),
+            unlimited: true,
+            ..ReschedulePolicy::default()
+        });
         let migrate = MigrateStrategy { max_parallel: parallel, ..MigrateStrategy::default() };
-        let group = TaskGroup {
-            name: "g".into(),
-            count: if kind.is_system() { count.min(1) } else { count },
-            tasks: vec![task],
-            // Without one, what failed stays where it failed.
-            reschedule_policy: (kind == JobType::Service).then(|| ReschedulePolicy {
-                delay: Nanos::from_secs(5),
-                delay_function: "constant".into(),
-                unlimited: true,
-                ..ReschedulePolicy::default()
-            }),
-            migrate: (kind == JobType::Service && parallel > 0).then_some(migrate),
-            ..TaskGroup::default()
-        };
-        let job = Job {
-            id: format!("job-{at}").into(),
-            namespace: "default".into(),
-            kind,
-            priority: 50,
-            datacenters: vec!["dc1".into()],
-            node_pool: "default".into(),
-            task_groups: vec![group],
-            ..Job::default()
-        };
+        group.migrate = (kind == JobType::Service && parallel > 0).then_some(migrate);
         let eval = Some(self.eval(&job, Trigger::JobRegister));
         self.apply(Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval, source: None });
     }
@@ -267,24 +243,18 @@ impl World {
 
     fn evaluate(&mut self, eval: &Evaluation) {
         let decision = schedule(&self.root, eval, &Params { now: self.now, seed: self.evals });
-        let plan = decision.plan;
-        let placements: Vec<Allocation> = plan.placements.into_values().flatten().collect();
-        for alloc in placements.iter().filter(|alloc| self.root.alloc(&alloc.id).is_none()) {
-            let node = self.root.node(&alloc.node_id).expect("it is placed on a node");
-            assert!(node.is_schedulable(), "{} is placed on {}, which takes nothing", alloc.name, node.id);
+        for alloc in decision.plan.placements.values().flatten() {
+            if self.root.alloc(&alloc.id).is_none() {
+                let node = self.root.node(&alloc.node_id).expect("it is placed on a node");
+                assert!(
+                    node.is_schedulable(),
+                    "{} is placed on {}, which takes nothing",
+                    alloc.name,
+                    node.id
+                );
+            }
         }
-        let commit = PlanCommit {
-            eval_id: eval.id.clone(),
-            job: plan.job,
-            placements,
-            stops: plan.stops.into_values().flatten().collect(),
-            claims: plan.claims,
-            host_claims: plan.host_claims,
-            evals: decision.follow_ups.into_iter().chain([decision.eval]).collect(),
-            deployment: plan.deployment,
-            deployment_updates: plan.deployment_updates,
-        };
-        self.apply(Change::Plan(Box::new(commit)));
+        self.apply(caravan_sim::commit_all(decision));
     }
 
     fn check(&self) {

@@ -1,7 +1,7 @@
 //! Jobs of scripts.
 
 use super::parse::{Line, mode, number, pairs};
-use crate::cluster;
+use crate::samples;
 use caravan_types::job::{
     Affinity, Carried, Constraint, Job, JobType, Network, Port, RequestedDevice, Spread, SpreadTarget,
     VolumeRequest, VolumeType,
@@ -9,7 +9,7 @@ use caravan_types::job::{
 use caravan_types::volume::{AccessMode, AttachmentMode};
 
 pub(super) fn read(line: &Line) -> Result<Job, String> {
-    let mut job = cluster::job(line.word(1)?, JobType::Service, 1);
+    let mut job = samples::job(line.word(1)?, JobType::Service, 1);
     for (key, value) in line.pairs(2)? {
         set(&mut job, key, value)?;
     }

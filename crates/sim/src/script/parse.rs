@@ -1,11 +1,10 @@
 //! Lines and words of scripts.
 
 use super::ScriptError;
-use crate::cluster;
+use crate::samples;
 use caravan_scheduler::{Algorithm, Preemption, Rules};
 use caravan_types::job::Carried;
 use caravan_types::node::{DriverInfo, Node};
-use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Volume};
 
 /// A command with the lines that belong to it.
@@ -93,7 +92,7 @@ fn vary(value: &str, number: usize) -> String {
 pub(super) fn nodes(line: &Line) -> Result<Vec<Node>, String> {
     let mut made = Vec::new();
     for (at, name) in names(line.word(1)?)?.into_iter().enumerate() {
-        let mut node = cluster::node(&name);
+        let mut node = samples::node(&name);
         for (key, value) in line.pairs(2)? {
             set(&mut node, key, &vary(value, at))?;
         }
@@ -175,25 +174,7 @@ pub(super) fn install(line: &Line, node: &mut Node) -> Result<(), String> {
             other => return Err(format!("plugins have no {other:?}")),
         }
     }
-    let info = CsiInfo {
-        plugin_id: id.into(),
-        healthy: true,
-        requires_controller_plugin: true,
-        node_info: Some(CsiNodeInfo {
-            id: format!("csi-{}", node.id),
-            max_volumes,
-            ..CsiNodeInfo::default()
-        }),
-        ..CsiInfo::default()
-    };
-    let controller = CsiInfo {
-        controller_info: Some(CsiControllerInfo {
-            supports_attach_detach: true,
-            ..CsiControllerInfo::default()
-        }),
-        node_info: None,
-        ..info.clone()
-    };
+    let (info, controller) = crate::plugin_on(node.id.as_str(), id, max_volumes);
     node.csi_node_plugins.insert(id.into(), info);
     node.csi_controller_plugins.insert(id.into(), controller);
     Ok(())

@@ -1,0 +1,91 @@
+//! The client part.
+
+use super::net::{RPC_PORT, port, with_port};
+use super::{absolute, bad};
+use crate::error::AgentError;
+use crate::flags::Flags;
+use crate::reserved;
+use caravan_types::node::ReservedResources;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
+
+/// The client part.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientSettings {
+    pub(crate) servers: Vec<String>,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) alloc_dir: PathBuf,
+    pub(crate) host_volumes_dir: PathBuf,
+    pub(crate) host_volume_plugin_dir: PathBuf,
+    pub(crate) file: caravan_hcl::config::ClientConfig,
+    pub(crate) node_class: String,
+    pub(crate) node_pool: String,
+    pub(crate) meta: BTreeMap<String, String>,
+    pub(crate) network_interface: Option<String>,
+    /// First and last port that jobs get when they name none.
+    pub(crate) dynamic_ports: (u16, u16),
+    /// Parent of the tasks' control groups, if it is not the usual one.
+    pub(crate) cgroup_parent: Option<String>,
+    /// Kept for the host.
+    pub(crate) reserved: ReservedResources,
+    /// Processors that jobs may reserve; all but those kept when absent.
+    pub(crate) reservable_cores: Option<BTreeSet<u16>>,
+}
+
+/// Reads the block.
+pub(super) fn client(
+    flags: &Flags,
+    file: caravan_hcl::config::ClientConfig,
+    data_dir: &Path,
+    is_server: bool,
+) -> Result<ClientSettings, AgentError> {
+    let flag = |name: &'static str| flags.values.get(name).cloned();
+    let mut servers = flags.servers.clone();
+    servers.extend(file.servers.clone().unwrap_or_default());
+    if let Some(join) = &file.server_join {
+        servers.extend(join.start_join.clone().unwrap_or_default());
+        servers.extend(join.retry_join.clone().unwrap_or_default());
+    }
+    let servers: Vec<String> = servers.into_iter().map(|s| with_port(&s, RPC_PORT)).collect();
+    if servers.is_empty() && !is_server {
+        return Err(bad("client.servers", "a client without a server of its own needs the address of one"));
+    }
+    let mut meta = file.meta.clone().unwrap_or_default();
+    meta.extend(flags.meta.clone());
+    let dir = |field, given: Option<String>, default: &str| match given {
+        Some(dir) => absolute(field, dir),
+        None => Ok(data_dir.join(default)),
+    };
+    let dynamic_ports = (
+        port("client.min_dynamic_port", file.min_dynamic_port, DYNAMIC_PORTS.0)?,
+        port("client.max_dynamic_port", file.max_dynamic_port, DYNAMIC_PORTS.1)?,
+    );
+    if dynamic_ports.0 > dynamic_ports.1 {
+        return Err(bad(
+            "client.min_dynamic_port",
+            format!("{} is above client.max_dynamic_port, {}", dynamic_ports.0, dynamic_ports.1),
+        ));
+    }
+    Ok(ClientSettings {
+        servers,
+        state_dir: dir("client.state_dir", flag("state-dir").or(file.state_dir.clone()), "client")?,
+        alloc_dir: dir("client.alloc_dir", flag("alloc-dir").or(file.alloc_dir.clone()), "alloc")?,
+        host_volumes_dir: dir("client.host_volumes_dir", file.host_volumes_dir.clone(), "host_volumes")?,
+        host_volume_plugin_dir: dir(
+            "client.host_volume_plugin_dir",
+            file.host_volume_plugin_dir.clone(),
+            "host_volume_plugins",
+        )?,
+        dynamic_ports,
+        cgroup_parent: reserved::cgroup_parent(file.cgroup_parent.as_deref())?,
+        reserved: reserved::of(&file)?,
+        reservable_cores: reserved::cores("client.reservable_cores", file.reservable_cores.as_deref())?,
+        node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
+        node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
+        network_interface: flag("network-interface").or(file.network_interface.clone()),
+        meta,
+        file,
+    })
+}

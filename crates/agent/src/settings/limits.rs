@@ -1,0 +1,55 @@
+//! The `limits` block: what connections may take. Pure.
+
+use super::bad;
+use crate::error::AgentError;
+use caravan_hcl::config::AgentConfig;
+use caravan_types::Nanos;
+use std::time::Duration;
+
+/// As the reference (`jobspec` section 11.1).
+const HANDSHAKE: Duration = Duration::from_secs(5);
+const CONNECTIONS: usize = 100;
+
+/// Zero stands for no limit everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// How long a TLS handshake of the HTTP API may take.
+    pub(crate) https_handshake: Duration,
+    /// HTTP connections that one address may have.
+    pub(crate) http_connections: usize,
+    /// How long another agent may take to introduce itself, and before that for its TLS handshake.
+    pub(crate) rpc_handshake: Duration,
+    /// RPC connections that one address may have.
+    pub(crate) rpc_connections: usize,
+}
+
+impl Limits {
+    /// Reads the block.
+    pub(super) fn of(file: &AgentConfig) -> Result<Self, AgentError> {
+        let limits = file.limits.clone().unwrap_or_default();
+        Ok(Self {
+            https_handshake: time("limits.https_handshake_timeout", limits.https_handshake_timeout)?,
+            http_connections: count("limits.http_max_conns_per_client", limits.http_max_conns_per_client)?,
+            rpc_handshake: time("limits.rpc_handshake_timeout", limits.rpc_handshake_timeout)?,
+            rpc_connections: count("limits.rpc_max_conns_per_client", limits.rpc_max_conns_per_client)?,
+        })
+    }
+}
+
+fn time(field: &'static str, given: Option<Nanos>) -> Result<Duration, AgentError> {
+    match given {
+        None => Ok(HANDSHAKE),
+        Some(time) if time < Nanos(0) => {
+            Err(bad(field, format!("{time} is below 0, which stands for no limit")))
+        }
+        Some(time) => Ok(time.to_std()),
+    }
+}
+
+fn count(field: &'static str, given: Option<i64>) -> Result<usize, AgentError> {
+    match given {
+        None => Ok(CONNECTIONS),
+        Some(most) => usize::try_from(most)
+            .map_err(|_| bad(field, format!("{most} is below 0, which stands for no limit"))),
+    }
+}

@@ -1,0 +1,116 @@
+//! The server part.
+
+use super::{Host, absolute, bad};
+use crate::error::AgentError;
+use caravan_hcl::config::ServerConfig;
+use caravan_server::{Ages, GcConfig, RejectionConfig};
+use caravan_types::Nanos;
+use caravan_volumes::lease::Lease;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most calls of one kind that a plugin can be given at a time.
+const MOST_CALLS: usize = 1000;
+/// More indexes would keep too much of the past in memory.
+const MOST_EVENTS: usize = 100_000;
+
+/// The server part.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerSettings {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) workers: usize,
+    pub(crate) min_heartbeat_ttl: Duration,
+    pub(crate) heartbeat_grace: Duration,
+    pub(crate) failover_heartbeat_ttl: Option<Duration>,
+    pub(crate) lease: Lease,
+    pub(crate) volume_calls_per_plugin: usize,
+    pub(crate) issuer: Option<String>,
+    pub(crate) gc: GcConfig,
+    /// Indexes whose events are remembered, where the configuration says.
+    pub(crate) event_buffer: Option<usize>,
+    pub(crate) rejections: RejectionConfig,
+}
+
+impl ServerSettings {
+    /// Reads the block.
+    pub(super) fn of(file: &ServerConfig, data_dir: &Path, host: &Host) -> Result<Self, AgentError> {
+        Ok(Self {
+            data_dir: match file.data_dir.clone() {
+                Some(dir) => absolute("server.data_dir", dir)?,
+                None => data_dir.join("server"),
+            },
+            workers: workers(file.num_schedulers, host.cores),
+            min_heartbeat_ttl: file.min_heartbeat_ttl.map_or(Duration::from_secs(10), |d| d.to_std()),
+            heartbeat_grace: file.heartbeat_grace.map_or(Duration::from_secs(10), |d| d.to_std()),
+            failover_heartbeat_ttl: file.failover_heartbeat_ttl.map(|d| d.to_std()),
+            lease: lease(file)?,
+            volume_calls_per_plugin: calls_per_plugin(file.volume_calls_per_plugin)?,
+            issuer: file.oidc_issuer.clone().filter(|issuer| !issuer.is_empty()),
+            gc: gc(file),
+            event_buffer: event_buffer(file.event_buffer_size)?,
+            rejections: rejections(file),
+        })
+    }
+}
+
+pub(super) fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
+    let Some(given) = configured else { return Ok(caravan_server::CALLS_PER_PLUGIN) };
+    match usize::try_from(given) {
+        Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
+        _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
+    }
+}
+
+/// When nodes are taken out that refuse placements (`jobspec` section 11.2).
+fn rejections(file: &ServerConfig) -> RejectionConfig {
+    let defaults = RejectionConfig::default();
+    let Some(tracker) = &file.plan_rejection_tracker else { return defaults };
+    RejectionConfig {
+        enabled: tracker.enabled.unwrap_or(defaults.enabled),
+        threshold: tracker.node_threshold.and_then(|n| usize::try_from(n).ok()).unwrap_or(defaults.threshold),
+        window: tracker.node_window.unwrap_or(defaults.window),
+    }
+}
+
+/// When what is over is forgotten (`jobspec` section 11.2).
+fn gc(file: &ServerConfig) -> GcConfig {
+    let GcConfig { interval, ages } = GcConfig::default();
+    GcConfig {
+        interval: file.job_gc_interval.unwrap_or(interval),
+        ages: Ages {
+            evals: file.eval_gc_threshold.unwrap_or(ages.evals),
+            batch_evals: file.batch_eval_gc_threshold.unwrap_or(ages.batch_evals),
+            jobs: file.job_gc_threshold.unwrap_or(ages.jobs),
+            deployments: file.deployment_gc_threshold.unwrap_or(ages.deployments),
+            nodes: file.node_gc_threshold.unwrap_or(ages.nodes),
+        },
+    }
+}
+
+fn event_buffer(configured: Option<i64>) -> Result<Option<usize>, AgentError> {
+    let Some(given) = configured else { return Ok(None) };
+    match usize::try_from(given) {
+        Ok(indexes) if (1..=MOST_EVENTS).contains(&indexes) => Ok(Some(indexes)),
+        _ => Err(bad("server.event_buffer_size", format!("{given} is not between 1 and {MOST_EVENTS}"))),
+    }
+}
+
+/// The spans of the fence. A lease must last longer than ordinary hiccups of the network, a kill takes its time, and
+/// clocks differ.
+fn lease(file: &ServerConfig) -> Result<Lease, AgentError> {
+    let default = Lease::default();
+    let span = |field, given: Option<Nanos>, default: Nanos, least: Nanos| match given {
+        Some(given) if given < least => Err(bad(field, format!("{given} is too short: at least {least}"))),
+        given => Ok(given.unwrap_or(default)),
+    };
+    let tenth = Nanos::from_millis(100);
+    Ok(Lease {
+        ttl: span("server.lease_ttl", file.lease_ttl, default.ttl, Nanos::from_secs(1))?,
+        kill_grace: span("server.lease_kill_grace", file.lease_kill_grace, default.kill_grace, tenth)?,
+        margin: span("server.lease_margin", file.lease_margin, default.margin, tenth)?,
+    })
+}
+
+fn workers(configured: Option<i64>, cores: usize) -> usize {
+    configured.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(cores).min(64)
+}

@@ -1,0 +1,200 @@
+//! Rights at a distance: a browser's token, and what tokens may do where another agent carries it out.
+
+use crate::replay::websocket::{Said, talk};
+use crate::tenancy::Guarded;
+use crate::{id_of, script_job};
+use anyhow::{Context, Result, bail, ensure};
+use caravan_rpc::{Channel, ConnectOptions, PeerIdentity, RetryPolicy, Secret, methods};
+use caravan_testkit::{Agent, AgentOptions, eventually};
+use caravan_types::acl;
+use caravan_types::wire::{ExecOpen, ExecOut, HttpPart, HttpRequest};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+const RUNS: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\", \"alloc-node-exec\", \"read-logs\"]\n}\n";
+/// Not enough where the driver leaves tasks among the processes of the node.
+const INSIDE: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\"]\n}\n";
+const READS: &str = "namespace \"default\" {\n capabilities = [\"read-job\"]\n}\n";
+
+/// A job that runs; its allocation.
+fn run(guarded: &Guarded) -> Result<String> {
+    let path = guarded.agent.dir().join("talks.nomad.hcl");
+    fs::write(&path, script_job("talks", "echo secret words; exec sleep 1000"))?;
+    guarded.verb(&guarded.root, &["job", "run", "-detach", &path.to_string_lossy()])?.ok()?;
+    eventually("the job to run", || {
+        let allocs = guarded.as_root("GET", "/v1/job/talks/allocations", None)?.json()?;
+        if allocs[0]["ClientStatus"] == "running" { id_of(&allocs[0]) } else { bail!("{allocs}") }
+    })
+}
+
+/// Says hello by a websocket to an agent, with a token in a header or in the first message.
+fn exec(agent: &Agent, alloc: &str, header: Option<&str>, messages: &[Value]) -> Result<Said> {
+    let handshake = if messages.is_empty() { "" } else { "&ws_handshake=true" };
+    let path = format!(
+        "/v1/client/allocation/{alloc}/exec?task=t&command=%5B%22/bin/echo%22%2C%22inside%22%5D{handshake}"
+    );
+    let mut headers: Vec<(String, String)> =
+        [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
+    headers.extend(header.map(|token| ("X-Nomad-Token".to_owned(), token.to_owned())));
+    talk(&agent.address(), &path, &headers, messages)
+}
+
+/// That the program ran.
+fn ran(said: &Said) -> Result<()> {
+    let text = json!(said.frames).to_string();
+    ensure!(
+        said.status == 101 && text.contains("aW5zaWRlCg==") && text.contains("\"exited\":true"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+/// That it was refused, after the protocols were switched, as clients of the reference know it.
+fn denied(said: &Said) -> Result<()> {
+    let last = said.frames.last().context("nothing was said")?;
+    ensure!(last["close_code"] == 1008 && last["reason"] == "Permission denied", "{said:?}");
+    ensure!(!json!(said.frames).to_string().contains("stdout"), "{said:?}");
+    Ok(())
+}
+
+fn handshake(token: &str) -> Vec<Value> {
+    vec![json!({"version": 1, "auth_token": token})]
+}
+
+#[test]
+fn a_browser_tells_its_token_in_the_first_message() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let (runs, reads) = (guarded.token("runs", RUNS)?, guarded.token("reads", READS)?);
+    let (agent, alloc) = (&guarded.agent, run(&guarded)?);
+    let exec = |header: Option<&str>, messages: &[Value]| exec(agent, &alloc, header, messages);
+    ran(&exec(None, &handshake(&runs))?)?;
+    ran(&exec(Some(&runs), &[])?)?;
+    // The header may say the same; then one of the two is enough.
+    ran(&exec(Some(&runs), &handshake(&runs))?)?;
+    ran(&exec(Some(&runs), &handshake(""))?)?;
+    denied(&exec(None, &handshake(&reads))?)?;
+    denied(&exec(None, &handshake(&guarded.token("inside", INSIDE)?))?)?;
+    denied(&exec(None, &handshake(""))?)?;
+    denied(&exec(None, &handshake("5a1a6ad5-0000-4a4e-9e3a-2f1a6d2bb6c9"))?)?;
+    denied(&exec(None, &[])?)?;
+    // Two that differ: whoever mixes sessions gets neither.
+    denied(&exec(Some(&runs), &handshake(&reads))?)?;
+    denied(&exec(Some(&reads), &handshake(&runs))?)?;
+    for (message, reason) in [
+        (json!({"version": 2, "auth_token": runs}), "unexpected handshake value: 2"),
+        (json!("open"), "unexpected handshake value: 0"),
+    ] {
+        let said = exec(None, &[message])?;
+        ensure!(said.frames.last().is_some_and(|last| last["reason"] == reason), "{said:?}");
+    }
+    ensure!(!agent.log().contains(&runs), "the log holds a token");
+    Ok(())
+}
+
+/// As whom somebody calls who has got hold of the RPC port.
+fn stranger(agent: &Agent) -> Channel {
+    let identity = PeerIdentity::Client {
+        node_id: "11111111-2222-3333-4444-555555555555".to_owned(),
+        secret: Secret::new("s"),
+    };
+    let mut options = ConnectOptions::new(vec![agent.rpc_address()], identity, "global");
+    options.retry = RetryPolicy { patience: Duration::ZERO, ..RetryPolicy::default() };
+    Channel::connect(options)
+}
+
+/// Runs a program by a call between agents; what it printed, or why it was refused.
+async fn call_exec(channel: &Channel, alloc: &str, token: &str) -> Result<String, String> {
+    let open = ExecOpen {
+        alloc: alloc.into(),
+        task: "t".to_owned(),
+        command: vec!["/bin/echo".to_owned(), "inside".to_owned()],
+        secret: acl::Secret::new(token),
+        ..ExecOpen::default()
+    };
+    let mut output = channel.duplex::<methods::Exec>(open, futures::stream::pending());
+    let mut printed = Vec::new();
+    while let Some(item) = output.next().await {
+        match item.map_err(|error| error.message)? {
+            ExecOut::Stdout(bytes) => printed.extend(bytes),
+            ExecOut::Exited(_) => break,
+            _ => {}
+        }
+    }
+    Ok(String::from_utf8_lossy(&printed).into_owned())
+}
+
+/// Asks for a task's log by a call between agents: status and body.
+async fn call_logs(channel: &Channel, alloc: &str, token: &str) -> Result<(u16, String)> {
+    let request = HttpRequest {
+        method: "GET".to_owned(),
+        uri: format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true"),
+        headers: vec![
+            ("x-nomad-token".to_owned(), token.to_owned()),
+            ("x-caravan-hops".to_owned(), "1".to_owned()),
+        ],
+        body: Vec::new(),
+    };
+    let mut parts = channel.stream::<methods::Http>(request);
+    let (mut code, mut body) = (0, Vec::new());
+    while let Some(part) = parts.next().await {
+        match part? {
+            HttpPart::Head { status, .. } => code = status,
+            HttpPart::Body(chunk) => body.extend(chunk),
+        }
+    }
+    Ok((code, String::from_utf8_lossy(&body).into_owned()))
+}
+
+#[test]
+fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
+    let server = Guarded::start_as(AgentOptions { client: false, ..AgentOptions::default() })?;
+    let client = || {
+        let extra = "acl {\n  enabled = true\n}\n".to_owned();
+        Agent::launch(AgentOptions { extra, ..AgentOptions::client_of(&server.agent) })
+    };
+    let (one, two) = (client()?, client()?);
+    // Their ends in this order: jobs are stopped while there are nodes.
+    let agents = (server, one, two);
+    let (guarded, one, two) = &agents;
+    eventually("both nodes to be ready", || {
+        let nodes = guarded.as_root("GET", "/v1/nodes", None)?.json()?;
+        let ready = nodes.as_array().into_iter().flatten().filter(|node| node["Status"] == "ready").count();
+        if ready == 2 { Ok(()) } else { bail!("{nodes}") }
+    })?;
+    let (runs, reads) = (guarded.token("runs", RUNS)?, guarded.token("reads", READS)?);
+    let alloc = run(guarded)?;
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    // The server, the client that runs it, and the one that does not.
+    for agent in [&guarded.agent, one, two] {
+        ran(&exec(agent, &alloc, Some(&runs), &[])?)?;
+        ran(&exec(agent, &alloc, None, &handshake(&runs))?)?;
+        denied(&exec(agent, &alloc, Some(&reads), &[])?)?;
+        denied(&exec(agent, &alloc, None, &handshake(&reads))?)?;
+        denied(&exec(agent, &alloc, None, &[])?)?;
+        let read = |token: &str| guarded.call_at(agent, token, "GET", &logs, None);
+        eventually("the output", || {
+            let found = read(&runs)?;
+            if found.text() == "secret words\n" { Ok(()) } else { bail!("{found:?}") }
+        })?;
+        let refused = read(&reads)?;
+        ensure!(refused.status == 403 && refused.text() == "Permission denied", "{refused:?}");
+    }
+    // Somebody who speaks to the server as an agent does gets no further with a token that may not.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let channel = stranger(&guarded.agent);
+        ensure!(call_exec(&channel, &alloc, &runs).await == Ok("inside\n".to_owned()));
+        for token in [reads.as_str(), ""] {
+            ensure!(call_exec(&channel, &alloc, token).await == Err("Permission denied".to_owned()));
+            let (status, text) = call_logs(&channel, &alloc, token).await?;
+            ensure!((status, text.as_str()) == (403, "Permission denied"), "{status}: {text}");
+        }
+        let (status, text) = call_logs(&channel, &alloc, &runs).await?;
+        ensure!((status, text.as_str()) == (200, "secret words\n"), "{status}: {text}");
+        Ok(())
+    })
+}

@@ -1,0 +1,188 @@
+//! What an agent answers, by its API and by the verbs.
+
+use super::Agent;
+use crate::cli::{Output, program};
+use crate::http::{Call, Reply, request_over, send};
+use crate::wait::eventually;
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+impl Agent {
+    /// Id of the agent's own node.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn node_id(&self) -> Result<String> {
+        let own = self.get("/v1/agent/self")?;
+        own["stats"]["client"]["node_id"]
+            .as_str()
+            .filter(|id| !id.is_empty())
+            .map(str::to_owned)
+            .ok_or_else(|| anyhow!("the agent has no node yet"))
+    }
+
+    /// A connection to the HTTP API, from the agent's own host.
+    fn connect(&self) -> Result<TcpStream> {
+        let address: SocketAddr = self.address().parse()?;
+        match &self.options.host {
+            Some(host) => host.connect(address),
+            None => TcpStream::connect(address).with_context(|| format!("connect to {address}")),
+        }
+    }
+
+    /// Runs a verb against this agent.
+    ///
+    /// # Errors
+    /// If the program cannot be run.
+    pub fn caravan(&self, args: &[&str]) -> Result<Output> {
+        let mut command = Command::new(program());
+        command
+            .args(args)
+            .env("CARAVAN_ADDR", format!("http://{}", self.address()))
+            .env_remove("NOMAD_ADDR")
+            .current_dir(crate::workspace(""))
+            .stdin(Stdio::null());
+        let output = self.inside(|| command.output())?.with_context(|| format!("run caravan {args:?}"))?;
+        Ok(Output {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// `GET` as JSON.
+    ///
+    /// # Errors
+    /// If the answer is not 200 with JSON.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        self.request("GET", path, None)?.json().with_context(|| format!("GET {path}"))
+    }
+
+    /// Any request.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
+        request_over(self.connect()?, &self.address(), method, path, body)
+    }
+
+    /// Any request with headers and a body of its own.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub fn send(&self, call: &Call) -> Result<Reply> {
+        send(self.connect()?, &self.address(), call)
+    }
+
+    /// Allocations of a job, newest first.
+    ///
+    /// # Errors
+    /// If the API does not answer.
+    pub fn allocs(&self, job: &str) -> Result<Vec<Value>> {
+        let mut list =
+            self.get(&format!("/v1/job/{job}/allocations"))?.as_array().cloned().unwrap_or_default();
+        list.sort_by_key(|a| std::cmp::Reverse(a["CreateIndex"].as_u64()));
+        Ok(list)
+    }
+
+    /// Waits until the newest allocation of a job has a client status; answers the allocation.
+    ///
+    /// # Errors
+    /// If it does not get there.
+    pub fn wait_alloc(&self, job: &str, status: &str) -> Result<Value> {
+        eventually(&format!("job {job} to be {status}"), || {
+            let allocs = self.allocs(job)?;
+            let Some(newest) = allocs.first() else {
+                let evals = self.get(&format!("/v1/job/{job}/evaluations"))?;
+                bail!("no allocation; evaluations: {evals}")
+            };
+            if newest["ClientStatus"] != status {
+                bail!("allocation is {}: {}", newest["ClientStatus"], newest["TaskStates"]);
+            }
+            Ok(newest.clone())
+        })
+        .with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
+    }
+
+    /// A volume with its claims.
+    ///
+    /// # Errors
+    /// If there is no such volume.
+    pub fn volume(&self, id: &str) -> Result<Value> {
+        self.get(&format!("/v1/volume/csi/{id}"))
+    }
+
+    /// Waits until no claim of a volume is left.
+    ///
+    /// # Errors
+    /// If some stay.
+    pub fn wait_no_claims(&self, id: &str) -> Result<()> {
+        eventually(&format!("no claim on volume {id}"), || {
+            let volume = self.volume(id)?;
+            let holding = volume["CaravanClaims"]
+                .as_array()
+                .map(|c| c.iter().filter(|c| c["Phase"] != "gone").count())
+                .unwrap_or(0);
+            if holding > 0 {
+                bail!("claims: {}", volume["CaravanClaims"]);
+            }
+            Ok(())
+        })
+        .with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
+    }
+
+    /// Waits until a plugin's node and controller services are healthy.
+    ///
+    /// # Errors
+    /// If they do not get there.
+    pub fn wait_plugin(&self, id: &str) -> Result<Value> {
+        eventually(&format!("plugin {id} to be healthy"), || {
+            let plugin = self.get(&format!("/v1/plugin/csi/{id}"))?;
+            if plugin["NodesHealthy"].as_u64() < Some(1) || plugin["ControllersHealthy"].as_u64() < Some(1) {
+                bail!("nodes {}, controllers {}", plugin["NodesHealthy"], plugin["ControllersHealthy"]);
+            }
+            Ok(plugin)
+        })
+        .with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
+    }
+
+    /// What a task of an allocation printed so far.
+    ///
+    /// # Errors
+    /// If the API does not answer.
+    pub fn logs(&self, alloc: &str, task: &str, stream: &str) -> Result<String> {
+        let path = format!("/v1/client/fs/logs/{alloc}?task={task}&type={stream}&plain=true");
+        let reply = self.request("GET", &path, None)?;
+        if reply.status != 200 {
+            bail!("status {}: {}", reply.status, reply.text());
+        }
+        Ok(reply.text())
+    }
+
+    /// Stops and removes all jobs, so that nothing of them outlives the agent.
+    pub(super) fn stop_jobs(&self) -> Result<()> {
+        let jobs = self.get("/v1/jobs")?;
+        let mut ids: Vec<(bool, String)> = jobs
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|j| Some((j["Type"] == "system", j["ID"].as_str()?.to_owned())))
+            .collect();
+        // Plugins go last: they are needed to unmount.
+        ids.sort();
+        for (_, id) in ids {
+            self.request("DELETE", &format!("/v1/job/{id}"), None)?;
+            eventually("the job's allocations to end", || {
+                let live = self
+                    .allocs(&id)?
+                    .iter()
+                    .filter(|a| matches!(a["ClientStatus"].as_str(), Some("running" | "pending")))
+                    .count();
+                if live > 0 { bail!("{live} left") } else { Ok(()) }
+            })?;
+        }
+        Ok(())
+    }
+}

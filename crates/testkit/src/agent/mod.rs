@@ -1,0 +1,251 @@
+//! An agent as a process of its own, on ports and directories of its own.
+
+mod api;
+mod process;
+
+use crate::cli::program;
+use crate::net::Host;
+use crate::space::Space;
+use crate::wait::eventually;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// How an agent is set up.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// `-dev`: nothing survives.
+    pub dev: bool,
+    /// A server part.
+    pub server: bool,
+    /// A client part.
+    pub client: bool,
+    /// RPC addresses of servers, for an agent without one.
+    pub servers: Vec<String>,
+    /// A second configuration, merged over the first: HCL, or JSON if it begins with a brace.
+    pub extra: String,
+    /// Further arguments.
+    pub args: Vec<String>,
+    /// Variables of its environment, besides those of this process.
+    pub env: Vec<(String, String)>,
+    /// Where it runs: this machine, on ports that are free, or a host of its own, on the usual ports.
+    pub host: Option<Host>,
+    /// Mounts of its own; without, those of this process.
+    pub space: Option<Space>,
+    /// The data directory below the test's own.
+    pub data: String,
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        Self {
+            dev: false,
+            server: true,
+            client: true,
+            servers: Vec::new(),
+            extra: String::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            host: None,
+            space: None,
+            data: "data".to_owned(),
+        }
+    }
+}
+
+impl AgentOptions {
+    /// A client and nothing else, of a server that runs.
+    pub fn client_of(server: &Agent) -> Self {
+        Self { server: false, servers: vec![server.rpc_address()], ..Self::default() }
+    }
+}
+
+/// A running agent. Dropped: ended, with all that it ran, and its mounts removed.
+#[derive(Debug)]
+pub struct Agent {
+    options: AgentOptions,
+    child: Option<Child>,
+    /// Bytes of the log when the process was started.
+    log_before: u64,
+    dir: tempfile::TempDir,
+    http_port: u16,
+    rpc_port: u16,
+}
+
+impl Agent {
+    /// Starts an agent with a data directory, server and client in one, and waits until its node is
+    /// ready.
+    ///
+    /// # Errors
+    /// If it does not get there.
+    pub fn start() -> Result<Self> {
+        Self::with(AgentOptions::default())
+    }
+
+    /// Starts an agent and waits until it answers, and until its node is ready if it has one.
+    ///
+    /// # Errors
+    /// If it does not get there; the end of its log is in the text.
+    pub fn with(options: AgentOptions) -> Result<Self> {
+        let mut agent = Self::launch(options)?;
+        agent.wait_ready()?;
+        Ok(agent)
+    }
+
+    /// Starts an agent and does not wait: for those that are not to get ready.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn launch(options: AgentOptions) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("caravan-test-").tempdir()?;
+        let (http_port, rpc_port) = match options.host {
+            Some(_) => (4646, 4647),
+            None => (free_port()?, free_port()?),
+        };
+        let mut agent = Self { options, child: None, log_before: 0, dir, http_port, rpc_port };
+        agent.spawn()?;
+        Ok(agent)
+    }
+
+    /// Starts the process (again) on the same directories and ports.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub fn run(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.wait_ready()
+    }
+
+    /// Starts the process (again) and does not wait.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(&mut self) -> Result<()> {
+        let config = self.dir.path().join("agent.hcl");
+        fs::write(&config, self.config())?;
+        let more = self.dir.path().join("agent.d");
+        fs::create_dir_all(&more)?;
+        let kind = if self.options.extra.starts_with('{') { "json" } else { "hcl" };
+        fs::write(more.join(format!("extra.{kind}")), &self.options.extra)?;
+        let log = File::options().create(true).append(true).open(self.log_path())?;
+        self.log_before = log.metadata()?.len();
+        let mut command = Command::new(program());
+        command.arg("agent");
+        if self.options.dev {
+            command.arg("-dev");
+        }
+        command.arg("-config").arg(&config).arg("-config").arg(&more).args(&self.options.args);
+        command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = self.inside(|| command.spawn())?;
+        self.child = Some(child.context("start the agent")?);
+        Ok(())
+    }
+
+    /// Does something on the agent's host.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let in_space = || match &self.options.space {
+            Some(space) => space.inside(work),
+            None => Ok(work()),
+        };
+        match &self.options.host {
+            Some(host) => host.inside(in_space)?,
+            None => in_space(),
+        }
+    }
+
+    /// Gives it other mounts, from its next start on.
+    pub fn set_space(&mut self, space: Space) {
+        self.options.space = Some(space);
+    }
+
+    /// The address that it listens on.
+    fn ip(&self) -> String {
+        self.options.host.as_ref().map_or_else(|| "127.0.0.1".to_owned(), |h| h.address().to_string())
+    }
+
+    fn config(&self) -> String {
+        let (o, ip) = (&self.options, self.ip());
+        let data_dir =
+            if o.dev { String::new() } else { format!("data_dir = \"{}\"\n", self.data_dir().display()) };
+        let client = if o.client {
+            let servers: Vec<String> = o.servers.iter().map(|s| format!("\"{s}\"")).collect();
+            format!("client {{\n  enabled = true\n  servers = [{}]\n}}\n", servers.join(", "))
+        } else {
+            String::new()
+        };
+        let server = if o.server { "server {\n  enabled = true\n  bootstrap_expect = 1\n}\n" } else { "" };
+        let roles = if o.dev { String::new() } else { format!("{server}{client}") };
+        format!(
+            "bind_addr = \"{ip}\"\nlog_level = \"DEBUG\"\n{data_dir}ports {{\n  http = {}\n  rpc = {}\n}}\nadvertise {{\n  http = \"{ip}\"\n  rpc = \"{ip}\"\n}}\n{roles}plugin \"raw_exec\" {{\n  config {{\n    enabled = true\n  }}\n}}\n",
+            self.http_port, self.rpc_port
+        )
+    }
+
+    /// Waits until the agent answers, and until its node is ready if it has one.
+    ///
+    /// # Errors
+    /// If it does not get there; the end of its log is in the text.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let wants_node = self.options.client || self.options.dev;
+        let ready = eventually("the agent to be ready", || {
+            if let Some(status) = self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
+                bail!("the agent ended with {status}");
+            }
+            self.get("/v1/agent/self")?;
+            if wants_node {
+                let own = self.node_id()?;
+                let node = self.get(&format!("/v1/node/{own}"))?;
+                if node["Status"] != "ready" {
+                    bail!("node is {}", node["Status"]);
+                }
+            }
+            Ok(())
+        });
+        ready.with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
+    }
+
+    /// `address:port` of the HTTP API.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.ip(), self.http_port)
+    }
+
+    /// `address:port` of the agents' own transport.
+    pub fn rpc_address(&self) -> String {
+        format!("{}:{}", self.ip(), self.rpc_port)
+    }
+
+    /// Data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join(&self.options.data)
+    }
+
+    /// Directory of this test, above the data directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            // Best effort: the test has said what it had to say.
+            let _ = self.stop_jobs();
+            let _ = self.stop();
+        }
+        if let Ok(mut mounts) = crate::mounts_below(&self.dir.path().to_string_lossy()) {
+            mounts.reverse();
+            for mount in mounts {
+                let _ = nix::mount::umount2(mount.as_str(), nix::mount::MntFlags::MNT_DETACH);
+            }
+        }
+        // What a killed agent has sealed beneath its mounts could not be removed.
+        caravan_sys::seal::unseal_tree(self.dir.path());
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
