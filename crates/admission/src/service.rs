@@ -256,6 +256,8 @@ fn nomad_check(check: &ServiceCheck, errors: &mut Vec<String>) {
         ("expose", check.expose),
         ("address_mode = \"driver\"", check.address_mode == "driver"),
         ("failures_before_warning", check.failures_before_warning > 0),
+        // Nomad's provider has no checks by gRPC; ours may name whom they ask.
+        ("tls_server_name", !check.tls_server_name.is_empty() && check.kind != "grpc"),
         ("on_update = \"ignore_warnings\"", check.on_update == "ignore_warnings"),
         ("ignore_warnings of check_restart", check.check_restart.as_ref().is_some_and(|r| r.ignore_warnings)),
     ] {

@@ -77,6 +77,10 @@ pub(super) const CASES: &[Case] = &[
     ("limit of check_restart must be positive; got -1", |j| {
         group(j).services = with_check(json!({"CheckRestart": {"Limit": -1}}));
     }),
+    ("tls_server_name is not possible with provider nomad", |j| {
+        group(j).services = with_check(json!({"Type": "http", "Path": "/", "TLSServerName": "x.org"}));
+        group(j).services[0].0["Provider"] = "nomad".into();
+    }),
     ("failures_before_warning is not possible with provider nomad", |j| {
         group(j).services = with_check(json!({"FailuresBeforeWarning": 2}));
         group(j).services[0].0["Provider"] = "nomad".into();

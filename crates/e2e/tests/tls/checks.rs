@@ -51,8 +51,6 @@ fn checks_are_told_whom_to_trust() -> Result<()> {
     let table = [
         ("https", "known", web.to_owned(), ""),
         ("https-ill", "known", web.replace("/well", "/ill"), "503"),
-        ("https-named", "known", format!("{web}\n {}", named("server.global.nomad")), ""),
-        ("https-misnamed", "known", format!("{web}\n {}", named("example.com")), "not for example.com"),
         ("https-doubtful", "stranger", web.to_owned(), untrusted),
         ("https-believed", "stranger", format!("{web}\n {skip}"), ""),
         ("http-plain", "known", web.replace("https", "http"), "127.0.0.1"),
