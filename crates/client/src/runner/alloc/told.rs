@@ -43,7 +43,11 @@ impl AllocRunner {
 
     /// Adds an event to a task.
     pub(in crate::runner) fn emit(&self, task: &str, event: TaskEvent) {
-        tracing::info!(alloc = %self.id(), task, event = event.kind.as_str(), says = event.display(), "task event");
+        // Users look for it by this name, whatever our files are called.
+        tracing::info!(
+            target: "caravan_client::runner::alloc",
+            alloc = %self.id(), task, event = event.kind.as_str(), says = event.display(), "task event"
+        );
         if let Some(written) = self.update(task, |record| record.state.push_event(event)) {
             written.later();
         }
