@@ -1,33 +1,20 @@
 //! What dashboards read: `/v1/metrics`.
 
-use crate::run_job;
+use crate::{run_job, script_job};
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use serde_json::{Value, json};
 
-fn sleeper(id: &str, kind: &str, of_group: &str, command: &str) -> String {
-    format!(
-        r#"
-job "{id}" {{
-  type = "{kind}"
-  group "g" {{
-    {of_group}
-    task "t" {{
-      driver = "raw_exec"
-      config {{
-        command = "/bin/sh"
-        args    = ["-c", "{command}"]
-      }}
-      kill_timeout = "1s"
-      resources {{
-        cpu    = 20
-        memory = 16
-      }}
-    }}
-  }}
-}}
-"#
-    )
+/// A batch job that may run for a second.
+fn limited() -> String {
+    let job = script_job("limited", "exec sleep 3600").replacen("\"service\"", "\"batch\"", 1);
+    job.replacen("group \"g\" {", "group \"g\" {\n    max_run_duration = \"1s\"", 1)
+}
+
+/// Two allocations that no node has the memory for.
+fn large() -> String {
+    let job = script_job("waits", "true").replacen("memory = 16", "memory = 4000000", 1);
+    job.replacen("group \"g\" {", "group \"g\" {\n    count = 2", 1)
 }
 
 fn find<'a>(metrics: &'a Value, list: &str, name: &str, labels: &Value) -> Option<&'a Value> {
@@ -50,12 +37,11 @@ fn times(metrics: &Value, list: &str, name: &str, labels: Value) -> u64 {
 fn what_runs_waits_and_ended_is_counted_and_measured() -> Result<()> {
     let extra = "telemetry {\n  publish_allocation_metrics = true\n  publish_node_metrics = true\n  prometheus_metrics = true\n}\n";
     let agent = Agent::with(AgentOptions { extra: extra.to_owned(), ..AgentOptions::default() })?;
-    run_job(&agent, "web", &sleeper("web", "service", "", "exec sleep 3600"))?;
+    run_job(&agent, "web", &script_job("web", "exec sleep 3600"))?;
     let id = agent.wait_alloc("web", "running")?["ID"].clone();
-    let limited = sleeper("limited", "batch", "max_run_duration = \"1s\"", "exec sleep 3600");
-    run_job(&agent, "limited", &limited)?;
+    run_job(&agent, "limited", &limited())?;
     agent.wait_alloc("limited", "complete")?;
-    run_job(&agent, "waits", &sleeper("waits", "service", "count = 2", "true").replace("16", "4000000"))?;
+    run_job(&agent, "waits", &large())?;
 
     let node = agent.node_id()?;
     let metrics = eventually("all of it to be told", || {
@@ -120,7 +106,7 @@ fn what_runs_waits_and_ended_is_counted_and_measured() -> Result<()> {
 #[test]
 fn what_was_not_asked_for_is_not_told() -> Result<()> {
     let agent = Agent::start()?;
-    run_job(&agent, "web", &sleeper("web", "service", "", "exec sleep 3600"))?;
+    run_job(&agent, "web", &script_job("web", "exec sleep 3600"))?;
     agent.wait_alloc("web", "running")?;
     let metrics = agent.get("/v1/metrics")?;
     ensure!(value(&metrics, "nomad.client.allocs.memory.usage", json!({})).is_err());

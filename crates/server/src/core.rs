@@ -19,6 +19,21 @@ pub(crate) struct Core {
     pub(crate) meters: Meters,
 }
 
+#[cfg(test)]
+impl Core {
+    /// One that keeps everything in memory, with its log running.
+    pub(crate) async fn in_memory() -> Self {
+        use caravan_consensus::{Config, Consensus, ServerId};
+        let store = Arc::new(Store::default());
+        let started = Consensus::start(Config::memory(ServerId(1)), Machine(store.clone())).await;
+        let (log, service) = started.expect("a log in memory always starts");
+        // For as long as the test runs.
+        tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
+        let keyring = Keyring::memory().expect("keys in memory are always there");
+        Self { store, log, keyring, meters: Meters::default() }
+    }
+}
+
 impl Core {
     /// The wall clock, read at the edge and passed on.
     pub(crate) fn now(&self) -> UnixNanos {

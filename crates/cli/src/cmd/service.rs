@@ -1,6 +1,7 @@
 //! `service …`
 
 use crate::cmd::one;
+use crate::cmd::page::PageArgs;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{id, json};
@@ -36,15 +37,8 @@ pub(crate) struct InfoArgs {
     /// Show everything of each
     #[arg(long)]
     verbose: bool,
-    /// Only those that an expression takes
-    #[arg(long, value_name = "EXPRESSION")]
-    filter: Option<String>,
-    /// At most that many
-    #[arg(long, value_name = "N")]
-    per_page: Option<u32>,
-    /// Where the page starts
-    #[arg(long, value_name = "TOKEN")]
-    page_token: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
     /// Service
     #[arg(value_name = "SERVICE", num_args = 0..)]
     args: Vec<String>,
@@ -102,10 +96,7 @@ async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
 
 async fn info(ctx: &Ctx, args: &InfoArgs) -> Outcome {
     let name = one(&args.args, "This command takes one argument: <service_name>")?;
-    let mut query = ctx.query();
-    query.filter = args.filter.clone().unwrap_or_default();
-    query.per_page = args.per_page.unwrap_or(0);
-    query.next_token = args.page_token.clone().unwrap_or_default();
+    let query = args.page.over(ctx.query());
     let answer =
         ctx.client.services().get(name, &query).await.doing("Error listing service registrations")?;
     let found = answer.value;

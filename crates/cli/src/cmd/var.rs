@@ -3,6 +3,7 @@
 mod lock;
 mod spec;
 
+use crate::cmd::page::PageArgs;
 use crate::cmd::{at_most_one, one};
 use crate::ctx::Ctx;
 use crate::data;
@@ -90,15 +91,8 @@ pub(crate) struct ListArgs {
     /// Template for -out go-template
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
-    /// Only those that fit the expression
-    #[arg(long, value_name = "EXPRESSION")]
-    filter: Option<String>,
-    /// Variables to show at once
-    #[arg(long, value_name = "N")]
-    per_page: Option<u32>,
-    /// Where to start, as told at the end of the page before
-    #[arg(long, value_name = "TOKEN")]
-    page_token: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
     /// What the paths begin with
     #[arg(value_name = "PREFIX", num_args = 0..)]
     args: Vec<String>,
@@ -285,10 +279,7 @@ async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
     let prefix =
         at_most_one(&args.args, "This command takes flags and either no arguments or one: <prefix>")?;
     let form = form(args.out.as_deref(), "table", &["json", "table", "terse", TEMPLATE], &args.template)?;
-    let mut query = ctx.query().prefix(prefix.unwrap_or_default());
-    query.per_page = args.per_page.unwrap_or(0);
-    query.filter = args.filter.clone().unwrap_or_default();
-    query.next_token = args.page_token.clone().unwrap_or_default();
+    let query = args.page.over(ctx.query().prefix(prefix.unwrap_or_default()));
     let answer = ctx.client.variables().list(&query).await.doing("Error retrieving vars")?;
     let rows = answer.value;
     match form {

@@ -359,17 +359,10 @@ pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Machine;
-    use caravan_consensus::{Config, Consensus, ServerId};
-    use caravan_state::Store;
 
     #[tokio::test]
     async fn what_was_missed_while_changes_were_missed_is_made_up_for() {
-        let store = Arc::new(Store::default());
-        let config = Config::memory(ServerId(1));
-        let (log, _service) = Consensus::start(config, Machine(store.clone())).await.unwrap();
-        let keyring = crate::keyring::Keyring::memory().unwrap();
-        let core = Core { store, log, keyring, meters: Default::default() };
+        let core = Core::in_memory().await;
         let broker = Broker::new(core.clone());
         let blocked = Evaluation {
             id: "e".into(),

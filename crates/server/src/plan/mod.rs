@@ -225,18 +225,11 @@ impl std::fmt::Debug for PlannerService {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Machine;
-    use caravan_consensus::{Config, Consensus, ServerId};
-    use caravan_state::Store;
     use caravan_types::eval::EvalStatus;
 
     #[tokio::test]
     async fn nobody_writes_during_the_turn_of_another() {
-        let store = Arc::new(Store::default());
-        let log = Config::memory(ServerId(1));
-        let (log, _service) = Consensus::start(log, Machine(store.clone())).await.unwrap();
-        let keyring = crate::keyring::Keyring::memory().unwrap();
-        let core = Core { store, log, keyring, meters: Default::default() };
+        let core = Core::in_memory().await;
         let (planner, service) = Planner::new(core.clone(), RejectionConfig::default());
         let cancel = CancellationToken::new();
         tokio::spawn(service.run(cancel.clone()));
