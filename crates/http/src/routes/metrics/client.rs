@@ -111,7 +111,7 @@ async fn used_by(
             client.alloc_stats(&alloc.id, None).await.ok().map(|usage| (Arc::clone(alloc), usage))
         })
         .collect();
-    let mut told: Vec<_> = looks.filter_map(async |told| told).collect().await;
+    let mut told: Vec<_> = looks.filter_map(std::future::ready).collect().await;
     told.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
     told
 }
