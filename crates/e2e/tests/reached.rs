@@ -23,8 +23,7 @@ fn at_once_after_the_agent_has_come_back() -> Result<()> {
         ensure!(listed.status == 200, "{}: {}", listed.status, listed.text());
         ensure!(listed.json()?[0]["Name"] == "word", "{}", listed.text());
     }
-    agent.run()?;
-    Ok(())
+    agent.wait_ready()
 }
 
 #[test]

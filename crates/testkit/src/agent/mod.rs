@@ -121,8 +121,13 @@ impl Agent {
     /// Starts the process (again) and does not wait.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If it cannot be started, or runs already.
     pub fn spawn(&mut self) -> Result<()> {
+        if let Some(child) = &mut self.child
+            && child.try_wait()?.is_none()
+        {
+            bail!("the agent runs already: nobody would end the first one");
+        }
         let config = self.dir.path().join("agent.hcl");
         fs::write(&config, self.config())?;
         let more = self.dir.path().join("agent.d");
