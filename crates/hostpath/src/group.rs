@@ -42,7 +42,16 @@ impl Plugin {
         if self.store.load::<Group>(id.as_str())?.is_none() {
             volumes.iter().try_for_each(|volume| self.store.ready(volume).map(|_| ()))?;
         }
-        let _lock = self.store.lock(id.as_str())?;
+        let mut lock = self.store.lock(id.as_str())?;
+        // A crash came in between: what it left was never promised to anyone.
+        if let Some(group) =
+            self.store.load::<Group>(id.as_str())?.filter(|group| group.phase != Phase::Ready)
+        {
+            self.remove_group(&group)?;
+            // The file of the lock went with it: others would take a new one, and what is made next for half made.
+            drop(lock);
+            lock = self.store.lock(id.as_str())?;
+        }
         match self.store.load::<Group>(id.as_str())? {
             Some(group) if group.phase == Phase::Ready => {
                 if group.name != request.name || !group.members.keys().map(String::as_str).eq(volumes) {
@@ -54,8 +63,8 @@ impl Plugin {
                 let group_snapshot = Some(self.wire_group(group)?);
                 return Ok(csi::CreateVolumeGroupSnapshotResponse { group_snapshot });
             }
-            // A crash came in between: neither kind was ever promised to anyone.
-            Some(group) => self.remove_group(&group)?,
+            // Another one was faster, and came to an end in between.
+            Some(_) => return Err(Error::Busy(id.to_string())),
             None => {}
         }
         let made = self.cut_group(&id, &request.name, &volumes);
@@ -68,6 +77,7 @@ impl Plugin {
             };
         }
         let group_snapshot = Some(self.wire_group(made?)?);
+        drop(lock);
         Ok(csi::CreateVolumeGroupSnapshotResponse { group_snapshot })
     }
 
@@ -99,6 +109,8 @@ impl Plugin {
                 )));
             }
         }
+        // Whoever tidies up looks at them one by one.
+        let _members = self.lock_members(&group)?;
         self.store.save(&group)?;
         let copied = self.copy_together(&group, &mut records);
         // Whatever happened, nothing stays held.

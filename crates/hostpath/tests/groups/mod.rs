@@ -207,6 +207,28 @@ async fn what_cannot_be_cut_at_one_moment_is_refused_and_nothing_is_left_or_held
     }
 }
 
+/// What is left of a group is removed with its lock: who makes it anew must hold one that others can see, or they take
+/// what is being made for half made.
+#[tokio::test]
+async fn who_makes_a_group_anew_holds_its_lock() {
+    let plugin = Plugin::start(&[]);
+    let client = plugin.client();
+    let volume = Volume::make(&client, request("a", 16 * MIB, &mounted(), &[("fs", "ext4")])).await;
+    let first = create(&plugin, "both", &[&volume]).await.expect("it is made");
+    let record = plugin.path("state/groups").join(format!("{}.json", first.group_snapshot_id));
+    let text = fs::read_to_string(&record).expect("there is a record");
+    let creating = text.replace("\"ready\"", "\"creating\"");
+    assert_ne!(creating, text);
+    fs::write(&record, creating).expect("it is written");
+    let again = create(&plugin, "both", &[&volume]).await.expect("it is made anew");
+    assert_eq!(again.group_snapshot_id, first.group_snapshot_id);
+    for id in members(&again).iter().chain([&again.group_snapshot_id]) {
+        assert!(plugin.path("state/locks").join(id).exists(), "the lock of {id} is gone");
+    }
+    delete(&plugin, &again.group_snapshot_id, &members(&again)).await.expect("it is deleted");
+    assert_eq!(left(&plugin, "groups"), 0);
+}
+
 /// The plugin is killed at any moment of the making of a group, again and again.
 #[tokio::test]
 async fn a_group_that_is_cut_off_is_made_anew_and_holds_nothing_still() {
