@@ -109,8 +109,6 @@ impl Plugin {
                 )));
             }
         }
-        // Whoever tidies up looks at them one by one.
-        let _members = self.lock_members(&group)?;
         self.store.save(&group)?;
         let copied = self.copy_together(&group, &mut records);
         // Whatever happened, nothing stays held.
