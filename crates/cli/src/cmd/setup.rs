@@ -13,10 +13,10 @@ pub(crate) enum SetupVerb {
     Vault(VaultArgs),
 }
 
-/// Flags of `setup consul`.
+/// Flags of both.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct ConsulArgs {
-    /// Where Consul reads the keys of identities
+pub(crate) struct SharedArgs {
+    /// Where it reads the keys of identities
     #[arg(long, value_name = "URL")]
     jwks_url: Option<String>,
     /// CA certificates for it
@@ -32,18 +32,18 @@ pub(crate) struct ConsulArgs {
     args: Vec<String>,
 }
 
+/// Flags of `setup consul`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ConsulArgs {
+    #[command(flatten)]
+    shared: SharedArgs,
+}
+
 /// Flags of `setup vault`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct VaultArgs {
-    /// Where Vault reads the keys of identities
-    #[arg(long, value_name = "URL")]
-    jwks_url: Option<String>,
-    /// CA certificates for it
-    #[arg(long, value_name = "FILE")]
-    jwks_ca_file: Option<String>,
-    /// Take away what was made
-    #[arg(long)]
-    destroy: bool,
+    #[command(flatten)]
+    shared: SharedArgs,
     /// Only say what stands in the way of identities
     #[arg(long)]
     check: bool,
@@ -53,20 +53,14 @@ pub(crate) struct VaultArgs {
     /// Show everything
     #[arg(long)]
     verbose: bool,
-    /// Do not ask
-    #[arg(short = 'y', long = "yes")]
-    yes: bool,
-    #[arg(hide = true, num_args = 0..)]
-    args: Vec<String>,
 }
 
 /// Says that it cannot be done. Nothing is written anywhere.
 pub(crate) fn run(_ctx: &Ctx, verb: &SetupVerb) -> Outcome {
-    let name = match verb {
-        SetupVerb::Consul(ConsulArgs { args, .. }) => ("Consul", args),
-        SetupVerb::Vault(VaultArgs { args, .. }) => ("Vault", args),
+    let (name, args) = match verb {
+        SetupVerb::Consul(ConsulArgs { shared }) => ("Consul", &shared.args),
+        SetupVerb::Vault(VaultArgs { shared, .. }) => ("Vault", &shared.args),
     };
-    let (name, args) = name;
     if !args.is_empty() {
         return Err(CliError::Usage("This command takes no arguments".into()));
     }

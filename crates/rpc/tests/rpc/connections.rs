@@ -123,13 +123,19 @@ async fn who_is_not_let_in_learns_why_at_once() {
 async fn too_many_connections_are_told_so() {
     let serve = ServerOptions { max_connections: 1, ..ServerOptions::new(server(), router().0) };
     let running = Running::start(any_port(), serve).await;
+    let (_first, _second, error) = one_is_let_in(&running).await;
+    assert!(error.message.contains("as many connections as it may"), "{error}");
+    running.stop().await;
+}
+
+/// Connects twice; the second one is refused for now.
+async fn one_is_let_in(running: &Running) -> (Channel, Channel, RpcError) {
     let first = Channel::connect(impatient(&[running.addr]));
     first.call::<WhoAmI>((), None).await.unwrap();
     let second = Channel::connect(impatient(&[running.addr]));
     let error = second.call::<WhoAmI>((), None).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);
-    assert!(error.message.contains("as many connections as it may"), "{error}");
-    running.stop().await;
+    (first, second, error)
 }
 
 #[tokio::test]
@@ -137,11 +143,7 @@ async fn an_address_has_so_many_connections_and_no_more() {
     let limits = Limits::new(PATIENCE, 1, std::time::Instant::now());
     let serve = ServerOptions { limits: limits.clone(), ..ServerOptions::new(server(), router().0) };
     let running = Running::start(any_port(), serve).await;
-    let first = Channel::connect(impatient(&[running.addr]));
-    first.call::<WhoAmI>((), None).await.unwrap();
-    let second = Channel::connect(impatient(&[running.addr]));
-    let error = second.call::<WhoAmI>((), None).await.unwrap_err();
-    assert_eq!(error.code, Code::Unavailable);
+    let (_first, second, error) = one_is_let_in(&running).await;
     assert!(error.message.contains("lets an address have 1 connections"), "{error}");
     limits.set(PATIENCE, 2);
     second.call::<WhoAmI>((), None).await.unwrap();

@@ -276,11 +276,12 @@ impl Client {
     pub fn stay_alive(&self) -> impl Drop + use<> {
         let (channel, row) = (self.channel.clone(), self.row.clone());
         let task = tokio::spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(50));
             loop {
+                pace.tick().await;
                 let beat = NodeHeartbeat { node_id: row.id.clone(), secret: row.secret_id.clone() };
                 // A server that is about to stop may refuse.
                 let _ = channel.call::<methods::NodeHeartbeat>(beat, None).await;
-                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });
         Ended(task)
