@@ -135,6 +135,11 @@ impl Tries {
         }
     }
 
+    /// Returns whether a call that undoes something was answered, and its place is not proven to be empty.
+    pub fn is_undoing(&self) -> bool {
+        self.unpublish.is_some() || self.unstage.is_some()
+    }
+
     /// Lets the calls that undo something be made again after a pause.
     pub fn rest(&mut self) {
         (self.unpublish, self.unstage) = (None, None);
