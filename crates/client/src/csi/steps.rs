@@ -20,6 +20,7 @@ use caravan_volumes::node::{
 use caravan_volumes::paths::VolumePaths;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// How long a file system may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,6 +38,8 @@ pub(super) struct Steps {
     goal: Goal,
     claim: ClaimId,
     mounting: Option<Mounting>,
+    /// Cancelled when nobody waits for the mount any more.
+    given_up: CancellationToken,
     plugin: Option<Lent>,
     plugin_timeout: Duration,
     tries: Tries,
@@ -65,9 +68,9 @@ struct Sight {
 
 impl Steps {
     /// Mounts with a plugin that is there already.
-    pub(super) fn mount(mounting: Mounting, plugin: Lent) -> Self {
+    pub(super) fn mount(mounting: Mounting, plugin: Lent, given_up: CancellationToken) -> Self {
         let claim = mounting.grant.claim.id.clone();
-        Self { plugin: Some(plugin), mounting: Some(mounting), ..Self::new(Goal::Mount, claim) }
+        Self { plugin: Some(plugin), mounting: Some(mounting), given_up, ..Self::new(Goal::Mount, claim) }
     }
 
     /// Ends the use of a volume; each try waits so long for a plugin where it needs one.
@@ -80,6 +83,7 @@ impl Steps {
             goal,
             claim,
             mounting: None,
+            given_up: CancellationToken::new(),
             plugin: None,
             plugin_timeout: Duration::ZERO,
             tries: Tries::default(),
@@ -141,6 +145,7 @@ impl VolumeManager {
             lingers: false,
             is_replaced: false,
             is_stale: steps.mounting.as_ref().is_some_and(|m| self.is_stale(&m.grant)),
+            is_given_up: steps.given_up.is_cancelled(),
             others: &others,
             tries: steps.tries,
         };
@@ -381,6 +386,10 @@ impl VolumeManager {
                     self.users_of_stage(entry)
                 )
             }
+            NodeWait::LeavingStage => format!(
+                "{words}; the stage of volume \"{volume}\" is in use by {}: waits for their end",
+                self.users_of_stage(entry)
+            ),
             NodeWait::Silent(spot) => {
                 format!("the file system of volume \"{volume}\" at {} does not answer", path(spot))
             }

@@ -136,6 +136,9 @@ impl VolumeManager {
         }
         let mut reason = String::new();
         let mut lent: Option<Lent> = None;
+        let given_up = CancellationToken::new();
+        // The caller drops this future when the allocation is stopped.
+        let _given_up = given_up.clone().drop_guard();
         loop {
             let mut changes = self.changes();
             let turn = self.turn(&claim.id.volume).await;
@@ -152,7 +155,12 @@ impl VolumeManager {
                     lent = Some(found);
                     continue;
                 }
-                (Some(lent), false) => self.mount_once(turn, grant, wish, lease_term, lent).await?,
+                (Some(lent), false) => {
+                    let entry = ClaimEntry { lease_term, ..self.prepared(grant, wish, lent)? };
+                    let mounting = Mounting { grant: grant.clone(), wish: wish.clone() };
+                    let steps = Steps::mount(mounting, lent.clone(), given_up.clone());
+                    self.mount_once(turn, entry, steps).await?
+                }
             };
             let Came::Waits(why) = came else {
                 return self.entry(&claim.id).and_then(|e| e.proof).ok_or(CsiFault::Ledger);
@@ -176,17 +184,12 @@ impl VolumeManager {
     async fn mount_once(
         &self,
         turn: OwnedMutexGuard<()>,
-        grant: &ClaimGrant,
-        wish: &Wish,
-        lease_term: Option<u64>,
-        lent: &Lent,
+        entry: ClaimEntry,
+        mut steps: Steps,
     ) -> Result<Came, CsiFault> {
-        let entry = ClaimEntry { lease_term, ..self.prepared(grant, wish, lent)? };
         entry.on_host()?;
+        let (this, claim, generation) = (self.clone(), entry.claim.clone(), entry.generation);
         self.write(entry).await?;
-        let mounting = Mounting { grant: grant.clone(), wish: wish.clone() };
-        let (this, mut steps) = (self.clone(), Steps::mount(mounting, lent.clone()));
-        let (claim, generation) = (grant.claim.id.clone(), grant.claim.generation);
         let work = tokio::spawn(async move {
             let _turn = turn;
             let mut came = this.take_steps(&mut steps).await;

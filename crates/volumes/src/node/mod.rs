@@ -107,7 +107,7 @@ impl Tries {
             NodeCall::Unstage => self.unstage = Some(answer),
         }
         if matches!(call, NodeCall::Unpublish | NodeCall::Unstage) {
-            self.refusals = if answer.is_refusal() { self.refusals.saturating_add(1) } else { 0 };
+            self.refusals = if answer.is_refusal() { (self.refusals + 1).min(undo::MAX_REFUSALS) } else { 0 };
         }
     }
 
@@ -163,6 +163,8 @@ pub struct Observed<'a> {
     pub is_replaced: bool,
     /// A claim that ended for the servers before this one was attached has left something of the volume here.
     pub is_stale: bool,
+    /// Nobody wants the mount any more: no further call is made for it.
+    pub is_given_up: bool,
     /// The entries of other claims on the same stage.
     pub others: &'a [Entry],
     /// The calls of this try.
@@ -209,6 +211,8 @@ pub enum NodeWait {
     Stale,
     /// The end of the live users of a dead stage.
     DeadStage,
+    /// The end of the users of a stage that are on their way out: the plugin does not stage where something is mounted.
+    LeavingStage,
     /// The file system at a place to answer.
     Silent(Spot),
     /// The plugin, which refuses a call.
@@ -256,7 +260,7 @@ fn provides_stage(entry: &Entry) -> bool {
 }
 
 fn mount(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
-    if entry.phase > MountPhase::Mounted {
+    if entry.phase > MountPhase::Mounted || observed.is_given_up {
         return NodeAction::GiveUp;
     }
     if entry.phase == MountPhase::Mounted && observed.is_proven {
@@ -299,14 +303,15 @@ fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
         Place::Mounted | Place::Empty => Some(match tries.stage {
             None => NodeAction::Call(NodeCall::Stage),
             // An earlier call has half succeeded, and the plugin does not repeat it.
-            Some(answer) if answer.is_refusal() && may_end_stage(observed) => end_stage(entry, observed),
+            Some(answer) if answer.is_refusal() && !tries.stage_ended => {
+                match observed.others.iter().any(Entry::holds_stage) {
+                    true => NodeAction::Wait(NodeWait::LeavingStage),
+                    false => end_stage(entry, observed),
+                }
+            }
             Some(_) => NodeAction::GiveUp,
         }),
     }
-}
-
-fn may_end_stage(observed: &Observed<'_>) -> bool {
-    !observed.tries.stage_ended && !observed.others.iter().any(Entry::holds_stage)
 }
 
 /// Ends a stage that no claim can use, after what the claim itself may have published from it.

@@ -152,6 +152,9 @@ fn a_stage_is_shared_made_again_or_ended_first() {
     assert_eq!(next(Goal::Mount, &half, &refused), Call(Unstage), "with this plugin it is not");
     let held = Observed { others: &others, ..refused };
     assert_eq!(next(Goal::Mount, &half, &held), Record(Proof::StageShared));
+    let leaving = [entry(MountPhase::Unpublishing, Reach::Made, Reach::Made)];
+    let held = Observed { others: &leaving, ..refused };
+    assert_eq!(next(Goal::Mount, &half, &held), Wait(NodeWait::LeavingStage));
     let mut tries = refused.tries;
     tries.note(Unstage, Answer::Done);
     tries.note_proof(Proof::StageGone(Because::Undone));
@@ -180,6 +183,7 @@ fn what_is_half_published_is_published_again_or_ended_first() {
     let done = Observed { tries: tried(&[(Publish, Answer::Done)]), ..there };
     assert_eq!(next(Goal::Mount, &half, &done), Finished);
     assert_eq!(next(Goal::Mount, &MADE, &Observed { is_proven: true, ..there }), Finished);
+    assert_eq!(next(Goal::Mount, &half, &Observed { is_given_up: true, ..there }), GiveUp);
     assert_eq!(next(Goal::Mount, &entry(MountPhase::Unpublishing, Reach::Made, Reach::Made), &there), GiveUp);
 }
 
