@@ -221,4 +221,5 @@ fn planted_faults_of_a_node_are_found() {
     finds(Planted::DeadStageUnderUsers, order, deaths.clone());
     finds(Planted::NewcomerIsUser, settles, deaths);
     finds(Planted::FailedIsNever, order, errors(false, true));
+    finds(Planted::UnclearAttachIsRefused, settles, errors(false, false));
 }

@@ -1,6 +1,6 @@
 //! What a state of the model is: the servers' records, the nodes, the plugin, and what is on its way.
 
-use caravan_types::volume::ClaimPhase;
+use caravan_types::volume::{AttachCalls, ClaimPhase};
 use caravan_volumes::invariants::{Outside, Rule, Verb};
 use caravan_volumes::node::{self, Goal, Place, Tries};
 use std::collections::BTreeSet;
@@ -35,6 +35,7 @@ pub enum Runner {
 pub struct Record {
     pub phase: ClaimPhase,
     pub needs_attach: Option<bool>,
+    pub attach_calls: AttachCalls,
     pub named: bool,
     pub proof: bool,
     pub generation: u32,
@@ -202,6 +203,8 @@ pub enum Planted {
     NewcomerIsUser,
     /// A call that was refused counts as never made.
     FailedIsNever,
+    /// The servers take an attach whose outcome is open for one that was refused.
+    UnclearAttachIsRefused,
 }
 
 /// What is explored.
