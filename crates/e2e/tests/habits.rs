@@ -67,7 +67,8 @@ impl World {
     }
 
     fn kill_plugin(&self) -> Result<()> {
-        let killed = self.0.nodes()[0].kill_with(&["caravan-faultplugin serve", "--drivername=p.csi.test"])?;
+        let killed =
+            self.0.nodes()[0].kill_with(&["caravan-faultplugin serve", "--drivername=p.csi.test"])?;
         ensure!(killed > 0, "the plugin does not run");
         Ok(())
     }
@@ -117,7 +118,12 @@ fn never_mounted(plugin: &FaultPlugin, fails: &str, undone_by: &str) -> Result<(
         ensure!(world.calls("NodeUnpublishVolume")? == 0, "what was never published was unpublished");
     }
     ensure!(world.calls(undone_by)? > 0, "what may have happened is undone: {}", world.told());
-    world.explains(&["told to fail", "it is not known here", "nothing is mounted at", "the claim goes on"])?;
+    world.explains(&[
+        "told to fail",
+        "it is not known here",
+        "nothing is mounted at",
+        "the claim goes on",
+    ])?;
     world.ends(&["w"])
 }
 
@@ -129,7 +135,8 @@ fn a_stage_that_failed_keeps_no_claim_with_internal() -> Result<()> {
 
 #[test]
 fn a_stage_that_failed_keeps_no_claim_with_failed_precondition() -> Result<()> {
-    let plugin = FaultPlugin::new("p", false, true, &["--unknown=failed-precondition", "--capabilities-twice"]);
+    let plugin =
+        FaultPlugin::new("p", false, true, &["--unknown=failed-precondition", "--capabilities-twice"]);
     never_mounted(&plugin, "NodeStageVolume", "NodeUnstageVolume")
 }
 

@@ -255,7 +255,11 @@ fn an_attach_that_was_refused_for_certain_owes_no_detach() {
     assert_eq!(after(&[&intend, release]), ClaimPhase::Unstaged);
     assert_eq!(after(&[&intend, &refused, &intend, release]), ClaimPhase::Unstaged, "a call is under way");
     assert_eq!(after(&[&intend, &failed, &intend, &refused, release]), ClaimPhase::Unstaged);
-    assert_eq!(after(&[&intend, &intend, &refused, release]), ClaimPhase::Unstaged, "a leader's call was lost");
+    assert_eq!(
+        after(&[&intend, &intend, &refused, release]),
+        ClaimPhase::Unstaged,
+        "a leader's call was lost"
+    );
     let attached = Claim { phase: ClaimPhase::Attached, ..Claim::default() };
     assert!(step(&attached, &refused, now).is_err());
 }

@@ -120,9 +120,7 @@ impl CsiFault {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Plugin { source } => source.is_retryable(),
-            Self::NoPlugin { .. } | Self::Waits(_) | Self::Kernel { .. } | Self::Directory { .. } => {
-                true
-            }
+            Self::NoPlugin { .. } | Self::Waits(_) | Self::Kernel { .. } | Self::Directory { .. } => true,
             _ => false,
         }
     }

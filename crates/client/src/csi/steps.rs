@@ -204,7 +204,8 @@ impl VolumeManager {
         }
         let Ok(places) = entry.on_host() else { return false };
         let except = [places.publish, places.staging];
-        let found = tokio::task::spawn_blocking(move || places::find_file_system(&file_system, &except)).await;
+        let found =
+            tokio::task::spawn_blocking(move || places::find_file_system(&file_system, &except)).await;
         found.ok().flatten().is_some()
     }
 
@@ -279,9 +280,8 @@ impl VolumeManager {
         let (inside, volume_id) = (entry.in_plugin()?, entry.external_id.clone());
         let mounting = steps.mounting.clone();
         let client = &self.plugin(steps, entry).await?.instance.client;
-        let capability = |grant: &ClaimGrant| {
-            capability(entry.usage, grant.mount_options.as_ref(), &entry.mount_group)
-        };
+        let capability =
+            |grant: &ClaimGrant| capability(entry.usage, grant.mount_options.as_ref(), &entry.mount_group);
         Ok(match (call, mounting) {
             (NodeCall::Stage, Some(Mounting { grant, .. })) => {
                 let request = NodeStageRequest {
@@ -373,7 +373,8 @@ impl VolumeManager {
     /// Why something is waited for.
     fn reason(&self, steps: &mut Steps, entry: &ClaimEntry, wait: NodeWait) -> CsiFault {
         let volume = entry.claim.volume.id.to_string();
-        let path = |spot: Spot| entry.on_host().map(|p| at(&p, spot).display().to_string()).unwrap_or_default();
+        let path =
+            |spot: Spot| entry.on_host().map(|p| at(&p, spot).display().to_string()).unwrap_or_default();
         let said = steps.last.take();
         let words = said.as_ref().map(ToString::to_string).unwrap_or_default();
         let text = match wait {
@@ -444,7 +445,10 @@ impl VolumeManager {
 }
 
 pub(super) fn stale_words(claim: &ClaimId) -> String {
-    format!("waits for the end of what an earlier attachment of volume \"{}\" left on this node", claim.volume.id)
+    format!(
+        "waits for the end of what an earlier attachment of volume \"{}\" left on this node",
+        claim.volume.id
+    )
 }
 
 fn at(places: &VolumePaths, spot: Spot) -> &PathBuf {

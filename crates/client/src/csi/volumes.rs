@@ -1,6 +1,7 @@
 //! Mounting volumes: per volume in order, each intent in the ledger before its call and each proof after it.
 //! Ending them is in [`super::releases`].
 
+use super::CsiFault;
 use super::health::{Troubles, diagnose};
 use super::ledger::{ClaimEntry, Entry, Ledger, MountPhase, is_device};
 use super::manager::{Lent, Manager};
@@ -8,7 +9,6 @@ use super::owner::Wish;
 use super::prober::{Prober, answers};
 use super::reports::Reports;
 use super::steps::{self, Came, Mounting, Steps};
-use super::CsiFault;
 use crate::node::NodeState;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
@@ -150,8 +150,11 @@ impl VolumeManager {
                 (_, true) => Came::Waits(CsiFault::Waits(steps::stale_words(&claim.id))),
                 (None, false) => {
                     drop(turn);
-                    let found =
-                        self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE).await?;
+                    let found = self
+                        .inner
+                        .plugins
+                        .plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE)
+                        .await?;
                     lent = Some(found);
                     continue;
                 }

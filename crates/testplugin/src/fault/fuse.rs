@@ -75,7 +75,8 @@ impl Daemon {
                 // Unmounted.
                 _ => return,
             };
-            let number = |at: usize| u32::from_ne_bytes([buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]]);
+            let number =
+                |at: usize| u32::from_ne_bytes([buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]]);
             let node = u64::from(number(16)) | u64::from(number(20)) << 32;
             let request = Request { node, body: &buffer[HEADER..size] };
             let opcode = number(4);
@@ -104,8 +105,12 @@ impl Daemon {
                 fs::DirBuilder::new().mode(request.u32(0)).create(&path).map_err(errno)?;
                 self.entry(&path)
             }
-            10 => fs::remove_file(self.child(request, request.name(0, 0))?).map(|()| Vec::new()).map_err(errno),
-            11 => fs::remove_dir(self.child(request, request.name(0, 0))?).map(|()| Vec::new()).map_err(errno),
+            10 => {
+                fs::remove_file(self.child(request, request.name(0, 0))?).map(|()| Vec::new()).map_err(errno)
+            }
+            11 => {
+                fs::remove_dir(self.child(request, request.name(0, 0))?).map(|()| Vec::new()).map_err(errno)
+            }
             12 => self.rename(request, 8),
             45 => self.rename(request, 16),
             // Files are opened for each read and write.

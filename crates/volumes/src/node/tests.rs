@@ -41,7 +41,11 @@ fn what_was_never_called_is_not_undone() {
     let after = failed.record(Goal::Release, Proof::TargetGone(Because::NeverCalled));
     assert_eq!(after.phase, MountPhase::Unpublished);
     let now = |tries| Observed { tries, ..seen(Place::Empty, Place::Empty) };
-    assert_eq!(next(Goal::Release, &after, &now(Tries::default())), Call(Unstage), "its outcome is not known");
+    assert_eq!(
+        next(Goal::Release, &after, &now(Tries::default())),
+        Call(Unstage),
+        "its outcome is not known"
+    );
     for refusal in [Answer::Refused, Answer::OutOfOrder] {
         let absent = Record(Proof::StageGone(Because::Absent));
         assert_eq!(next(Goal::Release, &after, &now(tried(&[(Unstage, refusal)]))), absent);
@@ -166,7 +170,11 @@ fn a_stage_is_shared_made_again_or_ended_first() {
     let noting = entry(MountPhase::Staging, Reach::Made, Reach::Never);
     assert_eq!(next(Goal::Mount, &noting, &noted), Call(Publish), "a plugin that only takes note of stages");
     let device = Observed { is_device: true, others: &others, ..seen(Place::Empty, Place::Empty) };
-    assert_eq!(next(Goal::Mount, &fresh(), &device), Record(Proof::StageShared), "a device has no mount there");
+    assert_eq!(
+        next(Goal::Mount, &fresh(), &device),
+        Record(Proof::StageShared),
+        "a device has no mount there"
+    );
 }
 
 #[test]
@@ -309,8 +317,13 @@ fn habit() -> impl Strategy<Value = Habit> {
 #[derive(Clone, Debug)]
 enum Turn {
     /// A claim has its turn on the volume until its try ends. The agent dies where the habits end earlier.
-    Try { a: usize, habits: Vec<Habit> },
-    Release { a: usize },
+    Try {
+        a: usize,
+        habits: Vec<Habit>,
+    },
+    Release {
+        a: usize,
+    },
     DaemonDies,
 }
 

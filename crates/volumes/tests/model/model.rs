@@ -492,7 +492,9 @@ impl Model for Volumes {
             }),
             Property::always("rule 3: nothing is stuck", |model: &Self, state: &State| !model.stuck(state)),
             Property::always("rule 3: quiet settles", |model: &Self, state: &State| {
-                !model.is_sampled(state) || state.broken.is_some() || model.unsettled(&model.in_quiet(state)).is_none()
+                !model.is_sampled(state)
+                    || state.broken.is_some()
+                    || model.unsettled(&model.in_quiet(state)).is_none()
             }),
         ]
     }

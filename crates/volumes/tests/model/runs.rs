@@ -204,11 +204,8 @@ fn planted_faults_are_found() {
 #[test]
 fn planted_faults_of_a_node_are_found() {
     let (order, settles) = ("rule 4: order of calls", "rule 3: quiet settles");
-    let errors = |strict, stage| Setting {
-        budget: faults(|b, _| b.errors = 1),
-        strict,
-        ..setting(true, stage)
-    };
+    let errors =
+        |strict, stage| Setting { budget: faults(|b, _| b.errors = 1), strict, ..setting(true, stage) };
     let deaths = Setting {
         budget: faults(|b, _| b.deaths = 1),
         shared: true,
