@@ -89,6 +89,7 @@ impl VolumeManager {
         let mut plugins = self.inner.plugins.changes();
         loop {
             plugins.borrow_and_update();
+            let before = steps.progress;
             let fault = tokio::select! {
                 () = self.inner.cancel.cancelled() => return,
                 result = self.release_once(&mut steps, &claim) => match result {
@@ -97,6 +98,10 @@ impl VolumeManager {
                 },
             };
             tries += 1;
+            if steps.progress > before {
+                // The plugin is asked about another place, or anew.
+                backoff.reset();
+            }
             self.note("Unmount volume", &claim, Some(&fault));
             let generation = self.entry(&claim).map_or(0, |e| e.generation);
             tokio::select! {

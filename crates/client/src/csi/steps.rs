@@ -47,6 +47,8 @@ pub(super) struct Steps {
     last: Option<CsiFault>,
     /// Why the stage is dead.
     dead: Option<String>,
+    /// Mounts ended and proofs written so far: while it grows, the release gets on.
+    pub(super) progress: u32,
     /// What the servers are to know: the plugin's words where the claim goes on in spite of them.
     pub(super) words: Vec<String>,
 }
@@ -89,6 +91,7 @@ impl Steps {
             tries: Tries::default(),
             last: None,
             dead: None,
+            progress: 0,
             words: Vec::new(),
         }
     }
@@ -121,6 +124,7 @@ impl VolumeManager {
                     tracing::warn!(volume = %entry.claim.volume, path = %path.display(), ?how, "ending a mount without its plugin");
                     end(path, how)?;
                     steps.tries.note_unmount(spot);
+                    steps.progress += 1;
                 }
                 NodeAction::Record(proof) => self.record(steps, entry, proof).await?,
                 NodeAction::Wait(wait) => return Ok(Came::Waits(self.reason(steps, &entry, wait))),
@@ -351,6 +355,7 @@ impl VolumeManager {
         }
         self.write(entry).await?;
         steps.tries.note_proof(proof);
+        steps.progress += 1;
         Ok(())
     }
 
