@@ -248,7 +248,11 @@ impl Expr {
             ExprKind::Unary(..) | ExprKind::Tuple(_) | ExprKind::Object(_) | ExprKind::For(_) => {
                 Span { end: (self.span.start + 1).min(self.span.end), ..self.span }
             }
-            ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start >= 2 => {
+            // An empty string is behind its quotes.
+            ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start == 2 => {
+                Span { start: self.span.end, ..self.span }
+            }
+            ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start > 2 => {
                 Span { start: self.span.start + 1, end: self.span.end - 1, ..self.span }
             }
             ExprKind::Literal(_)

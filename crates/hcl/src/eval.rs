@@ -138,7 +138,7 @@ impl Evaluator {
                 step_index(value, &index, Span { start: source.span.end, ..expr.span })
             }
             ExprKind::Splat(source, steps) => match self.eval(source, scope)? {
-                Value::Null => Ok(Value::tuple(Vec::new())),
+                Value::Null(_) => Ok(Value::tuple(Vec::new())),
                 Value::Seq(.., items) => {
                     items.into_iter().map(|v| walk(v, steps)).collect::<Result<_, _>>().map(Value::tuple)
                 }
@@ -266,7 +266,7 @@ impl Evaluator {
 
     fn for_expression(&self, f: &For, scope: &Scope) -> Evaluated<Value> {
         let collection = self.eval(&f.collection, scope)?;
-        if collection == Value::Null {
+        if collection.is_null() {
             return Err(fail(
                 "E0207",
                 f.collection.span,
@@ -355,7 +355,7 @@ impl Evaluator {
 /// What copying a value takes, in steps.
 fn weight(value: &Value) -> u64 {
     match value {
-        Value::Null | Value::Bool(_) => 1,
+        Value::Null(_) | Value::Bool(_) => 1,
         Value::Num(n) => 1 + n.digits_to_print() / 16,
         Value::Str(s) => 1 + s.len() as u64 / 64,
         Value::Seq(.., items) => items.iter().fold(1, |sum, v| sum + weight(v)),
@@ -427,7 +427,7 @@ fn step_attribute(value: Value, name: &str, span: Span) -> Evaluated<Value> {
             Some(value) => Ok(value),
             None => Err(missing(&Value::Map(kind, t, map), name, span)),
         },
-        Value::Null => Err(fail(
+        Value::Null(_) => Err(fail(
             "E0201",
             span,
             "Attempt to get attribute from null value",
@@ -451,7 +451,7 @@ fn step_attribute(value: Value, name: &str, span: Span) -> Evaluated<Value> {
 fn step_index(value: Value, key: &Value, span: Span) -> Evaluated<Value> {
     const SUMMARY: &str = "Invalid index";
     match value {
-        Value::Null => Err(fail("E0201", span, "Attempt to index null value", "This value is null, so it does not have any indices.")),
+        Value::Null(_) => Err(fail("E0201", span, "Attempt to index null value", "This value is null, so it does not have any indices.")),
         Value::Seq(SeqKind::Set, ..) => Err(fail("E0201", span, SUMMARY, "Elements of a set are identified only by their value and don't have any separate index or key to select with.")),
         Value::Seq(.., mut items) => {
             let index = match convert(key.clone(), &Type::Num) {

@@ -64,16 +64,12 @@ pub(super) fn binary(
     }
     let (a, b) = (number(a, left, Side::Left)?, number(b, right, Side::Right)?);
     let no_result = || {
-        if b.is_zero() && matches!(operator, Binary::Divide | Binary::Remainder) {
-            let detail = "The result is no number; the divisor must not be zero.";
-            return fail("E0211", whole.start(), "Division by zero", detail);
-        }
-        fail(
-            "E0211",
-            whole.start(),
-            "Number out of range",
-            "The result is too large or too small for a number.",
-        )
+        let detail = if a.is_infinite() || b.is_infinite() || b.is_zero() {
+            "There is no such result: zeros or infinities cannot be computed with like this."
+        } else {
+            "The result is too large or too small for a number."
+        };
+        fail("E0211", whole.span, "Operation failed", detail)
     };
     Ok(match operator {
         Binary::Less => Value::Bool(a < b),
@@ -85,7 +81,7 @@ pub(super) fn binary(
         Binary::Multiply => Value::Num(a.times(&b).ok_or_else(no_result)?),
         Binary::Divide => Value::Num(a.over(&b).ok_or_else(no_result)?),
         Binary::Remainder => Value::Num(a.remainder(&b).ok_or_else(no_result)?),
-        Binary::Equal | Binary::NotEqual | Binary::Or | Binary::And => Value::Null,
+        Binary::Equal | Binary::NotEqual | Binary::Or | Binary::And => Value::NULL,
     })
 }
 

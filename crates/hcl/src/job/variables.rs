@@ -141,7 +141,7 @@ fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), it
         None => Ok(value),
     };
     match converted {
-        Ok(Value::Null) if !variable.nullable => {
+        Ok(Value::Null(_)) if !variable.nullable => {
             variable.failed = true;
             let detail = format!("The variable {:?} is declared with nullable = false.", variable.name);
             items.push(

@@ -202,7 +202,7 @@ impl Parser<'_> {
         let number: Result<Number, _> = self.rest()[..digits].parse();
         self.pos += digits;
         let span = self.span(from, self.pos);
-        Ok(Step::Index(number.map_or(Value::Null, Value::Num), span))
+        Ok(Step::Index(number.map_or(Value::NULL, Value::Num), span))
     }
 
     fn attribute_steps(&mut self) -> Parsed<Vec<Step>> {
@@ -369,7 +369,7 @@ impl Parser<'_> {
         match name.text.as_str() {
             "true" => literal(Value::Bool(true)),
             "false" => literal(Value::Bool(false)),
-            "null" => literal(Value::Null),
+            "null" => literal(Value::NULL),
             _ => {
                 // What it means at run time is told once all of its steps are read.
                 let traversal = Traversal { root: name, steps: Vec::new(), runtime: Box::default() };

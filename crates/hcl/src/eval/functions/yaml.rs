@@ -6,8 +6,11 @@ mod read;
 mod scalar;
 
 pub(super) use self::read::decode;
+
 use super::encoding::write_string;
 use crate::value::Value;
+
+type Result<T> = std::result::Result<T, String>;
 
 pub(super) fn encode(value: &Value) -> String {
     let mut out = String::new();
@@ -20,7 +23,7 @@ pub(super) fn encode(value: &Value) -> String {
 
 fn write(value: &Value, indent: usize, out: &mut String) {
     match value {
-        Value::Null => out.push_str("null"),
+        Value::Null(_) => out.push_str("null"),
         Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
         Value::Num(n) => out.push_str(&n.to_string()),
         Value::Str(s) if s.contains('\n') && !s.starts_with([' ', '\n']) && !s.contains('\r') => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Result;
+use super::Result;
 use super::scalar::{scalar, tagged, unsupported};
 use crate::parse::MAX_DEPTH;
 use crate::value::Value;
@@ -15,7 +15,7 @@ pub(in super::super) fn decode(text: &str) -> Result<Value> {
     let mut reader = Reader { lines, at: 0, anchors: BTreeMap::new(), size: 0 };
     reader.skip();
     if reader.at >= reader.lines.len() {
-        return Ok(Value::Null);
+        return Ok(Value::NULL);
     }
     let value = reader.block(0, 0)?;
     reader.skip();
@@ -59,10 +59,10 @@ impl<'t> Reader<'t> {
         if depth > MAX_DEPTH {
             return self.wrong("nested too deeply");
         }
-        let Some(line) = self.lines.get(self.at).copied() else { return Ok(Value::Null) };
+        let Some(line) = self.lines.get(self.at).copied() else { return Ok(Value::NULL) };
         let column = indent(line);
         if column < minimum {
-            return Ok(Value::Null);
+            return Ok(Value::NULL);
         }
         let rest = &line[column..];
         if rest == "-" || rest.starts_with("- ") {
@@ -133,7 +133,7 @@ impl<'t> Reader<'t> {
             let merge = key == "<<";
             let key = match scalar(key.trim())? {
                 Value::Str(s) => s.to_string(),
-                Value::Null => "null".to_owned(),
+                Value::Null(_) => "null".to_owned(),
                 other => super::super::text(&other),
             };
             self.at += 1;
@@ -266,7 +266,7 @@ impl<'t> Reader<'t> {
             ("!!map", Value::Map(..))
             | ("!!seq", Value::Seq(..))
             | ("!!str" | "!!binary" | "!", Value::Str(_)) => Ok(value),
-            ("!!str", Value::Null) => Ok(Value::str("")),
+            ("!!str", Value::Null(_)) => Ok(Value::str("")),
             ("!!map" | "!!seq" | "!!str" | "!!binary" | "!", _) => {
                 self.wrong(&format!("the value does not fit its tag {tag:?}"))
             }
@@ -422,7 +422,7 @@ impl Flow<'_> {
                 while !self.eat('}') {
                     let merge = self.text[self.pos..].starts_with("<<");
                     let key = self.value(depth + 1)?;
-                    let value = if self.eat(':') { self.value(depth + 1)? } else { Value::Null };
+                    let value = if self.eat(':') { self.value(depth + 1)? } else { Value::NULL };
                     if merge {
                         merged.push(value);
                     } else {

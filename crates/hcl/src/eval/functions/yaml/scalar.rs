@@ -1,6 +1,6 @@
 //! Scalars of YAML.
 
-use super::super::Result;
+use super::Result;
 use crate::value::{Number, Value};
 
 /// A scalar by YAML 1.2's rules, with dates as the reference writes them.
@@ -14,7 +14,7 @@ pub(super) fn scalar(s: &str) -> Result<Value> {
         return Ok(Value::str(s));
     }
     match s {
-        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::NULL),
         "true" | "True" | "TRUE" => return Ok(Value::Bool(true)),
         "false" | "False" | "FALSE" => return Ok(Value::Bool(false)),
         ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
@@ -68,7 +68,7 @@ pub(super) fn tagged(tag: &str, s: &str) -> Result<Value> {
             _ => Err(wrong()),
         },
         "!!null" => match scalar(&plain)? {
-            Value::Null => Ok(Value::Null),
+            Value::Null(_) => Ok(Value::NULL),
             _ => Err(wrong()),
         },
         "!!timestamp" => timestamp(&plain).map(Value::str).ok_or_else(wrong),
