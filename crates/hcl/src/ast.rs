@@ -91,8 +91,10 @@ pub enum ExprKind {
     Relative(Box<Expr>, Vec<Step>),
     /// `collection[key]` with a key that is not a literal.
     Index(Box<Expr>, Box<Expr>),
-    /// `source.*.steps` or `source[*].steps`.
-    Splat(Box<Expr>, Vec<Step>),
+    /// `source.*` or `source[*]`, and what is done with each element.
+    Splat(Box<Expr>, Box<Expr>),
+    /// The element that the innermost splat is at.
+    Item,
     /// `name(arguments)`, the last one perhaps with `...`.
     Call {
         /// The function.
@@ -243,7 +245,7 @@ impl Expr {
                 source.start()
             }
             ExprKind::Call { open, .. } => *open,
-            ExprKind::Binary(_, left, _) => left.start(),
+            ExprKind::Binary(_, first, _) | ExprKind::Paren(first) => first.start(),
             ExprKind::Conditional(condition, ..) => condition.start(),
             ExprKind::Unary(..) | ExprKind::Tuple(_) | ExprKind::Object(_) | ExprKind::For(_) => {
                 Span { end: (self.span.start + 1).min(self.span.end), ..self.span }
@@ -259,7 +261,7 @@ impl Expr {
             | ExprKind::Traversal(_)
             | ExprKind::Wrapped(_)
             | ExprKind::Embedded(_)
-            | ExprKind::Paren(_) => self.span,
+            | ExprKind::Item => self.span,
         }
     }
 }

@@ -118,7 +118,7 @@ fn values() {
 #[test]
 fn errors() {
     for (text, want) in [
-        ("1 +", "Invalid expression"),
+        ("1 +", "Missing expression"),
         ("[1, 2", "Unterminated tuple constructor"),
         ("\"abc", "Unterminated template string"),
         ("0 / 0", "Operation failed"),

@@ -262,7 +262,12 @@ fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
         }
         let mut evaluator = Evaluator::new(Files::Off);
         evaluator.set_root("var", Value::object([(variable.name.clone(), value.clone())].into()));
-        match evaluator.truth(&rule.condition, &Scope::default(), "Invalid variable validation result") {
+        match evaluator.truth(
+            &rule.condition,
+            &Scope::default(),
+            "Invalid variable validation result",
+            "Invalid variable validation result",
+        ) {
             result if foreign.is_some() => items.extend(result.err().map(|error| error.echo())),
             Ok(true) => {}
             Ok(false) => {

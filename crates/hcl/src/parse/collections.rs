@@ -1,6 +1,6 @@
 //! Lists, objects and `for` expressions.
 
-use super::native::{Failed, Parsed, Parser};
+use super::native::{Failed, Parsed, Parser, continues_name};
 use crate::ast::{Expr, ExprKind, For, Key, Name};
 use crate::source::Span;
 use crate::value::Value;
@@ -53,7 +53,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn for_ahead(&self) -> bool {
-        self.at("for") && self.rest()[3..].starts_with([' ', '\t', '\n', '\r'])
+        self.at("for") && !self.rest()[3..].starts_with(continues_name)
     }
 
     pub(super) fn object(&mut self) -> Parsed<Expr> {
@@ -86,10 +86,11 @@ impl Parser<'_> {
             let separated = self.at(":") || (self.at("=") && !self.at("=="));
             if !separated {
                 let span = self.next_span();
+                let newline = matches!(self.peek(), Some('\n' | '\r'));
                 return Err(self.error(
                     "E0117",
                     span,
-                    "Missing key/value separator",
+                    if newline { "Missing attribute value" } else { "Missing key/value separator" },
                     "Expected an equals sign (\"=\") to mark the beginning of the attribute value.",
                 ));
             }
@@ -213,7 +214,7 @@ impl Parser<'_> {
             _ => {}
         }
         let mut condition = None;
-        if self.at("if") && !self.rest()[2..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+        if self.at("if") && !self.rest()[2..].starts_with(continues_name) {
             self.pos += 2;
             self.blanks();
             condition = Some(self.expression()?);
