@@ -158,7 +158,9 @@ impl Evaluator {
                 let call = functions::Call { name, arguments, expand: *expand, open: *open, whole: expr };
                 functions::call(self, &call, scope)
             }
-            ExprKind::Unary(operator, inner) => operators::unary(*operator, self.eval(inner, scope)?, inner, expr),
+            ExprKind::Unary(operator, inner) => {
+                operators::unary(*operator, self.eval(inner, scope)?, inner, expr)
+            }
             ExprKind::Binary(operator, left, right) => {
                 operators::binary(self, *operator, (left, right), expr, scope)
             }
@@ -244,7 +246,9 @@ impl Evaluator {
                 // Elements of one type give results of one type.
                 let t = match out.first() {
                     Some(first) => Type::of(first),
-                    None => self.eval(each, &scope.with(ITEM, Value::Null(t.clone()))).map_or(t, |v| Type::of(&v)),
+                    None => {
+                        self.eval(each, &scope.with(ITEM, Value::Null(t.clone()))).map_or(t, |v| Type::of(&v))
+                    }
                 };
                 Ok(Value::list(t, out))
             }
@@ -293,12 +297,7 @@ impl Evaluator {
         match convert(value, &Type::Str) {
             Ok(Value::Str(s)) => Ok(s.to_string()),
             Ok(_) => Ok(String::new()),
-            Err(e) => Err(fail(
-                "E0206",
-                expr.span,
-                wrong,
-                format!("Can't use this value as a key: {e}."),
-            )),
+            Err(e) => Err(fail("E0206", expr.span, wrong, format!("Can't use this value as a key: {e}."))),
         }
     }
 

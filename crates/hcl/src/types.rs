@@ -148,10 +148,9 @@ fn keyword(word: &str, span: Span, purpose: Purpose) -> Evaluated<Type> {
             "The keyword \"any\" cannot be used in this type specification: an exact type is required.",
         )),
         "list" | "set" | "map" | "tuple" | "object" => Err(wrong(span, needs_argument(word))),
-        "optional" => Err(wrong(
-            span,
-            "Keyword \"optional\" is valid only as a modifier for object type attributes.",
-        )),
+        "optional" => {
+            Err(wrong(span, "Keyword \"optional\" is valid only as a modifier for object type attributes."))
+        }
         _ => Err(wrong(span, format!("The keyword {word:?} is not a valid type specification."))),
     }
 }

@@ -227,7 +227,9 @@ impl Given<'_> {
 /// The arguments of a call, the last one spread where it is to be.
 fn given<'e>(evaluator: &Evaluator, call: &Call<'e>, scope: &Scope) -> Evaluated<Vec<Given<'e>>> {
     let mut given: Vec<Given<'_>> = call.arguments.iter().map(Given::Expr).collect();
-    if call.expand && let Some(Given::Expr(last)) = given.pop() {
+    if call.expand
+        && let Some(Given::Expr(last)) = given.pop()
+    {
         match evaluator.eval(last, scope)? {
             Value::Seq(.., items) => given.extend(items.into_iter().map(|v| Given::Value(v, last.span))),
             _ => {

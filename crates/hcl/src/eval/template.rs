@@ -48,7 +48,8 @@ fn append(
                 }
             },
             Part::If(condition, yes, no) => {
-                let which = evaluator.truth(condition, scope, "Incorrect condition type", "Null condition")?;
+                let which =
+                    evaluator.truth(condition, scope, "Incorrect condition type", "Null condition")?;
                 append(evaluator, if which { yes } else { no }, scope, at, out)?;
             }
             Part::For { key, value, collection, body } => {

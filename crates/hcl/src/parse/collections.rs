@@ -123,7 +123,9 @@ impl Parser<'_> {
         match key.kind {
             ExprKind::Traversal(t) if t.steps.is_empty() => Ok(Key::Name(t.root)),
             ExprKind::Literal(Value::Bool(b)) => Ok(Key::Name(Name { text: b.to_string(), span: key.span })),
-            ExprKind::Literal(Value::Null(_)) => Ok(Key::Name(Name { text: "null".to_owned(), span: key.span })),
+            ExprKind::Literal(Value::Null(_)) => {
+                Ok(Key::Name(Name { text: "null".to_owned(), span: key.span }))
+            }
             ExprKind::Traversal(_) => {
                 let span = key.span;
                 Err(self.error("E0117", span, "Ambiguous attribute key", "If this expression is intended to be a reference, wrap it in parentheses. If it's instead intended as a literal name containing periods, wrap it in quotes to create a string literal."))

@@ -171,7 +171,8 @@ impl<'t> Parser<'t> {
 
     /// The error for a comment without its end. To the reference, its first characters are operators.
     fn open_comment(&mut self, span: Span) -> Option<Failed> {
-        let begins = |at: Option<usize>| at.and_then(|at| self.text.get(at..)).is_some_and(|t| t.starts_with("/*"));
+        let begins =
+            |at: Option<usize>| at.and_then(|at| self.text.get(at..)).is_some_and(|t| t.starts_with("/*"));
         let at = [Some(self.pos), self.pos.checked_sub(1)].into_iter().find(|at| begins(*at))??;
         let failed = self.report(
             "E0101",

@@ -364,7 +364,8 @@ impl Parser<'_> {
             let rest = &self.text[self.limit..];
             let at = self.limit + (rest.len() - rest.trim_start().len());
             let span = self.span(at, at + token_width(&self.text[at..]));
-            let failed = self.error("E0123", span, &format!("Extra characters after {what} expression"), unclosed);
+            let failed =
+                self.error("E0123", span, &format!("Extra characters after {what} expression"), unclosed);
             self.label_last(opening, "there is no \"}\" for this");
             return failed;
         }

@@ -73,9 +73,7 @@ pub(super) fn convertible(from: &Type, to: &Type, safety: Safety) -> bool {
                 None => from.is_empty(),
             }
         }
-        (Type::Map(from), Type::Object(to)) => {
-            safety == Safety::Any && to.values().all(|to| inner(from, to))
-        }
+        (Type::Map(from), Type::Object(to)) => safety == Safety::Any && to.values().all(|to| inner(from, to)),
         _ => false,
     }
 }
@@ -171,7 +169,11 @@ fn elements(
     items = items.into_iter().map(|v| inner(v, &t)).collect::<Result<_, _>>()?;
     let mut types = items.iter().map(Type::of).filter(|t| *t != Type::Any);
     let first = types.next().unwrap_or(Type::Any);
-    if types.all(|t| t == first) { Ok((first, items)) } else { Err("element types must all match".to_owned()) }
+    if types.all(|t| t == first) {
+        Ok((first, items))
+    } else {
+        Err("element types must all match".to_owned())
+    }
 }
 
 /// The type `to`, with what it leaves open taken from the type that is converted.

@@ -59,7 +59,10 @@ fn address(net: IpNet, number: u128) -> IpAddr {
 /// A network in CIDR notation; those of version 4 that are written in version 6 are shown as what they are.
 fn shown(net: IpNet) -> String {
     match net {
-        IpNet::V6(six) if six.prefix_len() >= 96 && let Some(four) = six.network().to_ipv4_mapped() => {
+        IpNet::V6(six)
+            if six.prefix_len() >= 96
+                && let Some(four) = six.network().to_ipv4_mapped() =>
+        {
             format!("{four}/{}", six.prefix_len() - 96)
         }
         _ => net.to_string(),
@@ -111,7 +114,8 @@ fn subnets(a: &[Value]) -> Result<Value> {
         let too_many = || blame(i, format!("may not extend prefix by more than {MAX_BITS} bits"));
         let length = net.prefix_len() + bits.ok_or_else(too_many)?;
         if length > net.max_prefix_len() {
-            let why = format!("would extend prefix to {length} bits, which is too long for this version of IP");
+            let why =
+                format!("would extend prefix to {length} bits, which is too long for this version of IP");
             return Err(blame(i, why));
         }
         // Longer than the prefix of the network, so that it has a size.
@@ -121,7 +125,8 @@ fn subnets(a: &[Value]) -> Result<Value> {
             .map(|n| n & !(size - 1))
             .filter(|start| *start <= end && start.saturating_add(size - 1) <= end);
         let full = || {
-            let why = format!("not enough remaining address space for a subnet with a prefix of {length} bits");
+            let why =
+                format!("not enough remaining address space for a subnet with a prefix of {length} bits");
             blame(i, why)
         };
         let start = start.ok_or_else(full)?;

@@ -59,7 +59,9 @@ pub(super) const TABLE: &[Function] = &[
     f("length", &[("collection", P::Some)], |_, mut a| match a.remove(0) {
         Value::Seq(.., items) => Ok(Value::Num(Number::from(items.len()))),
         Value::Map(MapKind::Map, _, map) => Ok(Value::Num(Number::from(map.len()))),
-        other => Err(format!("collection must be a list, a map or a tuple, not {}", other.type_name()).into()),
+        other => {
+            Err(format!("collection must be a list, a map or a tuple, not {}", other.type_name()).into())
+        }
     }),
     f("lookup", &[("inputMap", P::Some), ("key", P::Str), ("default", P::Some)], |_, a| lookup(a)),
     v("merge", &[], ("maps", P::Any), |_, a| merge(a)),
@@ -277,7 +279,9 @@ fn set_of(a: Vec<Value>, keep: fn(&[Vec<Value>], &Value) -> bool) -> Result<Valu
         .collect();
     let t = match types.is_empty() {
         true => Type::Any,
-        false => unify(&types).ok_or_else(|| "given sets must all have compatible element types".to_owned())?,
+        false => {
+            unify(&types).ok_or_else(|| "given sets must all have compatible element types".to_owned())?
+        }
     };
     let wanted = Type::Set(Box::new(t.clone()));
     let all: Vec<Vec<Value>> = a
@@ -308,7 +312,8 @@ fn setproduct(a: Vec<Value>) -> Result<Value> {
     }
     let mut rows: Vec<Vec<Value>> = vec![Vec::new()];
     for (set, t) in a.into_iter().zip(&types) {
-        let set = items(set).into_iter().map(|v| convert(v, t)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let set =
+            items(set).into_iter().map(|v| convert(v, t)).collect::<std::result::Result<Vec<_>, _>>()?;
         if rows.len().saturating_mul(set.len()) > MAX_PRODUCT {
             return Err(format!("the product has more than {MAX_PRODUCT} elements").into());
         }
@@ -338,7 +343,8 @@ fn slice(mut a: Vec<Value>) -> Result<Value> {
     };
     let place = |i: usize, what: &str| {
         let n = whole(&a[i]).map_err(|e| blame(i, format!("invalid {what} index: {}", e.text)))?;
-        let n = usize::try_from(n).map_err(|_| blame(i, format!("{what} index must not be less than zero")))?;
+        let n =
+            usize::try_from(n).map_err(|_| blame(i, format!("{what} index must not be less than zero")))?;
         let beyond = || blame(i, format!("{what} index must not be greater than the length of the list"));
         (n <= length).then_some(n).ok_or_else(beyond)
     };

@@ -43,12 +43,10 @@ pub(super) const TABLE: &[Function] = &[
         })
     }),
     f("filebase64", PATH, |files, a| bounded(STANDARD.encode(read(files, &text(&a[0]))?))),
-    f("fileexists", PATH, |files, a| {
-        match confined(files, &text(&a[0]))? {
-            Some(path) if path.is_file() => Ok(Value::Bool(true)),
-            Some(_) => Err(format!("{} is not a regular file", text(&a[0])).into()),
-            None => Ok(Value::Bool(false)),
-        }
+    f("fileexists", PATH, |files, a| match confined(files, &text(&a[0]))? {
+        Some(path) if path.is_file() => Ok(Value::Bool(true)),
+        Some(_) => Err(format!("{} is not a regular file", text(&a[0])).into()),
+        None => Ok(Value::Bool(false)),
     }),
     f("fileset", &[("path", P::Str), ("pattern", P::Str)], |files, a| {
         fileset(files, &text(&a[0]), &text(&a[1]))

@@ -149,8 +149,10 @@ fn format(pattern: &str, arguments: &[&Value]) -> Result<String> {
         highest = highest.max(at);
         let Some(argument) = arguments.get(at - 1) else {
             let total = arguments.len();
-            return Err(format!("not enough arguments for \"%{kind}\": need index {at} but have {total} total")
-                .into());
+            return Err(format!(
+                "not enough arguments for \"%{kind}\": need index {at} but have {total} total"
+            )
+            .into());
         };
         next = at + 1;
         out.push_str(&one(kind, &verb, argument)?);

@@ -11,7 +11,8 @@ const STR: &[(&str, P)] = &[("str", P::Str)];
 pub(super) const TABLE: &[Function] = &[
     f("chomp", STR, |_, a| Ok(Value::str(text(&a[0]).trim_end_matches(['\n', '\r'])))),
     f("indent", &[("spaces", P::Num), ("str", P::Str)], |_, a| {
-        let spaces = usize::try_from(whole(&a[0])?).map_err(|_| "the number of spaces is negative".to_owned())?;
+        let spaces =
+            usize::try_from(whole(&a[0])?).map_err(|_| "the number of spaces is negative".to_owned())?;
         let s = text(&a[1]);
         let lines = s.matches('\n').count();
         if lines > 0 && spaces > MAX_STRING / lines {
