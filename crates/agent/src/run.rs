@@ -101,7 +101,7 @@ pub(crate) async fn run(
 }
 
 /// The warning of a server whose port for agents others reach, and which takes their word for who they are.
-fn open_port(settings: &Settings) -> Option<String> {
+pub(crate) fn open_port(settings: &Settings) -> Option<String> {
     let is_open = settings.server.is_some() && !settings.tls.rpc && !settings.rpc.ip().is_loopback();
     is_open.then(|| {
         format!(

@@ -39,7 +39,7 @@ pub(crate) async fn revert(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let body: RevertBody = required(&call.body)?;
     same(&body.id, id)?;
     let key = key(call.namespace.clone(), id);
-    let done = call.server()?.revert_job(key, body.version, body.prior).await;
+    let done = call.server()?.revert_job(call.caller(), key, body.version, body.prior).await;
     let done = done.map_err(|e| ApiError::of_change(&e))?;
     // This change answers with the headers of a read.
     let meta = Meta { index: done.index, known_leader: false, next_token: String::new() };

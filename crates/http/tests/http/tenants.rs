@@ -299,18 +299,26 @@ async fn a_volume_of_users_must_not_have_the_name_of_one_of_the_configuration() 
             node.host_volumes.insert("shared".into(), info);
         })
         .await;
+    let rules = "namespace \"team-b\" { capabilities = [\"host-volume-create\", \"host-volume-register\"] }";
+    let maker = tenants.token("maker", rules).await;
     for (verb, more) in [("create", json!({})), ("register", json!({"HostPath": "/srv"}))] {
         let mut volume = json!({"Name": "shared", "NodeID": NODE, "Namespace": "team-b"});
         volume.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let path = format!("/v1/volume/host/{verb}");
-        let got = tenants.put(&path, &json!({"Volume": volume}), &tenants.b).await;
+        let path = format!("/v1/volume/host/{verb}?namespace=team-b");
+        let got = tenants.put(&path, &json!({"Volume": volume}), &maker).await;
         assert_eq!(got.status, 500, "{verb}: {}", got.text());
+        assert!(
+            got.text().contains("name already exists") || got.text().contains("not feasible"),
+            "{}",
+            got.text()
+        );
         // In another namespace it is not even tried, wherever the namespace is named.
+        let path = format!("/v1/volume/host/{verb}");
         for body in [
             json!({"Volume": {"Name": "x", "NodeID": NODE, "HostPath": "/srv", "Namespace": "team-a"}}),
             json!({"Namespace": "team-a", "Volume": {"Name": "x", "NodeID": NODE, "HostPath": "/srv"}}),
         ] {
-            assert_eq!(tenants.put(&path, &body, &tenants.b).await.status, 403, "{body}");
+            assert_eq!(tenants.put(&path, &body, &maker).await.status, 403, "{body}");
         }
     }
 }
@@ -332,14 +340,14 @@ async fn end(tenants: &Tenants, name: &str, how: &str) {
                 .await
         }
         _ => {
-            let body = json!({"AccessorID": accessor, "Name": name, "Type": "client", "Policies": []});
+            let body = json!({"AccessorID": accessor, "Name": name, "Type": "client", "Policies": ["b"]});
             tenants.put(&format!("/v1/acl/token/{accessor}"), &body, &tenants.root).await
         }
     };
     assert_eq!(got.status, 200, "{how}: {}", got.text());
 }
 
-const ENDS: [&str; 3] = ["deleted", "cut down", "without policies"];
+const ENDS: [&str; 3] = ["deleted", "cut down", "given other policies"];
 
 #[tokio::test]
 async fn a_query_that_waits_ends_with_its_right() {
@@ -381,6 +389,30 @@ async fn a_stream_ends_with_its_right() {
             let rest = tokio::time::timeout(PATIENCE, answer.into_body().collect()).await;
             rest.unwrap_or_else(|_| panic!("{path} goes on: {how}")).unwrap();
         }
+    }
+}
+
+#[tokio::test]
+async fn a_command_in_a_task_ends_with_its_right() {
+    let tenants = Tenants::start().await;
+    let _node = with_node(&tenants, &[&tenants.alloc]);
+    let rules = "namespace \"team-a\" { policy = \"write\" }";
+    for (at, how) in ENDS.iter().enumerate() {
+        let name = format!("runs-{at}");
+        let secret = tenants.token(&name, rules).await;
+        let command = "%5B%22/bin/cat%22%5D";
+        let path = format!(
+            "/v1/client/allocation/{}/exec?task=t&command={command}&ws_handshake=true",
+            tenants.alloc
+        );
+        let web = tenants.api.web.clone();
+        let hello = json!({"version": 1, "auth_token": secret});
+        let talking = tokio::spawn(async move { crate::streams::talk(&web, &path, &[hello]).await });
+        tokio::task::yield_now().await;
+        end(&tenants, &name, how).await;
+        let said = tokio::time::timeout(PATIENCE, talking).await.expect("it goes on").unwrap();
+        let last = said.last().unwrap();
+        assert_eq!(last["reason"], "Permission denied", "{how}: {said:?}");
     }
 }
 

@@ -90,11 +90,11 @@ impl Jobs {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let job =
             root.job(&key).ok_or_else(|| ServerError::not_found(format!("job \"{}\" not found", key.id)))?;
-        check_job(&root, job, &request)?;
         let count = request.count.and_then(|count| u32::try_from(count).ok());
         if let (Some(group), Some(count)) = (job.group(&request.group), count) {
             approve::scale(caller, group, count)?;
         }
+        check_job(&root, job, &request)?;
         // Periodic and parameterized jobs are only templates: there is nothing to place.
         let eval = (request.count.is_some() && !job.is_template())
             .then(|| evaluation(job, Trigger::JobScaling, now));

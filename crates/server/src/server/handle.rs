@@ -193,11 +193,12 @@ impl Handle {
     /// If there is no such version, or it is the one there is, or the job has problems by now.
     pub async fn revert_job(
         &self,
+        caller: Arc<Caller>,
         key: JobKey,
         version: u64,
         prior: Option<u64>,
     ) -> Result<JobRegistered, ServerError> {
-        self.jobs.revert(key, version, prior).await
+        self.jobs.revert(caller, key, version, prior).await
     }
 
     /// Changes a deployment.
