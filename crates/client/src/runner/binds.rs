@@ -47,7 +47,7 @@ pub(crate) fn wanted(
                 let source = request.source_for(&alloc.name);
                 context
                     .host_volumes
-                    .path(&alloc.namespace, &source)
+                    .path(&alloc.namespace, &source, request.host_access)
                     .ok_or_else(|| format!("host volume validation error: {alias}: missing {source}"))?
             }
             VolumeType::Host => (PathBuf::new(), false),
