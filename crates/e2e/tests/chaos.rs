@@ -31,13 +31,14 @@ fn stamper(version: u32) -> String {
         access_mode: "single-node-writer".into(),
         count: 1,
         version,
+        broken_mount: "hold".into(),
     })
 }
 
 /// A cluster with one node, a fault plugin and a volume on it.
 fn world(attach: bool, images: bool) -> Result<Cluster> {
     let mut cluster = Cluster::start(&ClusterOptions { nodes: 1, ..ClusterOptions::default() })?;
-    cluster.run_plugin(&FaultPlugin { id: "p".into(), attach, stage: true, images })?;
+    cluster.run_plugin(&FaultPlugin { images, ..FaultPlugin::new("p", attach, true, &[]) })?;
     cluster.create_volume("v", "p", "single-node-writer")?;
     Ok(cluster)
 }

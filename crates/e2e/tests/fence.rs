@@ -31,6 +31,7 @@ fn stamper() -> String {
         access_mode: "single-node-writer".into(),
         count: 1,
         version: 0,
+        broken_mount: "hold".into(),
     })
 }
 
@@ -38,7 +39,7 @@ impl World {
     /// Two nodes, and a writer on one of them.
     fn start(server: &str, subnet: u8, job: &str) -> Result<Self> {
         let mut cluster = Cluster::start(&ClusterOptions { nodes: 2, subnet, server: server.to_owned() })?;
-        cluster.run_plugin(&FaultPlugin { id: "fault".into(), attach: false, stage: true, images: false })?;
+        cluster.run_plugin(&FaultPlugin::new("fault", false, true, &[]))?;
         cluster.create_volume("data", "fault", "single-node-writer")?;
         cluster.run_job("writer", job)?;
         let mut world = Self { cluster, number: 0, alloc: String::new() };

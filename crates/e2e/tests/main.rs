@@ -15,6 +15,7 @@ mod examples;
 mod exec;
 mod fence;
 mod growth;
+mod habits;
 mod host_volumes;
 mod hosts;
 mod metrics;

@@ -148,6 +148,24 @@ impl MountTable {
     }
 }
 
+/// The mount tables of all mount namespaces that a process of this machine is in, as far as it can be seen. Processes
+/// that end meanwhile are left out.
+pub fn tables() -> Result<Vec<MountTable>> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").map_err(Error::path("read", "/proc"))?.flatten() {
+        let dir = entry.path();
+        let Ok(namespace) = std::fs::read_link(dir.join("ns/mnt")) else { continue };
+        if seen.contains(&namespace) {
+            continue;
+        }
+        let Ok(text) = std::fs::read(dir.join("mountinfo")) else { continue };
+        found.push(MountTable::parse(&String::from_utf8_lossy(&text))?);
+        seen.insert(namespace);
+    }
+    Ok(found)
+}
+
 fn parse_line(line: &str) -> Result<MountEntry> {
     let bad =
         |detail: &str| Error::Malformed { what: "mountinfo".into(), detail: format!("{detail} in {line:?}") };

@@ -453,6 +453,13 @@ pub enum ClaimStep {
         /// When the volume may be handed on.
         until: UnixNanos,
     },
+    /// ControllerPublish was refused for certain, or not made: it attached nothing.
+    AttachRefused {
+        /// The plugin's words, or the reason of the wait.
+        error: String,
+        /// When it is tried again.
+        next_try: UnixNanos,
+    },
     /// The step failed or must wait.
     Failed {
         /// The plugin's words, or the reason of the wait.

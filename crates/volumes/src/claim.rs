@@ -12,11 +12,12 @@
 //!
 //! Every arrow towards `gone` is a proof: the client's word for its mounts, the plugin's answer for the
 //! attachment, or the certainty that the node's lease ran out. A release from `attaching` goes through
-//! `unstaged` because the outcome of the controller's call is not known: it must be undone.
+//! `unstaged` because the outcome of the controller's call is not known: it must be undone. Only when every call was
+//! refused for certain ([`AttachCalls::Refused`]) nothing was attached, and the claim is gone.
 
 use caravan_types::UnixNanos;
 use caravan_types::command::{ClaimStep, Refusal};
-use caravan_types::volume::{Claim, ClaimPhase};
+use caravan_types::volume::{AttachCalls, Claim, ClaimPhase};
 use caravan_types::wire::ClaimReportStep;
 
 /// A step that the phase of the claim does not allow.
@@ -60,6 +61,7 @@ pub fn step_name(step: &ClaimStep) -> &'static str {
         ClaimStep::LeftAttached => "left-attached",
         ClaimStep::Freed => "freed",
         ClaimStep::Fence { .. } => "fence",
+        ClaimStep::AttachRefused { .. } => "attach-refused",
         ClaimStep::Failed { .. } => "failed",
     }
 }
@@ -97,6 +99,7 @@ pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<C
         tries: 0,
         last_error: String::new(),
         next_try: UnixNanos(0),
+        attach_calls: AttachCalls::Unclear,
         fence_until: UnixNanos(0),
         publish_context: Default::default(),
         create_time: now,
@@ -123,7 +126,13 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
         return refuse("the claim is over");
     }
     let target = match (phase, step) {
-        (_, ClaimStep::Failed { error, next_try }) => {
+        (ClaimPhase::Attaching, ClaimStep::AttachRefused { error, next_try })
+        | (_, ClaimStep::Failed { error, next_try }) => {
+            next.attach_calls = match (step, claim.attach_calls) {
+                (ClaimStep::AttachRefused { .. }, AttachCalls::Intended) => AttachCalls::Refused,
+                (ClaimStep::AttachRefused { .. }, before) => before,
+                _ => AttachCalls::Unclear,
+            };
             next.tries = claim.tries.saturating_add(1);
             next.last_error.clone_from(error);
             next.next_try = *next_try;
@@ -136,12 +145,18 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
             }
             next.external_node_id.clone_from(external_node_id);
             next.needs_attach = Some(true);
+            next.attach_calls = AttachCalls::Intended;
             ClaimPhase::Attaching
         }
         (ClaimPhase::Attaching, ClaimStep::IntendAttach { external_node_id }) => {
             if *external_node_id != claim.external_node_id {
                 return refuse("the attachment to the node's earlier id has to be undone first");
             }
+            // The outcome of the call before this one was not recorded, unless it was refused.
+            next.attach_calls = match claim.attach_calls {
+                AttachCalls::Refused => AttachCalls::Intended,
+                AttachCalls::Unclear | AttachCalls::Intended => AttachCalls::Unclear,
+            };
             ClaimPhase::Attaching
         }
 
@@ -178,6 +193,10 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
 
         // Nothing was intended, so nothing can be left anywhere.
         (ClaimPhase::Reserved, ClaimStep::Release) => ClaimPhase::Gone,
+        // No call attached anything.
+        (ClaimPhase::Attaching, ClaimStep::Release) if claim.attach_calls == AttachCalls::Refused => {
+            ClaimPhase::Gone
+        }
         // The client was never told to mount, but the controller may have attached.
         (ClaimPhase::Attaching, ClaimStep::Release) => ClaimPhase::Unstaged,
         (ClaimPhase::Attached | ClaimPhase::Mounted, ClaimStep::Release) => ClaimPhase::Releasing,
@@ -225,7 +244,7 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
 
         _ => return refuse("it is not the next step of this phase"),
     };
-    if let ClaimStep::Failed { error, .. } = step
+    if let ClaimStep::Failed { error, .. } | ClaimStep::AttachRefused { error, .. } = step
         && *error != claim.last_error
     {
         next.note(now, phase, error.as_str());

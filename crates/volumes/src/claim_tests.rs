@@ -236,3 +236,30 @@ fn a_client_that_holds_nothing_ends_its_claim_in_every_phase() {
         }
     }
 }
+
+/// A refusal for certain proves that nothing is attached; a call whose outcome is open proves nothing, also when later
+/// calls are refused.
+#[test]
+fn an_attach_that_was_refused_for_certain_owes_no_detach() {
+    let (now, next_try) = (UnixNanos(1), UnixNanos(2));
+    let intend = ClaimStep::IntendAttach { external_node_id: "n".into() };
+    let refused = ClaimStep::AttachRefused { error: "no".into(), next_try };
+    let failed = ClaimStep::Failed { error: "who knows".into(), next_try };
+    let after = |steps: &[&ClaimStep]| {
+        let reserved = Claim { phase: ClaimPhase::Reserved, ..Claim::default() };
+        steps.iter().fold(reserved, |claim, taken| step(&claim, taken, now).unwrap()).phase
+    };
+    let release = &ClaimStep::Release;
+    assert_eq!(after(&[&intend, &refused, release]), ClaimPhase::Gone);
+    assert_eq!(after(&[&intend, &refused, &intend, &refused, release]), ClaimPhase::Gone);
+    assert_eq!(after(&[&intend, release]), ClaimPhase::Unstaged);
+    assert_eq!(after(&[&intend, &refused, &intend, release]), ClaimPhase::Unstaged, "a call is under way");
+    assert_eq!(after(&[&intend, &failed, &intend, &refused, release]), ClaimPhase::Unstaged);
+    assert_eq!(
+        after(&[&intend, &intend, &refused, release]),
+        ClaimPhase::Unstaged,
+        "a leader's call was lost"
+    );
+    let attached = Claim { phase: ClaimPhase::Attached, ..Claim::default() };
+    assert!(step(&attached, &refused, now).is_err());
+}

@@ -3,13 +3,15 @@
 //!
 //! Everything here is a synchronous function of its arguments. [`modes`] grants claims, [`claim`] is
 //! their state machine, [`reconcile`] compares a claim with what is known of plugin and node and names
-//! the next action, [`lease`] and [`retry`] are the arithmetic of waiting, [`paths`] and [`topology`]
-//! are the rules of where. [`invariants`] states what must hold of all of it.
+//! the servers' next action, [`node`] names the next action of the claim's node, [`lease`] and [`retry`]
+//! are the arithmetic of waiting, [`paths`] and [`topology`] are the rules of where. [`invariants`] states
+//! what must hold of all of it.
 
 pub mod claim;
 pub mod invariants;
 pub mod lease;
 pub mod modes;
+pub mod node;
 pub mod paths;
 pub mod reconcile;
 pub mod retry;

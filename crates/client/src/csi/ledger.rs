@@ -4,32 +4,12 @@
 //! the users of a stage are derived from the entries and never counted.
 
 use caravan_types::volume::{AttachmentMode, ClaimId, MountProof, Usage};
-use caravan_types::{AllocId, PluginId};
+use caravan_types::{AllocId, JobId, PluginId};
+pub(crate) use caravan_volumes::node::{Entry, MountPhase, Reach};
 use caravan_volumes::paths::{PathError, VolumePaths, for_use};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-/// How far a claim got on this node. The order is the order of life; `Staging`, `Publishing` and
-/// `Unpublishing` are intents whose outcome is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum MountPhase {
-    /// The servers granted it; the plugin was not called yet.
-    #[default]
-    Granted,
-    /// Staging is about to begin or under way.
-    Staging,
-    /// Staged (or no stage is needed); publishing is about to begin or under way.
-    Publishing,
-    /// Published, with proof.
-    Mounted,
-    /// Unpublishing is about to begin or under way.
-    Unpublishing,
-    /// Nothing is published for the allocation.
-    Unpublished,
-    /// Nothing is staged, or others use the stage; the servers have not taken the proof yet.
-    Unstaged,
-}
 
 /// A claim on this node. Holds everything that its end needs; secrets are never in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +47,16 @@ pub(crate) struct ClaimEntry {
     pub(crate) renewing: bool,
     /// The group that the plugin was told; empty if none.
     pub(crate) mount_group: String,
+    /// Job of the allocation, for messages.
+    pub(crate) job: JobId,
+    /// How far NodeStageVolume got; none in entries of earlier releases.
+    pub(crate) stage_reach: Option<Reach>,
+    /// How far NodePublishVolume got; none in entries of earlier releases.
+    pub(crate) publish_reach: Option<Reach>,
+    /// The process of the plugin that mounted last ([`super::steps`]); empty if not known.
+    pub(crate) made_by: String,
+    /// The file system that was mounted, if it lies on a block device: device number and root of the mount.
+    pub(crate) file_system: Option<(u32, u32, PathBuf)>,
 }
 
 /// What stages are shared by: plugin root, volume and use, all by value.
@@ -78,13 +68,14 @@ impl ClaimEntry {
     pub(crate) fn stage(&self) -> StageKey {
         (self.host_root.clone(), self.claim.volume.clone(), self.usage)
     }
-    /// Whether it keeps its stage from being ended.
-    pub(crate) fn holds_stage(&self) -> bool {
-        self.stages && self.phase > MountPhase::Granted && self.phase < MountPhase::Unstaged
+    /// What decisions are made of.
+    pub(crate) fn node(&self) -> Entry {
+        Entry::restored(self.phase, self.stages, self.stage_reach, self.publish_reach, self.renewing)
     }
-    /// Whether the stage is known to have been made for it.
-    pub(crate) fn is_staged(&self) -> bool {
-        self.stages && matches!(self.phase, MountPhase::Publishing | MountPhase::Mounted)
+    /// Takes over what a decision changed.
+    pub(crate) fn set(&mut self, entry: Entry) {
+        (self.phase, self.renewing) = (entry.phase, entry.renewing);
+        (self.stage_reach, self.publish_reach) = (Some(entry.stage), Some(entry.publish));
     }
     /// The places on the host. Fails for ids that would lead out of the plugin root.
     pub(crate) fn on_host(&self) -> Result<VolumePaths, PathError> {
@@ -128,17 +119,20 @@ impl Ledger {
     pub(crate) fn entries(&self) -> impl Iterator<Item = &ClaimEntry> {
         self.entries.values()
     }
-    /// Other claims that keep the stage of this one.
-    pub(crate) fn other_stage_users<'a>(
+    /// The entries of other claims on the same stage.
+    pub(crate) fn others_on_stage<'a>(
         &'a self,
         entry: &'a ClaimEntry,
     ) -> impl Iterator<Item = &'a ClaimEntry> {
         let stage = entry.stage();
-        self.entries.values().filter(move |e| e.claim != entry.claim && e.holds_stage() && e.stage() == stage)
+        self.entries.values().filter(move |e| e.claim != entry.claim && e.stages && e.stage() == stage)
     }
-    /// Whether ending this claim may end its stage.
-    pub(crate) fn is_last_user(&self, entry: &ClaimEntry) -> bool {
-        self.other_stage_users(entry).next().is_none()
+    /// Whether another claim has the volume mounted here, or is about to.
+    pub(crate) fn used_by_another(&self, entry: &ClaimEntry) -> bool {
+        self.entries
+            .values()
+            .filter(|e| e.claim.volume == entry.claim.volume && e.claim != entry.claim)
+            .any(|e| e.node().is_called())
     }
     /// Whether something on the volume is left of a claim that ended for the servers before this one was attached:
     /// `beside` are the allocations whose claims hold as well. It must be gone before anything is mounted anew.
@@ -149,10 +143,6 @@ impl Ledger {
             .filter(|e| e.phase > MountPhase::Granted && e.phase < MountPhase::Unstaged)
             .any(|e| e.granted_at < attached_at && !beside.contains(&e.claim.alloc))
     }
-    /// Whether another claim proves that the stage is there.
-    pub(crate) fn staged_by_another(&self, entry: &ClaimEntry) -> bool {
-        self.other_stage_users(entry).any(ClaimEntry::is_staged)
-    }
 }
 
 #[cfg(test)]
@@ -160,7 +150,6 @@ mod tests {
     use super::*;
     use caravan_types::VolumeKey;
     use caravan_types::volume::AccessMode;
-    use proptest::prelude::*;
 
     fn entry(alloc: &str, phase: MountPhase) -> ClaimEntry {
         ClaimEntry {
@@ -177,16 +166,23 @@ mod tests {
         }
     }
 
-    /// Rough edge 9: uses are compared by value.
     #[test]
     fn equal_uses_share_a_stage_and_other_uses_do_not() {
         let a = entry("a", MountPhase::Mounted);
         let mut b = entry("b", MountPhase::Mounted);
-        let ledger = Ledger::new([a.clone(), b.clone()]);
-        assert!(!ledger.is_last_user(&a) && ledger.staged_by_another(&a));
+        assert_eq!(Ledger::new([a.clone(), b.clone()]).others_on_stage(&a).count(), 1);
         b.usage.read_only = true;
-        let ledger = Ledger::new([a.clone(), b]);
-        assert!(ledger.is_last_user(&a) && !ledger.staged_by_another(&a));
+        assert_eq!(Ledger::new([a.clone(), b]).others_on_stage(&a).count(), 0);
+    }
+
+    #[test]
+    fn an_entry_of_an_earlier_release_is_read() {
+        let mut old = serde_json::to_value(entry("a", MountPhase::Mounted)).unwrap();
+        for field in ["job", "stage_reach", "publish_reach", "made_by", "file_system"] {
+            old.as_object_mut().unwrap().remove(field).unwrap();
+        }
+        let read: ClaimEntry = serde_json::from_value(old).unwrap();
+        assert_eq!((read.node().stage, read.node().publish), (Reach::Made, Reach::Made));
     }
 
     #[test]
@@ -200,35 +196,5 @@ mod tests {
         assert!(!ledger.is_stale_beside(&old.claim, later, &[]), "it is itself");
         let ended = ClaimEntry { phase: MountPhase::Unstaged, ..old };
         assert!(!Ledger::new([ended]).is_stale_beside(&new, later, &[]));
-    }
-
-    const PHASES: [MountPhase; 7] = [
-        MountPhase::Granted,
-        MountPhase::Staging,
-        MountPhase::Publishing,
-        MountPhase::Mounted,
-        MountPhase::Unpublishing,
-        MountPhase::Unpublished,
-        MountPhase::Unstaged,
-    ];
-
-    proptest! {
-        /// However claims come and go, a stage is ended by exactly the last one that holds it.
-        #[test]
-        fn only_the_last_user_ends_the_stage(phases in prop::collection::vec(0usize..7, 1..6)) {
-            let entries: Vec<_> =
-                phases.iter().enumerate().map(|(n, p)| entry(&n.to_string(), PHASES[*p])).collect();
-            let mut ledger = Ledger::new(entries);
-            let mut left = ledger.entries().filter(|e| e.holds_stage()).count();
-            for claim in ledger.entries().map(|e| e.claim.clone()).collect::<Vec<_>>() {
-                let e = ledger.get(&claim).unwrap().clone();
-                if !e.holds_stage() {
-                    continue;
-                }
-                prop_assert_eq!(ledger.is_last_user(&e), left == 1);
-                ledger.put(ClaimEntry { phase: MountPhase::Unstaged, ..e });
-                left -= 1;
-            }
-        }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod ledger;
 mod leftovers;
 pub(crate) mod manager;
 pub(crate) mod owner;
+mod places;
 mod probe;
 mod prober;
 pub(crate) mod registry;
@@ -16,6 +17,7 @@ mod releases;
 mod remount;
 mod reports;
 mod stats;
+mod steps;
 pub(crate) mod supervisor;
 pub(crate) mod volumes;
 mod watch;
@@ -28,7 +30,7 @@ pub(crate) use volumes::VolumeManager;
 use caravan_csi::CsiError;
 use caravan_types::job::MountOptions;
 use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why something about CSI did not work on this node.
 #[derive(Debug, thiserror::Error)]
@@ -78,11 +80,16 @@ pub enum CsiFault {
     #[error(transparent)]
     Id(#[from] caravan_volumes::paths::PathError),
     /// The plugin reported success, and the mount is not there.
-    #[error("the plugin reported success, but nothing is mounted at {}", .0.display())]
-    NotMounted(PathBuf),
-    /// The plugin reported success, and the mount is still there.
-    #[error("the plugin reported success, but {} is still mounted", .0.display())]
-    StillMounted(PathBuf),
+    #[error("the plugin reported success, but nothing is mounted at {}{}", path.display(), unreached(private.as_deref()))]
+    NotMounted {
+        /// Where.
+        path: PathBuf,
+        /// The mount that it lies on, if that is not shared.
+        private: Option<PathBuf>,
+    },
+    /// Something has to happen first.
+    #[error("{0}")]
+    Waits(String),
     /// The mount is not the one that was made.
     #[error("volume \"{volume}\" is not mounted as it was published: {what}")]
     Changed {
@@ -113,9 +120,7 @@ impl CsiFault {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Plugin { source } => source.is_retryable(),
-            Self::NoPlugin { .. } | Self::StillMounted(_) | Self::Kernel { .. } | Self::Directory { .. } => {
-                true
-            }
+            Self::NoPlugin { .. } | Self::Waits(_) | Self::Kernel { .. } | Self::Directory { .. } => true,
             _ => false,
         }
     }
@@ -123,6 +128,17 @@ impl CsiFault {
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Plugin { source } if source.outcome_unknown())
     }
+}
+
+/// Why a plugin's mounts may not be seen.
+fn unreached(private: Option<&Path>) -> String {
+    private.map_or_else(String::new, |mount| {
+        let mount = mount.display();
+        format!(
+            ": the mount at {mount} is not shared, so that mounts which a plugin makes in its own mount namespace do \
+             not reach the agent (mount --make-shared {mount})"
+        )
+    })
 }
 
 /// The capability of a use, in the words of the CSI client. `group`: the group of the volume's files, for plugins

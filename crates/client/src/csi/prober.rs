@@ -59,12 +59,6 @@ impl Prober {
             }
         }
     }
-
-    /// Asks the file system mounted at a path whether it answers: statfs(2) or its errno. `None`: not in time.
-    pub(crate) async fn ask(&self, path: &Path, limit: Duration) -> Option<Result<(), i32>> {
-        let asked = path.to_owned();
-        self.look(path, limit, move || answers(&asked)).await
-    }
 }
 
 /// Whether the file system mounted at a path answers, or its errno. May block.
@@ -101,6 +95,12 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(200);
 
+    /// Asks the file system at a path whether it answers.
+    async fn ask(prober: &Prober, path: &Path, limit: Duration) -> Option<Result<(), i32>> {
+        let asked = path.to_owned();
+        prober.look(path, limit, move || answers(&asked)).await
+    }
+
     /// A FUSE mount whose daemon has not answered anything yet; it is dead when the file is dropped (fuse(4)).
     fn fuse(at: &Path) -> Option<std::fs::File> {
         let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").ok()?;
@@ -115,14 +115,14 @@ mod tests {
         let Some(daemon) = fuse(dead.path()) else { return };
         let prober = Prober::default();
         let patient = Duration::from_secs(20);
-        assert_eq!(prober.ask(live.path(), patient).await, Some(Ok(())));
-        assert_eq!(prober.ask(dead.path(), LIMIT).await, None);
-        assert_eq!(prober.ask(live.path(), patient).await, Some(Ok(())), "others are asked meanwhile");
-        assert_eq!(prober.ask(dead.path(), patient).await, None, "and the same is not asked twice");
+        assert_eq!(ask(&prober, live.path(), patient).await, Some(Ok(())));
+        assert_eq!(ask(&prober, dead.path(), LIMIT).await, None);
+        assert_eq!(ask(&prober, live.path(), patient).await, Some(Ok(())), "others are asked meanwhile");
+        assert_eq!(ask(&prober, dead.path(), patient).await, None, "and the same is not asked twice");
         drop(daemon);
         let deadline = tokio::time::Instant::now() + patient;
         loop {
-            if prober.ask(dead.path(), LIMIT).await == Some(Err(nix::libc::ENOTCONN)) {
+            if ask(&prober, dead.path(), LIMIT).await == Some(Err(nix::libc::ENOTCONN)) {
                 break;
             }
             assert!(tokio::time::Instant::now() < deadline, "its death is noticed");

@@ -2,15 +2,16 @@
 //! until it is done; never given up while the client runs, and taken up again by the next one.
 
 use super::CsiFault;
-use super::ledger::{ClaimEntry, MountPhase, is_device};
-use super::volumes::{VolumeManager, is_published, kernel};
+use super::ledger::{ClaimEntry, Entry, MountPhase, Reach};
+use super::steps::{Came, Steps};
+use super::volumes::{VolumeManager, kernel};
 use crate::clock::Backoff;
-use caravan_csi::{NodeUnpublishRequest, NodeUnstageRequest};
-use caravan_sys::mount::{Unmount, is_mount_point, unmount};
+use caravan_sys::mount::{Unmount, unmount};
 use caravan_sys::seal::unseal_beneath;
 use caravan_types::plugin::PluginRole;
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{ClaimReportStep, NodeDetach};
+use caravan_volumes::node::How;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -70,7 +71,9 @@ impl VolumeManager {
                 entry.stages = lent.info.node_info.is_some_and(|n| n.requires_node_stage_volume);
                 let host = entry.on_host()?;
                 if [host.publish, host.staging].iter().any(|t| t.symlink_metadata().is_ok()) {
-                    entry.phase = MountPhase::Unpublishing;
+                    let (phase, stages, renewing) = (MountPhase::Unpublishing, entry.stages, false);
+                    let (stage, publish) = (Reach::Unclear, Reach::Unclear);
+                    entry.set(Entry { phase, stages, stage, publish, renewing });
                 }
             }
             self.write(entry).await?;
@@ -81,13 +84,14 @@ impl VolumeManager {
 
     async fn release_until_done(&self, claim: ClaimId) {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
+        let mut steps = Steps::release(claim.clone(), PLUGIN_PATIENCE);
         let mut tries = 0;
         let mut plugins = self.inner.plugins.changes();
         loop {
             plugins.borrow_and_update();
             let fault = tokio::select! {
                 () = self.inner.cancel.cancelled() => return,
-                result = self.release_once(&claim) => match result {
+                result = self.release_once(&mut steps, &claim) => match result {
                     Ok(()) => break,
                     Err(fault) => fault,
                 },
@@ -109,7 +113,8 @@ impl VolumeManager {
             }
         }
         let Some(entry) = self.entry(&claim) else { return };
-        for step in [ClaimReportStep::Unpublished, ClaimReportStep::Unstaged] {
+        let words = steps.words.into_iter().map(|error| ClaimReportStep::Failed { error, tries: tries + 1 });
+        for step in words.chain([ClaimReportStep::Unpublished, ClaimReportStep::Unstaged]) {
             if self.inner.reports.deliver(&claim, entry.generation, step).await.is_err() {
                 return;
             }
@@ -118,66 +123,16 @@ impl VolumeManager {
         self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).remove(&claim);
     }
 
-    async fn release_once(&self, claim: &ClaimId) -> Result<(), CsiFault> {
+    async fn release_once(&self, steps: &mut Steps, claim: &ClaimId) -> Result<(), CsiFault> {
         let _turn = self.turn(&claim.volume).await;
-        let Some(mut entry) = self.entry(claim) else { return Ok(()) };
-        if entry.phase == MountPhase::Unstaged {
-            return Ok(());
+        let before = self.entry(claim).map(|e| e.phase);
+        steps.rest();
+        if let Came::Waits(reason) = self.take_steps(steps).await? {
+            return Err(reason);
         }
-        if entry.phase == MountPhase::Granted {
-            entry.phase = MountPhase::Unstaged;
-            return self.write(entry).await;
+        if before.is_some_and(|phase| phase > MountPhase::Granted && phase < MountPhase::Unstaged) {
+            self.note("Unmount volume", claim, None);
         }
-        let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
-        let lent = self.inner.plugins.plugin(PluginRole::Node, &entry.plugin, PLUGIN_PATIENCE).await?;
-        let client = &lent.instance.client;
-        if entry.phase < MountPhase::Unpublished {
-            entry.phase = MountPhase::Unpublishing;
-            self.write(entry.clone()).await?;
-            // The plugin removes the target, which it cannot while that is sealed.
-            open_beneath(&host.publish)?;
-            let request =
-                NodeUnpublishRequest { volume_id: entry.external_id.clone(), target_path: inside.publish };
-            match client.node_unpublish(request).await {
-                // The volume is gone: what may still be mounted is looked at below.
-                Err(error) if error.is_not_found() => {}
-                other => other?,
-            }
-            end_forgotten(&host.publish)?;
-            if is_published(&host.publish, is_device(entry.usage)) {
-                return Err(CsiFault::StillMounted(host.publish));
-            }
-            clear(&host.publish, &entry.host_root)?;
-            entry.phase = MountPhase::Unpublished;
-            self.write(entry.clone()).await?;
-        }
-        if entry.stages && self.lock().is_last_user(&entry) {
-            open_beneath(&host.staging)?;
-            let request = NodeUnstageRequest {
-                volume_id: entry.external_id.clone(),
-                staging_target_path: inside.staging,
-            };
-            match client.node_unstage(request).await {
-                Err(error) if error.is_not_found() => {}
-                other => other?,
-            }
-            let staging = host.staging;
-            end_forgotten(&staging)?;
-            if is_mount_point(&staging).unwrap_or_else(|e| !e.is_not_found()) {
-                return Err(CsiFault::StillMounted(staging));
-            }
-            clear(&staging, &entry.host_root).or_else(|fault| match fault {
-                // The plugin keeps something of its own there: it is the plugin's to remove.
-                CsiFault::Directory { ref source, .. } if source.kind() == ErrorKind::DirectoryNotEmpty => {
-                    Ok(())
-                }
-                other => Err(other),
-            })?;
-        }
-        entry.phase = MountPhase::Unstaged;
-        entry.proof = None;
-        self.write(entry).await?;
-        self.note("Unmount volume", claim, None);
         Ok(())
     }
 }
@@ -186,19 +141,23 @@ pub(super) fn open_beneath(path: &Path) -> Result<(), CsiFault> {
     unseal_beneath(path).map_err(kernel("open what lies beneath a mount"))
 }
 
-/// Ends what is mounted on a path although the plugin holds nothing there any more, as it says: it was started again
-/// and has no memory of its mounts. Without this the volume would never be let go. Nothing is lost by ending a mount,
-/// and one that is in use stays.
-fn end_forgotten(path: &Path) -> Result<(), CsiFault> {
-    while unmount(path, Unmount::Now).map_err(kernel("end a mount that the plugin does not know"))? {
-        tracing::warn!(path = %path.display(), "ended a mount that its plugin did not know any more");
-    }
-    Ok(())
+/// Ends the mount at a path, without its plugin. A mount that is in use stays, unless it is taken out of the tree lazily.
+pub(super) fn end(path: &Path, how: How) -> Result<(), CsiFault> {
+    let how = match how {
+        How::Now => Unmount::Now,
+        How::Lazily => Unmount::Lazy,
+    };
+    unmount(path, how).map(drop).map_err(kernel("end a mount without its plugin"))
 }
 
-/// Removes what the plugin left of a path, and the directories above it that are empty now, up to the root.
+/// Removes what the plugin left of a path, and the directories above it that are empty now, up to the root. A directory
+/// where the plugin keeps something of its own stays: it is the plugin's to remove.
 pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
     let gone = |result: std::io::Result<()>| match result {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+            tracing::warn!(path = %path.display(), "a plugin left something where it had mounted; it stays");
+            Ok(())
+        }
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     };

@@ -1,18 +1,17 @@
 //! Mounting volumes: per volume in order, each intent in the ledger before its call and each proof after it.
 //! Ending them is in [`super::releases`].
 
+use super::CsiFault;
 use super::health::{Troubles, diagnose};
-use super::ledger::{ClaimEntry, Ledger, MountPhase, is_device};
+use super::ledger::{ClaimEntry, Entry, Ledger, MountPhase, is_device};
 use super::manager::{Lent, Manager};
 use super::owner::Wish;
 use super::prober::{Prober, answers};
-use super::releases::open_beneath;
 use super::reports::Reports;
-use super::{CsiFault, capability};
+use super::steps::{self, Came, Mounting, Steps};
 use crate::node::NodeState;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
-use caravan_csi::{Class, NodePublishRequest, NodeStageRequest};
 use caravan_sys::mount::{DeviceKind, device_number, is_mount_point, mount_identity};
 use caravan_sys::seal::{Seal, seal_beneath};
 use caravan_types::plugin::PluginRole;
@@ -30,6 +29,12 @@ use tokio_util::task::TaskTracker;
 
 /// How long an operation waits for its plugin (`storage` section 3.1).
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks at what a mount waits for.
+const WAIT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often a try of a mount asks a plugin to end what is in its way, before others have their turn on the volume.
+const MAX_UNDOING: usize = 12;
 
 /// How long a file system may take to say that it is there.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
@@ -112,104 +117,141 @@ impl VolumeManager {
         self.inner.tasks.wait().await;
     }
 
-    /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: steps
-    /// that are known to be done are skipped, steps whose outcome is unknown are called again (CSI, every call
-    /// is idempotent). Owner and mode are set at the root after the first time. `lease_term` is the term of the node's
-    /// lease in which a fenced claim was granted.
+    /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: what to do is
+    /// decided from the ledger and the mount table. Owner and mode are set at the root after the first time.
+    /// `lease_term` is the term of the node's lease in which a fenced claim was granted. `waits` is sent the reason of
+    /// each wait.
     pub(crate) async fn mount(
         &self,
         grant: &ClaimGrant,
         wish: &Wish,
         lease_term: Option<u64>,
+        waits: &watch::Sender<String>,
     ) -> Result<MountProof, CsiFault> {
         let claim = &grant.claim;
-        if self.entry(&claim.id).is_none_or(|e| e.generation != claim.generation) {
-            // Known before anything else: whatever becomes of this, the claim is handed back.
-            let entry = ClaimEntry {
-                claim: claim.id.clone(),
-                generation: claim.generation,
-                alias: claim.alias.clone(),
-                plugin: claim.plugin_id.clone(),
-                external_id: grant.external_volume_id.clone(),
-                usage: claim.usage(),
-                granted_at: claim.modify_index,
-                lease_term,
-                ..Default::default()
+        // Known before anything else: whatever becomes of this, the claim is handed back.
+        let known = self.entry(&claim.id);
+        if known.as_ref().is_none_or(|e| e.generation != claim.generation) {
+            self.write(granted(grant, known, lease_term)).await?;
+        }
+        let mut reason = String::new();
+        let mut lent: Option<Lent> = None;
+        let given_up = CancellationToken::new();
+        // The caller drops this future when the allocation is stopped.
+        let _given_up = given_up.clone().drop_guard();
+        loop {
+            let mut changes = self.changes();
+            let turn = self.turn(&claim.id.volume).await;
+            if let Some(proof) = self.mounted_as_proven(&claim.id) {
+                return Ok(proof);
+            }
+            let stale = self.is_stale(grant);
+            let came = match (&lent, stale) {
+                (_, true) => Came::Waits(CsiFault::Waits(steps::stale_words(&claim.id))),
+                (None, false) => {
+                    drop(turn);
+                    let found = self
+                        .inner
+                        .plugins
+                        .plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE)
+                        .await?;
+                    lent = Some(found);
+                    continue;
+                }
+                (Some(lent), false) => {
+                    let entry = ClaimEntry { lease_term, ..self.prepared(grant, wish, lent)? };
+                    let mounting = Mounting { grant: grant.clone(), wish: wish.clone() };
+                    let steps = Steps::mount(mounting, lent.clone(), given_up.clone());
+                    self.mount_once(turn, entry, steps).await?
+                }
             };
-            self.write(entry).await?;
+            let Came::Waits(why) = came else {
+                return self.entry(&claim.id).and_then(|e| e.proof).ok_or(CsiFault::Ledger);
+            };
+            let now = why.to_string();
+            if now != reason {
+                tracing::info!(volume = %claim.id.volume, alloc = %claim.id.alloc, reason = now, "mounting a volume waits");
+                waits.send_replace(now.clone());
+                reason = now;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(WAIT_INTERVAL) => {}
+                () = self.inner.cancel.cancelled() => return Err(CsiFault::GivenUp),
+            }
         }
-        let turn = self.turn_after_leftovers(grant).await?;
-        let lent = self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE).await?;
-        let registration = &lent.instance.registration;
-        let can = lent.info.node_info.clone().unwrap_or_default();
-        let known = self.entry(&claim.id).filter(|known| known.generation == claim.generation);
-        // The plugin sees to the group, where it can; of a device nobody but us.
-        let plugin_groups = can.supports_mount_group && !is_device(claim.usage());
-        let mount_group = wish.group.filter(|_| plugin_groups).map(|gid| gid.to_string());
-        let entry = ClaimEntry {
-            claim: claim.id.clone(),
-            generation: claim.generation,
-            alias: claim.alias.clone(),
-            plugin: claim.plugin_id.clone(),
-            external_id: grant.external_volume_id.clone(),
-            usage: claim.usage(),
-            host_root: registration.host_root.clone(),
-            plugin_root: registration.plugin_root.clone(),
-            stages: can.requires_node_stage_volume,
-            granted_at: known.as_ref().map_or(claim.modify_index, |known| known.granted_at),
-            phase: MountPhase::Staging,
-            proof: None,
-            lease_term,
-            owned: known.as_ref().is_some_and(|known| known.owned),
-            renewing: known.as_ref().is_some_and(|known| known.renewing),
-            mount_group: mount_group.unwrap_or_default(),
-        };
+    }
+
+    /// Makes a try of mounting. The turn is kept until the plugin has answered, although the allocation may be stopped
+    /// meanwhile: its end must not overtake its beginning.
+    async fn mount_once(
+        &self,
+        turn: OwnedMutexGuard<()>,
+        entry: ClaimEntry,
+        mut steps: Steps,
+    ) -> Result<Came, CsiFault> {
         entry.on_host()?;
-        if let Some(known) = known
-            && known.phase == MountPhase::Mounted
-            && check(&known).is_ok()
-        {
-            return known.proof.ok_or(CsiFault::Ledger);
-        }
-        self.write(entry.clone()).await?;
-        // The turn is kept until the plugin has answered, although the allocation may be stopped meanwhile: its end
-        // must not overtake its beginning.
-        let (this, grant, wish) = (self.clone(), grant.clone(), wish.clone());
+        let (this, claim, generation) = (self.clone(), entry.claim.clone(), entry.generation);
+        self.write(entry).await?;
         let work = tokio::spawn(async move {
             let _turn = turn;
-            let result = this.stage_and_publish(&grant, &lent, entry, &wish).await;
-            let claim = &grant.claim;
-            this.note("Mount volume", &claim.id, result.as_ref().err());
-            let proof = result?;
-            let step = ClaimReportStep::Mounted { proof: proof.clone() };
-            this.report(claim.id.clone(), claim.generation, step);
-            Ok(proof)
+            let mut came = this.take_steps(&mut steps).await;
+            // A plugin that refuses to end what is in the way is asked again within the try: its refusals count.
+            for _ in 0..MAX_UNDOING {
+                if !matches!(came, Ok(Came::Waits(_))) || !steps.is_ending() {
+                    break;
+                }
+                tokio::time::sleep(WAIT_INTERVAL).await;
+                steps.rest();
+                came = this.take_steps(&mut steps).await;
+            }
+            match &came {
+                Ok(Came::There) => {
+                    this.note("Mount volume", &claim, None);
+                    if let Some(proof) = this.entry(&claim).and_then(|e| e.proof) {
+                        this.report(claim, generation, ClaimReportStep::Mounted { proof });
+                    }
+                }
+                Ok(Came::Waits(_)) => {}
+                Err(fault) => this.note("Mount volume", &claim, Some(fault)),
+            }
+            came
         });
         work.await.unwrap_or(Err(CsiFault::GivenUp))
     }
 
-    /// Waits for the turn on a volume, and before it for the end of what claims have left there that are over for the
-    /// servers: after a silence the volume may have been detached and attached anew, and a stage of the earlier
-    /// attachment leads nowhere. What is left is being ended already, because its allocation is over as well.
-    async fn turn_after_leftovers(&self, grant: &ClaimGrant) -> Result<OwnedMutexGuard<()>, CsiFault> {
+    /// The entry of a claim that is about to be mounted, with what the plugin can do now.
+    fn prepared(&self, grant: &ClaimGrant, wish: &Wish, lent: &Lent) -> Result<ClaimEntry, CsiFault> {
         let claim = &grant.claim;
-        loop {
-            let mut changes = self.changes();
-            let turn = self.turn(&claim.id.volume).await;
-            let stale = grant
-                .beside
-                .as_ref()
-                .is_some_and(|beside| self.lock().is_stale_beside(&claim.id, claim.modify_index, beside));
-            if !stale {
-                return Ok(turn);
-            }
-            drop(turn);
-            tracing::info!(volume = %claim.id.volume, alloc = %claim.id.alloc, "waiting for the end of what an earlier attachment left");
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = self.inner.cancel.cancelled() => return Err(CsiFault::GivenUp),
-            }
-        }
+        let mut entry = self.entry(&claim.id).ok_or(CsiFault::Ledger)?;
+        let known = entry.node();
+        let registration = &lent.instance.registration;
+        let can = lent.info.node_info.clone().unwrap_or_default();
+        entry.host_root.clone_from(&registration.host_root);
+        entry.plugin_root.clone_from(&registration.plugin_root);
+        entry.external_id.clone_from(&grant.external_volume_id);
+        entry.usage = claim.usage();
+        entry.stages = can.requires_node_stage_volume;
+        entry.set(Entry { stages: entry.stages, ..known });
+        // The plugin sees to the group, where it can; of a device nobody but us.
+        let plugin_groups = can.supports_mount_group && !is_device(entry.usage);
+        let group = wish.group.filter(|_| plugin_groups).map(|gid| gid.to_string());
+        entry.mount_group = group.unwrap_or_default();
+        Ok(entry)
+    }
+
+    fn mounted_as_proven(&self, claim: &ClaimId) -> Option<MountProof> {
+        let entry = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted)?;
+        check(&entry).ok().and(entry.proof)
+    }
+
+    /// Whether something on the volume is left of claims that are over for the servers: after a silence the volume may
+    /// have been detached and attached anew, and a stage of the earlier attachment leads nowhere. What is left is being
+    /// ended already, because its allocation is over as well.
+    pub(super) fn is_stale(&self, grant: &ClaimGrant) -> bool {
+        let claim = &grant.claim;
+        let beside = grant.beside.as_ref();
+        beside.is_some_and(|beside| self.lock().is_stale_beside(&claim.id, claim.modify_index, beside))
     }
 
     /// Delivers a step in the background.
@@ -233,83 +275,6 @@ impl VolumeManager {
                 () = this.inner.reports.failed(&claim, generation, words, tries) => {}
             }
         });
-    }
-
-    async fn stage_and_publish(
-        &self,
-        grant: &ClaimGrant,
-        lent: &Lent,
-        mut entry: ClaimEntry,
-        wish: &Wish,
-    ) -> Result<MountProof, CsiFault> {
-        let capability = capability(entry.usage, grant.mount_options.as_ref(), &entry.mount_group)?;
-        let client = &lent.instance.client;
-        let (host, inside) = (entry.on_host()?, entry.in_plugin()?);
-        let stage = || {
-            client.node_stage(NodeStageRequest {
-                volume_id: entry.external_id.clone(),
-                publish_context: grant.claim.publish_context.clone(),
-                staging_target_path: inside.staging.clone(),
-                capability: capability.clone(),
-                secrets: grant.secrets.expose().clone().into(),
-                context: grant.volume_context.clone(),
-            })
-        };
-        let mut taken_over = false;
-        if entry.stages {
-            make_dir(&entry.host_root, &host.staging, "create staging directory")?;
-            taken_over = self.lock().staged_by_another(&entry)
-                && (is_device(entry.usage)
-                    || is_mount_point(&host.staging).map_err(kernel("look at the stage"))?);
-            if !taken_over {
-                open_beneath(&host.staging)?;
-                stage().await?;
-                seal(&host.staging);
-            }
-        }
-        let mut publishing = entry.clone();
-        publishing.phase = MountPhase::Publishing;
-        self.write(publishing).await?;
-        make_dir(&entry.host_root, &host.alloc_dir, "create allocation directory")?;
-        let target = host.publish;
-        open_beneath(&target)?;
-        let publish = || {
-            client.node_publish(NodePublishRequest {
-                volume_id: entry.external_id.clone(),
-                publish_context: grant.claim.publish_context.clone(),
-                staging_target_path: entry.stages.then(|| inside.staging.clone()),
-                target_path: inside.publish.clone(),
-                capability: capability.clone(),
-                readonly: entry.usage.read_only,
-                secrets: grant.secrets.expose().clone().into(),
-                context: grant.volume_context.clone(),
-            })
-        };
-        match publish().await {
-            // The stage that another claim has made is there, but the plugin was started again since and has no
-            // memory of it. Staging is idempotent.
-            Err(error) if taken_over && error.class() == Some(Class::FailedPrecondition) => {
-                tracing::info!(volume = %grant.claim.id.volume, %error, "staging again what the plugin has forgotten");
-                stage().await?;
-                publish().await?;
-            }
-            other => other?,
-        }
-        // Success without a mount happens when the plugin's mounts do not reach the host.
-        if !is_published(&target, is_device(entry.usage)) {
-            return Err(CsiFault::NotMounted(target));
-        }
-        seal(&target);
-        if !entry.owned && !wish.is_none() {
-            let own = if entry.mount_group.is_empty() { wish.clone() } else { wish.without_group() };
-            set_owner(own, target.clone()).await?;
-            entry.owned = true;
-        }
-        let proof = proof(&target, is_device(entry.usage))?;
-        entry.phase = MountPhase::Mounted;
-        entry.proof = Some(proof.clone());
-        self.write(entry).await?;
-        Ok(proof)
     }
 
     /// Whether the mount of a claim is there, exactly as it was made, and its file system is not dead. One that
@@ -390,6 +355,15 @@ impl VolumeManager {
         self.lock().get(claim).cloned()
     }
 
+    /// Writes an entry that the next durable one makes durable as well.
+    pub(super) fn write_later(&self, entry: ClaimEntry) {
+        let mut ledger = self.lock();
+        self.inner.store.put_claim(&entry).later();
+        ledger.put(entry);
+        drop(ledger);
+        self.inner.changes.send_modify(|v| *v += 1);
+    }
+
     /// Writes an entry; durable when this returns.
     pub(super) async fn write(&self, entry: ClaimEntry) -> Result<(), CsiFault> {
         let written = {
@@ -428,12 +402,40 @@ impl VolumeManager {
     }
 }
 
+/// The entry of a claim that was granted just now. What an earlier claim of the allocation has left is still owed.
+fn granted(grant: &ClaimGrant, earlier: Option<ClaimEntry>, lease_term: Option<u64>) -> ClaimEntry {
+    let claim = &grant.claim;
+    let reached = earlier.map(|e| (e.node(), e)).filter(|(node, _)| node.is_called());
+    let mut entry = ClaimEntry {
+        claim: claim.id.clone(),
+        generation: claim.generation,
+        alias: claim.alias.clone(),
+        plugin: claim.plugin_id.clone(),
+        external_id: grant.external_volume_id.clone(),
+        usage: claim.usage(),
+        granted_at: claim.modify_index,
+        lease_term,
+        job: claim.job_id.clone(),
+        ..Default::default()
+    };
+    match reached {
+        None => entry.set(Entry::default()),
+        Some((node, earlier)) => {
+            entry.host_root = earlier.host_root;
+            entry.plugin_root = earlier.plugin_root;
+            entry.stages = earlier.stages;
+            entry.set(Entry { phase: MountPhase::Staging, renewing: false, ..node });
+        }
+    }
+    entry
+}
+
 pub(super) fn kernel(what: &'static str) -> impl FnOnce(caravan_sys::Error) -> CsiFault {
     move |source| CsiFault::Kernel { what, source }
 }
 
 /// Makes a directory with mode 0700 below a root, and makes sure that it really lies there.
-fn make_dir(root: &Path, dir: &Path, what: &'static str) -> Result<(), CsiFault> {
+pub(super) fn make_dir(root: &Path, dir: &Path, what: &'static str) -> Result<(), CsiFault> {
     let fault = |source| CsiFault::Directory { what, path: dir.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fault)?;
     let (real_root, real) = (root.canonicalize().map_err(fault)?, dir.canonicalize().map_err(fault)?);
@@ -450,7 +452,7 @@ pub(super) fn is_published(target: &Path, device: bool) -> bool {
 }
 
 /// What identifies a mount: its file system's device and its own id; for a device, the device that it is.
-fn proof(target: &Path, device: bool) -> Result<MountProof, CsiFault> {
+pub(super) fn proof(target: &Path, device: bool) -> Result<MountProof, CsiFault> {
     let looking = "look at the mount";
     let identity = mount_identity(target).map_err(kernel(looking))?;
     let node = if device { device_number(target).map_err(kernel(looking))? } else { None };
@@ -485,7 +487,7 @@ pub(super) fn seal(path: &Path) {
 }
 
 /// Sets owner and mode off the runtime: the volume's file system may take its time.
-async fn set_owner(wish: Wish, root: PathBuf) -> Result<(), CsiFault> {
+pub(super) async fn set_owner(wish: Wish, root: PathBuf) -> Result<(), CsiFault> {
     match tokio::task::spawn_blocking(move || wish.apply(&root)).await {
         Ok(done) => done,
         Err(_) => Err(CsiFault::GivenUp),

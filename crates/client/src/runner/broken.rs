@@ -10,6 +10,7 @@ use caravan_types::alloc::{TaskEvent, event};
 use caravan_types::job::VolumeRequest;
 use caravan_types::volume::ClaimId;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// A mount that held for so long is new trouble when it breaks, not the old one.
@@ -117,7 +118,11 @@ impl AllocRunner {
                 let volumes = &self.context().volumes;
                 // Still the same use of the volume: it ends with the lease under which it began.
                 let term = volumes.lease_term(claim);
-                volumes.remount(&grant, &wish, term).await.map_err(|fault| {
+                let (waits, waiting) = watch::channel(String::new());
+                let under_way = format!("volume {} is being mounted again", claim.volume.id);
+                let mount = volumes.remount(&grant, &wish, term, &waits);
+                let mounted = self.saying_waits(&mut said, &grant, (under_way, tries), waiting, mount);
+                mounted.await.map_err(|fault| {
                     volumes.report_failure(&grant, fault.to_string(), tries);
                     fault.to_string()
                 })

@@ -13,6 +13,7 @@ use caravan_types::wire::{ClaimGrant, ClaimProgress, ClaimReportStep, ClaimVolum
 use futures::StreamExt;
 use futures::future::try_join_all;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Waits that are shorter are nobody's business; longer ones become an event.
@@ -148,6 +149,36 @@ impl AllocRunner {
         work.await
     }
 
+    /// Carries a mount out, and tells why it waits: at once where its plugin or another claim keeps it waiting, and
+    /// after a while where it only takes its time.
+    pub(super) async fn saying_waits<T>(
+        &self,
+        said: &mut String,
+        grant: &ClaimGrant,
+        (reason, attempt): (String, u32),
+        mut waits: watch::Receiver<String>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let slow = tokio::time::sleep(SHORT);
+        tokio::pin!(work, slow);
+        let mut is_slow = false;
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = &mut slow, if !is_slow => {
+                    is_slow = true;
+                    self.say_once(said, reason.clone());
+                }
+                Ok(()) = waits.changed() => {
+                    let why = waits.borrow_and_update().clone();
+                    is_slow = true;
+                    self.context().volumes.report_failure(grant, why.clone(), attempt);
+                    self.say_once(said, why);
+                }
+            }
+        }
+    }
+
     /// Mounts, trying a few times; `again`: what is left of an earlier mount is ended first.
     async fn mount_patiently(
         &self,
@@ -162,13 +193,14 @@ impl AllocRunner {
             let (volume, plugin) = (&grant.claim.id.volume.id, &grant.claim.plugin_id);
             let under_way = format!("plugin {plugin} is mounting volume {volume}");
             let volumes = &self.context().volumes;
+            let (waits, waiting) = watch::channel(String::new());
             let mount = async {
                 match again {
-                    true => volumes.remount(grant, wish, term).await,
-                    false => volumes.mount(grant, wish, term).await,
+                    true => volumes.remount(grant, wish, term, &waits).await,
+                    false => volumes.mount(grant, wish, term, &waits).await,
                 }
             };
-            match self.saying_if_slow(&mut said, under_way, mount).await {
+            match self.saying_waits(&mut said, grant, (under_way, attempt), waiting, mount).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_retryable() && attempt < MOUNT_TRIES => {
                     self.context().volumes.report_failure(grant, fault.to_string(), attempt);

@@ -27,13 +27,23 @@ pub(crate) struct CallError {
     pub(crate) missing: bool,
     /// The plugin refused because of what is going on with the volume: it is in use, for example.
     pub(crate) conflict: bool,
+    /// The call was certainly not carried out: it was not made, or its refusal says so (CSI specification, errors of
+    /// ControllerPublishVolume). `conflict` does not: the volume may be attached in another way.
+    pub(crate) not_done: bool,
     /// The plugin's words, or why it was not reached.
     pub(crate) message: String,
 }
 
 impl CallError {
     fn not_reached(message: String) -> Self {
-        Self { outcome_unknown: false, refused: false, missing: false, conflict: false, message }
+        Self {
+            outcome_unknown: false,
+            refused: false,
+            missing: false,
+            conflict: false,
+            not_done: true,
+            message,
+        }
     }
 
     /// The call was not made: its secrets are not there.
@@ -44,7 +54,14 @@ impl CallError {
     /// The answer belongs to another call: what was done is anybody's guess.
     pub(crate) fn nonsense(name: &str) -> Self {
         let message = format!("{name}: the controller answered something else than was asked");
-        Self { outcome_unknown: true, refused: false, missing: false, conflict: false, message }
+        Self {
+            outcome_unknown: true,
+            refused: false,
+            missing: false,
+            conflict: false,
+            not_done: false,
+            message,
+        }
     }
 }
 
@@ -188,5 +205,10 @@ pub(crate) fn classify(name: &str, error: &RpcError) -> CallError {
     let refused = matches!(error.code, Code::Invalid | Code::NotFound | Code::Permission | Code::Conflict);
     let missing = error.code == Code::NotFound;
     let conflict = error.code == Code::Conflict;
-    CallError { outcome_unknown, refused, missing, conflict, message: format!("{name}: {}", error.message) }
+    let not_done = matches!(
+        error.code,
+        Code::Invalid | Code::NotFound | Code::Permission | Code::Retryable | Code::NoPath
+    );
+    let message = format!("{name}: {}", error.message);
+    CallError { outcome_unknown, refused, missing, conflict, not_done, message }
 }

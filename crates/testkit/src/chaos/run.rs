@@ -67,10 +67,12 @@ impl Chaos {
             settings.server.clone_from(&options.server);
         }
         let mut cluster = Cluster::start(&settings)?;
-        let plugin =
-            |id: &str, attach, stage| FaultPlugin { id: id.to_owned(), attach, stage, images: false };
-        let plugins =
-            vec![plugin("whole", true, true), plugin("bare", false, false), plugin("nfs", false, true)];
+        let plugins = vec![
+            FaultPlugin::new("whole", true, true, &["--unknown=internal", "--outside", "--topology"]),
+            FaultPlugin::new("bare", false, false, &["--unknown=failed-precondition", "--once"]),
+            FaultPlugin::new("nfs", false, true, &["--unknown=not-found", "--capabilities-twice"]),
+            FaultPlugin::new("s3", false, true, &["--unknown=internal", "--once", "--fuse"]),
+        ];
         for plugin in &plugins {
             cluster.run_plugin(plugin)?;
         }
@@ -271,6 +273,7 @@ fn stamper(schedule: &Schedule, job: usize, count: u32, version: u32) -> String 
         access_mode: volume.access_mode().to_owned(),
         count,
         version,
+        broken_mount: "restart".to_owned(),
     })
 }
 

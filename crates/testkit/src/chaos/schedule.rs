@@ -181,6 +181,10 @@ const CALLS: [&str; 6] = [
     "NodeUnpublishVolume",
 ];
 
+/// Calls that may succeed half way.
+const NODE_CALLS: [&str; 4] =
+    ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"];
+
 /// Codes that plugins answer when something is wrong with them, not with the caller.
 const CODES: [&str; 5] = ["Unavailable", "Internal", "Aborted", "DeadlineExceeded", "ResourceExhausted"];
 
@@ -318,12 +322,22 @@ impl Drawing<'_> {
             0..40 => {
                 rule["action"] = json!("fail");
                 rule["code"] = json!(*self.rng.pick(&CODES));
+                // A plugin that refuses for ever to undo what it knows is broken: nothing but its repair helps.
+                if rule["code"] == "Internal" && rule.get("times").is_none() {
+                    rule["times"] = json!(1 + self.rng.below(4));
+                }
             }
             40..65 => {
                 rule["action"] = json!("delay");
                 rule["ms"] = json!(100 + self.rng.below(3000));
             }
-            65..80 => rule["action"] = json!("hang"),
+            65..75 => rule["action"] = json!("hang"),
+            75..87 => {
+                rule["action"] = json!("half");
+                rule["call"] = json!(*self.rng.pick(&NODE_CALLS));
+                rule["when"] = json!("before");
+                rule["times"] = json!(1 + self.rng.below(2));
+            }
             _ => {
                 rule["action"] = json!("exit");
                 // A plugin that dies at each call for ever is no more than one that is not there.
@@ -339,7 +353,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        let plugin = |id: &str| FaultPlugin { id: id.into(), attach: true, stage: true, images: false };
+        let plugin = |id: &str| FaultPlugin::new(id, true, true, &[]);
         Shape { nodes: 2, plugins: vec![plugin("a"), plugin("b")], steps: 12, drains: true }
     }
 

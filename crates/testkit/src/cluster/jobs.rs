@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// A fault plugin that runs on every node as a monolith.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlugin {
     /// Plugin id; its storage system has the same name.
     pub id: String,
@@ -13,6 +13,16 @@ pub struct FaultPlugin {
     pub stage: bool,
     /// Volumes are file systems in images on loop devices, rather than directories.
     pub images: bool,
+    /// Further flags: the habits of other plugins.
+    pub habits: Vec<String>,
+}
+
+impl FaultPlugin {
+    /// A plugin that attaches and stages or does not, with these habits.
+    pub fn new(id: &str, attach: bool, stage: bool, habits: &[&str]) -> Self {
+        let habits = habits.iter().map(|habit| (*habit).to_owned()).collect();
+        Self { id: id.to_owned(), attach, stage, images: false, habits }
+    }
 }
 
 /// A job whose tasks stamp a volume all the time.
@@ -30,13 +40,17 @@ pub struct Stamper {
     pub count: u32,
     /// Another number makes another version of the job.
     pub version: u32,
+    /// What becomes of the writer when its mount breaks.
+    pub broken_mount: String,
 }
 
 /// Text of the plugin's job.
 pub fn fault_plugin_job(plugin: &FaultPlugin, san: &Path) -> String {
-    let FaultPlugin { id, attach, stage, images } = plugin;
+    let FaultPlugin { id, attach, stage, images, habits } = plugin;
     let flags = [(!attach, "--no-attach"), (!stage, "--no-stage"), (*images, "--loop")];
-    let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, f)| format!(", \"{f}\"")).collect();
+    let flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| *flag);
+    let flags = flags.chain(habits.iter().map(String::as_str));
+    let flags: String = flags.map(|flag| format!(", \"{flag}\"")).collect();
     format!(
         r#"
 job "plugin-{id}" {{
@@ -90,7 +104,7 @@ capability {{
 
 /// Text of the writer's job. A writer that cannot write ends, and is started again soon.
 pub fn stamper_job(stamper: &Stamper) -> String {
-    let Stamper { id, driver, volume, access_mode, count, version } = stamper;
+    let Stamper { id, driver, volume, access_mode, count, version, broken_mount: broken } = stamper;
     format!(
         r#"
 job "{id}" {{
@@ -112,6 +126,7 @@ job "{id}" {{
       source          = "{volume}"
       access_mode     = "{access_mode}"
       attachment_mode = "file-system"
+      broken_mount    = "{broken}"
     }}
     task "writer" {{
       driver = "{driver}"

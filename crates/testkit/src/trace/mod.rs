@@ -7,7 +7,7 @@
 //!
 //! The caller of a plugin knows only what it was answered. So a call that makes something counts as done
 //! when it was answered with OK, and otherwise as something that may be there and is owed its undoing; a call
-//! that undoes something counts when it was answered with OK, or with NotFound.
+//! that undoes something counts when it was answered with OK or NotFound, or refused because nothing of it is there.
 
 mod replay;
 mod settle;
@@ -72,6 +72,9 @@ pub struct Line {
     /// Whether the call was carried out, whatever was answered.
     #[serde(default)]
     pub effect: bool,
+    /// The call was to undo what the plugin does not know, and was refused for that.
+    #[serde(default)]
+    pub unknown: bool,
 }
 
 /// Something that the story did, or saw the servers do, which the plugin cannot know.

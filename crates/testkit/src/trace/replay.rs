@@ -155,7 +155,8 @@ impl Replay<'_> {
                 let Some((name, call)) = self.open.remove(&key) else { return };
                 let volume = self.volume(&name);
                 volume.outside.end(&call);
-                let done = line.code == "OK" || (line.code == "NotFound" && undone_by(&call).is_some());
+                let absent = line.code == "NotFound" || line.unknown;
+                let done = line.code == "OK" || (absent && undone_by(&call).is_some());
                 if done {
                     volume.outside.take_effect(&call);
                     volume.owed.remove(&place(call.verb, &call));

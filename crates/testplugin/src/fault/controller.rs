@@ -3,6 +3,7 @@
 use crate::Plugin;
 use crate::log::About;
 use crate::mounts::make_image;
+use crate::node::not_known;
 use crate::san::{Attachment, Volume};
 use caravan_proto::csi::{self, controller_server::Controller};
 use csi::volume_capability::access_mode::Mode;
@@ -49,6 +50,13 @@ impl Plugin {
         }
         let range = request.capacity_range.unwrap_or_default();
         let capacity = if range.required_bytes > 0 { range.required_bytes } else { DEFAULT_SIZE };
+        // Volumes can be reached from everywhere; who does not ask is not told of any topology.
+        let asked = request.accessibility_requirements.clone().filter(|_| self.options.topology);
+        let topologies = asked.map_or_else(Vec::new, |asked| asked.requisite);
+        let described = |id: &str, volume: &Volume| csi::Volume {
+            accessible_topology: topologies.clone(),
+            ..described(id, volume)
+        };
         self.san.change(|known| {
             if let Some(volume) = known.volumes.get(id) {
                 let too_large = range.limit_bytes > 0 && volume.capacity > range.limit_bytes;
@@ -138,6 +146,9 @@ impl Plugin {
             } else {
                 volume.attached.remove(node).is_some()
             };
+            if !effect {
+                not_known(self.options.unknown_attachment, node)?;
+            }
             Ok((csi::ControllerUnpublishVolumeResponse {}, effect))
         })
     }
@@ -238,7 +249,8 @@ impl Controller for Plugin {
             let capability = |r#type: rpc::Type| csi::ControllerServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: r#type.into() })),
             };
-            let capabilities = types.into_iter().map(capability).collect();
+            let times = if plugin.options.capabilities_twice { 2 } else { 1 };
+            let capabilities = types.repeat(times).into_iter().map(capability).collect();
             Ok((csi::ControllerGetCapabilitiesResponse { capabilities }, false))
         };
         self.call(about, answer).await

@@ -3,7 +3,7 @@
 //! `[{"call": "NodePublishVolume", "volume": "v", "node": "n", "action": "fail", "code": "Unavailable",
 //! "when": "before", "times": 2}]`; `call`, `volume` and `node` may be left out and then match any. Actions
 //! are `fail` (with `code`, as tonic spells it), `delay` (by `ms`), `hang` (until the rule is taken out of the
-//! file) and `exit`. Without `times` a rule holds as long as it is there; one that is used up has zero.
+//! file), `exit`, and `half` (node calls mount or unmount, and fail with INTERNAL without a record of it). Without `times` a rule holds as long as it is there; one that is used up has zero.
 
 use crate::log::About;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,7 @@ enum Action {
     Delay,
     Hang,
     Exit,
+    Half,
 }
 
 /// A rule as it is in the file.
@@ -71,6 +72,7 @@ impl Rule {
             Action::Delay => Fault::Delay(Duration::from_millis(self.ms.unwrap_or(500))),
             Action::Hang => Fault::Hang,
             Action::Exit => Fault::Exit,
+            Action::Half => Fault::Half,
         }
     }
 }
@@ -87,6 +89,7 @@ pub(crate) enum Fault {
     Delay(Duration),
     Hang,
     Exit,
+    Half,
 }
 
 /// The file.

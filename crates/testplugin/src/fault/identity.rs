@@ -27,7 +27,14 @@ impl Identity for Plugin {
         let about = About { call: "GetPluginCapabilities", ..About::default() };
         let r#type = kind::service::Type::ControllerService.into();
         let service = kind::Type::Service(kind::Service { r#type });
-        let capabilities = vec![csi::PluginCapability { r#type: Some(service) }];
+        let mut capabilities = vec![csi::PluginCapability { r#type: Some(service) }];
+        if self.options.topology {
+            let r#type = kind::service::Type::VolumeAccessibilityConstraints.into();
+            let service = kind::Type::Service(kind::Service { r#type });
+            capabilities.push(csi::PluginCapability { r#type: Some(service) });
+        }
+        let times = if self.options.capabilities_twice { 2 } else { 1 };
+        let capabilities = capabilities.repeat(times);
         self.call(about, |_| Ok((csi::GetPluginCapabilitiesResponse { capabilities }, false))).await
     }
 

@@ -46,6 +46,17 @@ impl About {
     }
 }
 
+/// How a call ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// Code of the answer.
+    pub(crate) code: Code,
+    /// Whether anything is different now.
+    pub(crate) effect: bool,
+    /// The plugin was to undo what it does not know.
+    pub(crate) unknown: bool,
+}
+
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -107,14 +118,15 @@ impl Log {
     }
 
     /// A call ends.
-    pub(crate) fn end(&self, id: u64, about: &About, code: Code, effect: bool) {
+    pub(crate) fn end(&self, id: u64, about: &About, ended: Ended) {
         self.under_way().remove(&id);
         let mut more = described(about);
-        more["code"] = match code {
+        more["code"] = match ended.code {
             Code::Ok => json!("OK"),
             other => json!(format!("{other:?}")),
         };
-        more["effect"] = json!(effect);
+        more["effect"] = json!(ended.effect);
+        more["unknown"] = json!(ended.unknown);
         self.write("end", id, more);
     }
 }

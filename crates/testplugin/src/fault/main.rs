@@ -8,6 +8,7 @@ mod controller;
 #[path = "../endpoint.rs"]
 mod endpoint;
 mod faults;
+mod fuse;
 mod identity;
 mod log;
 mod mounts;
@@ -18,7 +19,7 @@ mod writer;
 
 use crate::endpoint::{Services, socket};
 use crate::faults::{Fault, Faults, When};
-use crate::log::{About, Log};
+use crate::log::{About, Ended, Log};
 use crate::options::{Command, Serve};
 use crate::san::San;
 use anyhow::{Context, Result, bail};
@@ -41,7 +42,12 @@ struct Plugin {
     log: Arc<Log>,
     /// Volumes with a call under way in this process.
     busy: Arc<Mutex<BTreeSet<String>>>,
+    /// This call is to succeed half way.
+    half: bool,
 }
+
+/// The beginning of a refusal to undo what the plugin does not know, by which the log tells it apart.
+const NOT_KNOWN: &str = "it is not known here";
 
 /// What a call did: its answer, and whether anything is different now.
 type Done<A> = Result<(A, bool), Status>;
@@ -74,7 +80,8 @@ impl Plugin {
             let id = plugin.log.begin(&about);
             let (result, effect) = plugin.carry_out(&about, act).await;
             let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
-            plugin.log.end(id, &about, code, effect);
+            let unknown = result.as_ref().is_err_and(|status| status.message().starts_with(NOT_KNOWN));
+            plugin.log.end(id, &about, Ended { code, effect, unknown });
             result
         });
         call.await.map_err(|e| Status::internal(format!("the call broke: {e}")))?.map(Response::new)
@@ -94,34 +101,37 @@ impl Plugin {
             }
             Some(Busy { plugin: self, volume: &about.volume })
         };
-        if let Err(status) = self.suffer(about, When::Before).await {
-            return (Err(status), false);
+        let mut plugin = self.clone();
+        match self.suffer(about, When::Before).await {
+            Ok(half) => plugin.half = half,
+            Err(status) => return (Err(status), false),
         }
-        let plugin = self.clone();
+        let half = plugin.half;
         let acted = tokio::task::spawn_blocking(move || act(&plugin)).await;
         let (answer, effect) = match acted {
             Ok(Ok(done)) => done,
-            Ok(Err(status)) => return (Err(status), false),
+            Ok(Err(status)) => return (Err(status), half),
             Err(error) => return (Err(Status::internal(format!("the call broke: {error}"))), true),
         };
         match self.suffer(about, When::After).await {
-            Ok(()) => (Ok(answer), effect),
+            Ok(_) => (Ok(answer), effect),
             Err(status) => (Err(status), effect),
         }
     }
 
-    /// Does to a call what the rules say.
-    async fn suffer(&self, about: &About, when: When) -> Result<(), Status> {
+    /// Does to a call what the rules say; answers whether it is to succeed half way.
+    async fn suffer(&self, about: &About, when: When) -> Result<bool, Status> {
         match self.faults.take(about, when) {
-            None => Ok(()),
+            None => Ok(false),
+            Some(Fault::Half) => Ok(true),
             Some(Fault::Fail(code)) => Err(Status::new(code, "told to fail")),
             Some(Fault::Delay(time)) => {
                 tokio::time::sleep(time).await;
-                Ok(())
+                Ok(false)
             }
             Some(Fault::Hang) => {
                 self.faults.hang(about, when).await;
-                Ok(())
+                Ok(false)
             }
             Some(Fault::Exit) => {
                 self.log.exit();
@@ -148,7 +158,7 @@ async fn serve(options: Serve) -> Result<()> {
     let log = Log::open(&san.trace(), &options.nodeid)?;
     let forgotten = match options.services {
         Services::Controller => Vec::new(),
-        Services::All | Services::Node => san.begin_node(&options.nodeid)?,
+        Services::All | Services::Node => san.begin_node(&options.nodeid, options.forget)?,
     };
     log.start(&forgotten);
     let plugin = Plugin {
@@ -157,6 +167,7 @@ async fn serve(options: Serve) -> Result<()> {
         san: Arc::new(san),
         log: Arc::new(log),
         busy: Arc::default(),
+        half: false,
     };
     if let Err(error) = std::fs::remove_file(&socket)
         && error.kind() != std::io::ErrorKind::NotFound

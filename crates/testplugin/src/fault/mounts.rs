@@ -18,6 +18,11 @@ pub(crate) fn mount_points() -> Result<Vec<String>, Status> {
     Ok(points.map(|p| p.replace("\\040", " ").replace("\\134", "\\")).collect())
 }
 
+/// Whether something is mounted at a path that no daemon serves any more.
+pub(crate) fn is_dead(path: &str) -> bool {
+    rustix::fs::statvfs(path).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+}
+
 /// Whether something is mounted at a path.
 pub(crate) fn is_mounted(path: &str) -> Result<bool, Status> {
     Ok(mount_points()?.iter().any(|point| point == path))

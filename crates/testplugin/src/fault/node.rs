@@ -2,7 +2,8 @@
 
 use crate::Plugin;
 use crate::log::About;
-use crate::mounts::{bind, is_mounted, mount_image, unmount};
+use crate::mounts::{bind, is_dead, is_mounted, mount_image, unmount};
+use crate::options::Unknown;
 use crate::san::Volume;
 use caravan_proto::csi::{self, node_server::Node};
 use std::fs;
@@ -39,27 +40,81 @@ impl Plugin {
 
     /// Mounts the volume itself.
     fn mount(&self, id: &str, at: &Path, read_only: bool) -> Result<(), Status> {
+        if !self.options.outside {
+            return self.mount_at(id, at, read_only);
+        }
+        let own = self.san.outside(self.node(), id);
+        fs::create_dir_all(&own).map_err(|e| Status::internal(e.to_string()))?;
+        if is_dead(&own.to_string_lossy()) {
+            unmount(&own.to_string_lossy())?;
+        }
+        if !is_mounted(&own.to_string_lossy())? {
+            self.mount_at(id, &own, false)?;
+        }
+        bind(&own, at, read_only)
+    }
+
+    fn mount_at(&self, id: &str, at: &Path, read_only: bool) -> Result<(), Status> {
         if self.options.images {
             mount_image(&self.san.data(id), at)
+        } else if self.options.fuse {
+            crate::fuse::mount(&self.san.data(id), at).map_err(|e| Status::internal(e.to_string()))
         } else {
             bind(&self.san.data(id), at, read_only)
         }
+    }
+
+    /// Ends what the plugin has mounted for itself, when nothing is staged or published from it.
+    fn unmount_own(&self, id: &str, volume: &Volume) -> Result<(), Status> {
+        let used = volume.staged.get(self.node()).is_some_and(|paths| !paths.is_empty())
+            || volume.published.get(self.node()).is_some_and(|paths| !paths.is_empty());
+        if self.options.outside && !used {
+            unmount(&self.san.outside(self.node(), id).to_string_lossy())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a place can be mounted on; it need not where it is mounted already.
+    fn must_mount(&self, path: &str) -> Result<bool, Status> {
+        let there = is_mounted(path)?;
+        // In the words of mkdir(2) and mount(2), which is what plugins pass on.
+        if there && (self.options.once || is_dead(path)) {
+            return Err(Status::internal(format!("cannot mount at {path:?}: File exists")));
+        }
+        Ok(!there)
+    }
+
+    /// Refuses to undo what is not known, if that is the plugin's habit. With a short memory the plugin knows nothing
+    /// that is only mounted.
+    fn known(&self, recorded: bool, path: &str) -> Result<bool, Status> {
+        if recorded || (!self.options.forget && is_mounted(path)?) {
+            return Ok(true);
+        }
+        not_known(self.options.unknown, path)?;
+        Ok(false)
+    }
+
+    fn half_way<A>(&self, effect: bool) -> crate::Done<A> {
+        Err(Status::internal(if effect { "told to stop half way" } else { "told to fail" }))
     }
 
     fn stage(&self, request: &csi::NodeStageVolumeRequest) -> crate::Done<csi::NodeStageVolumeResponse> {
         let (id, path) = (&request.volume_id, &request.staging_target_path);
         required(&[("Volume ID", id), ("Staging Target Path", path)])?;
         file_system(request.volume_capability.as_ref())?;
-        if !Path::new(path).is_dir() {
+        if !is_dead(path) && !Path::new(path).is_dir() {
             return Err(Status::invalid_argument(format!("the staging directory {path:?} is not there")));
         }
         self.san.change(|known| {
             let volume = known.volume(id)?;
             self.check_attached(volume)?;
             let mut effect = false;
-            if !is_mounted(path)? {
+            if self.must_mount(path)? {
                 self.mount(id, Path::new(path), false)?;
                 effect = true;
+            }
+            if self.half {
+                return self.half_way(effect);
             }
             effect |= volume.staged.entry(self.node().to_owned()).or_default().insert(path.clone());
             Ok((csi::NodeStageVolumeResponse {}, effect))
@@ -78,10 +133,18 @@ impl Plugin {
             if let Some(target) = published.and_then(|p| p.iter().find(|(_, from)| *from == path)) {
                 return Err(Status::failed_precondition(format!("it is still published at {target:?}")));
             }
+            let recorded = volume.staged.get(self.node()).is_some_and(|paths| paths.contains(path));
+            if !self.known(recorded, path)? {
+                return Ok((csi::NodeUnstageVolumeResponse {}, false));
+            }
             let mut effect = unmount(path)?;
+            if self.half {
+                return self.half_way(effect);
+            }
             if let Some(paths) = volume.staged.get_mut(self.node()) {
                 effect |= paths.remove(path);
             }
+            self.unmount_own(id, volume)?;
             Ok((csi::NodeUnstageVolumeResponse {}, effect))
         })
     }
@@ -104,19 +167,22 @@ impl Plugin {
                 return Err(Status::failed_precondition("it must be staged before it is published"));
             }
             match fs::create_dir(target) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists && !is_dead(target) => {
                     return Err(Status::internal(format!("cannot create {target:?}: {error}")));
                 }
                 _ => {}
             }
             let mut effect = false;
-            if !is_mounted(target)? {
+            if self.must_mount(target)? {
                 if self.options.no_stage {
                     self.mount(id, Path::new(target), request.readonly)?;
                 } else {
                     bind(Path::new(staging), Path::new(target), request.readonly)?;
                 }
                 effect = true;
+            }
+            if self.half {
+                return self.half_way(effect);
             }
             let targets = volume.published.entry(self.node().to_owned()).or_default();
             effect |= targets.insert(target.clone(), staging.clone()).is_none();
@@ -132,7 +198,14 @@ impl Plugin {
         required(&[("Volume ID", id), ("Target path", target)])?;
         self.san.change(|known| {
             let volume = known.volume(id)?;
+            let recorded = volume.published.get(self.node()).is_some_and(|paths| paths.contains_key(target));
+            if !self.known(recorded, target)? {
+                return Ok((csi::NodeUnpublishVolumeResponse {}, false));
+            }
             let mut effect = unmount(target)?;
+            if self.half {
+                return self.half_way(effect);
+            }
             match fs::remove_dir(target) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(Status::internal(format!("cannot remove {target:?}: {error}")));
@@ -142,8 +215,28 @@ impl Plugin {
             if let Some(targets) = volume.published.get_mut(self.node()) {
                 effect |= targets.remove(target).is_some();
             }
+            if self.options.no_stage {
+                self.unmount_own(id, volume)?;
+            }
             Ok((csi::NodeUnpublishVolumeResponse {}, effect))
         })
+    }
+}
+
+/// The topology of a node.
+pub(crate) fn topology(node: &str) -> csi::Topology {
+    let segments = [("topology.fault.csi.test/node".to_owned(), node.to_owned())];
+    csi::Topology { segments: segments.into() }
+}
+
+/// Refuses, if that is the habit.
+pub(crate) fn not_known(habit: Unknown, what: &str) -> Result<(), Status> {
+    let words = format!("{}: {what}", crate::NOT_KNOWN);
+    match habit {
+        Unknown::Ok => Ok(()),
+        Unknown::Internal => Err(Status::internal(words)),
+        Unknown::NotFound => Err(Status::not_found(words)),
+        Unknown::FailedPrecondition => Err(Status::failed_precondition(words)),
     }
 }
 
@@ -238,7 +331,8 @@ impl Node for Plugin {
             let capability = |r#type: rpc::Type| csi::NodeServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: r#type.into() })),
             };
-            let capabilities = types.into_iter().map(capability).collect();
+            let times = if plugin.options.capabilities_twice { 2 } else { 1 };
+            let capabilities = types.repeat(times).into_iter().map(capability).collect();
             Ok((csi::NodeGetCapabilitiesResponse { capabilities }, false))
         };
         self.call(about, answer).await
@@ -252,7 +346,7 @@ impl Node for Plugin {
         let info = csi::NodeGetInfoResponse {
             node_id: self.options.nodeid.clone(),
             max_volumes_per_node: self.options.max_volumes,
-            accessible_topology: None,
+            accessible_topology: self.options.topology.then(|| topology(&self.options.nodeid)),
         };
         self.call(about, move |_| Ok((info, false))).await
     }

@@ -1,8 +1,22 @@
 //! The command line.
 
 use crate::endpoint::Services;
-use clap::{Args, Parser};
+use clap::{Args, Parser, ValueEnum};
 use std::path::PathBuf;
+
+/// What the plugin answers when it is asked to undo what it does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unknown {
+    /// Success, as the specification asks for.
+    #[default]
+    Ok,
+    /// INTERNAL.
+    Internal,
+    /// NOT_FOUND.
+    NotFound,
+    /// FAILED_PRECONDITION.
+    FailedPrecondition,
+}
 
 /// What the program is to be.
 #[derive(Clone, Debug, Parser)]
@@ -44,6 +58,30 @@ pub(crate) struct Serve {
     /// How many volumes a node may have; 0 is any number.
     #[arg(long, default_value_t = 0)]
     pub(crate) max_volumes: i64,
+    /// Answer of NodeUnpublishVolume and NodeUnstageVolume about what the plugin does not know.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) unknown: Unknown,
+    /// Answer of ControllerUnpublishVolume about what is not attached.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) unknown_attachment: Unknown,
+    /// Know only what this process has mounted itself, whatever is mounted.
+    #[arg(long)]
+    pub(crate) forget: bool,
+    /// Refuse to mount where something is mounted.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Volumes are FUSE file systems whose daemon dies with the plugin.
+    #[arg(long)]
+    pub(crate) fuse: bool,
+    /// Mount each volume at a place of the plugin's own first, and bind it from there.
+    #[arg(long)]
+    pub(crate) outside: bool,
+    /// Name each capability twice.
+    #[arg(long)]
+    pub(crate) capabilities_twice: bool,
+    /// Have a topology, and tell a volume's only if CreateVolume asks for one.
+    #[arg(long)]
+    pub(crate) topology: bool,
 }
 
 /// Everything that the writer is told.

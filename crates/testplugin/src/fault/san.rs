@@ -78,16 +78,21 @@ impl San {
         self.dir.join("data").join(id)
     }
 
+    /// Where the plugin mounts a volume for itself on a node.
+    pub(crate) fn outside(&self, node: &str, id: &str) -> PathBuf {
+        self.dir.join("outside").join(node).join(id)
+    }
+
     /// An instance for a node begins: what is not mounted any more is forgotten, since the kernel keeps the
-    /// truth. Answers what that was, as volume and path.
-    pub(crate) fn begin_node(&self, node: &str) -> Result<Vec<(String, String)>> {
+    /// truth. `forget`: what is mounted is forgotten as well. Answers what that was, as volume and path.
+    pub(crate) fn begin_node(&self, node: &str, forget: bool) -> Result<Vec<(String, String)>> {
         let begun = self.change(|known| {
             let mounted = mount_points()?;
             known.nodes.insert(node.to_owned());
             let mut gone = Vec::new();
             for (id, volume) in &mut known.volumes {
                 let mut keep = |path: &String| {
-                    let there = mounted.contains(path);
+                    let there = !forget && mounted.contains(path);
                     if !there {
                         gone.push((id.clone(), path.clone()));
                     }
@@ -161,7 +166,7 @@ mod tests {
         volume.published.entry("a".into()).or_default().insert("/nowhere/target".into(), String::new());
         volume.published.entry("b".into()).or_default().insert("/elsewhere".into(), String::new());
         san.change(|known| Ok(known.volumes.insert("v".into(), volume))).unwrap();
-        let gone = san.begin_node("a").unwrap();
+        let gone = san.begin_node("a", false).unwrap();
         assert_eq!(gone.len(), 2, "{gone:?}");
         let volume = san.read().unwrap().volume("v").unwrap().clone();
         assert!(volume.in_use(), "of other nodes nothing is known here");

@@ -85,6 +85,19 @@ impl ClaimPhase {
     }
 }
 
+/// What the answers to a claim's calls of ControllerPublish prove.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachCalls {
+    /// A call may have attached the volume. Records of earlier releases do not say more.
+    #[default]
+    Unclear,
+    /// The intention stands, and every call before it was refused for certain.
+    Intended,
+    /// Every call was refused for certain: nothing is attached.
+    Refused,
+}
+
 /// The right of an allocation to use a volume. Holds everything that its release needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -115,6 +128,8 @@ pub struct Claim {
     pub external_node_id: String,
     /// Whether the plugin attaches: `None` while not known.
     pub needs_attach: Option<bool>,
+    /// What the calls of ControllerPublish prove while the claim is attaching.
+    pub attach_calls: AttachCalls,
     /// What controller publish answered.
     pub publish_context: BTreeMap<String, String>,
     /// How far it got.

@@ -1,9 +1,12 @@
-//! A client: the rules of its ledger, written down once more without its I/O.
+//! A client: the real decisions about a claim's half on its node (`caravan_volumes::node`), on entries of the model.
 
 use crate::servers::{TTL, begin, call};
 use crate::state::*;
 use caravan_types::volume::ClaimPhase;
 use caravan_volumes::invariants::Verb;
+use caravan_volumes::node::{
+    self, Answer, Because, Goal, NodeAction, NodeCall, NodeWait, Observed, Place, Proof, Reach, Spot, Tries,
+};
 
 fn entry(state: &State, a: u8) -> Option<Entry> {
     state.allocs[usize::from(a)].entry
@@ -19,27 +22,18 @@ fn others<'s>(setting: &'s Setting, state: &'s State, a: u8) -> impl Iterator<It
         .filter_map(|alloc| Some((alloc, alloc.entry?)))
 }
 
-/// Whether an entry keeps its stage from being ended.
-fn holds_stage(entry: Entry) -> bool {
-    entry.phase > Mount::Granted && entry.phase < Mount::Unstaged
-}
-
-fn is_last_user(setting: &Setting, state: &State, a: u8) -> bool {
-    !others(setting, state, a).any(|(_, e)| holds_stage(e))
-}
-
-/// The node's turn on the volume is free: one call of a volume at a time.
+/// The node's turn on the volume is free: one try of a volume at a time.
 fn has_turn(setting: &Setting, state: &State, a: u8) -> bool {
     let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
     (0..2_u8)
-        .filter(|b| setting.volume(*b) == volume)
+        .filter(|b| *b != a && setting.volume(*b) == volume)
         .map(|b| &state.allocs[usize::from(b)])
-        .all(|alloc| alloc.node != node || alloc.call.is_none())
+        .all(|alloc| alloc.node != node || (alloc.call.is_none() && alloc.trying.is_none()))
 }
 
-fn set(state: &mut State, a: u8, phase: Mount) {
+fn set(state: &mut State, a: u8, node: node::Entry) {
     if let Some(entry) = &mut state.allocs[usize::from(a)].entry {
-        entry.phase = phase;
+        entry.node = node;
     }
 }
 
@@ -67,7 +61,7 @@ pub fn learn(setting: &Setting, state: &mut State, a: u8) {
 /// The client asks for its claim, and the servers answer when it is attached. The ledger has an entry before
 /// anything else happens. Answers are not delayed: one that comes after the lease ran out, the contact was
 /// lost or the allocation was stopped does not count.
-pub fn ask(state: &mut State, a: u8) {
+pub fn ask(setting: &Setting, state: &mut State, a: u8) {
     let alloc = &mut state.allocs[usize::from(a)];
     let Some(claim) = alloc.claim else { return };
     match claim.phase {
@@ -84,88 +78,225 @@ pub fn ask(state: &mut State, a: u8) {
     }
     alloc.confirmed = true;
     if alloc.entry.is_none_or(|e| e.generation != claim.generation) {
-        alloc.entry = Some(Entry { phase: Mount::Granted, generation: claim.generation });
+        let stages = setting.stage;
+        let node = node::Entry { stages, ..node::Entry::default() };
+        alloc.entry = Some(Entry { node, generation: claim.generation });
     }
 }
 
-/// The next step of a mount or a release: a call begins, or the ledger moves without one.
+/// The next steps of a mount or a release, until a call begins or the try ends.
 pub fn work(setting: &Setting, state: &mut State, a: u8) {
     let Some(e) = entry(state, a) else { return };
     if !has_turn(setting, state, a) {
         return;
     }
     let alloc = &state.allocs[usize::from(a)];
-    match alloc.runner {
-        Runner::Run if alloc.confirmed && e.phase < Mount::Mounted => mount(setting, state, a, e),
+    let goal = match (alloc.trying, alloc.runner) {
+        (Some(goal), _) => goal,
+        (None, Runner::Run) if alloc.confirmed && e.phase() < Mount::Mounted => Goal::Mount,
         // Its tasks have ended first.
-        Runner::End if !alloc.task => release(setting, state, a, e),
-        _ => {}
+        (None, Runner::End) if !alloc.task => Goal::Release,
+        _ => return,
+    };
+    if alloc.trying.is_none() && goal == Goal::Mount {
+        state.allocs[usize::from(a)].tries = Tries::default();
     }
-}
-
-fn mount(setting: &Setting, state: &mut State, a: u8, e: Entry) {
-    // The stage is there and known to be good; a retry begins at the stage again.
-    if !setting.stage {
-        set(state, a, Mount::Publishing);
-        return call_now(setting, state, a, Verb::Publish);
-    }
-    let sure = |alloc: &Alloc| alloc.confirmed || setting.planted == Planted::StageOfAnybody;
-    let staged = |e: Entry| matches!(e.phase, Mount::Publishing | Mount::Mounted);
-    // A stage of a claim that may have ended is ended first, not used.
-    if others(setting, state, a).any(|(alloc, e)| holds_stage(e) && !sure(alloc)) {
-        return;
-    }
-    let taken_over = others(setting, state, a).any(|(alloc, e)| staged(e) && sure(alloc));
-    if e.phase == Mount::Publishing || taken_over {
-        set(state, a, Mount::Publishing);
-        call_now(setting, state, a, Verb::Publish);
-    } else {
-        set(state, a, Mount::Staging);
-        call_now(setting, state, a, Verb::Stage);
-    }
-}
-
-fn release(setting: &Setting, state: &mut State, a: u8, e: Entry) {
-    match e.phase {
-        Mount::Granted => set(state, a, Mount::Unstaged),
-        Mount::Unstaged => {}
-        Mount::Unpublished if !setting.stage => set(state, a, Mount::Unstaged),
-        Mount::Unpublished => {
-            let last = is_last_user(setting, state, a) || setting.planted == Planted::UnstageUnderOthers;
-            if last {
-                call_now(setting, state, a, Verb::Unstage);
-            } else {
-                set(state, a, Mount::Unstaged);
+    state.allocs[usize::from(a)].trying = Some(goal);
+    // Far more than the steps between two calls.
+    for _ in 0..20 {
+        let Some(e) = entry(state, a) else { return };
+        match decide(setting, state, a, goal, e) {
+            NodeAction::Call(made) => {
+                set(state, a, e.node.intend(goal, made));
+                return call_now(setting, state, a, verb(made));
+            }
+            NodeAction::Unmount(spot, _) => {
+                let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
+                match spot {
+                    Spot::Stage => drop(state.outside[volume].staged.remove(&(node, STAGE))),
+                    Spot::Target => drop(state.outside[volume].published.remove(&(node, target(a)))),
+                }
+                revive(state, volume, node);
+                state.allocs[usize::from(a)].tries.note_unmount(spot);
+            }
+            NodeAction::Record(proof) => {
+                set(state, a, e.node.record(goal, proof));
+                if let Proof::StageGone(_) = proof {
+                    let b = 1 - a;
+                    if others(setting, state, a).next().is_some()
+                        && let Some(other) = entry(state, b)
+                    {
+                        set(state, b, other.node.without_stage());
+                    }
+                }
+                state.allocs[usize::from(a)].tries.note_proof(proof);
+            }
+            NodeAction::Wait(_) => {
+                state.allocs[usize::from(a)].tries.rest();
+                return end_try(state, a, goal);
+            }
+            NodeAction::GiveUp => return end_try(state, a, goal),
+            NodeAction::Finished => {
+                if goal == Goal::Mount && e.phase() < Mount::Mounted {
+                    set(state, a, node::Entry { phase: Mount::Mounted, ..e.node });
+                }
+                state.allocs[usize::from(a)].tries = Tries::default();
+                return end_try(state, a, goal);
             }
         }
-        _ => {
-            set(state, a, Mount::Unpublishing);
-            call_now(setting, state, a, Verb::Unpublish);
+    }
+    unreachable!("a try without an end: {state:?}");
+}
+
+fn end_try(state: &mut State, a: u8, goal: Goal) {
+    let alloc = &mut state.allocs[usize::from(a)];
+    alloc.trying = None;
+    // Of a release the refusals are counted over its tries.
+    if goal == Goal::Mount {
+        alloc.tries = Tries::default();
+    }
+}
+
+/// A mount that is not there is not dead.
+fn revive(state: &mut State, volume: usize, node: u8) {
+    let there = |place: u8| state.place(volume, node, place) != Place::Empty;
+    let gone: Vec<u8> = [STAGE, target(0), target(1)].into_iter().filter(|place| !there(*place)).collect();
+    state.dead.retain(|(v, n, place)| (*v, *n) != (volume, node) || !gone.contains(place));
+}
+
+fn verb(call: NodeCall) -> Verb {
+    match call {
+        NodeCall::Stage => Verb::Stage,
+        NodeCall::Publish => Verb::Publish,
+        NodeCall::Unpublish => Verb::Unpublish,
+        NodeCall::Unstage => Verb::Unstage,
+    }
+}
+
+fn node_call(verb: Verb) -> NodeCall {
+    match verb {
+        Verb::Stage => NodeCall::Stage,
+        Verb::Publish => NodeCall::Publish,
+        Verb::Unpublish => NodeCall::Unpublish,
+        _ => NodeCall::Unstage,
+    }
+}
+
+/// The real decision, on what the model sees; and the faults that are planted into it.
+fn decide(setting: &Setting, state: &State, a: u8, goal: Goal, e: Entry) -> NodeAction {
+    let planted = setting.planted;
+    let (volume, alloc) = (setting.volume(a), &state.allocs[usize::from(a)]);
+    let on_way = |e: Entry| e.phase() > Mount::Granted && e.phase() < Mount::Unstaged;
+    // A claim that may have ended is ended first.
+    let unsure = |alloc: &Alloc| !alloc.confirmed && planted != Planted::StageOfAnybody;
+    let is_stale = setting.stage
+        && goal == Goal::Mount
+        && others(setting, state, a).any(|(alloc, e)| on_way(e) && unsure(alloc));
+    let seen_as = |other: node::Entry| match planted {
+        Planted::NewcomerIsUser if other.phase < Mount::Unstaged => {
+            node::Entry { stage: Reach::Made, ..other }
+        }
+        Planted::DeadStageUnderUsers if goal == Goal::Mount => node::Entry { stage: Reach::Never, ..other },
+        Planted::UnstageUnderOthers if goal == Goal::Release => node::Entry { stage: Reach::Never, ..other },
+        _ => other,
+    };
+    let others: Vec<node::Entry> = others(setting, state, a).map(|(_, e)| seen_as(e.node)).collect();
+    let target = state.place(volume, alloc.node, target(a));
+    let stage = state.place(volume, alloc.node, STAGE);
+    let observed = Observed {
+        target,
+        stage,
+        is_proven: e.phase() == Mount::Mounted && target == Place::Mounted,
+        is_stale,
+        is_given_up: goal == Goal::Mount && (alloc.runner != Runner::Run || !alloc.confirmed),
+        others: &others,
+        tries: alloc.tries,
+        ..Observed::default()
+    };
+    match (planted, node::next(goal, &e.node, &observed)) {
+        (Planted::RefusalIsProof, NodeAction::Wait(NodeWait::Refused(NodeCall::Unpublish))) => {
+            NodeAction::Record(Proof::TargetGone(Because::Absent))
+        }
+        (Planted::WordIsTheOnlyProof, NodeAction::Record(Proof::TargetGone(Because::Absent))) => {
+            NodeAction::Wait(NodeWait::Refused(NodeCall::Unpublish))
+        }
+        (Planted::WordIsTheOnlyProof, NodeAction::Record(Proof::StageGone(Because::Absent))) => {
+            NodeAction::Wait(NodeWait::Refused(NodeCall::Unstage))
+        }
+        (Planted::StageInTheWay, NodeAction::Call(NodeCall::Unstage)) if goal == Goal::Mount => {
+            NodeAction::GiveUp
+        }
+        (_, action) => action,
+    }
+}
+
+/// What the plugin does with a call when nothing goes wrong: whether it takes effect, and the answer.
+fn habit(setting: &Setting, state: &State, a: u8, verb: Verb) -> (bool, Answer) {
+    let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
+    let place = match verb {
+        Verb::Stage | Verb::Unstage => state.place(volume, node, STAGE),
+        _ => state.place(volume, node, target(a)),
+    };
+    let makes = matches!(verb, Verb::Stage | Verb::Publish);
+    let on_dead = verb == Verb::Publish && state.place(volume, node, STAGE) == Place::Dead;
+    match place {
+        // "File exists", or "Transport endpoint is not connected".
+        Place::Dead if makes => (false, Answer::Refused),
+        _ if on_dead => (false, Answer::Refused),
+        Place::Mounted if makes && setting.strict => (false, Answer::Refused),
+        Place::Empty if !makes && setting.strict => (false, Answer::Refused),
+        _ => (true, Answer::Done),
+    }
+}
+
+/// The client's call ends: with the plugin's habit, or with an error and with its effect or without.
+pub fn call_ends(setting: &Setting, state: &mut State, a: u8, error: Option<(bool, Answer)>) {
+    let Some(verb) = state.allocs[usize::from(a)].call.take() else { return };
+    let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
+    let usual = habit(setting, state, a, verb);
+    let (effect, answer) = match error {
+        None => usual,
+        Some((effect, answer)) => (effect && usual.0, answer),
+    };
+    let made = call(node, a, verb);
+    if effect {
+        state.outside[volume].take_effect(&made);
+        revive(state, volume, node);
+    }
+    state.outside[volume].end(&made);
+    let alloc = &mut state.allocs[usize::from(a)];
+    alloc.tries.note(node_call(verb), answer);
+    let Some(entry) = &mut alloc.entry else { return };
+    entry.node = entry.node.learn(node_call(verb), answer);
+    if setting.planted == Planted::FailedIsNever && answer == Answer::Refused {
+        match verb {
+            Verb::Stage => entry.node.stage = Reach::Never,
+            Verb::Publish => entry.node.publish = Reach::Never,
+            _ => {}
         }
     }
 }
 
-/// The client's call ends. `heard`: its answer reaches the client that made it.
-pub fn call_ends(setting: &Setting, state: &mut State, a: u8, effect: bool, ok: bool) {
-    let Some(verb) = state.allocs[usize::from(a)].call.take() else { return };
-    let volume = setting.volume(a);
-    let made = call(state.allocs[usize::from(a)].node, a, verb);
-    if effect {
-        state.outside[volume].take_effect(&made);
-    }
-    state.outside[volume].end(&made);
-    if !ok {
-        // The whole mount is tried again from its beginning.
-        if verb == Verb::Publish && setting.stage {
-            set(state, a, Mount::Staging);
+/// The agent dies: nobody hears the answer of its call.
+pub fn crash(setting: &Setting, state: &mut State, a: u8, effect: bool) {
+    call_ends(setting, state, a, Some((effect, Answer::Unclear)));
+    let alloc = &mut state.allocs[usize::from(a)];
+    (alloc.confirmed, alloc.said) = (false, false);
+    (alloc.trying, alloc.tries) = (None, Tries::default());
+}
+
+/// The daemon of a volume's file system dies: its mounts on the node are dead, and tasks that use them fail.
+pub fn daemon_dies(setting: &Setting, state: &mut State, volume: usize, node: u8) {
+    for place in [STAGE, target(0), target(1)] {
+        if state.place(volume, node, place) == Place::Mounted {
+            state.dead.insert((volume, node, place));
         }
-        return;
     }
-    match verb {
-        Verb::Stage => set(state, a, Mount::Publishing),
-        Verb::Publish => set(state, a, Mount::Mounted),
-        Verb::Unpublish => set(state, a, Mount::Unpublished),
-        _ => set(state, a, Mount::Unstaged),
+    for a in (0..2_u8).filter(|a| setting.volume(*a) == volume) {
+        let alloc = &mut state.allocs[usize::from(a)];
+        if alloc.node == node && alloc.entry.is_some_and(|e| e.node.publish != Reach::Never) {
+            (alloc.task, alloc.wanted) = (false, Wanted::Stop);
+        }
     }
 }
 
@@ -177,7 +308,8 @@ pub fn may_start(setting: &Setting, state: &State, a: u8) -> bool {
     node.up
         && alloc.runner == Runner::Run
         && !alloc.task
-        && alloc.entry.is_some_and(|e| e.phase == Mount::Mounted)
+        && alloc.entry.is_some_and(|e| e.phase() == Mount::Mounted)
+        && state.place(setting.volume(a), alloc.node, target(a)) == Place::Mounted
         && sure
         && (node.age < TTL || !setting.fenced())
 }

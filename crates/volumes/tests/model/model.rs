@@ -5,6 +5,7 @@ use crate::servers::{KILLED, Servers, TTL};
 use crate::state::*;
 use caravan_types::volume::ClaimPhase;
 use caravan_volumes::invariants::{Rule, same_users};
+use caravan_volumes::node::{Answer, Place};
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,7 +26,8 @@ pub enum Event {
     Learn { a: u8 },
     Ask { a: u8 },
     Work { a: u8 },
-    NodeAnswers { a: u8, effect: bool, ok: bool },
+    NodeAnswers { a: u8, error: Option<(bool, Answer)> },
+    DaemonDies { v: u8, n: u8 },
     StartTask { a: u8 },
     EndTask { a: u8 },
     TellOver { a: u8 },
@@ -55,9 +57,11 @@ impl Event {
             | Self::LeaderChanges
             | Self::LateCopy
             | Self::Cut { .. }
+            | Self::DaemonDies { .. }
             | Self::Crash { .. } => false,
             Self::Reconcile { stale, .. } => !stale,
-            Self::ControllerAnswers { ok, .. } | Self::NodeAnswers { ok, .. } => ok,
+            Self::ControllerAnswers { ok, .. } => ok,
+            Self::NodeAnswers { error, .. } => error.is_none(),
             Self::Report { heard, .. } => heard,
             _ => true,
         }
@@ -115,7 +119,7 @@ impl Volumes {
                     events.push(Event::SayNothing { a });
                 }
             }
-            if alloc.entry.is_some_and(|e| matches!(e.phase, Mount::Mounted | Mount::Unstaged)) {
+            if alloc.entry.is_some_and(|e| matches!(e.phase(), Mount::Mounted | Mount::Unstaged)) {
                 events.push(Event::Report { a, heard: true });
                 if spare.copies > 0 {
                     events.push(Event::Report { a, heard: false });
@@ -124,10 +128,10 @@ impl Volumes {
         }
         if node.up {
             if alloc.call.is_some() {
-                events.push(Event::NodeAnswers { a, effect: true, ok: true });
+                events.push(Event::NodeAnswers { a, error: None });
                 if spare.errors > 0 {
-                    events.push(Event::NodeAnswers { a, effect: true, ok: false });
-                    events.push(Event::NodeAnswers { a, effect: false, ok: false });
+                    let errors = [(true, Answer::Unclear), (true, Answer::Refused), (false, Answer::Refused)];
+                    events.extend(errors.map(|error| Event::NodeAnswers { a, error: Some(error) }));
                 }
             } else {
                 events.push(Event::Work { a });
@@ -176,6 +180,11 @@ impl Volumes {
         if node.silent.is_some() && spare.forgets > 0 {
             events.push(Event::Forget { n });
         }
+        let used = |v: u8| [STAGE, target(0), target(1)].map(|place| state.place(usize::from(v), n, place));
+        if spare.deaths > 0 {
+            let live = (0..2_u8).filter(|v| used(*v).contains(&Place::Mounted));
+            events.extend(live.map(|v| Event::DaemonDies { v, n }));
+        }
     }
 
     /// Time goes on unless a shim is late: it has certainly ended its task by then.
@@ -215,7 +224,7 @@ impl Volumes {
 
     fn report(&self, state: &mut State, a: u8, heard: bool) {
         let Some(entry) = state.allocs[usize::from(a)].entry else { return };
-        let ended = entry.phase == Mount::Unstaged;
+        let ended = entry.phase() == Mount::Unstaged;
         self.servers.report(state, a, entry.generation, ended);
         if !heard {
             state.budget.copies -= 1;
@@ -244,9 +253,7 @@ impl Volumes {
         state.budget.crashes -= 1;
         for a in 0..2_u8 {
             if state.allocs[usize::from(a)].node == n {
-                client::call_ends(&self.setting, state, a, effect, false);
-                let alloc = &mut state.allocs[usize::from(a)];
-                (alloc.confirmed, alloc.said) = (false, false);
+                client::crash(&self.setting, state, a, effect);
             }
         }
         state.nodes[usize::from(n)].up = false;
@@ -288,13 +295,17 @@ impl Volumes {
                 state.server_calls.iter_mut().flatten().for_each(|call| call.orphan = true);
             }
             Event::Learn { a } => client::learn(setting, state, a),
-            Event::Ask { a } => client::ask(state, a),
+            Event::Ask { a } => client::ask(setting, state, a),
             Event::Work { a } => client::work(setting, state, a),
-            Event::NodeAnswers { a, effect, ok } => {
-                if !ok {
+            Event::NodeAnswers { a, error } => {
+                if error.is_some() {
                     state.budget.errors -= 1;
                 }
-                client::call_ends(setting, state, a, effect, ok);
+                client::call_ends(setting, state, a, error);
+            }
+            Event::DaemonDies { v, n } => {
+                state.budget.deaths -= 1;
+                client::daemon_dies(setting, state, usize::from(v), n);
             }
             Event::StartTask { a } => state.allocs[usize::from(a)].task = true,
             Event::EndTask { a } | Event::LeaseKills { a } => state.allocs[usize::from(a)].task = false,
@@ -362,7 +373,7 @@ impl Volumes {
             };
             let claims = of(&|alloc| alloc.claim.is_some_and(|c| c.phase.holds()));
             let consumers = of(&|alloc| alloc.task);
-            let mounts = of(&|alloc| alloc.entry.is_some_and(|e| e.phase == Mount::Mounted));
+            let mounts = of(&|alloc| alloc.entry.is_some_and(|e| e.phase() == Mount::Mounted));
             let outside = &state.outside[volume];
             let targets = outside.published.keys().map(|(n, t)| (*n, t - 10)).collect();
             let views = [("a consumer", &consumers), ("a mount", &mounts), ("a published target", &targets)];
@@ -389,15 +400,27 @@ impl Volumes {
         !moves && self.unsettled(state).is_some()
     }
 
+    /// The continuation in quiet is followed from one state in 256, where a fault is planted in 8: from each would take
+    /// too long.
+    fn is_sampled(&self, state: &State) -> bool {
+        let one_in = if self.setting.planted == Planted::Nothing { 256 } else { 8 };
+        hash(state).is_multiple_of(one_in)
+    }
+
     /// The fair continuation without new faults and wishes, whatever comes first. Answers where it ends.
     pub fn in_quiet(&self, state: &State) -> State {
         let mut state = state.clone();
         // Far more than any continuation takes.
-        for _ in 0..400 {
+        for turn in 0..400_u16 {
             let mut events = Vec::new();
             self.actions(&state, &mut events);
-            let next = events.into_iter().filter(|e| e.is_quiet()).find_map(|e| self.next_state(&state, e));
-            match next {
+            events.retain(|e| e.is_quiet());
+            // Everyone has a turn now and then: nobody tries again and again while others never get on.
+            if !events.is_empty() {
+                let by = usize::try_from(hash(&turn) % 1024).unwrap_or(0) % events.len();
+                events.rotate_left(by);
+            }
+            match events.into_iter().find_map(|e| self.next_state(&state, e)) {
                 Some(next) => state = next,
                 None => return state,
             }
@@ -469,15 +492,16 @@ impl Model for Volumes {
             }),
             Property::always("rule 3: nothing is stuck", |model: &Self, state: &State| !model.stuck(state)),
             Property::always("rule 3: quiet settles", |model: &Self, state: &State| {
-                !sampled(state) || state.broken.is_some() || model.unsettled(&model.in_quiet(state)).is_none()
+                !model.is_sampled(state)
+                    || state.broken.is_some()
+                    || model.unsettled(&model.in_quiet(state)).is_none()
             }),
         ]
     }
 }
 
-/// The continuation in quiet is followed from one state in 256: from each would take too long.
-fn sampled(state: &State) -> bool {
+fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    state.hash(&mut hasher);
-    hasher.finish().is_multiple_of(256)
+    value.hash(&mut hasher);
+    hasher.finish()
 }

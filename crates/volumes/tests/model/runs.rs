@@ -16,6 +16,7 @@ fn setting(attach: bool, stage: bool) -> Setting {
         attach,
         stage,
         shared: false,
+        strict: false,
         volume_of: [0, 0],
         nodes_of: [&[0], &[0, 1]],
         told: true,
@@ -135,6 +136,37 @@ fn two_volumes_do_not_disturb_each_other() {
     holds("two volumes, errors", Setting { budget: faults(|b, n| b.errors = n), ..two.clone() });
 }
 
+/// A plugin that refuses to repeat anything and to undo what is not there: also after errors and lost answers every claim
+/// comes to its end.
+#[test]
+fn a_plugin_that_is_not_idempotent() {
+    for (attach, stage) in KINDS {
+        let budget = faults(|b, n| b.errors = n);
+        let name = format!("not idempotent, attach {attach}, stage {stage}");
+        holds(&name, Setting { budget, strict: true, ..setting(attach, stage) });
+    }
+    let budget = faults(|b, n| b.crashes = n);
+    holds("not idempotent, crashes", Setting { budget, strict: true, ..setting(false, true) });
+    let shared = Setting { shared: true, nodes_of: [&[0], &[0]], strict: true, ..setting(false, true) };
+    holds("not idempotent, shared", Setting { budget: faults(|b, n| b.errors = n), ..shared });
+}
+
+/// File systems whose daemon dies under one user or two, while a third waits.
+#[test]
+fn daemons_that_die() {
+    for strict in [false, true] {
+        for stage in [false, true] {
+            let shared = Setting { shared: true, nodes_of: [&[0], &[0]], strict, ..setting(false, stage) };
+            let name = format!("daemon dies, stage {stage}, strict {strict}");
+            holds(&name, Setting { budget: faults(|b, n| b.deaths = n), ..shared.clone() });
+        }
+    }
+    let budget = faults(|b, n| (b.deaths, b.errors) = (n, n));
+    holds("daemon dies, errors", Setting { budget, ..setting(false, true) });
+    let budget = faults(|b, n| (b.deaths, b.crashes) = (n, n));
+    holds("daemon dies, crashes", Setting { budget, ..setting(false, true) });
+}
+
 #[test]
 fn late_copies_of_reports() {
     let budget = faults(|b, n| (b.copies, b.regrants) = (n, n));
@@ -166,4 +198,25 @@ fn planted_faults_are_found() {
     finds(Planted::GenerationIgnored, order, again.clone());
     finds(Planted::NothingOfTheFirst, "rule 3: nothing is stuck", again);
     finds(Planted::UnheardOfIgnored, "rule 3: nothing is stuck", silent((true, false)));
+}
+
+/// The same for the rules of a node.
+#[test]
+fn planted_faults_of_a_node_are_found() {
+    let (order, settles) = ("rule 4: order of calls", "rule 3: quiet settles");
+    let errors =
+        |strict, stage| Setting { budget: faults(|b, _| b.errors = 1), strict, ..setting(true, stage) };
+    let deaths = Setting {
+        budget: faults(|b, _| b.deaths = 1),
+        shared: true,
+        nodes_of: [&[0], &[0]],
+        ..setting(false, true)
+    };
+    finds(Planted::RefusalIsProof, order, errors(false, true));
+    finds(Planted::WordIsTheOnlyProof, settles, errors(true, true));
+    finds(Planted::StageInTheWay, settles, deaths.clone());
+    finds(Planted::DeadStageUnderUsers, order, deaths.clone());
+    finds(Planted::NewcomerIsUser, settles, deaths);
+    finds(Planted::FailedIsNever, order, errors(false, true));
+    finds(Planted::UnclearAttachIsRefused, settles, errors(false, false));
 }

@@ -91,6 +91,7 @@ impl Servers {
         let mut claim = self.claims[usize::from(a)][usize::from(alloc.node)].clone();
         claim.phase = record.phase;
         claim.needs_attach = record.needs_attach;
+        claim.attach_calls = record.attach_calls;
         if record.named {
             claim.external_node_id = claim.node_id.to_string();
         }
@@ -108,6 +109,7 @@ impl Servers {
         Record {
             phase: claim.phase,
             needs_attach: claim.needs_attach,
+            attach_calls: claim.attach_calls,
             named: !claim.external_node_id.is_empty(),
             proof: claim.proof.is_some(),
             generation: claim.generation,
@@ -280,6 +282,11 @@ impl Servers {
             return;
         }
         let step = match (ok, verb) {
+            (false, Verb::ControllerPublish)
+                if !effect || self.setting.planted == Planted::UnclearAttachIsRefused =>
+            {
+                ClaimStep::AttachRefused { error: "no".into(), next_try: NOW }
+            }
             (false, _) => ClaimStep::Failed { error: "no".into(), next_try: NOW },
             (true, Verb::ControllerPublish) => ClaimStep::Attached {
                 publish_context: BTreeMap::new(),

@@ -1,7 +1,11 @@
 //! What a state of the model is: the servers' records, the nodes, the plugin, and what is on its way.
 
-use caravan_types::volume::ClaimPhase;
+use caravan_types::volume::{AttachCalls, ClaimPhase};
 use caravan_volumes::invariants::{Outside, Rule, Verb};
+use caravan_volumes::node::{self, Goal, Place, Tries};
+use std::collections::BTreeSet;
+
+pub use caravan_volumes::node::MountPhase as Mount;
 
 /// Two of each.
 pub const TWO: usize = 2;
@@ -26,23 +30,12 @@ pub enum Runner {
     End,
 }
 
-/// How far the client's ledger is (`MountPhase` of the client).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mount {
-    Granted,
-    Staging,
-    Publishing,
-    Mounted,
-    Unpublishing,
-    Unpublished,
-    Unstaged,
-}
-
 /// A claim without what never changes about it. Times are distances from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     pub phase: ClaimPhase,
     pub needs_attach: Option<bool>,
+    pub attach_calls: AttachCalls,
     pub named: bool,
     pub proof: bool,
     pub generation: u32,
@@ -52,8 +45,22 @@ pub struct Record {
 /// An entry of the client's ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    pub phase: Mount,
+    pub node: node::Entry,
     pub generation: u32,
+}
+
+impl Entry {
+    pub fn phase(self) -> Mount {
+        self.node.phase
+    }
+}
+
+/// The stage of a volume on a node, as a place.
+pub const STAGE: u8 = 1;
+
+/// The target of an allocation, as a place.
+pub fn target(a: u8) -> u8 {
+    10 + a
 }
 
 /// Everything about one allocation.
@@ -76,6 +83,10 @@ pub struct Alloc {
     pub task: bool,
     /// The client's call under way.
     pub call: Option<Verb>,
+    /// The try under way, which has the turn on the volume.
+    pub trying: Option<Goal>,
+    /// The calls of this try; of a release, of all its tries.
+    pub tries: Tries,
 }
 
 /// A node.
@@ -132,6 +143,7 @@ pub struct Budget {
     pub forgets: u8,
     pub silences: u8,
     pub regrants: u8,
+    pub deaths: u8,
 }
 
 /// The whole.
@@ -141,6 +153,8 @@ pub struct State {
     pub nodes: [Node; TWO],
     pub outside: [Outside<u8>; TWO],
     pub server_calls: [Option<ServerCall>; TWO],
+    /// Mounts whose daemon has died: volume, node and place.
+    pub dead: BTreeSet<(usize, u8, u8)>,
     pub copy: Option<Copy>,
     /// The plugin has told whether it attaches.
     pub told: bool,
@@ -177,6 +191,20 @@ pub enum Planted {
     NothingOfTheFirst,
     /// A late report counts for whatever claim the allocation has now.
     GenerationIgnored,
+    /// The client takes the plugin's refusal to undo something for its end, whatever is mounted.
+    RefusalIsProof,
+    /// The client takes the plugin's word only: a refusal keeps the claim, although nothing is mounted.
+    WordIsTheOnlyProof,
+    /// The client does not end what is in the way of a new stage.
+    StageInTheWay,
+    /// The client ends a dead stage although others have their targets on it.
+    DeadStageUnderUsers,
+    /// A claim that never staged counts as a user of the stage.
+    NewcomerIsUser,
+    /// A call that was refused counts as never made.
+    FailedIsNever,
+    /// The servers take an attach whose outcome is open for one that was refused.
+    UnclearAttachIsRefused,
 }
 
 /// What is explored.
@@ -186,6 +214,8 @@ pub struct Setting {
     pub stage: bool,
     /// Many nodes and writers, instead of one of each.
     pub shared: bool,
+    /// The plugin's node service is not idempotent: it refuses to undo what is not there, and to mount where something is.
+    pub strict: bool,
     /// The volume of each allocation.
     pub volume_of: [u8; TWO],
     /// The nodes on which each allocation may be placed.
@@ -194,6 +224,22 @@ pub struct Setting {
     pub told: bool,
     pub budget: Budget,
     pub planted: Planted,
+}
+
+impl State {
+    /// What the kernel says of a place.
+    pub fn place(&self, volume: usize, node: u8, place: u8) -> Place {
+        let outside = &self.outside[volume];
+        let there = match place {
+            STAGE => outside.staged.contains(&(node, place)),
+            _ => outside.published.contains_key(&(node, place)),
+        };
+        match (there, self.dead.contains(&(volume, node, place))) {
+            (false, _) => Place::Empty,
+            (true, false) => Place::Mounted,
+            (true, true) => Place::Dead,
+        }
+    }
 }
 
 impl Setting {
@@ -210,6 +256,8 @@ impl Setting {
             overdue: false,
             task: false,
             call: None,
+            trying: None,
+            tries: Tries::default(),
         };
         let node = Node { up: true, linked: true, age: 0, silent: None, forgotten: false };
         State {
@@ -217,6 +265,7 @@ impl Setting {
             nodes: [node.clone(), node],
             outside: Default::default(),
             server_calls: [None; TWO],
+            dead: BTreeSet::new(),
             copy: None,
             told: self.told,
             budget: self.budget,

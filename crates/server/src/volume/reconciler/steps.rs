@@ -8,7 +8,7 @@ use crate::volume::expand;
 use crate::volume::merged_options;
 use caravan_state::Root;
 use caravan_types::command::{Change, ClaimStep, Refusal};
-use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
 use caravan_volumes::reconcile::Action;
 use std::collections::BTreeMap;
@@ -72,7 +72,14 @@ impl Reconciler {
                     tracing::warn!(volume = %claim.id.volume, alloc = %claim.id.alloc, %error, "a controller call failed; trying again");
                 }
                 let pause = caravan_volumes::retry::delay(claim.tries.saturating_add(1));
-                ClaimStep::Failed { error: error.message, next_try: self.core.now().plus(pause) }
+                let next_try = self.core.now().plus(pause);
+                match claim.phase {
+                    // The intent was written, so the claim is attaching now.
+                    ClaimPhase::Reserved | ClaimPhase::Attaching if error.not_done => {
+                        ClaimStep::AttachRefused { error: error.message, next_try }
+                    }
+                    _ => ClaimStep::Failed { error: error.message, next_try },
+                }
             }
         };
         self.step(&claim.id, index, step).await.map(drop)

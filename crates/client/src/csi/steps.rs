@@ -1,0 +1,477 @@
+//! Carries out what `caravan_volumes::node` decides about a claim: each intent is in the ledger before its call, each
+//! proof after it.
+
+use super::ledger::{ClaimEntry, MountPhase, Reach, is_device};
+use super::manager::Lent;
+use super::owner::Wish;
+use super::places;
+use super::releases::{clear, end, open_beneath};
+use super::volumes::{VolumeManager, check, make_dir, proof, seal, set_owner};
+use super::{CsiFault, capability};
+use caravan_csi::{
+    Class, CsiError, NodePublishRequest, NodeStageRequest, NodeUnpublishRequest, NodeUnstageRequest,
+};
+use caravan_types::plugin::PluginRole;
+use caravan_types::volume::ClaimId;
+use caravan_types::wire::ClaimGrant;
+use caravan_volumes::node::{
+    Answer, Because, Entry, Goal, NodeAction, NodeCall, NodeWait, Observed, Place, Proof, Spot, Tries, next,
+};
+use caravan_volumes::paths::VolumePaths;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long a file system may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What mounting needs and ending does not.
+#[derive(Clone, Debug)]
+pub(super) struct Mounting {
+    pub(super) grant: ClaimGrant,
+    pub(super) wish: Wish,
+}
+
+/// A claim on its way to a goal, over as many tries as it takes.
+#[derive(Debug)]
+pub(super) struct Steps {
+    goal: Goal,
+    claim: ClaimId,
+    mounting: Option<Mounting>,
+    /// Cancelled when nobody waits for the mount any more.
+    given_up: CancellationToken,
+    plugin: Option<Lent>,
+    plugin_timeout: Duration,
+    tries: Tries,
+    /// The last call that failed.
+    last: Option<CsiFault>,
+    /// Why the stage is dead.
+    dead: Option<String>,
+    /// What the servers are to know: the plugin's words where the claim goes on in spite of them.
+    pub(super) words: Vec<String>,
+}
+
+/// How far a try came.
+#[derive(Debug)]
+pub(super) enum Came {
+    /// To the goal.
+    There,
+    /// To a wait, with its reason.
+    Waits(CsiFault),
+}
+
+/// What was seen of a claim.
+struct Sight {
+    observed: (Place, Place, bool),
+    others: Vec<Entry>,
+}
+
+impl Steps {
+    /// Mounts with a plugin that is there already.
+    pub(super) fn mount(mounting: Mounting, plugin: Lent, given_up: CancellationToken) -> Self {
+        let claim = mounting.grant.claim.id.clone();
+        Self { plugin: Some(plugin), mounting: Some(mounting), given_up, ..Self::new(Goal::Mount, claim) }
+    }
+
+    /// Ends the use of a volume; each try waits so long for a plugin where it needs one.
+    pub(super) fn release(claim: ClaimId, plugin_timeout: Duration) -> Self {
+        Self { plugin_timeout, ..Self::new(Goal::Release, claim) }
+    }
+
+    fn new(goal: Goal, claim: ClaimId) -> Self {
+        Self {
+            goal,
+            claim,
+            mounting: None,
+            given_up: CancellationToken::new(),
+            plugin: None,
+            plugin_timeout: Duration::ZERO,
+            tries: Tries::default(),
+            last: None,
+            dead: None,
+            words: Vec::new(),
+        }
+    }
+
+    /// Whether the plugin refuses to undo something, or has not answered.
+    pub(super) fn is_ending(&self) -> bool {
+        self.tries.is_undoing()
+    }
+
+    /// Begins the next try after a pause.
+    pub(super) fn rest(&mut self) {
+        self.tries.rest();
+        if self.goal == Goal::Release {
+            self.plugin = None;
+        }
+    }
+}
+
+impl VolumeManager {
+    /// Takes steps until the goal is reached, something is waited for, or the try fails. The caller has the turn on the
+    /// volume.
+    pub(super) async fn take_steps(&self, steps: &mut Steps) -> Result<Came, CsiFault> {
+        loop {
+            let Some(entry) = self.entry(&steps.claim) else { return Ok(Came::There) };
+            match self.decide(steps, &entry).await? {
+                NodeAction::Call(call) => self.call(steps, entry, call).await?,
+                NodeAction::Unmount(spot, how) => {
+                    let places = entry.on_host()?;
+                    let path = at(&places, spot);
+                    tracing::warn!(volume = %entry.claim.volume, path = %path.display(), ?how, "ending a mount without its plugin");
+                    end(path, how)?;
+                    steps.tries.note_unmount(spot);
+                }
+                NodeAction::Record(proof) => self.record(steps, entry, proof).await?,
+                NodeAction::Wait(wait) => return Ok(Came::Waits(self.reason(steps, &entry, wait))),
+                NodeAction::GiveUp => return Err(steps.last.take().unwrap_or(CsiFault::GivenUp)),
+                NodeAction::Finished => {
+                    if steps.goal == Goal::Mount && entry.phase < MountPhase::Mounted {
+                        self.prove(steps, entry).await?;
+                    }
+                    return Ok(Came::There);
+                }
+            }
+        }
+    }
+
+    async fn decide(&self, steps: &mut Steps, entry: &ClaimEntry) -> Result<NodeAction, CsiFault> {
+        let Sight { observed: (target, stage, is_proven), others } = self.see(steps, entry).await?;
+        let mut observed = Observed {
+            target,
+            stage,
+            is_proven,
+            is_device: is_device(entry.usage),
+            lingers: false,
+            is_replaced: false,
+            is_stale: steps.mounting.as_ref().is_some_and(|m| self.is_stale(&m.grant)),
+            is_given_up: steps.given_up.is_cancelled(),
+            others: &others,
+            tries: steps.tries,
+        };
+        let node = entry.node();
+        let mut action = next(steps.goal, &node, &observed);
+        // Facts that take time to find out are asked for where they decide.
+        if matches!(action, NodeAction::Wait(NodeWait::Refused(_))) && !entry.made_by.is_empty() {
+            let now = self.plugin_process(steps).await;
+            observed.is_replaced = now.is_some_and(|now| now != entry.made_by);
+            action = next(steps.goal, &node, &observed);
+        }
+        let made = match action {
+            NodeAction::Record(Proof::TargetGone(Because::Absent)) => {
+                node.publish == Reach::Made && !entry.stages
+            }
+            NodeAction::Record(Proof::StageGone(Because::Absent)) => node.stage == Reach::Made,
+            _ => false,
+        };
+        if made {
+            observed.lingers = self.lingers(entry).await;
+            action = next(steps.goal, &node, &observed);
+        }
+        Ok(action)
+    }
+
+    /// Looks at the places that matter for the next step.
+    async fn see(&self, steps: &mut Steps, entry: &ClaimEntry) -> Result<Sight, CsiFault> {
+        let others = self.lock().others_on_stage(entry).map(ClaimEntry::node).collect();
+        let nothing = Sight { observed: (Place::Empty, Place::Empty, false), others };
+        // The plugin was not there yet when the claim was granted.
+        if entry.host_root.as_os_str().is_empty() {
+            return Ok(nothing);
+        }
+        let (places, mounts) = (entry.on_host()?, steps.goal == Goal::Mount);
+        let (mut target, mut is_proven, mut stage) = (Place::Empty, false, Place::Empty);
+        if mounts || entry.phase < MountPhase::Unpublished {
+            let (known, path) = (entry.clone(), places.publish.clone());
+            let look = move || (places::look(&path).0, check(&known).is_ok());
+            let seen = self.inner.prober.look(&places.publish, ANSWER_TIMEOUT, look).await;
+            (target, is_proven) = seen.unwrap_or((Place::Silent, false));
+        }
+        if entry.stages && (mounts || entry.phase == MountPhase::Unpublished) {
+            let path = places.staging.clone();
+            let look = move || places::look(&path);
+            let seen = self.inner.prober.look(&places.staging, ANSWER_TIMEOUT, look).await;
+            (stage, steps.dead) = seen.unwrap_or((Place::Silent, None));
+        }
+        Ok(Sight { observed: (target, stage, is_proven && entry.proof.is_some()), ..nothing })
+    }
+
+    /// Whether the volume's file system is mounted at a place that is no live claim's.
+    async fn lingers(&self, entry: &ClaimEntry) -> bool {
+        let Some(file_system) = entry.file_system.clone() else { return false };
+        if self.lock().used_by_another(entry) {
+            return false;
+        }
+        let Ok(places) = entry.on_host() else { return false };
+        let except = [places.publish, places.staging];
+        let found =
+            tokio::task::spawn_blocking(move || places::find_file_system(&file_system, &except)).await;
+        found.ok().flatten().is_some()
+    }
+
+    async fn plugin<'s>(&self, steps: &'s mut Steps, entry: &ClaimEntry) -> Result<&'s Lent, CsiFault> {
+        if steps.plugin.is_none() {
+            let found =
+                self.inner.plugins.plugin(PluginRole::Node, &entry.plugin, steps.plugin_timeout).await?;
+            steps.plugin = Some(found);
+        }
+        steps.plugin.as_ref().ok_or(CsiFault::GivenUp)
+    }
+
+    /// The process of the plugin, by its id and start.
+    async fn plugin_process(&self, steps: &Steps) -> Option<String> {
+        let socket = &steps.plugin.as_ref()?.instance.registration.socket;
+        let pid = tokio::net::UnixStream::connect(socket).await.ok()?.peer_cred().ok()?.pid()?;
+        let start = caravan_sys::process::start_time(u32::try_from(pid).ok()?).ok()??;
+        Some(format!("{pid}:{start}"))
+    }
+
+    async fn call(&self, steps: &mut Steps, entry: ClaimEntry, call: NodeCall) -> Result<(), CsiFault> {
+        // Without the plugin nothing is begun.
+        self.plugin(steps, &entry).await?;
+        let before = entry.node();
+        let mut entry = entry;
+        entry.set(before.intend(steps.goal, call));
+        if entry.node() != before {
+            self.write(entry.clone()).await?;
+        }
+        let places = entry.on_host()?;
+        match call {
+            NodeCall::Stage => {
+                make_dir(&entry.host_root, &places.staging, "create staging directory")?;
+                open_beneath(&places.staging)?;
+            }
+            NodeCall::Publish => {
+                make_dir(&entry.host_root, &places.alloc_dir, "create allocation directory")?;
+                open_beneath(&places.publish)?;
+            }
+            // The plugin removes what it mounted on, which it cannot while that is sealed.
+            NodeCall::Unpublish => open_beneath(&places.publish)?,
+            NodeCall::Unstage => open_beneath(&places.staging)?,
+        }
+        let result = self.ask_plugin(steps, &entry, call).await?;
+        let answer = result.as_ref().map_or_else(answer, |()| Answer::Done);
+        steps.tries.note(call, answer);
+        let learned = entry.node().learn(call, answer);
+        if answer == Answer::Done && matches!(call, NodeCall::Stage | NodeCall::Publish) {
+            entry.set(learned);
+            entry.made_by = self.plugin_process(steps).await.unwrap_or_default();
+            if call == NodeCall::Stage {
+                seal(&places.staging);
+                entry.file_system = places::file_system(&places.staging);
+            }
+            // The next intent makes it durable; until then the outcome counts as unknown.
+            self.write_later(entry);
+        }
+        if let Err(error) = result {
+            tracing::info!(volume = %steps.claim.volume, alloc = %steps.claim.alloc, %error, "a call of the node failed");
+            steps.last = Some(error.into());
+        }
+        Ok(())
+    }
+
+    /// Makes a call. The outer error is that it could not be made.
+    async fn ask_plugin(
+        &self,
+        steps: &mut Steps,
+        entry: &ClaimEntry,
+        call: NodeCall,
+    ) -> Result<Result<(), CsiError>, CsiFault> {
+        let (inside, volume_id) = (entry.in_plugin()?, entry.external_id.clone());
+        let mounting = steps.mounting.clone();
+        let client = &self.plugin(steps, entry).await?.instance.client;
+        let capability =
+            |grant: &ClaimGrant| capability(entry.usage, grant.mount_options.as_ref(), &entry.mount_group);
+        Ok(match (call, mounting) {
+            (NodeCall::Stage, Some(Mounting { grant, .. })) => {
+                let request = NodeStageRequest {
+                    volume_id,
+                    publish_context: grant.claim.publish_context.clone(),
+                    staging_target_path: inside.staging,
+                    capability: capability(&grant)?,
+                    secrets: grant.secrets.expose().clone().into(),
+                    context: grant.volume_context,
+                };
+                client.node_stage(request).await
+            }
+            (NodeCall::Publish, Some(Mounting { grant, .. })) => {
+                let request = NodePublishRequest {
+                    volume_id,
+                    publish_context: grant.claim.publish_context.clone(),
+                    staging_target_path: entry.stages.then_some(inside.staging),
+                    target_path: inside.publish,
+                    capability: capability(&grant)?,
+                    readonly: entry.usage.read_only,
+                    secrets: grant.secrets.expose().clone().into(),
+                    context: grant.volume_context,
+                };
+                client.node_publish(request).await
+            }
+            (NodeCall::Unpublish, _) => {
+                client.node_unpublish(NodeUnpublishRequest { volume_id, target_path: inside.publish }).await
+            }
+            (NodeCall::Unstage, _) => {
+                let request = NodeUnstageRequest { volume_id, staging_target_path: inside.staging };
+                client.node_unstage(request).await
+            }
+            // A release makes no mount.
+            (NodeCall::Stage | NodeCall::Publish, None) => return Err(CsiFault::GivenUp),
+        })
+    }
+
+    async fn record(&self, steps: &mut Steps, entry: ClaimEntry, proof: Proof) -> Result<(), CsiFault> {
+        if let Proof::TargetGone(Because::Absent) | Proof::StageGone(Because::Absent) = proof {
+            self.note_absent(steps, &entry, proof);
+        }
+        let (places, called) = (entry.on_host(), !entry.host_root.as_os_str().is_empty());
+        match (proof, places) {
+            (Proof::TargetGone(_), Ok(places)) if called => {
+                open_beneath(&places.publish)?;
+                clear(&places.publish, &entry.host_root)?;
+            }
+            (Proof::StageGone(_), Ok(places)) if called => {
+                open_beneath(&places.staging)?;
+                clear(&places.staging, &entry.host_root)?;
+            }
+            _ => {}
+        }
+        if let Proof::StageGone(_) = proof {
+            let others: Vec<ClaimEntry> = self.lock().others_on_stage(&entry).cloned().collect();
+            for mut other in others.into_iter().filter(|other| other.node().stage != Reach::Never) {
+                let without = other.node().without_stage();
+                other.set(without);
+                self.write_later(other);
+            }
+        }
+        let mut entry = entry;
+        let recorded = entry.node().record(steps.goal, proof);
+        entry.set(recorded);
+        if entry.phase == MountPhase::Unstaged {
+            entry.proof = None;
+        }
+        self.write(entry).await?;
+        steps.tries.note_proof(proof);
+        Ok(())
+    }
+
+    /// Keeps the plugin's words where the claim goes on in spite of them.
+    fn note_absent(&self, steps: &mut Steps, entry: &ClaimEntry, proof: Proof) {
+        let Some(fault) = steps.last.take() else { return };
+        let (place, made) = match proof {
+            Proof::TargetGone(_) => (entry.on_host().map(|p| p.publish), entry.node().publish == Reach::Made),
+            _ => (entry.on_host().map(|p| p.staging), entry.node().stage == Reach::Made),
+        };
+        let place = place.map(|path| path.display().to_string()).unwrap_or_default();
+        let ledger = if made { "its mount has ended" } else { "no mount there ever succeeded" };
+        let words = format!("{fault}; nothing is mounted at {place}, and {ledger}: the claim goes on");
+        tracing::warn!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, words, "a plugin refuses to undo what is not there");
+        if steps.goal == Goal::Release {
+            steps.words.push(words);
+        }
+    }
+
+    /// Why something is waited for.
+    fn reason(&self, steps: &mut Steps, entry: &ClaimEntry, wait: NodeWait) -> CsiFault {
+        let volume = entry.claim.volume.id.to_string();
+        let path =
+            |spot: Spot| entry.on_host().map(|p| at(&p, spot).display().to_string()).unwrap_or_default();
+        let said = steps.last.take();
+        let words = said.as_ref().map(ToString::to_string).unwrap_or_default();
+        let text = match wait {
+            NodeWait::Stale => stale_words(&entry.claim),
+            NodeWait::DeadStage => {
+                let why = steps.dead.as_deref().unwrap_or("its file system is dead");
+                format!(
+                    "the stage of volume \"{volume}\" at {} is dead ({why}) and in use by {}: waits for their end",
+                    path(Spot::Stage),
+                    self.users_of_stage(entry)
+                )
+            }
+            NodeWait::LeavingStage => format!(
+                "{words}; the stage of volume \"{volume}\" is in use by {}: waits for their end",
+                self.users_of_stage(entry)
+            ),
+            NodeWait::Silent(spot) => {
+                format!("the file system of volume \"{volume}\" at {} does not answer", path(spot))
+            }
+            NodeWait::Lingers(spot) => format!(
+                "{words}; nothing is mounted at {}, but its file system is still mounted elsewhere on this node",
+                path(spot)
+            ),
+            NodeWait::Refused(_) | NodeWait::Unanswered(_) => match said {
+                Some(fault) => return fault,
+                None => format!("waits for the plugin of volume \"{volume}\""),
+            },
+        };
+        CsiFault::Waits(text)
+    }
+
+    fn users_of_stage(&self, entry: &ClaimEntry) -> String {
+        let ledger = self.lock();
+        let users = ledger.others_on_stage(entry).filter(|e| e.node().holds_stage());
+        let users: Vec<String> = users
+            .map(|e| match e.job.as_str() {
+                "" => format!("allocation {}", e.claim.alloc),
+                job => format!("allocation {} of job \"{job}\"", e.claim.alloc),
+            })
+            .collect();
+        users.join(", ")
+    }
+
+    /// Proves a mount that the plugin reports: looks at it, seals what lies beneath, gives it its owner, and writes it
+    /// down.
+    async fn prove(&self, steps: &Steps, mut entry: ClaimEntry) -> Result<(), CsiFault> {
+        let target = entry.on_host()?.publish;
+        // Success without a mount happens when the plugin's mounts do not reach the host.
+        if !super::volumes::is_published(&target, is_device(entry.usage)) {
+            let private = places::private_mount(&target);
+            return Err(CsiFault::NotMounted { path: target, private });
+        }
+        seal(&target);
+        if let Some(Mounting { wish, .. }) = steps.mounting.as_ref().filter(|m| !m.wish.is_none())
+            && !entry.owned
+        {
+            let own = if entry.mount_group.is_empty() { wish.clone() } else { wish.without_group() };
+            set_owner(own, target.clone()).await?;
+            entry.owned = true;
+        }
+        if entry.file_system.is_none() && !entry.stages {
+            entry.file_system = places::file_system(&target);
+        }
+        entry.proof = Some(proof(&target, is_device(entry.usage))?);
+        entry.phase = MountPhase::Mounted;
+        self.write(entry).await
+    }
+}
+
+pub(super) fn stale_words(claim: &ClaimId) -> String {
+    format!(
+        "waits for the end of what an earlier attachment of volume \"{}\" left on this node",
+        claim.volume.id
+    )
+}
+
+fn at(places: &VolumePaths, spot: Spot) -> &PathBuf {
+    match spot {
+        Spot::Target => &places.publish,
+        Spot::Stage => &places.staging,
+    }
+}
+
+/// What the failure of a call proves (CSI specification, "Error Scheme"). Plugins that do not choose a code answer
+/// UNKNOWN; a connection that broke is UNAVAILABLE here.
+fn answer(error: &CsiError) -> Answer {
+    match error.class() {
+        Some(Class::NotFound) => Answer::NotFound,
+        Some(Class::FailedPrecondition) => Answer::OutOfOrder,
+        Some(
+            Class::Cancelled
+            | Class::DeadlineExceeded
+            | Class::Aborted
+            | Class::Unavailable
+            | Class::ResourceExhausted,
+        )
+        | None => Answer::Unclear,
+        Some(_) => Answer::Refused,
+    }
+}
