@@ -12,22 +12,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, fsync,
-    mkdirat, openat, openat2, renameat, statat, unlinkat,
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchmod, fchown, fsync, mkdirat,
+    openat, openat2, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::tree::{self, Seals};
 use crate::{Error, Result};
 
+mod handle;
+mod linked;
+
+pub use handle::{Handle, refuse_foreign_link};
+
 const PLAIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// Opening a FIFO must not wait, and a terminal must not become the agent's own.
-const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::CLOEXEC);
 const CREATE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -189,6 +188,38 @@ impl Dir {
         })
     }
 
+    /// Puts a new empty file at a name and returns the file, open for writing. What had the name is replaced, never
+    /// written to.
+    pub fn put(&self, name: &OsStr, access: Access) -> Result<File> {
+        let temporary = self.temporary(name)?;
+        let file = self.create(&temporary, access)?;
+        self.rename(&temporary, self, name).inspect_err(|_| {
+            // The first error is the one that is reported.
+            let _left = self.remove_file(&temporary);
+        })?;
+        Ok(file)
+    }
+
+    /// Puts a symbolic link at a name, in place of what had the name.
+    pub fn link(&self, name: &OsStr, target: &Path, owner: Owner) -> Result<()> {
+        let shown = self.shown.join(name);
+        single(name).map_err(Error::path("link", &shown))?;
+        let temporary = self.temporary(name)?;
+        symlinkat(target, &self.fd, &temporary).map_err(Error::errno("link", &shown))?;
+        let owned = match owner {
+            Owner { uid: None, gid: None } => Ok(()),
+            Owner { uid, gid } => {
+                let ids = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+                chownat(&self.fd, &temporary, ids.0, ids.1, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(Error::errno("set owner of", &shown))
+            }
+        };
+        owned.and_then(|()| self.rename(&temporary, self, name)).inspect_err(|_| {
+            // The first error is the one that is reported.
+            let _left = self.remove_file(&temporary);
+        })
+    }
+
     /// Returns a name for a temporary file that nobody can foresee.
     pub fn temporary(&self, name: &OsStr) -> Result<OsString> {
         let mut random = [0u8; 8];
@@ -208,15 +239,11 @@ impl Dir {
 
     /// Opens a regular file below for reading. Anything else is an error.
     pub fn read(&self, below: &Path, mounts: Mounts) -> Result<File> {
-        let shown = self.shown.join(below);
-        let fd = openat2(&self.fd, below, READ, Mode::empty(), resolve(mounts))
-            .map_err(|errno| met(errno, "open", &shown))?;
-        let stat = fstat(&fd).map_err(Error::errno("look at", &shown))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
-            return Err(Error::path("open", &shown)(source));
+        let handle = self.handle(below, mounts)?;
+        match handle.kind()? {
+            Kind::File => handle.read(),
+            _ => Err(Error::path("open", self.shown.join(below))(invalid("it is not a regular file"))),
         }
-        Ok(File::from(fd))
     }
 
     /// Returns the content of a regular file below, if it has at most `limit` bytes.
@@ -235,12 +262,7 @@ impl Dir {
 
     /// Returns the kind of an entry; `None` if nothing has that name.
     pub fn kind(&self, name: &OsStr) -> Result<Option<Kind>> {
-        Ok(self.stat(name)?.map(|stat| match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Kind::Directory,
-            FileType::RegularFile => Kind::File,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Other,
-        }))
+        Ok(self.stat(name)?.map(|stat| handle::kind_of(&stat)))
     }
 
     /// Returns the attributes of an entry without following a link; `None` if nothing has that name.
@@ -256,16 +278,18 @@ impl Dir {
 
     /// Returns the names of all entries.
     pub fn names(&self) -> Result<Vec<OsString>> {
-        let failed = || Error::errno("list", &self.shown);
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.fd).map_err(failed())? {
-            let entry = entry.map_err(failed())?;
-            let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") {
-                names.push(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name).to_owned());
-            }
-        }
-        Ok(names)
+        self.entries()?.collect()
+    }
+
+    /// Reads the names of the entries one after the other.
+    pub fn entries(&self) -> Result<Entries> {
+        let inner = rustix::fs::Dir::read_from(&self.fd).map_err(Error::errno("list", &self.shown))?;
+        Ok(Entries { inner, shown: self.shown.clone() })
+    }
+
+    /// Returns whether this is the root of a mount.
+    pub fn is_mount(&self) -> Result<bool> {
+        crate::mount::is_mount_root(&self.fd).map_err(Error::errno("look at", &self.shown))
     }
 
     /// Renames an entry to a name of another directory and replaces what had that name.
@@ -313,6 +337,30 @@ impl Dir {
     /// Makes the directory's entries durable.
     pub fn sync(&self) -> Result<()> {
         fsync(&self.fd).map_err(Error::errno("sync directory", &self.shown))
+    }
+}
+
+/// The names of a directory's entries.
+#[derive(Debug)]
+pub struct Entries {
+    inner: rustix::fs::Dir,
+    shown: PathBuf,
+}
+
+impl Iterator for Entries {
+    type Item = Result<OsString>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.inner.next()? {
+                Ok(entry) => entry,
+                Err(errno) => return Some(Err(Error::errno("list", &self.shown)(errno))),
+            };
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                return Some(Ok(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name).to_owned()));
+            }
+        }
     }
 }
 
