@@ -105,6 +105,16 @@ impl Dir {
         Ok(Self { fd, shown: path.to_owned() })
     }
 
+    /// Opens a directory whose parent is trusted: the last name is looked up there and is no symbolic link.
+    pub fn open_last(path: &Path, mounts: Mounts) -> Result<Self> {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => {
+                Self::open(parent)?.enter(Path::new(name), mounts)
+            }
+            _ => Err(Error::path("open", path)(invalid("the path does not end with a name in a directory"))),
+        }
+    }
+
     /// Returns another descriptor of the directory.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self.fd.try_clone().map_err(Error::path("open", &self.shown))?;
