@@ -18,6 +18,7 @@ mod server;
 mod session;
 pub mod spec;
 mod supervise;
+mod targets;
 mod usage;
 
 use std::ffi::OsString;

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchmod, fchown, fsync, mkdirat,
-    openat, openat2, renameat, statat, symlinkat, unlinkat,
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchmod, fchown, fstat, fsync, mkdirat,
+    openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -28,7 +28,7 @@ pub use handle::{Handle, refuse_foreign_link};
 const PLAIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const CREATE: OFlags =
-    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+    OFlags::RDWR.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Whether a path below a directory may lead through mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +131,11 @@ impl Dir {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
+    /// Returns where the kernel has the directory now.
+    pub fn real_path(&self) -> Result<PathBuf> {
+        std::fs::read_link(self.proc_path()).map_err(Error::path("look at", &self.shown))
+    }
+
     /// Opens a directory below.
     pub fn enter(&self, below: &Path, mounts: Mounts) -> Result<Self> {
         let shown = self.shown.join(below);
@@ -158,6 +163,17 @@ impl Dir {
             }
         }
         Ok(at)
+    }
+
+    /// Returns the attributes of the directory itself.
+    pub fn stat_self(&self) -> Result<Stat> {
+        fstat(&self.fd).map_err(Error::errno("look at", &self.shown))
+    }
+
+    /// Sets the owner of the directory itself.
+    pub fn set_owner(&self, Owner { uid, gid }: Owner) -> Result<()> {
+        fchown(&self.fd, uid.map(Uid::from_raw), gid.map(Gid::from_raw))
+            .map_err(Error::errno("set owner of", &self.shown))
     }
 
     /// Sets mode and owner of the directory itself.
@@ -228,6 +244,14 @@ impl Dir {
             // The first error is the one that is reported.
             let _left = self.remove_file(&temporary);
         })
+    }
+
+    /// Returns the target of a symbolic link.
+    pub fn read_link(&self, name: &OsStr) -> Result<PathBuf> {
+        let shown = self.shown.join(name);
+        let name = single(name).map_err(Error::path("read", &shown))?;
+        let target = readlinkat(&self.fd, name, Vec::new()).map_err(Error::errno("read", &shown))?;
+        Ok(PathBuf::from(<OsString as std::os::unix::ffi::OsStringExt>::from_vec(target.into_bytes())))
     }
 
     /// Returns a name for a temporary file that nobody can foresee.

@@ -12,6 +12,7 @@ use rustix::mount::{
     mount_bind_recursive, mount_change, move_mount, open_tree, unmount as umount2,
 };
 
+use crate::dir::{Dir, Mounts};
 use crate::mountinfo::{Device, MountTable};
 use crate::process::{Namespaces, PidFd};
 use crate::{Error, Result};
@@ -318,8 +319,15 @@ impl DetachedTree {
         let replace = || -> Result<()> {
             crate::process::unshare_root()?;
             crate::process::enter(process, Namespaces { mount: true, ..Namespaces::default() })?;
-            unmount(target, Unmount::Lazy)?;
-            self.attach(target)
+            // The task runs: a link that it puts on the way must not lead to another mount.
+            let below = target.strip_prefix("/").unwrap_or(target);
+            let parent =
+                Dir::open(Path::new("/"))?.enter(below.parent().unwrap_or(Path::new("")), Mounts::Follow)?;
+            let name = Path::new(below.file_name().unwrap_or_default());
+            // This thread's own directory: the links of `/proc` there are not those of this process.
+            rustix::process::fchdir(&parent).map_err(Error::errno("change to", parent.shown()))?;
+            unmount(name, Unmount::Lazy)?;
+            self.attach_to(parent.handle(name, Mounts::Follow)?, target)
         };
         std::thread::scope(|scope| {
             scope.spawn(replace).join().unwrap_or_else(|_| {

@@ -58,14 +58,24 @@ impl Handle {
 
     /// Sets owner and mode of the entry, which is no link.
     pub fn set_access(&self, access: Access) -> Result<()> {
-        let failed = || Error::errno("set owner and mode of", &self.shown);
-        let Owner { uid, gid } = access.owner;
-        if uid.is_some() || gid.is_some() {
-            chownat(&self.fd, "", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH)
-                .map_err(failed())?;
-        }
+        self.set_owner(access.owner)?;
         // After the owner: changing that clears the set-id bits.
-        chmodat(CWD, self.proc_path(), Mode::from_raw_mode(access.mode), AtFlags::empty()).map_err(failed())
+        self.set_mode(access.mode)
+    }
+
+    /// Sets the owner of the entry.
+    pub fn set_owner(&self, Owner { uid, gid }: Owner) -> Result<()> {
+        if uid.is_none() && gid.is_none() {
+            return Ok(());
+        }
+        chownat(&self.fd, "", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH)
+            .map_err(Error::errno("set owner of", &self.shown))
+    }
+
+    /// Sets the mode of the entry, which is no link.
+    pub fn set_mode(&self, mode: u32) -> Result<()> {
+        chmodat(CWD, self.proc_path(), Mode::from_raw_mode(mode), AtFlags::empty())
+            .map_err(Error::errno("set mode of", &self.shown))
     }
 
     /// Opens the entry for reading if it is a regular file or a directory.
@@ -99,14 +109,20 @@ impl Handle {
 impl Dir {
     /// Opens an entry below, whatever it is. A symbolic link is an error.
     pub fn handle(&self, below: &Path, mounts: Mounts) -> Result<Handle> {
-        let shown = self.shown.join(below);
-        let fd = openat2(&self.fd, below, PLACE, Mode::empty(), resolve(mounts))
-            .map_err(|errno| met(errno, "open", &shown))?;
-        let handle = Handle { fd, shown };
+        let handle = self.place(below, mounts)?;
         match handle.kind()? {
             Kind::Link => Err(met(Errno::LOOP, "open", &handle.shown)),
             _ => Ok(handle),
         }
+    }
+
+    /// Opens the place of an entry below and asks its file system nothing, which may not answer. The last name may be
+    /// a symbolic link, which is opened itself.
+    pub fn place(&self, below: &Path, mounts: Mounts) -> Result<Handle> {
+        let shown = self.shown.join(below);
+        let fd = openat2(&self.fd, below, PLACE, Mode::empty(), resolve(mounts))
+            .map_err(|errno| met(errno, "open", &shown))?;
+        Ok(Handle { fd, shown })
     }
 
     /// Opens a regular file or a directory below for reading, as [`Dir::handle`] finds it.

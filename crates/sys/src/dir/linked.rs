@@ -21,17 +21,22 @@ impl Dir {
             return self.try_clone();
         }
         let fd = openat2(&self.fd, below, DIRECTORY, Mode::empty(), WITHIN)
-            .map_err(|errno| met(errno, "open", &shown))?;
+            .map_err(|errno| left(errno, "open", &shown))?;
         Ok(Self { fd, shown })
     }
 
     /// Opens a regular file or a directory below for reading; links are followed as long as they stay below.
     pub fn open_linked(&self, below: &Path) -> Result<File> {
+        self.handle_linked(below)?.read()
+    }
+
+    /// Opens an entry below, whatever it is; links are followed as long as they stay below.
+    pub fn handle_linked(&self, below: &Path) -> Result<Handle> {
         let shown = self.shown.join(below);
         let place = OFlags::PATH | OFlags::CLOEXEC;
         let fd = openat2(&self.fd, below, place, Mode::empty(), WITHIN)
-            .map_err(|errno| met(errno, "open", &shown))?;
-        Handle { fd, shown }.read()
+            .map_err(|errno| left(errno, "open", &shown))?;
+        Ok(Handle { fd, shown })
     }
 
     /// Opens a directory below after it made all parts that are missing, as [`Dir::make`] does; links are followed as
@@ -52,5 +57,12 @@ impl Dir {
             }
         }
         Ok(at)
+    }
+}
+
+fn left(errno: Errno, operation: &'static str, shown: &Path) -> Error {
+    match errno {
+        Errno::XDEV => met(errno, operation, shown),
+        errno => Error::errno(operation, shown)(errno),
     }
 }
