@@ -333,7 +333,7 @@ impl Handle {
     /// When it is not here.
     pub fn fs(&self, alloc: &AllocId) -> Result<AllocFs, ClientError> {
         let runner = self.allocs.get(alloc)?;
-        Ok(AllocFs::new(runner.dir().root(), runner.task_names()))
+        Ok(AllocFs::new(runner.dir().root(), runner.task_names(), runner.users()))
     }
     /// Whether a task ever started, so that it has logs.
     ///

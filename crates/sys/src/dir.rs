@@ -12,24 +12,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, fsync,
-    mkdirat, openat, openat2, renameat, statat, unlinkat,
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchmod, fchown, fstat, fsync, mkdirat,
+    openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::tree::{self, Seals};
 use crate::{Error, Result};
 
+mod handle;
+mod linked;
+
+pub use handle::{Handle, refuse_foreign_link};
+
 const PLAIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// Opening a FIFO must not wait, and a terminal must not become the agent's own.
-const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::CLOEXEC);
 const CREATE: OFlags =
-    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+    OFlags::RDWR.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Whether a path below a directory may lead through mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +105,16 @@ impl Dir {
         Ok(Self { fd, shown: path.to_owned() })
     }
 
+    /// Opens a directory whose parent is trusted: the last name is looked up there and is no symbolic link.
+    pub fn open_last(path: &Path, mounts: Mounts) -> Result<Self> {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => {
+                Self::open(parent)?.enter(Path::new(name), mounts)
+            }
+            _ => Err(Error::path("open", path)(invalid("the path does not end with a name in a directory"))),
+        }
+    }
+
     /// Returns another descriptor of the directory.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self.fd.try_clone().map_err(Error::path("open", &self.shown))?;
@@ -120,6 +129,11 @@ impl Dir {
     /// Returns a path that leads to this very directory as long as the value lives, for calls that take paths only.
     pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// Returns where the kernel has the directory now.
+    pub fn real_path(&self) -> Result<PathBuf> {
+        std::fs::read_link(self.proc_path()).map_err(Error::path("look at", &self.shown))
     }
 
     /// Opens a directory below.
@@ -149,6 +163,17 @@ impl Dir {
             }
         }
         Ok(at)
+    }
+
+    /// Returns the attributes of the directory itself.
+    pub fn stat_self(&self) -> Result<Stat> {
+        fstat(&self.fd).map_err(Error::errno("look at", &self.shown))
+    }
+
+    /// Sets the owner of the directory itself.
+    pub fn set_owner(&self, Owner { uid, gid }: Owner) -> Result<()> {
+        fchown(&self.fd, uid.map(Uid::from_raw), gid.map(Gid::from_raw))
+            .map_err(Error::errno("set owner of", &self.shown))
     }
 
     /// Sets mode and owner of the directory itself.
@@ -189,6 +214,46 @@ impl Dir {
         })
     }
 
+    /// Puts a new empty file at a name and returns the file, open for writing. What had the name is replaced, never
+    /// written to.
+    pub fn put(&self, name: &OsStr, access: Access) -> Result<File> {
+        let temporary = self.temporary(name)?;
+        let file = self.create(&temporary, access)?;
+        self.rename(&temporary, self, name).inspect_err(|_| {
+            // The first error is the one that is reported.
+            let _left = self.remove_file(&temporary);
+        })?;
+        Ok(file)
+    }
+
+    /// Puts a symbolic link at a name, in place of what had the name.
+    pub fn link(&self, name: &OsStr, target: &Path, owner: Owner) -> Result<()> {
+        let shown = self.shown.join(name);
+        single(name).map_err(Error::path("link", &shown))?;
+        let temporary = self.temporary(name)?;
+        symlinkat(target, &self.fd, &temporary).map_err(Error::errno("link", &shown))?;
+        let owned = match owner {
+            Owner { uid: None, gid: None } => Ok(()),
+            Owner { uid, gid } => {
+                let ids = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+                chownat(&self.fd, &temporary, ids.0, ids.1, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(Error::errno("set owner of", &shown))
+            }
+        };
+        owned.and_then(|()| self.rename(&temporary, self, name)).inspect_err(|_| {
+            // The first error is the one that is reported.
+            let _left = self.remove_file(&temporary);
+        })
+    }
+
+    /// Returns the target of a symbolic link.
+    pub fn read_link(&self, name: &OsStr) -> Result<PathBuf> {
+        let shown = self.shown.join(name);
+        let name = single(name).map_err(Error::path("read", &shown))?;
+        let target = readlinkat(&self.fd, name, Vec::new()).map_err(Error::errno("read", &shown))?;
+        Ok(PathBuf::from(<OsString as std::os::unix::ffi::OsStringExt>::from_vec(target.into_bytes())))
+    }
+
     /// Returns a name for a temporary file that nobody can foresee.
     pub fn temporary(&self, name: &OsStr) -> Result<OsString> {
         let mut random = [0u8; 8];
@@ -208,15 +273,11 @@ impl Dir {
 
     /// Opens a regular file below for reading. Anything else is an error.
     pub fn read(&self, below: &Path, mounts: Mounts) -> Result<File> {
-        let shown = self.shown.join(below);
-        let fd = openat2(&self.fd, below, READ, Mode::empty(), resolve(mounts))
-            .map_err(|errno| met(errno, "open", &shown))?;
-        let stat = fstat(&fd).map_err(Error::errno("look at", &shown))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
-            return Err(Error::path("open", &shown)(source));
+        let handle = self.handle(below, mounts)?;
+        match handle.kind()? {
+            Kind::File => handle.read(),
+            _ => Err(Error::path("open", self.shown.join(below))(invalid("it is not a regular file"))),
         }
-        Ok(File::from(fd))
     }
 
     /// Returns the content of a regular file below, if it has at most `limit` bytes.
@@ -235,12 +296,7 @@ impl Dir {
 
     /// Returns the kind of an entry; `None` if nothing has that name.
     pub fn kind(&self, name: &OsStr) -> Result<Option<Kind>> {
-        Ok(self.stat(name)?.map(|stat| match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Kind::Directory,
-            FileType::RegularFile => Kind::File,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Other,
-        }))
+        Ok(self.stat(name)?.map(|stat| handle::kind_of(&stat)))
     }
 
     /// Returns the attributes of an entry without following a link; `None` if nothing has that name.
@@ -256,16 +312,18 @@ impl Dir {
 
     /// Returns the names of all entries.
     pub fn names(&self) -> Result<Vec<OsString>> {
-        let failed = || Error::errno("list", &self.shown);
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.fd).map_err(failed())? {
-            let entry = entry.map_err(failed())?;
-            let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") {
-                names.push(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name).to_owned());
-            }
-        }
-        Ok(names)
+        self.entries()?.collect()
+    }
+
+    /// Reads the names of the entries one after the other.
+    pub fn entries(&self) -> Result<Entries> {
+        let inner = rustix::fs::Dir::read_from(&self.fd).map_err(Error::errno("list", &self.shown))?;
+        Ok(Entries { inner, shown: self.shown.clone() })
+    }
+
+    /// Returns whether this is the root of a mount.
+    pub fn is_mount(&self) -> Result<bool> {
+        crate::mount::is_mount_root(&self.fd).map_err(Error::errno("look at", &self.shown))
     }
 
     /// Renames an entry to a name of another directory and replaces what had that name.
@@ -313,6 +371,30 @@ impl Dir {
     /// Makes the directory's entries durable.
     pub fn sync(&self) -> Result<()> {
         fsync(&self.fd).map_err(Error::errno("sync directory", &self.shown))
+    }
+}
+
+/// The names of a directory's entries.
+#[derive(Debug)]
+pub struct Entries {
+    inner: rustix::fs::Dir,
+    shown: PathBuf,
+}
+
+impl Iterator for Entries {
+    type Item = Result<OsString>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.inner.next()? {
+                Ok(entry) => entry,
+                Err(errno) => return Some(Err(Error::errno("list", &self.shown)(errno))),
+            };
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                return Some(Ok(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name).to_owned()));
+            }
+        }
     }
 }
 

@@ -101,6 +101,18 @@ impl Error {
         move |source| Self::Process { operation, pid, source: source.into() }
     }
 
+    /// Another process moved what a call was about while it worked.
+    pub fn moved(operation: &'static str, path: impl AsRef<Path>) -> Self {
+        let source = io::Error::new(io::ErrorKind::ResourceBusy, "it was moved meanwhile");
+        Self::path(operation, path)(source)
+    }
+
+    /// An entry is something else than a regular file.
+    pub fn not_a_file(operation: &'static str, path: impl AsRef<Path>) -> Self {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+        Self::path(operation, path)(source)
+    }
+
     /// The kernel's answer, where there was one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
