@@ -20,7 +20,7 @@ mod unheeded;
 mod volume;
 mod warnings;
 
-pub use template::update;
+pub use template::{keep_origin, update};
 
 use self::targets::{Place, affinities, constraints, spreads};
 use caravan_types::api::{self, Misfits, Part};

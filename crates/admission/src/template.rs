@@ -75,12 +75,28 @@ fn parameterized(rule: &Parameterized) -> Vec<String> {
     errors
 }
 
-/// What a new specification of a job may not change.
+/// Fills in whose child a job is that is there already, where a new specification does not say so.
+pub fn keep_origin(old: Option<&Job>, new: &mut Job) {
+    let Some(old) = old else { return };
+    if new.parent_id.is_empty() {
+        new.parent_id.clone_from(&old.parent_id);
+    }
+    if new.dispatch_idempotency_token.is_empty() {
+        new.dispatch_idempotency_token.clone_from(&old.dispatch_idempotency_token);
+    }
+}
+
+/// Refuses a new specification that changes what it may not. Whose child a job is, only the servers say: the child
+/// speaks for its parent.
 pub fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
     let Some(old) = old else {
-        return match new.dispatched {
-            true => Err("job can't be submitted with 'Dispatched'".into()),
-            false => Ok(()),
+        return match () {
+            () if new.dispatched => Err("job can't be submitted with 'Dispatched'".into()),
+            () if !new.parent_id.is_empty() => Err("job can't be submitted with 'ParentID'".into()),
+            () if !new.dispatch_idempotency_token.is_empty() => {
+                Err("job can't be submitted with 'DispatchIdempotencyToken'".into())
+            }
+            () => Ok(()),
         };
     };
     if old.kind != new.kind {
@@ -95,6 +111,10 @@ pub fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
         (_, (true, false)) => "cannot update parameterized job to being non-parameterized",
         (_, (false, true)) => "cannot update non-parameterized job to being parameterized",
         _ if old.dispatched != new.dispatched => "field 'Dispatched' is read-only",
+        _ if old.parent_id != new.parent_id => "field 'ParentID' is read-only",
+        _ if old.dispatch_idempotency_token != new.dispatch_idempotency_token => {
+            "field 'DispatchIdempotencyToken' is read-only"
+        }
         _ => return Ok(()),
     };
     Err(refused.into())
@@ -178,6 +198,15 @@ mod tests {
             update(Some(&plain), &minimal()),
             Err("cannot update job from type \"batch\" to \"service\"".to_owned())
         );
-        assert!(update(None, &Job { dispatched: true, ..plain }).is_err());
+        assert!(update(None, &Job { dispatched: true, ..plain.clone() }).is_err());
+        let forged = Job { parent_id: "victim".into(), ..plain.clone() };
+        let token = Job { dispatch_idempotency_token: "t".into(), ..plain.clone() };
+        for changed in [&forged, &token] {
+            assert!(update(None, changed).is_err() && update(Some(&plain), changed).is_err());
+            assert!(update(Some(changed), changed).is_ok());
+            let mut again = plain.clone();
+            keep_origin(Some(changed), &mut again);
+            assert_eq!(again, *changed);
+        }
     }
 }

@@ -16,13 +16,18 @@ const MODE: u32 = 0o711;
 /// # Errors
 /// If it cannot be made or written, or exists but must not.
 pub(crate) fn make(dir: &Path, fresh: bool) -> Result<()> {
-    if let Some(parent) = dir.parent() {
-        fs::create_dir_all(parent)?;
+    let durable = |dir: &Path, mode| {
+        let made = caravan_sys::files::durable_dir(dir, mode);
+        made.map_err(|error| Error::other(caravan_sys::describe(&error)))
+    };
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        durable(parent, 0o755)?;
     }
     match DirBuilder::new().mode(MODE).create(dir) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && !fresh && dir.is_dir() => {}
         made => made?,
     }
+    durable(dir, MODE)?;
     let probe = dir.join(".writable");
     fs::write(&probe, b"")?;
     fs::remove_file(&probe)

@@ -80,6 +80,9 @@ pub(crate) async fn run(
         servers: TaskTracker::new(),
         failed: tokio::sync::mpsc::channel(4),
     };
+    if let Some(warning) = open_port(&settings) {
+        tracing::warn!("{warning}");
+    }
     let result = agent.start(http, rpc).await;
     if result.is_ok() {
         banner(&settings, agent.http_address);
@@ -95,6 +98,18 @@ pub(crate) async fn run(
         tracing::warn!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
     }
     result
+}
+
+/// The warning of a server whose port for agents others reach, and which takes their word for who they are.
+pub(crate) fn open_port(settings: &Settings) -> Option<String> {
+    let is_open = settings.server.is_some() && !settings.tls.rpc && !settings.rpc.ip().is_loopback();
+    is_open.then(|| {
+        format!(
+            "tls {{ rpc = true }} is not set and the RPC port listens on {}: whoever reaches it can read what agents \
+             say to each other and register nodes of its own; use TLS, or keep the port to a network of agents only",
+            settings.rpc
+        )
+    })
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
@@ -395,18 +410,26 @@ struct KnownNodes {
 impl Authenticator for KnownNodes {
     fn authenticate<'a>(
         &'a self,
-        _role: Role,
+        role: Role,
         hello: &'a Hello,
     ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
+        let known = match &hello.identity {
+            PeerIdentity::Client { node_id, secret } => {
+                self.server.is_node(&NodeId::new(node_id), secret.expose())
+            }
+            _ => None,
+        };
         let verdict = match &hello.identity {
             _ if hello.region != self.region => Err(RpcError::new(
                 Code::Permission,
                 format!("region {:?} is not served here: this server's is {:?}", hello.region, self.region),
             )),
-            PeerIdentity::Client { node_id, secret }
-                if self.server.is_node(&NodeId::new(node_id), secret.expose()) == Some(false) =>
-            {
+            PeerIdentity::Client { node_id, .. } if known == Some(false) => {
                 Err(RpcError::new(Code::Permission, format!("node {node_id} is known by another secret")))
+            }
+            // Servers call over such a connection: nobody gets one for a node that has proved nothing yet.
+            PeerIdentity::Client { node_id, .. } if known.is_none() && role == Role::Reversed => {
+                Err(RpcError::new(Code::NotFound, format!("node {node_id} is not registered yet")))
             }
             PeerIdentity::Server { name } => Err(RpcError::new(
                 Code::Permission,
@@ -428,6 +451,16 @@ impl Authenticator for KnownNodes {
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
+
+    fn proves(&self, peer: &PeerIdentity, certificate: Option<&Certificate>) -> bool {
+        match peer {
+            PeerIdentity::Client { node_id, secret } => {
+                certificate.is_some()
+                    || self.server.is_node(&NodeId::new(node_id), secret.expose()) == Some(true)
+            }
+            _ => certificate.is_some(),
+        }
+    }
 }
 
 /// The wall clock.
@@ -447,7 +480,7 @@ fn server_id(dir: &Path) -> Result<String, AgentError> {
         Err(error) => return Err(fail(error)),
     }
     let id = uuid::Uuid::new_v4().to_string();
-    caravan_sys::files::private_dir(dir)
+    caravan_sys::files::durable_private_dir(dir)
         .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
     caravan_sys::files::atomic_write(&path, id.as_bytes(), 0o600)
         .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;

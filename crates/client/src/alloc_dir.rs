@@ -1,17 +1,41 @@
 //! The directories of an allocation (`jobspec` section 9.3).
 
 use crate::ClientError;
-use caravan_sys::mount::{Unmount, is_mount_point, mount_tmpfs, unmount};
+use caravan_sys::dir::{Access, Dir, Mounts, Owner};
+use caravan_sys::mount::{Unmount, mount_id, mount_tmpfs, unmount};
 use caravan_sys::mountinfo::MountTable;
+use caravan_sys::user::{effective_gid, effective_uid};
 use caravan_types::AllocId;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-/// `nobody` and `nogroup` have this number on every Linux.
-const NOBODY: u32 = 65534;
 const MIB: u64 = 1024 * 1024;
+/// Everybody may enter, the agent alone changes entries.
+const ENTERED: Access = Access { mode: 0o755, owner: Owner { uid: None, gid: None } };
+/// Everybody may make entries, and nobody but their owners may rename or remove them: the agent's own stay in place.
+const STICKY: u32 = 0o1777;
+/// Everybody may make, rename and remove entries.
+const WRITABLE: u32 = 0o777;
+const PRIVATE: u32 = 0o700;
+
+const UNUSABLE: &str = "a directory of the allocation cannot be used";
+
+/// The directory of a task's secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Secrets {
+    /// Size in MiB; one at least.
+    pub(crate) size_mb: i64,
+    /// The user that the task runs as.
+    pub(crate) user: Owner,
+    /// Mode.
+    pub(crate) mode: u32,
+}
+
+/// The agent's own user.
+pub(crate) fn own_user() -> Owner {
+    Owner::new(effective_uid(), effective_gid())
+}
 
 /// The directories of one allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +65,21 @@ impl TaskDir {
     pub(crate) fn private(&self) -> PathBuf {
         self.root.join("private")
     }
+
+    /// Opens the task's directory. No task can replace a part of its path.
+    pub(crate) fn open(&self) -> Result<Dir, caravan_sys::Error> {
+        Dir::open_last(&self.root, Mounts::Follow)
+    }
+
+    /// Opens the directory that tasks share. No task can replace a part of its path.
+    pub(crate) fn open_shared(&self) -> Result<Dir, caravan_sys::Error> {
+        Dir::open_last(&self.shared, Mounts::Follow)
+    }
+
+    /// Opens a directory that [`AllocDir::build_task`] makes.
+    pub(crate) fn open_part(&self, name: &str) -> Result<Dir, caravan_sys::Error> {
+        self.open()?.enter(Path::new(name), Mounts::Follow)
+    }
 }
 
 impl AllocDir {
@@ -65,31 +104,48 @@ impl AllocDir {
         TaskDir { root: self.root.join(name), shared: self.shared() }
     }
 
-    /// Makes what tasks share. Idempotent.
+    /// Makes the directories that tasks share. Idempotent: directories of an earlier agent get the owners and modes of
+    /// this one.
     pub(crate) fn build(&self) -> Result<(), ClientError> {
-        make(&self.root, 0o755)?;
-        make(&self.shared(), 0o777)?;
+        let root = self.make_root()?;
+        let Some(shared) = make(&root, "alloc")? else { return Ok(()) };
         for part in ["data", "logs", "tmp"] {
-            let dir = self.shared().join(part);
-            make(&dir, 0o777)?;
-            own(&dir, NOBODY)?;
+            if let Some(dir) = make(&shared, part)? {
+                give(&dir, WRITABLE, own_user())?;
+            }
         }
-        own(&self.shared(), NOBODY)
+        give(&shared, STICKY, own_user())
     }
 
-    /// Makes the directories of a task. Idempotent.
-    pub(crate) fn build_task(&self, name: &str, secrets_mb: i64) -> Result<TaskDir, ClientError> {
+    /// Makes the directories of a task that runs as `user`. Idempotent, also while the task runs: directories of an
+    /// earlier agent get the owners and modes of this one.
+    pub(crate) fn build_task(&self, name: &str, secrets: Secrets) -> Result<TaskDir, ClientError> {
         let dirs = self.task(name);
-        make(&dirs.root, 0o777)?;
-        make(&dirs.local(), 0o777)?;
-        make(&dirs.root.join("tmp"), 0o1777)?;
-        own(&dirs.root, NOBODY)?;
-        own(&dirs.local(), NOBODY)?;
-        let size = u64::try_from(secrets_mb).unwrap_or(0).max(1) * MIB;
-        // Seen by the task's user, whoever that is; private is the client's own.
-        in_memory(&dirs.secrets(), size, 0o777)?;
-        in_memory(&dirs.private(), MIB, 0o700)?;
+        let root = self.make_root()?;
+        let Some(task) = make(&root, name)? else { return Ok(dirs) };
+        for (part, mode) in [("local", WRITABLE), ("tmp", STICKY)] {
+            if let Some(dir) = make(&task, part)? {
+                give(&dir, mode, own_user())?;
+            }
+        }
+        let size = u64::try_from(secrets.size_mb).unwrap_or(0).max(1) * MIB;
+        in_memory(&task, "secrets", size, Access { mode: secrets.mode, owner: secrets.user })?;
+        in_memory(&task, "private", MIB, Access { mode: PRIVATE, owner: own_user() })?;
+        // At last: until then no other task can put something in the place of what is made.
+        give(&task, STICKY, own_user())?;
         Ok(dirs)
+    }
+
+    fn make_root(&self) -> Result<Dir, ClientError> {
+        let failed = || ClientError::kernel("the allocation directory cannot be made");
+        let (Some(base), Some(name)) = (self.root.parent(), self.root.file_name()) else {
+            let source = io::Error::new(ErrorKind::InvalidInput, "it has no parent");
+            return Err(ClientError::directory(&self.root, "make it")(source));
+        };
+        let root = Dir::open(base).and_then(|base| base.make(Path::new(name), ENTERED, Mounts::Refuse));
+        let root = root.map_err(failed())?;
+        give(&root, ENTERED.mode, own_user())?;
+        Ok(root)
     }
 
     /// Ends every mount below and removes everything.
@@ -118,58 +174,60 @@ impl AllocDir {
     }
 }
 
-fn make(dir: &Path, mode: u32) -> Result<(), ClientError> {
-    let failed = ClientError::directory(dir, "make it");
-    let made = fs::create_dir_all(dir).and_then(|()| fs::set_permissions(dir, Permissions::from_mode(mode)));
-    made.map_err(failed)
+/// Makes a directory that others cannot write to yet. `None`: a volume covers it, whose owner and mode are its own.
+fn make(parent: &Dir, name: &str) -> Result<Option<Dir>, ClientError> {
+    match parent.make(Path::new(name), ENTERED, Mounts::Refuse) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if error.io().is_some_and(|e| e.kind() == ErrorKind::CrossesDevices) => Ok(None),
+        Err(error) => Err(ClientError::kernel(UNUSABLE)(error)),
+    }
 }
 
-fn own(dir: &Path, id: u32) -> Result<(), ClientError> {
-    match chown(dir, Some(id), Some(id)) {
+fn give(dir: &Dir, mode: u32, owner: Owner) -> Result<(), ClientError> {
+    match dir.set_access(Access { mode, owner }) {
         // Without root everything belongs to the agent's user, tasks included.
-        Err(source) if source.kind() == ErrorKind::PermissionDenied => Ok(()),
-        other => other.map_err(ClientError::directory(dir, "give it to nobody")),
+        Err(error) if is_forbidden(&error) && effective_uid() != 0 => Ok(()),
+        other => other.map_err(ClientError::kernel(UNUSABLE)),
     }
 }
 
-fn in_memory(dir: &Path, size: u64, mode: u32) -> Result<(), ClientError> {
-    let failed = |source| ClientError::directory(dir, "make it")(source);
-    fs::create_dir_all(dir).map_err(failed)?;
-    if is_mount_point(dir).map_err(ClientError::kernel("a task directory cannot be looked at"))? {
-        return Ok(());
-    }
-    match mount_tmpfs(dir, size, mode) {
-        Ok(()) => Ok(()),
-        // A plain directory where the agent may not mount.
-        Err(error) if error.raw_os_error() == Some(1) => {
-            fs::set_permissions(dir, Permissions::from_mode(mode)).map_err(failed)
+/// Makes a directory in memory. What a volume covers is left alone.
+fn in_memory(task: &Dir, name: &str, size: u64, access: Access) -> Result<(), ClientError> {
+    let failed = || ClientError::kernel(UNUSABLE);
+    let closed = Access::mode(PRIVATE);
+    let dir = task.make(Path::new(name), closed, Mounts::Follow).map_err(failed())?;
+    let top = if dir.is_mount().map_err(failed())? {
+        if !is_own_memory(task, &dir).map_err(failed())? {
+            return Ok(());
         }
-        Err(error) => Err(ClientError::kernel("the secrets directory of a task cannot be mounted")(error)),
-    }
+        dir
+    } else {
+        // By descriptor, so that it is this very directory.
+        match mount_tmpfs(&dir.proc_path(), size, PRIVATE) {
+            Ok(()) => task.enter(Path::new(name), Mounts::Follow).map_err(failed())?,
+            // A plain directory where the agent may not mount.
+            Err(error) if is_forbidden(&error) => dir,
+            Err(error) => return Err(failed()(error)),
+        }
+    };
+    give(&top, access.mode, access.owner)
+}
+
+/// Whether an open mount is the one in memory that [`in_memory`] makes: it lies on the task's own directory, and a
+/// volume would lie on the memory.
+fn is_own_memory(task: &Dir, dir: &Dir) -> Result<bool, caravan_sys::Error> {
+    let (above, id) = (mount_id(task, task.shown())?, mount_id(dir, dir.shown())?);
+    let table = MountTable::read()?;
+    Ok(table
+        .entries()
+        .iter()
+        .any(|mount| mount.id == id && mount.parent == above && mount.fs_type == "tmpfs"))
+}
+
+fn is_forbidden(error: &caravan_sys::Error) -> bool {
+    error.io().is_some_and(|e| e.kind() == ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn directories_are_built_twice_and_destroyed_whole() {
-        let base = tempfile::tempdir().unwrap();
-        let dir = AllocDir::new(base.path(), &"a1".into());
-        for _ in 0..2 {
-            dir.build().unwrap();
-            dir.build_task("web", 0).unwrap();
-        }
-        let web = dir.task("web");
-        assert!(is_mount_point(&web.secrets()).unwrap() && is_mount_point(&web.private()).unwrap());
-        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode(&dir.logs()), 0o777);
-        assert_eq!(mode(&web.root.join("tmp")), 0o1777);
-        fs::write(web.secrets().join("token"), "t").unwrap();
-        dir.destroy().unwrap();
-        assert!(!dir.root().exists());
-        let table = MountTable::read().unwrap();
-        assert_eq!(table.under(base.path()).count(), 0);
-        dir.destroy().unwrap();
-    }
-}
+#[path = "alloc_dir_tests.rs"]
+mod tests;

@@ -18,7 +18,7 @@ use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
 use caravan_drivers::{Driver, ExecOutput, TaskId, Usage};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
-use caravan_sys::files::private_dir;
+use caravan_sys::files::{durable_dir, durable_private_dir, sync_dir};
 use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
 use caravan_sys::mountinfo::MountTable;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
@@ -27,7 +27,6 @@ use caravan_types::small::Map;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
 use caravan_types::{AllocId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,19 +53,19 @@ impl Client {
         config.meta = metadata::completed(config.meta);
         let csi_dir = config.state_dir.join("csi");
         let made = |dir: &PathBuf| {
-            private_dir(dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))
+            durable_private_dir(dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))
         };
         check_fixed(&config.host_volumes)?;
         made(&config.state_dir)?;
         made(&csi_dir)?;
         // Tasks of other users pass through it; nobody looks around in it.
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(&config.alloc_dir)
-            .map_err(ClientError::directory(&config.alloc_dir, "hold the allocations"))?;
+        let holds = format!("{} cannot hold the allocations", config.alloc_dir.display());
+        durable_dir(&config.alloc_dir, 0o711).map_err(ClientError::kernel(holds))?;
         let (store, loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
         let lease = NodeLease::open(&config.state_dir)?;
+        // The names of both files, which may be new.
+        let unflushed = format!("{} cannot be flushed", config.state_dir.display());
+        sync_dir(&config.state_dir).map_err(ClientError::kernel(unflushed))?;
         let shared = share(&config);
 
         let neighbours = wanted(&config, config.neighbours.clone());
@@ -334,7 +333,7 @@ impl Handle {
     /// When it is not here.
     pub fn fs(&self, alloc: &AllocId) -> Result<AllocFs, ClientError> {
         let runner = self.allocs.get(alloc)?;
-        Ok(AllocFs::new(runner.dir().root(), runner.task_names()))
+        Ok(AllocFs::new(runner.dir().root(), runner.task_names(), runner.users()))
     }
     /// Whether a task ever started, so that it has logs.
     ///

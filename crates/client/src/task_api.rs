@@ -2,11 +2,13 @@
 
 use crate::alloc_dir::TaskDir;
 use crate::client::Handle;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, mkdirat, openat, renameat, unlinkat};
+use caravan_sys::dir::{Dir, Mounts};
+use caravan_sys::user::effective_uid;
+use rustix::fs::FileType;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::net::UnixListener;
@@ -14,8 +16,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Name of the socket in a task's secrets.
 pub(crate) const SOCKET: &str = "api.sock";
-/// Where it is made, out of reach of the task.
-const MAKING: &str = ".api";
 
 /// Whoever answers requests of tasks.
 pub trait TaskApi: Debug + Send + Sync + 'static {
@@ -46,7 +46,7 @@ impl Sockets {
         if open.contains_key(task) {
             return;
         }
-        match bind(&dirs.secrets()) {
+        match dirs.open_part("secrets").map_err(failed).and_then(|secrets| bind(&secrets)) {
             Ok(listener) => {
                 let stop = CancellationToken::new();
                 api.serve(listener, stop.clone());
@@ -62,34 +62,31 @@ impl Sockets {
     }
 }
 
-/// Makes the socket in a directory that the task can write: in a directory of our own first, so that it is really the
-/// socket whose mode is changed, and then under its name.
-fn bind(secrets: &Path) -> io::Result<UnixListener> {
-    let dir = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::PATH | OFlags::CLOEXEC;
-    let secrets = openat(CWD, secrets, dir, Mode::empty())?;
-    clear(&secrets);
-    mkdirat(&secrets, MAKING, Mode::RWXU)?;
-    let made = (|| {
-        let own = openat(&secrets, MAKING, dir, Mode::empty())?;
-        // Paths of sockets are short; that of a descriptor always is.
-        let path = format!("/proc/self/fd/{}/{SOCKET}", own.as_raw_fd());
-        let listener = UnixListener::bind(path)?;
-        chmodat(&own, SOCKET, Mode::from_raw_mode(0o666), AtFlags::empty())?;
-        renameat(&own, SOCKET, &secrets, SOCKET)?;
-        Ok(listener)
-    })();
-    clear(&secrets);
-    made
+/// Makes the socket in a directory that the task can write to: under a name that nobody can foresee, and then under
+/// its own. The directory is a file system of its own, so that no link to something else can get there.
+fn bind(secrets: &Dir) -> io::Result<UnixListener> {
+    let name = secrets.temporary(OsStr::new(SOCKET)).map_err(failed)?;
+    // Paths of sockets are short; that of a descriptor always is.
+    let listener = UnixListener::bind(secrets.proc_path().join(&name))?;
+    let made = || -> Result<(), caravan_sys::Error> {
+        // By descriptor, so that nothing that the task puts there has its mode changed.
+        let socket = secrets.handle(Path::new(&name), Mounts::Refuse)?;
+        let stat = socket.stat()?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Socket && stat.st_uid == effective_uid() {
+            socket.set_mode(0o666)?;
+        }
+        secrets.rename(&name, secrets, OsStr::new(SOCKET))
+    };
+    made().map_err(|error| {
+        // The first error is the one that is reported.
+        let _left = secrets.remove_file(&name);
+        failed(error)
+    })?;
+    Ok(listener)
 }
 
-/// Removes what an agent that died meanwhile may have left.
-fn clear(secrets: &OwnedFd) {
-    let dir = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::PATH | OFlags::CLOEXEC;
-    // What is not there need not go; what cannot go is told by what comes next.
-    if let Ok(own) = openat(secrets, MAKING, dir, Mode::empty()) {
-        let _ = unlinkat(&own, SOCKET, AtFlags::empty());
-        let _ = unlinkat(secrets, MAKING, AtFlags::REMOVEDIR);
-    }
+fn failed(error: caravan_sys::Error) -> io::Error {
+    io::Error::other(caravan_sys::describe(&error))
 }
 
 #[cfg(test)]
@@ -107,7 +104,7 @@ mod tests {
         std::fs::create_dir(&secrets).unwrap();
         symlink(&victim, secrets.join(SOCKET)).unwrap();
         for _ in 0..2 {
-            let _listener = bind(&secrets).unwrap();
+            let _listener = bind(&Dir::open(&secrets).unwrap()).unwrap();
             let meta = secrets.join(SOCKET).symlink_metadata().unwrap();
             assert!(meta.file_type().is_socket());
             assert_eq!(meta.permissions().mode() & 0o777, 0o666);

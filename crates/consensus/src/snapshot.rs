@@ -6,13 +6,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
 use crate::Error;
+use crate::log::make_dir;
 use crate::raft::{LogId, RaftSnapshot, SnapshotMeta};
 
 const MAGIC: &[u8; 8] = b"CVNSNAP1";
@@ -54,7 +55,7 @@ impl SnapshotStore {
     /// log no longer holds the entries after it.
     pub(crate) fn open(data_dir: &Path, purged: Option<LogId>) -> Result<Self, Error> {
         let dir = data_dir.join("snapshots");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(Error::data_dir(&dir))?;
+        make_dir(&dir)?;
         let mut newest = None;
         for (_, path) in list(&dir).map_err(Error::data_dir(&dir))?.into_iter().rev() {
             match read(&path) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use caravan_sys::dir::{Dir, Mounts};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -158,14 +159,14 @@ async fn killed(mut stopped: watch::Receiver<Option<i32>>) -> i32 {
 }
 
 fn append(logs: &LogConfig, name: &str, text: &str) {
-    let path = logs.dir.join(format!("{name}.0"));
-    let written = std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(&path)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
-    if let Err(error) = written {
-        tracing::warn!(path = %path.display(), %error, "mock output is lost");
+    let write = || -> Result<()> {
+        let dir = Dir::open_last(&logs.dir, Mounts::Follow)?;
+        let (mut file, _) = caravan_shim::append_to(&dir, &format!("{name}.0"))
+            .map_err(|error| Error::Refused(caravan_sys::describe(&error)))?;
+        file.write_all(text.as_bytes()).map_err(|error| Error::Refused(error.to_string()))
+    };
+    if let Err(error) = write() {
+        tracing::warn!(path = %logs.dir.display(), %error, "mock output is lost");
     }
 }
 

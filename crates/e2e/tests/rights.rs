@@ -4,7 +4,10 @@ use crate::replay::websocket::{Said, talk};
 use crate::tenancy::Guarded;
 use crate::{id_of, script_job};
 use anyhow::{Context, Result, bail, ensure};
-use caravan_rpc::{Channel, ConnectOptions, PeerIdentity, RetryPolicy, Secret, methods};
+use caravan_rpc::{
+    Channel, ConnectOptions, Connectivity, PeerIdentity, RetryPolicy, ReverseOptions, ReverseService, Router,
+    Secret, methods,
+};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use caravan_types::acl;
 use caravan_types::wire::{ExecOpen, ExecOut, HttpPart, HttpRequest};
@@ -197,4 +200,86 @@ fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
         ensure!((status, text.as_str()) == (200, "secret words\n"), "{status}: {text}");
         Ok(())
     })
+}
+
+/// A node that is purged leaves no gap in which somebody else could be called in its place: over a way back servers
+/// send secrets of volumes, and believe what they are answered.
+#[test]
+fn nobody_takes_the_way_back_to_a_node() -> Result<()> {
+    let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
+    let client = Agent::with(AgentOptions::client_of(&server))?;
+    let ready = |what: &str| {
+        eventually(what, || {
+            let nodes = server.get("/v1/nodes")?;
+            if nodes[0]["Status"] == "ready" { id_of(&nodes[0]) } else { bail!("{nodes}") }
+        })
+    };
+    let node = ready("the node")?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let identity = PeerIdentity::Client { node_id: node.clone(), secret: Secret::new("made up") };
+    let mut connect = ConnectOptions::new(vec![server.rpc_address()], identity, "global");
+    let pause = Duration::from_millis(5);
+    connect.retry = RetryPolicy { first_pause: pause, longest_pause: pause, ..RetryPolicy::default() };
+    let (service, mut state) =
+        ReverseService::new(ReverseOptions { connect, router: Router::builder().build() });
+    let stop = tokio_util::sync::CancellationToken::new();
+    let intruder = runtime.spawn(service.run(stop.clone()));
+    let watching = runtime.spawn(async move {
+        let taken = state.wait_for(|state| matches!(state, Connectivity::Connected { .. })).await;
+        taken.is_ok()
+    });
+    for round in 0..3 {
+        let purged = server.request("PUT", &format!("/v1/node/{node}/purge"), None)?;
+        ensure!(purged.status == 200, "{}", purged.text());
+        // The real node comes back by itself, and can be called.
+        eventually(&format!("the node after purge {round}"), || {
+            let stats = server.request("GET", &format!("/v1/client/stats?node_id={node}"), None)?;
+            if stats.status == 200 { Ok(()) } else { bail!("{}", stats.text()) }
+        })?;
+        ready("the node to be ready again")?;
+    }
+    ensure!(!watching.is_finished(), "the intruder was let in");
+    stop.cancel();
+    runtime.block_on(intruder)?;
+    drop(client);
+    Ok(())
+}
+
+/// A command that another agent opened for a caller ends with the caller's token.
+#[test]
+fn a_deleted_token_ends_the_command_that_it_began() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let runs = guarded.token("runs", RUNS)?;
+    let (agent, alloc) = (&guarded.agent, run(&guarded)?);
+    let tokens = guarded.as_root("GET", "/v1/acl/tokens", None)?.json()?;
+    let row = tokens.as_array().into_iter().flatten().find(|row| row["Name"] == "runs");
+    let accessor = row.and_then(|row| row["AccessorID"].as_str()).context("no such token")?.to_owned();
+    let runtime = tokio::runtime::Runtime::new()?;
+    let open = ExecOpen {
+        alloc: alloc.as_str().into(),
+        task: "t".to_owned(),
+        command: ["/bin/sh", "-c", "echo begun; exec sleep 1000"].map(str::to_owned).to_vec(),
+        secret: acl::Secret::new(&runs),
+        ..ExecOpen::default()
+    };
+    let mut output =
+        runtime.block_on(async { stranger(agent).duplex::<methods::Exec>(open, futures::stream::pending()) });
+    let first = runtime.block_on(output.next()).context("no output")?;
+    ensure!(matches!(&first, Ok(ExecOut::Stdout(text)) if text == b"begun\n"), "{first:?}");
+    let deleted = guarded.as_root("DELETE", &format!("/v1/acl/token/{accessor}"), None)?;
+    ensure!(deleted.status == 200, "{}", deleted.text());
+    let ended = runtime.block_on(async {
+        let over = async {
+            while let Some(item) = output.next().await {
+                if let Err(error) = item {
+                    return Some(error);
+                }
+            }
+            None
+        };
+        tokio::time::timeout(Duration::from_secs(30), over).await
+    });
+    let error = ended.context("the command goes on")?.context("it ended without a word")?;
+    ensure!(error.message.contains("Permission denied"), "{error}");
+    Ok(())
 }

@@ -91,8 +91,10 @@ pub enum ExprKind {
     Relative(Box<Expr>, Vec<Step>),
     /// `collection[key]` with a key that is not a literal.
     Index(Box<Expr>, Box<Expr>),
-    /// `source.*.steps` or `source[*].steps`.
-    Splat(Box<Expr>, Vec<Step>),
+    /// `source.*` or `source[*]`, and what is done with each element.
+    Splat(Box<Expr>, Box<Expr>),
+    /// The element that the innermost splat is at.
+    Item,
     /// `name(arguments)`, the last one perhaps with `...`.
     Call {
         /// The function.
@@ -243,19 +245,23 @@ impl Expr {
                 source.start()
             }
             ExprKind::Call { open, .. } => *open,
-            ExprKind::Binary(_, left, _) => left.start(),
+            ExprKind::Binary(_, first, _) | ExprKind::Paren(first) => first.start(),
             ExprKind::Conditional(condition, ..) => condition.start(),
             ExprKind::Unary(..) | ExprKind::Tuple(_) | ExprKind::Object(_) | ExprKind::For(_) => {
                 Span { end: (self.span.start + 1).min(self.span.end), ..self.span }
             }
-            ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start >= 2 => {
+            // An empty string is behind its quotes.
+            ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start == 2 => {
+                Span { start: self.span.end, ..self.span }
+            }
+            ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start > 2 => {
                 Span { start: self.span.start + 1, end: self.span.end - 1, ..self.span }
             }
             ExprKind::Literal(_)
             | ExprKind::Traversal(_)
             | ExprKind::Wrapped(_)
             | ExprKind::Embedded(_)
-            | ExprKind::Paren(_) => self.span,
+            | ExprKind::Item => self.span,
         }
     }
 }

@@ -22,6 +22,9 @@ pub type Evaluated<T> = Result<T, Box<Diagnostic>>;
 /// and 64 bytes of text that are gone through count one each.
 const MAX_STEPS: u64 = 4_000_000;
 
+/// The name that the element of a splat is bound to; no name of the language is like this.
+const ITEM: &str = "*";
+
 /// What reading a block counts.
 const BLOCK_STEPS: u64 = 64;
 
@@ -137,13 +140,12 @@ impl Evaluator {
                 let index = self.eval(key, scope)?;
                 step_index(value, &index, Span { start: source.span.end, ..expr.span })
             }
-            ExprKind::Splat(source, steps) => match self.eval(source, scope)? {
-                Value::Null => Ok(Value::tuple(Vec::new())),
-                Value::Seq(.., items) => {
-                    items.into_iter().map(|v| walk(v, steps)).collect::<Result<_, _>>().map(Value::tuple)
-                }
-                single => Ok(Value::tuple(vec![walk(single, steps)?])),
-            },
+            ExprKind::Splat(source, each) => self.splat(source, each, scope),
+            ExprKind::Item => {
+                let item = scope.get(ITEM).cloned().unwrap_or(Value::NULL);
+                self.charge(weight(&item), expr)?;
+                Ok(item)
+            }
             ExprKind::Call { name, arguments, expand, open } => {
                 if !self.functions {
                     return Err(fail(
@@ -156,7 +158,9 @@ impl Evaluator {
                 let call = functions::Call { name, arguments, expand: *expand, open: *open, whole: expr };
                 functions::call(self, &call, scope)
             }
-            ExprKind::Unary(operator, inner) => operators::unary(*operator, self.eval(inner, scope)?, inner),
+            ExprKind::Unary(operator, inner) => {
+                operators::unary(*operator, self.eval(inner, scope)?, inner, expr)
+            }
             ExprKind::Binary(operator, left, right) => {
                 operators::binary(self, *operator, (left, right), expr, scope)
             }
@@ -196,39 +200,71 @@ impl Evaluator {
     }
 
     fn conditional(&self, condition: &Expr, yes: &Expr, no: &Expr, scope: &Scope) -> Evaluated<Value> {
-        let which = self.truth(condition, scope, "Incorrect condition type")?;
         // Both sides are evaluated for their types; the one not taken may fail without harm.
-        let (taken, other) = if which { (yes, no) } else { (no, yes) };
-        let value = self.eval(taken, scope)?;
+        let sides = (self.eval(yes, scope), self.eval(no, scope));
         let between = yes.span.to(no.span);
-        let Ok(other) = self.eval(other, scope) else { return Ok(value) };
-        let (a, b) = (Type::of(&value), Type::of(&other));
-        match unify(&[a, b]) {
-            Some(t) => convert(value, &t)
-                .map_err(|e| fail("E0204", between, "Inconsistent conditional result types", e)),
-            None => Err(fail(
-                "E0204",
-                between,
-                "Inconsistent conditional result types",
-                format!(
+        let t = match &sides {
+            // Null without a type becomes null of the type of the other side.
+            (Ok(Value::Null(Type::Any)), Ok(other)) | (Ok(other), Ok(Value::Null(Type::Any))) => Type::of(other),
+            (Ok(yes), Ok(no)) => unify(&[Type::of(yes), Type::of(no)]).ok_or_else(|| {
+                let detail = format!(
                     "The true and false result expressions must have consistent types. The results are {} and {}.",
-                    if which { value.type_name() } else { other.type_name() },
-                    if which { other.type_name() } else { value.type_name() },
-                ),
-            )),
+                    yes.type_name(),
+                    no.type_name(),
+                );
+                fail("E0204", between, "Inconsistent conditional result types", detail)
+            })?,
+            _ => Type::Any,
+        };
+        let which = self.truth(condition, scope, "Incorrect condition type", "Null condition")?;
+        let value = if which { sides.0 } else { sides.1 }?;
+        convert(value, &t).map_err(|e| fail("E0204", between, "Inconsistent conditional result types", e))
+    }
+
+    /// All elements of a sequence with something done to each; what is no sequence counts as one of a single element,
+    /// and null as one of none.
+    fn splat(&self, source: &Expr, each: &Expr, scope: &Scope) -> Evaluated<Value> {
+        let (kind, items) = match self.eval(source, scope)? {
+            Value::Null(Type::List(_) | Type::Set(_) | Type::Tuple(_)) => {
+                return Err(fail(
+                    "E0201",
+                    source.span,
+                    "Splat of null value",
+                    "Splat expressions (with the * symbol) cannot be applied to null sequences.",
+                ));
+            }
+            Value::Null(_) => return Ok(Value::tuple(Vec::new())),
+            Value::Seq(kind, t, items) => (Some((kind, t)), items),
+            single => (None, vec![single]),
+        };
+        let mut out = Vec::with_capacity(items.len());
+        for item in items {
+            out.push(self.eval(each, &scope.with(ITEM, item))?);
+        }
+        match kind {
+            Some((SeqKind::List | SeqKind::Set, t)) => {
+                // Elements of one type give results of one type.
+                let t = match out.first() {
+                    Some(first) => Type::of(first),
+                    None => {
+                        self.eval(each, &scope.with(ITEM, Value::Null(t.clone()))).map_or(t, |v| Type::of(&v))
+                    }
+                };
+                Ok(Value::list(t, out))
+            }
+            _ => Ok(Value::tuple(out)),
         }
     }
 
     /// A condition's value.
-    pub(crate) fn truth(&self, expr: &Expr, scope: &Scope, summary: &str) -> Evaluated<bool> {
-        match convert(self.eval(expr, scope)?, &Type::Bool) {
-            Ok(Value::Bool(b)) => Ok(b),
-            Ok(_) => Err(fail(
-                "E0205",
-                expr.span,
-                summary,
-                "The condition value is null. Conditions must either be true or false.",
-            )),
+    pub(crate) fn truth(&self, expr: &Expr, scope: &Scope, summary: &str, null: &str) -> Evaluated<bool> {
+        let value = self.eval(expr, scope)?;
+        if value.is_null() {
+            let detail = "The condition value is null. Conditions must either be true or false.";
+            return Err(fail("E0205", expr.span, null, detail));
+        }
+        match convert(value, &Type::Bool) {
+            Ok(value) => Ok(value == Value::Bool(true)),
             Err(e) => Err(fail(
                 "E0205",
                 expr.span,
@@ -243,30 +279,31 @@ impl Evaluator {
         for (key, value) in items {
             let name = match key {
                 Key::Name(name) => name.text.clone(),
-                Key::Expr(expr) => self.key(expr, scope, value.span)?,
+                Key::Expr(expr) => {
+                    self.key(expr, scope, value.span, ["Incorrect key type", "Null value as key"])?
+                }
             };
             out.insert(name, self.eval(value, scope)?);
         }
         Ok(Value::object(out))
     }
 
-    /// The value of a key; `at` is what messages about null point at.
-    fn key(&self, expr: &Expr, scope: &Scope, at: Span) -> Evaluated<String> {
-        match convert(self.eval(expr, scope)?, &Type::Str) {
+    /// The value of a key; `at` is what messages about null point at. The summaries are for wrong types and for null.
+    fn key(&self, expr: &Expr, scope: &Scope, at: Span, [wrong, null]: [&str; 2]) -> Evaluated<String> {
+        let value = self.eval(expr, scope)?;
+        if value.is_null() {
+            return Err(fail("E0206", at, null, "Can't use a null value as a key."));
+        }
+        match convert(value, &Type::Str) {
             Ok(Value::Str(s)) => Ok(s.to_string()),
-            Ok(_) => Err(fail("E0206", at, "Null value as key", "Can't use a null value as a key.")),
-            Err(e) => Err(fail(
-                "E0206",
-                expr.span,
-                "Incorrect key type",
-                format!("Can't use this value as a key: {e}."),
-            )),
+            Ok(_) => Ok(String::new()),
+            Err(e) => Err(fail("E0206", expr.span, wrong, format!("Can't use this value as a key: {e}."))),
         }
     }
 
     fn for_expression(&self, f: &For, scope: &Scope) -> Evaluated<Value> {
         let collection = self.eval(&f.collection, scope)?;
-        if collection == Value::Null {
+        if collection.is_null() {
             return Err(fail(
                 "E0207",
                 f.collection.span,
@@ -292,7 +329,7 @@ impl Evaluator {
             }
             inner = inner.with(&f.value.text, value);
             if let Some(condition) = &f.condition
-                && !self.truth(condition, &inner, "Invalid 'for' condition")?
+                && !self.truth(condition, &inner, "Invalid 'for' condition", "Condition is null")?
             {
                 continue;
             }
@@ -300,7 +337,7 @@ impl Evaluator {
                 list.push(self.eval(&f.value_expr, &inner)?);
                 continue;
             };
-            let key = self.key(key_expr, &inner, key_expr.span)?;
+            let key = self.key(key_expr, &inner, key_expr.span, ["Invalid object key"; 2])?;
             let value = self.eval(&f.value_expr, &inner)?;
             if f.group {
                 groups.entry(key).or_default().push(value);
@@ -355,7 +392,7 @@ impl Evaluator {
 /// What copying a value takes, in steps.
 fn weight(value: &Value) -> u64 {
     match value {
-        Value::Null | Value::Bool(_) => 1,
+        Value::Null(_) | Value::Bool(_) => 1,
         Value::Num(n) => 1 + n.digits_to_print() / 16,
         Value::Str(s) => 1 + s.len() as u64 / 64,
         Value::Seq(.., items) => items.iter().fold(1, |sum, v| sum + weight(v)),
@@ -427,7 +464,7 @@ fn step_attribute(value: Value, name: &str, span: Span) -> Evaluated<Value> {
             Some(value) => Ok(value),
             None => Err(missing(&Value::Map(kind, t, map), name, span)),
         },
-        Value::Null => Err(fail(
+        Value::Null(_) => Err(fail(
             "E0201",
             span,
             "Attempt to get attribute from null value",
@@ -451,7 +488,7 @@ fn step_attribute(value: Value, name: &str, span: Span) -> Evaluated<Value> {
 fn step_index(value: Value, key: &Value, span: Span) -> Evaluated<Value> {
     const SUMMARY: &str = "Invalid index";
     match value {
-        Value::Null => Err(fail("E0201", span, "Attempt to index null value", "This value is null, so it does not have any indices.")),
+        Value::Null(_) => Err(fail("E0201", span, "Attempt to index null value", "This value is null, so it does not have any indices.")),
         Value::Seq(SeqKind::Set, ..) => Err(fail("E0201", span, SUMMARY, "Elements of a set are identified only by their value and don't have any separate index or key to select with.")),
         Value::Seq(.., mut items) => {
             let index = match convert(key.clone(), &Type::Num) {

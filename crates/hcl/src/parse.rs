@@ -4,6 +4,7 @@ mod collections;
 mod expr;
 pub mod hcl1;
 pub mod json;
+mod lexical;
 pub mod native;
 mod scan;
 mod template;

@@ -2,19 +2,27 @@
 
 mod convert;
 mod number;
+mod order;
+mod unify;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::convert::{convert, unify};
+use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfc_quick};
+
+pub use self::convert::convert;
 pub use self::number::Number;
+pub use self::unify::unify;
 
 /// A value.
+///
+/// Strings and keys are in normalization form C: [`Value::str`], [`Value::object`] and [`Value::map`] see to it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// No value.
-    Null,
+    /// No value, of a type.
+    Null(Type),
     /// `true`, `false`.
     Bool(bool),
     /// A number.
@@ -48,7 +56,7 @@ pub enum MapKind {
 }
 
 /// A type.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Type {
     /// Not known, or whatever comes.
     Any,
@@ -77,11 +85,23 @@ impl Type {
         matches!(self, Self::Str | Self::Num | Self::Bool)
     }
 
-    /// The type of a value; null is of any type.
+    /// Whether no part of it is open.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        match self {
+            Self::Any => false,
+            Self::Str | Self::Num | Self::Bool => true,
+            Self::List(t) | Self::Set(t) | Self::Map(t) => t.is_exact(),
+            Self::Tuple(types) => types.iter().all(Self::is_exact),
+            Self::Object(types) => types.values().all(Self::is_exact),
+        }
+    }
+
+    /// The type of a value.
     #[must_use]
     pub fn of(value: &Value) -> Self {
         match value {
-            Value::Null => Self::Any,
+            Value::Null(t) => t.clone(),
             Value::Bool(_) => Self::Bool,
             Value::Num(_) => Self::Num,
             Value::Str(_) => Self::Str,
@@ -113,10 +133,19 @@ impl Type {
 }
 
 impl Value {
+    /// Null of no type in particular.
+    pub const NULL: Self = Self::Null(Type::Any);
+
+    /// Whether it is null.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null(_))
+    }
+
     /// A string.
     #[must_use]
     pub fn str(text: impl AsRef<str>) -> Self {
-        Self::Str(Arc::from(text.as_ref()))
+        Self::Str(Arc::from(&*normal(text.as_ref())))
     }
 
     /// A whole number.
@@ -146,15 +175,19 @@ impl Value {
     /// An object.
     #[must_use]
     pub fn object(map: BTreeMap<String, Self>) -> Self {
-        Self::Map(MapKind::Object, Type::Any, map)
+        Self::Map(MapKind::Object, Type::Any, normal_keys(map))
+    }
+
+    /// A map whose values have the type `t`.
+    #[must_use]
+    pub fn map(t: Type, map: BTreeMap<String, Self>) -> Self {
+        Self::Map(MapKind::Map, t, normal_keys(map))
     }
 
     /// A set: sorted, each element once.
     #[must_use]
-    pub fn set(t: Type, mut items: Vec<Self>) -> Self {
-        items.sort_by(Self::order);
-        items.dedup();
-        Self::Seq(SeqKind::Set, t, items)
+    pub fn set(t: Type, items: Vec<Self>) -> Self {
+        Self::Seq(SeqKind::Set, t, order::sorted(items))
     }
 
     /// What messages call its type.
@@ -163,45 +196,12 @@ impl Value {
         Type::of(self).name()
     }
 
-    /// The order of set elements: by kind, then numbers by size and strings by bytes.
-    #[must_use]
-    pub fn order(a: &Self, b: &Self) -> std::cmp::Ordering {
-        fn rank(v: &Value) -> u8 {
-            match v {
-                Value::Null => 0,
-                Value::Bool(_) => 1,
-                Value::Num(_) => 2,
-                Value::Str(_) => 3,
-                Value::Seq(..) => 4,
-                Value::Map(..) => 5,
-            }
-        }
-        match (a, b) {
-            (Self::Bool(x), Self::Bool(y)) => x.cmp(y),
-            (Self::Num(x), Self::Num(y)) => x.cmp(y),
-            (Self::Str(x), Self::Str(y)) => x.cmp(y),
-            (Self::Seq(.., x), Self::Seq(.., y)) => x
-                .iter()
-                .zip(y)
-                .map(|(p, q)| Self::order(p, q))
-                .find(|o| o.is_ne())
-                .unwrap_or_else(|| x.len().cmp(&y.len())),
-            (Self::Map(.., x), Self::Map(.., y)) => x
-                .iter()
-                .zip(y)
-                .map(|((k, p), (l, q))| k.cmp(l).then_with(|| Self::order(p, q)))
-                .find(|o| o.is_ne())
-                .unwrap_or_else(|| x.len().cmp(&y.len())),
-            _ => rank(a).cmp(&rank(b)),
-        }
-    }
-
     /// As JSON: whole numbers that fit 64 bits as integers, others as floating point.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as J;
         match self {
-            Self::Null => J::Null,
+            Self::Null(_) => J::Null,
             Self::Bool(b) => J::Bool(*b),
             Self::Num(n) => n.to_json(),
             Self::Str(s) => J::String(s.to_string()),
@@ -215,9 +215,9 @@ impl Value {
     pub fn from_json(json: &serde_json::Value) -> Self {
         use serde_json::Value as J;
         match json {
-            J::Null => Self::Null,
+            J::Null => Self::NULL,
             J::Bool(b) => Self::Bool(*b),
-            J::Number(n) => n.to_string().parse().map_or(Self::Null, Self::Num),
+            J::Number(n) => n.to_string().parse().map_or(Self::NULL, Self::Num),
             J::String(s) => Self::str(s),
             J::Array(items) => Self::tuple(items.iter().map(Self::from_json).collect()),
             J::Object(map) => {
@@ -225,6 +225,22 @@ impl Value {
             }
         }
     }
+}
+
+/// A text in normalization form C (Unicode, annex 15).
+pub(crate) fn normal(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || is_nfc_quick(text.chars()) == IsNormalized::Yes {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(text.nfc().collect())
+    }
+}
+
+fn normal_keys(map: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    if map.keys().all(|key| matches!(normal(key), Cow::Borrowed(_))) {
+        return map;
+    }
+    map.into_iter().map(|(key, value)| (normal(&key).into_owned(), value)).collect()
 }
 
 impl From<bool> for Value {

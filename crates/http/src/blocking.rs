@@ -1,5 +1,6 @@
 //! Reads that wait until what they read has changed (`http-api` section 1.5).
 
+use crate::access::{self, Watched};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{Indexed, Meta};
@@ -28,14 +29,22 @@ pub(crate) async fn read<T>(
         return answer(&store.snapshot());
     }
     let deadline = Instant::now() + jittered(wait.limit, rand::random());
-    // The watch begins before the first look, so that no change falls between.
+    // The watches begin before the first look, so that no change falls between.
     let mut watch = topics.iter().fold(store.watch(), |watch, topic| watch.on(topic.clone())).start();
+    let guards = server.admin().acl_enabled();
+    let mut rights = guards.then(|| access::watched(server, &call.caller()));
     let mut seen = 0;
+    // The caller's rights are looked at again before each answer: they may have ended during the wait.
+    let judged = |root: &Root| {
+        access::check_again(call, server, root)?;
+        answer(root)
+    };
     loop {
         {
             // The state is let go before the wait: thousands may wait, each since another change.
             let root = store.snapshot();
             // Nothing found: clients look again from the index that the error carries.
+            access::check_again(call, server, &root)?;
             let index = match answer(&root) {
                 Ok((meta, value)) if meta.index > wait.index => return Ok((meta, value)),
                 Ok((meta, _)) => meta.index,
@@ -51,9 +60,18 @@ pub(crate) async fn read<T>(
         }
         tokio::select! {
             () = watch.changed() => {}
-            () = call.state.stopping.cancelled() => return answer(&store.snapshot()),
-            () = tokio::time::sleep_until(deadline) => return answer(&store.snapshot()),
+            () = changed(rights.as_mut()) => rights = Some(access::watched(server, &call.caller())),
+            () = call.state.stopping.cancelled() => return judged(&store.snapshot()),
+            () = tokio::time::sleep_until(deadline) => return judged(&store.snapshot()),
         }
+    }
+}
+
+/// Waits until the caller's rights may have changed.
+async fn changed(rights: Option<&mut Watched>) {
+    match rights {
+        Some(rights) => rights.changed().await,
+        None => std::future::pending().await,
     }
 }
 

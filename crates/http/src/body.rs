@@ -10,9 +10,43 @@ use caravan_types::volume::{AccessMode, AttachmentMode, CsiSnapshot, VolumeReque
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+/// A text that is checked to be one and dropped: the namespace of a request is found by its line of the route table
+/// and is in [`crate::call::Call`]. A handler that read another one would act where nothing was checked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Elsewhere;
+
+impl ApiValue for Elsewhere {
+    const TYPE: &'static str = String::TYPE;
+    fn read(
+        value: &Value,
+        at: &mut caravan_types::api::decode::Place,
+    ) -> Result<Self, caravan_types::api::DecodeError> {
+        String::read(value, at).map(|_| Self)
+    }
+}
+
+/// Whether a body may have a field of this size: one for the namespace of the request holds nothing.
+pub(crate) const fn is_allowed(wire: &str, key: &str, size: usize) -> bool {
+    const fn same(a: &str, b: &str) -> bool {
+        let (a, b) = (a.as_bytes(), b.as_bytes());
+        let mut at = 0;
+        while at < a.len() && at < b.len() && a[at] == b[at] {
+            at += 1;
+        }
+        at == a.len() && at == b.len()
+    }
+    // A list of names by namespace only chooses from what the caller may see.
+    size == 0 || !same(key, "Namespace") || same(wire, "NamespacedID")
+}
+
 /// Declares request bodies: `Name("Wire") { field: Type = "Key"; }`.
 macro_rules! bodies {
     ($($(#[$meta:meta])* $name:ident($wire:literal) { $($field:ident : $ty:ty = $key:literal;)* })*) => {$(
+        $(const _: () = assert!(
+            $crate::body::is_allowed($wire, $key, size_of::<$ty>()),
+            "the namespace of a request is call.namespace"
+        );)*
+
         $(#[$meta])*
         #[derive(Clone, Debug, Default)]
         pub(crate) struct $name { $(pub(crate) $field: $ty,)* }
@@ -59,7 +93,7 @@ bodies! {
     /// Volumes to register or create.
     VolumesBody("CSIVolumeRegisterRequest") {
         volumes: Vec<Value> = "Volumes";
-        namespace: String = "Namespace";
+        namespace: Elsewhere = "Namespace";
     }
 }
 
@@ -96,7 +130,7 @@ const VOLUME_MAPS: &[&str] = &["Secrets", "SecretsFrom", "Parameters", "Context"
 
 /// Reads the volumes of a request; `create`: they are to be made. No error repeats a value, because any may be a
 /// secret.
-pub(crate) fn volumes(body: &[u8], create: bool) -> Result<(String, Vec<VolumeRequestBody>), ApiError> {
+pub(crate) fn volumes(body: &[u8], create: bool) -> Result<Vec<VolumeRequestBody>, ApiError> {
     let body: VolumesBody = required(body)?;
     let read = |value: &Value| {
         let value = spelled(value, VOLUME_KEYS, VOLUME_MAPS);
@@ -104,8 +138,7 @@ pub(crate) fn volumes(body: &[u8], create: bool) -> Result<(String, Vec<VolumeRe
         modes(&value).map_err(|why| unknown_mode(&why, create))?;
         serde_json::from_value(value).map_err(|error| ApiError::bad_request(format!("json: {error}")))
     };
-    let volumes = body.volumes.iter().filter(|v| !v.is_null()).map(read).collect::<Result<_, ApiError>>()?;
-    Ok((body.namespace, volumes))
+    body.volumes.iter().filter(|v| !v.is_null()).map(read).collect()
 }
 
 /// Refuses modes that there are not.
@@ -132,11 +165,11 @@ bodies! {
     /// Snapshots to take.
     SnapshotsBody("CSISnapshotCreateRequest") {
         snapshots: Vec<Value> = "Snapshots";
-        namespace: String = "Namespace";
+        namespace: Elsewhere = "Namespace";
     }
     /// A variable to write. Its items are read apart, so that no error repeats them.
     VariableBody("VariableDecrypted") {
-        namespace: String = "Namespace";
+        namespace: Elsewhere = "Namespace";
         path: String = "Path";
         items: Value = "Items";
         lock: Value = "Lock";
@@ -147,7 +180,7 @@ bodies! {
 const SNAPSHOT_KEYS: &[&str] = &["SourceVolumeID", "PluginID", "Name", "Secrets", "Parameters"];
 
 /// Reads the snapshots of a request; `None` stands for `null`. No error repeats a value.
-pub(crate) fn snapshots(body: &[u8]) -> Result<(String, Vec<Option<CsiSnapshot>>), ApiError> {
+pub(crate) fn snapshots(body: &[u8]) -> Result<Vec<Option<CsiSnapshot>>, ApiError> {
     let body: SnapshotsBody = required(body)?;
     let read = |value: &Value| {
         if value.is_null() {
@@ -169,16 +202,13 @@ pub(crate) fn snapshots(body: &[u8]) -> Result<(String, Vec<Option<CsiSnapshot>>
         let read = serde_json::from_value(value);
         read.map(Some).map_err(|error| ApiError::bad_request(format!("json: {error}")))
     };
-    let snapshots = body.snapshots.iter().map(read).collect::<Result<_, ApiError>>()?;
-    Ok((body.namespace, snapshots))
+    body.snapshots.iter().map(read).collect()
 }
 
 /// A variable as a request tells it.
 #[derive(Debug, Default)]
 pub(crate) struct VariableGiven {
-    /// Where it is told.
-    pub(crate) namespace: String,
-    /// Where it is told.
+    /// The path that the body names.
     pub(crate) path: String,
     /// Its items; none if there are none.
     pub(crate) items: Secrets,
@@ -203,7 +233,7 @@ pub(crate) fn variable(body: &[u8]) -> Result<VariableGiven, ApiError> {
         other => Err(wrong_items(&other, "string")),
     };
     let items = items.into_iter().map(text).collect::<Result<BTreeMap<_, _>, _>>()?;
-    Ok(VariableGiven { namespace: body.namespace, path: body.path, items: Secrets::new(items), lock })
+    Ok(VariableGiven { path: body.path, items: Secrets::new(items), lock })
 }
 
 /// Tells of which kind the value is, not the value.
@@ -268,8 +298,8 @@ mod tests {
         let body = br#"{"volumes":[{"id":"data","PLUGINID":"p","secrets":{"Id":"x"},"name":null,
             "RequestedCapabilities":[{"accessmode":"single-node-writer","AttachmentMode":"file-system"}],
             "RequestedTopologies":{"required":[{"segments":{"Rack":"r1"}}]},"unknown":1}]}"#;
-        let (namespace, volumes) = volumes(body, true).unwrap();
-        assert_eq!((namespace.as_str(), volumes.len()), ("", 1));
+        let volumes = volumes(body, true).unwrap();
+        assert_eq!(volumes.len(), 1);
         assert_eq!((volumes[0].id.as_str(), volumes[0].plugin_id.as_str()), ("data", "p"));
         assert_eq!(volumes[0].secrets.expose()["Id"], "x");
         assert_eq!(volumes[0].requested_capabilities[0].access_mode.as_str(), "single-node-writer");

@@ -1,10 +1,13 @@
 //! A request as the routes see it.
 
+use crate::access::Line;
 use crate::error::ApiError;
 use crate::query::Query;
 use crate::state::HttpState;
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use caravan_server::{Caller, Handle};
+use caravan_types::Namespace;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
@@ -21,11 +24,25 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// How many agents passed it on.
     pub(crate) hops: u8,
-    /// Who asks.
-    pub(crate) caller: Caller,
+    /// The line of the route table that is about the request.
+    pub(crate) line: &'static Line,
+    /// The namespace that the request is about: the one that was checked. `*` stands for all.
+    pub(crate) namespace: Namespace,
+    /// Who asks, as judged last.
+    pub(crate) caller: ArcSwap<Caller>,
 }
 
 impl Call {
+    /// Returns who asks. Their rights may be fewer the next time.
+    pub(crate) fn caller(&self) -> Arc<Caller> {
+        self.caller.load_full()
+    }
+
+    /// Returns the namespace of a list; none for all namespaces.
+    pub(crate) fn list_namespace(&self) -> Option<Namespace> {
+        (self.namespace != "*").then(|| self.namespace.clone())
+    }
+
     /// The server in this agent.
     pub(crate) fn server(&self) -> Result<&Handle, ApiError> {
         self.state.server.as_ref().ok_or_else(|| ApiError::internal("this agent is not a server"))

@@ -1,7 +1,7 @@
 //! From a request to its route. Paths are matched after decoding, because job ids may contain slashes
 //! (`http-api` sections 1.1 and 3).
 
-use crate::access;
+use crate::access::{self, Found, Need};
 use crate::cache::{Key, Ready};
 use crate::call::Call;
 use crate::compress::Coding;
@@ -12,6 +12,7 @@ use crate::reply::Reply;
 use crate::routes;
 use crate::state::HttpState;
 use crate::task_api;
+use arc_swap::ArcSwap;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use caravan_server::{Caller, Handle};
@@ -153,25 +154,33 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let body = state.shared.bodies.read(&path, body).await?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let line = match access::find_line(&parts.method, &words) {
+        Found::Line(line) => line,
+        Found::Method => return Err(ApiError::method()),
+        Found::Nothing => return Err(ApiError::unknown_path()),
+    };
     // Headers that agents write count only where an agent wrote them.
     let from_agent = parts.extensions.get::<FromAgent>().is_some();
-    let asks = from_agent && parts.headers.contains_key(ASKS);
+    let asks = parts.headers.get(ASKS).filter(|_| from_agent).cloned();
     let hops = parts
         .headers
         .get(HOPS)
         .filter(|_| from_agent)
         .and_then(|v| v.to_str().ok())
         .and_then(|v| v.parse().ok());
-    let mut call = Call {
+    let call = Call {
         state,
         method: parts.method,
         uri: parts.uri.path_and_query().map_or(path, |uri| uri.as_str().to_owned()),
+        namespace: access::namespace(line.need, &query, &body),
+        line,
         segments,
         query,
         headers: parts.headers,
         body,
         hops: hops.unwrap_or(0),
-        caller: Caller::unrestricted(),
+        caller: ArcSwap::from_pointee(Caller::unrestricted()),
     };
     if call.hops > MAX_HOPS {
         return Err(ApiError::internal("the request was passed on from agent to agent too often"));
@@ -180,56 +189,70 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     if !region.is_empty() && region != call.state.info.region {
         return Err(ApiError::internal("No path to region"));
     }
-    let segments = call.segments.clone();
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    let pretty = call.query.pretty();
+    let is_exec = matches!(line.to, To::Exec);
     match (&call.state.server, &call.state.relay) {
-        // Who may not is told over the websocket, whose first message may hold the token.
-        _ if !asks && routes::exec::target(&segments).is_some() => {}
-        (Some(server), _) => call.caller = access::check(&call, server, &segments)?,
-        // What came from a server was allowed there; the rest is asked for, unless a server answers anyway.
-        (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call, &segments) => {
+        // A refusal is told over the websocket, whose first message may hold the token.
+        _ if asks.is_none() && is_exec => {}
+        (Some(server), _) => call.caller.store(Arc::new(access::check(&call, server)?)),
+        // A request of a server was allowed there; for any other a server is asked, unless one answers anyway.
+        (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call) => {
             Box::pin(relay::authorized(&call, channel)).await?;
         }
         _ => {}
     }
-    if asks {
-        return Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false));
+    if let Need::Refused(status, text) = line.need {
+        return Err(ApiError::new(status, text));
     }
-    if let Some(target) = routes::exec::target(&segments) {
+    match asks {
+        None => {}
+        Some(how) if how == relay::UNTIL_LOST => return Box::pin(relay::hold(call)).await,
+        Some(_) => return Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false)),
+    }
+    if is_exec {
         call.only(&Method::GET)?;
-        return routes::exec::upgrade(call, &target, upgrade).map(|reply| reply.into_response(false));
+        return routes::exec::upgrade(call, upgrade).map(|reply| reply.into_response(false));
     }
-    if let ["v1", "agent", rest @ ..] = segments.as_slice()
-        && routes::monitor::is_mine(rest)
-    {
-        return match routes::monitor::place(&call)? {
+    let call = Arc::new(call);
+    let response = Box::pin(placed(&call)).await?;
+    // Of an answer that another agent gives to one of its own requests the other agent is the judge.
+    let judges = call.state.server.is_some() || (!from_agent && answers_itself(&call));
+    Ok(if judges { relay::guarded(response, call) } else { response })
+}
+
+/// Answers a request at the agent where it belongs.
+async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
+    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
+    let segments = segments.as_slice();
+    let pretty = call.query.pretty();
+    if let To::Monitor = call.line.to {
+        return match routes::monitor::place(call)? {
             routes::client::Place::Here => {
-                routes::monitor::route(&call, rest).map(|reply| reply.into_response(pretty))
+                routes::monitor::route(call, &segments[2..]).map(|reply| reply.into_response(pretty))
             }
-            routes::client::Place::There(channel) => Box::pin(relay::forward(&call, &channel)).await,
+            routes::client::Place::There(channel) => Box::pin(relay::forward(call, &channel)).await,
         };
     }
-    if let Some(rest) = of_node(&segments) {
+    if let To::Client = call.line.to {
+        let rest = of_node(segments);
         let rest = rest.as_slice();
         if let Some(client) = &call.state.client {
             client.ready().await;
         }
-        return match routes::client::place(&call, rest)? {
+        return match routes::client::place(call, rest)? {
             routes::client::Place::Here => {
-                Box::pin(routes::client::route(&call, rest)).await.map(|reply| reply.into_response(pretty))
+                Box::pin(routes::client::route(call, rest)).await.map(|reply| reply.into_response(pretty))
             }
-            routes::client::Place::There(channel) => Box::pin(relay::forward(&call, &channel)).await,
+            routes::client::Place::There(channel) => Box::pin(relay::forward(call, &channel)).await,
         };
     }
-    if call.state.server.is_none() && !is_local(&segments) && !names_servers(&call, &segments) {
+    if call.state.server.is_none() && !is_local(segments) && !names_servers(call, segments) {
         let channel = call.state.relay.as_ref().filter(|_| call.hops == 0);
         let channel = channel.ok_or_else(|| ApiError::internal("No cluster leader"))?;
-        return Box::pin(relay::forward(&call, channel)).await;
+        return Box::pin(relay::forward(call, channel)).await;
     }
-    match call.state.server.as_ref().filter(|_| is_kept(&call, &segments)) {
-        Some(server) => Box::pin(kept(&call, server, &segments)).await,
-        None => route(&call, &segments).await.map(|reply| reply.into_response(pretty)),
+    match call.state.server.as_ref().filter(|_| is_kept(call, segments)) {
+        Some(server) => Box::pin(kept(call, server, segments)).await,
+        None => route(call, segments).await.map(|reply| reply.into_response(pretty)),
     }
 }
 
@@ -294,17 +317,15 @@ fn redirect(to: &str, method: &Method) -> Reply {
 }
 
 /// Whether an agent without a server answers the request itself.
-fn answers_itself(call: &Call, segments: &[&str]) -> bool {
+fn answers_itself(call: &Call) -> bool {
+    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
     let here = |place: Result<routes::client::Place, ApiError>| {
         place.is_ok_and(|place| matches!(place, routes::client::Place::Here))
     };
-    if let Some(rest) = of_node(segments) {
-        return here(routes::client::place(call, &rest));
-    }
-    match segments {
-        ["v1", "agent", rest @ ..] if routes::monitor::is_mine(rest) => here(routes::monitor::place(call)),
-        ["v1", ..] => is_local(segments) || names_servers(call, segments),
-        _ => false,
+    match call.line.to {
+        To::Client => here(routes::client::place(call, &of_node(&segments))),
+        To::Monitor => here(routes::monitor::place(call)),
+        _ => segments.first() == Some(&"v1") && (is_local(&segments) || names_servers(call, &segments)),
     }
 }
 
@@ -313,12 +334,12 @@ fn names_servers(call: &Call, segments: &[&str]) -> bool {
     call.state.servers.is_some() && segments == ["v1", "agent", "servers"]
 }
 
-/// The rest of a path that the node answers.
-fn of_node<'a>(segments: &[&'a str]) -> Option<Vec<&'a str>> {
+/// The part of a path that the node answers.
+fn of_node<'a>(segments: &[&'a str]) -> Vec<&'a str> {
     match segments {
-        ["v1", "client", rest @ ..] => Some(rest.to_vec()),
-        ["v1", "allocation", id, "checks"] => Some(vec!["allocation", id, "checks"]),
-        _ => None,
+        ["v1", "client", rest @ ..] => rest.to_vec(),
+        ["v1", rest @ ..] => rest.to_vec(),
+        _ => Vec::new(),
     }
 }
 
@@ -332,66 +353,145 @@ fn is_local(segments: &[&str]) -> bool {
     }
 }
 
-/// Each route's future is on the heap: a request that waits then holds what its own route needs, and not what the
-/// largest one would.
+/// The handlers of the routes: the table (`access::table`) says which requests each of them gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// Lines that refuse have none.
+    Nowhere,
+    Root,
+    Page,
+    WellKnown,
+    Metrics,
+    Jobs,
+    ParseJob,
+    Statuses,
+    Validate,
+    Job(OfJob),
+    Allocs,
+    AllocServices,
+    Alloc,
+    Evals,
+    EvalCount,
+    Eval,
+    Deployments,
+    Deployment,
+    Nodes,
+    Node,
+    /// The node answers.
+    Client,
+    /// A websocket.
+    Exec,
+    Volumes,
+    ExternalVolumes,
+    Snapshots,
+    HostClaims,
+    HostClaim,
+    HostVolume,
+    Volume(OfVolume),
+    Plugins,
+    Plugin,
+    Vars,
+    Var,
+    Services,
+    Service,
+    Registration,
+    Scaling,
+    Search,
+    FuzzySearch,
+    Events,
+    System,
+    Acl,
+    Agent,
+    /// The agent that the query names answers.
+    Monitor,
+    Enterprise,
+}
+
+/// The parts of a job: its id may hold slashes, so that the end of a path tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfJob {
+    Itself,
+    Plan,
+    Evaluate,
+    Tag,
+    Revert,
+    Stable,
+    Dispatch,
+    DispatchPayload,
+    Force,
+    Scale,
+    Allocations,
+    Evaluations,
+    Deployments,
+    Deployment,
+    Summary,
+    Versions,
+    Submission,
+    Actions,
+    Services,
+}
+
+/// The parts of a CSI volume, told apart by the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfVolume {
+    Itself,
+    Create,
+    Delete,
+    Detach,
+    Explain,
+}
+
+/// Calls the handler of a request's line. Each handler's future is on the heap: a request that waits then holds what
+/// its own route needs, and not what the largest one would.
 async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
-    match segments {
-        [""] => Ok(to_ui(call)),
-        ["ui", ..] => Ok(Reply::raw(
+    let stars = call.line.stars(segments);
+    let star = |at: usize| stars.get(at).map(String::as_str).unwrap_or_default();
+    let rest = |skipped: usize| segments.get(skipped..).unwrap_or_default();
+    match call.line.to {
+        To::Nowhere | To::Client | To::Exec | To::Monitor => Err(ApiError::unknown_path()),
+        To::Root => Ok(to_ui(call)),
+        To::Page => Ok(Reply::raw(
             "text/html; charset=utf-8",
             "<!doctype html><title>Caravan</title><p>There is no web page yet.\n",
         )),
-        ["v1", "metrics"] => Box::pin(routes::metrics::route(call)).await,
-        ["v1", "jobs"] => Box::pin(routes::jobs::route(call)).await,
-        ["v1", "jobs", "parse"] => routes::jobs::parse(call),
-        ["v1", "jobs", "statuses"] => Box::pin(routes::statuses::route(call)).await,
-        ["v1", "scaling", rest @ ..] => Box::pin(routes::scaling::policies(call, rest)).await,
-        ["v1", "validate", "job"] => routes::jobs::validate(call),
-        ["v1", "job", rest @ .., "services"] if !rest.is_empty() => {
-            Box::pin(routes::services::of_job(call, &rest.join("/"))).await
-        }
-        ["v1", "job", rest @ ..] if !rest.is_empty() => {
-            Box::pin(routes::job::route(call, &rest.join("/"))).await
-        }
-        ["v1", "allocations"] => Box::pin(routes::allocs::list(call)).await,
-        ["v1", "allocation", id, "services"] => Box::pin(routes::services::of_alloc(call, id)).await,
-        ["v1", "allocation", rest @ ..] if !rest.is_empty() => {
-            Box::pin(routes::allocs::route(call, rest)).await
-        }
-        ["v1", "evaluations"] => Box::pin(routes::evals::list(call)).await,
-        ["v1", "evaluations", "count"] => Box::pin(routes::evals::count(call)).await,
-        ["v1", "evaluation", rest @ ..] if !rest.is_empty() => {
-            Box::pin(routes::evals::route(call, rest)).await
-        }
-        ["v1", "deployments"] => Box::pin(routes::deployments::list(call)).await,
-        ["v1", "deployment", rest @ ..] if !rest.is_empty() => {
-            Box::pin(routes::deployments::route(call, rest)).await
-        }
-        ["v1", "nodes"] => Box::pin(routes::nodes::list(call)).await,
-        ["v1", "node", rest @ ..] if !rest.is_empty() => Box::pin(routes::nodes::route(call, rest)).await,
-        ["v1", "volumes"] => Box::pin(routes::volumes::route(call)).await,
-        ["v1", "volumes", "external"] => Box::pin(routes::volumes::external(call)).await,
-        ["v1", "volumes", "snapshot"] => Box::pin(routes::snapshots::route(call)).await,
-        ["v1", "volumes", "claims"] => Box::pin(routes::host_volumes::claims(call)).await,
-        ["v1", "volumes", "claim", id] => Box::pin(routes::host_volumes::delete_claim(call, id)).await,
-        ["v1", "volume", "host", rest @ ..] => Box::pin(routes::host_volumes::route(call, rest)).await,
-        ["v1", "volume", "csi", rest @ ..] if !rest.is_empty() => {
-            Box::pin(routes::volume::route(call, &rest.join("/"))).await
-        }
-        ["v1", "plugins"] => Box::pin(routes::plugins::list(call)).await,
-        ["v1", "plugin", "csi", id] => Box::pin(routes::plugins::get(call, id)).await,
-        ["v1", "vars"] => Box::pin(routes::vars::list(call)).await,
-        ["v1", "var", rest @ ..] => Box::pin(routes::vars::route(call, &rest.join("/"))).await,
-        ["v1", "event", "stream"] => routes::event::stream(call),
-        ["v1", "services"] => Box::pin(routes::services::list(call)).await,
-        ["v1", "service", name] => Box::pin(routes::services::get(call, name)).await,
-        ["v1", "service", name, id] => Box::pin(routes::services::delete(call, name, id)).await,
-        ["v1", "search", "fuzzy"] => Box::pin(routes::fuzzy::route(call)).await,
-        ["v1", "search"] => Box::pin(routes::search::route(call)).await,
-        ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),
-        ["v1", rest @ ..] => Box::pin(routes::system::route(call, rest)).await,
-        [".well-known", name] => Box::pin(routes::operator::well_known(call, name)).await,
-        _ => Err(ApiError::unknown_path()),
+        To::WellKnown => Box::pin(routes::operator::well_known(call, star(0))).await,
+        To::Metrics => Box::pin(routes::metrics::route(call)).await,
+        To::Jobs => Box::pin(routes::jobs::route(call)).await,
+        To::ParseJob => routes::jobs::parse(call),
+        To::Statuses => Box::pin(routes::statuses::route(call)).await,
+        To::Validate => routes::jobs::validate(call),
+        To::Job(of) => Box::pin(routes::job::route(call, of, &stars)).await,
+        To::Allocs => Box::pin(routes::allocs::list(call)).await,
+        To::AllocServices => Box::pin(routes::services::of_alloc(call, star(0))).await,
+        To::Alloc => Box::pin(routes::allocs::route(call, rest(2))).await,
+        To::Evals => Box::pin(routes::evals::list(call)).await,
+        To::EvalCount => Box::pin(routes::evals::count(call)).await,
+        To::Eval => Box::pin(routes::evals::route(call, rest(2))).await,
+        To::Deployments => Box::pin(routes::deployments::list(call)).await,
+        To::Deployment => Box::pin(routes::deployments::route(call, rest(2))).await,
+        To::Nodes => Box::pin(routes::nodes::list(call)).await,
+        To::Node => Box::pin(routes::nodes::route(call, rest(2))).await,
+        To::Volumes => Box::pin(routes::volumes::route(call)).await,
+        To::ExternalVolumes => Box::pin(routes::volumes::external(call)).await,
+        To::Snapshots => Box::pin(routes::snapshots::route(call)).await,
+        To::HostClaims => Box::pin(routes::host_volumes::claims(call)).await,
+        To::HostClaim => Box::pin(routes::host_volumes::delete_claim(call, star(0))).await,
+        To::HostVolume => Box::pin(routes::host_volumes::route(call, rest(3))).await,
+        To::Volume(of) => Box::pin(routes::volume::route(call, of, star(0))).await,
+        To::Plugins => Box::pin(routes::plugins::list(call)).await,
+        To::Plugin => Box::pin(routes::plugins::get(call, star(0))).await,
+        To::Vars => Box::pin(routes::vars::list(call)).await,
+        To::Var => Box::pin(routes::vars::route(call, star(0))).await,
+        To::Services => Box::pin(routes::services::list(call)).await,
+        To::Service => Box::pin(routes::services::get(call, star(0))).await,
+        To::Registration => Box::pin(routes::services::delete(call, star(0), star(1))).await,
+        To::Scaling => Box::pin(routes::scaling::policies(call, rest(2))).await,
+        To::Search => Box::pin(routes::search::route(call)).await,
+        To::FuzzySearch => Box::pin(routes::fuzzy::route(call)).await,
+        To::Events => routes::event::stream(call),
+        To::System | To::Acl => Box::pin(routes::system::route(call, rest(1))).await,
+        To::Agent => routes::agent::route(call, rest(2)),
+        To::Enterprise => Err(routes::system::enterprise()),
     }
 }
 

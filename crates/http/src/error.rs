@@ -66,9 +66,12 @@ impl ApiError {
         let status = match error.kind {
             Kind::Unauthorized => StatusCode::UNAUTHORIZED,
             Kind::Forbidden => StatusCode::FORBIDDEN,
-            Kind::BadRequest | Kind::NotFound | Kind::Refused | Kind::Unavailable | Kind::Internal => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            Kind::BadRequest
+            | Kind::NotFound
+            | Kind::Refused
+            | Kind::Unavailable
+            | Kind::Retry
+            | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.message.clone())
     }

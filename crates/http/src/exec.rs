@@ -9,7 +9,7 @@ use crate::state::HttpState;
 use caravan_rpc::{Channel, Code, Context, ItemStream, RpcError, methods};
 use caravan_types::acl::Secret;
 use caravan_types::wire::{ExecIn, ExecOpen, ExecOut};
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use http::StatusCode;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -71,15 +71,39 @@ pub(crate) fn serve(
             None => Ok(()),
         };
         let opened = match allowed {
-            Ok(()) => open(&state, asked).await,
+            Ok(()) => open(&state, asked.clone()).await,
             Err(error) => Err(error.into()),
         };
         match opened {
-            Ok(session) => answers(session, inputs).left_stream(),
+            Ok(session) => {
+                let lost = async move {
+                    match &state.server {
+                        Some(server) => access::exec_lost(server, &asked).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let refusal = lost.map(|error| Err(rpc_error(&error.into())));
+                until(answers(session, inputs), refusal).left_stream()
+            }
             Err(error) => stream::iter([Err(rpc_error(&error))]).right_stream(),
         }
     };
     stream::once(opening).flatten()
+}
+
+/// The items of a stream until a future is ready, whose outcome is then the last item.
+fn until<T: Send + 'static>(
+    items: impl Stream<Item = T> + Send + 'static,
+    last: impl Future<Output = T> + Send + 'static,
+) -> impl Stream<Item = T> + Send + 'static {
+    let state = Some((items.boxed(), last.boxed()));
+    stream::unfold(state, |state| async {
+        let (mut items, mut last) = state?;
+        tokio::select! {
+            item = items.next() => item.map(|item| (item, Some((items, last)))),
+            item = &mut last => Some((item, None)),
+        }
+    })
 }
 
 /// The answers of a session; its inputs are passed on while they are read.

@@ -38,6 +38,7 @@ mod task_api;
 mod transport;
 mod typed;
 
+pub use access::{Route, routes};
 pub use body_read::MAX_BODY;
 pub use caravan_state::EVENT_BUFFER;
 pub use client_side::{

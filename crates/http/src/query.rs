@@ -1,7 +1,6 @@
 //! Query strings and paths: decoding, and the parameters that every route knows (`http-api` section 1.3).
 
 use crate::error::ApiError;
-use caravan_types::Namespace;
 use caravan_types::duration::parse as go_duration;
 use std::time::Duration;
 
@@ -97,19 +96,6 @@ impl Query {
             _ => Err(ApiError::bad_request("Expect `true` or `false` for `stale` query string parameter")),
         }
     }
-
-    /// The namespace asked for, `default` when none is named.
-    pub(crate) fn namespace(&self) -> Namespace {
-        match self.text("namespace") {
-            "" => Namespace::default_namespace(),
-            name => Namespace::new(name),
-        }
-    }
-
-    /// The namespace of a list: none for `*`.
-    pub(crate) fn list_namespace(&self) -> Option<Namespace> {
-        (self.text("namespace") != "*").then(|| self.namespace())
-    }
 }
 
 /// `1 t T TRUE true True` and `0 f F FALSE false False`.
@@ -146,7 +132,7 @@ pub(crate) fn decode_percent(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn decode_form(text: &str) -> String {
+pub(crate) fn decode_form(text: &str) -> String {
     decode_percent(&text.replace('+', " "))
 }
 

@@ -4,8 +4,10 @@
 use crate::call::Call;
 use crate::dispatch;
 use crate::error::ApiError;
+use crate::query::decode_form;
+use crate::reply::Reply;
 use crate::state::HttpState;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use caravan_rpc::{Channel, RouterBuilder, RpcError, methods};
 use caravan_types::wire::{HttpPart, HttpRequest};
@@ -13,12 +15,20 @@ use futures::{Stream, StreamExt, future, stream};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Counts the agents that passed a request on, so that it cannot go in circles.
 pub(crate) const HOPS: HeaderName = HeaderName::from_static("x-caravan-hops");
 
-/// Asks only whether the request is allowed.
+/// Asks only whether the request is allowed: `1` to be answered at once, [`UNTIL_LOST`] to be answered when it no
+/// longer is.
 pub(crate) const ASKS: HeaderName = HeaderName::from_static("x-caravan-asks");
+
+/// The value of [`ASKS`] that waits for the end of a right.
+pub(crate) const UNTIL_LOST: &str = "until-lost";
+
+/// Pause before a server that could not be reached is asked again whether a right ended.
+const ASK_PAUSE: Duration = Duration::from_secs(5);
 
 /// Marks requests that came from another agent, over a connection that proved who it is.
 #[derive(Clone, Copy, Debug)]
@@ -27,30 +37,50 @@ pub(crate) struct FromAgent;
 /// A client passes on to a server, which passes on to another client: nobody beyond that.
 pub(crate) const MAX_HOPS: u8 = 2;
 
-const PASSED_ON: [HeaderName; 5] = [
-    ACCEPT,
-    AUTHORIZATION,
-    CONTENT_TYPE,
-    HeaderName::from_static("x-nomad-token"),
-    HeaderName::from_static("x-nomad-csi-secrets"),
-];
+/// Headers that go along to another agent.
+static PASSED_ON: [HeaderName; 2] = [ACCEPT, CONTENT_TYPE];
 
-/// Has another agent answer.
+/// Headers that a server needs in order to judge and to act. A node gets none of them: its server has judged, and a
+/// node that was broken into would collect the tokens of everybody who looks at it.
+static FOR_SERVERS: [HeaderName; 3] =
+    [AUTHORIZATION, HeaderName::from_static("x-nomad-token"), HeaderName::from_static("x-nomad-csi-secrets")];
+
+/// Parameters of a query that may hold a token.
+const SECRET_PARAMETERS: [&str; 2] = ["token", "auth_token"];
+
+/// Has another agent answer: a server, if this agent is none, else a node.
 pub(crate) async fn forward(call: &Call, channel: &Channel) -> Result<Response<Body>, ApiError> {
-    let mut headers: Vec<(String, String)> = PASSED_ON
-        .iter()
+    let to_server = call.state.server.is_none();
+    let names = PASSED_ON.iter().chain(FOR_SERVERS.iter().filter(|_| to_server));
+    let mut headers: Vec<(String, String)> = names
         .filter_map(|name| Some((name.to_string(), call.headers.get(name)?.to_str().ok()?.to_owned())))
         .collect();
     headers.push((HOPS.to_string(), (call.hops + 1).to_string()));
-    forward_with(call, channel, headers).await
+    let uri = if to_server { call.uri.clone() } else { without_secrets(&call.uri) };
+    forward_with(call, channel, uri, headers).await
+}
+
+/// The path and query without the parameters that may hold a token.
+fn without_secrets(uri: &str) -> String {
+    let Some((path, query)) = uri.split_once('?') else { return uri.to_owned() };
+    let is_secret = |part: &str| {
+        let name = decode_form(part.split('=').next().unwrap_or_default());
+        SECRET_PARAMETERS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+    };
+    let kept: Vec<&str> = query.split('&').filter(|part| !is_secret(part)).collect();
+    if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
 }
 
 /// Asks a server whether a request may be answered here.
 pub(crate) async fn authorized(call: &Call, channel: &Channel) -> Result<(), ApiError> {
-    let headers = vec![(HOPS.to_string(), (call.hops + 1).to_string()), (ASKS.to_string(), "1".to_owned())];
+    ask(call, channel, "1").await
+}
+
+async fn ask(call: &Call, channel: &Channel, how: &str) -> Result<(), ApiError> {
+    let headers = vec![(HOPS.to_string(), (call.hops + 1).to_string()), (ASKS.to_string(), how.to_owned())];
     let token = crate::access::secret(&call.headers);
     let headers = headers.into_iter().chain([("x-nomad-token".to_owned(), token)]).collect();
-    let answer = forward_with(call, channel, headers).await?;
+    let answer = forward_with(call, channel, call.uri.clone(), headers).await?;
     if answer.status().is_success() {
         return Ok(());
     }
@@ -59,17 +89,54 @@ pub(crate) async fn authorized(call: &Call, channel: &Channel) -> Result<(), Api
     Err(ApiError::new(status, String::from_utf8_lossy(&text).into_owned()))
 }
 
+/// Answers another agent once a right has ended, with the refusal.
+pub(crate) async fn hold(call: Call) -> Result<Response<Body>, ApiError> {
+    let Some(server) = &call.state.server else { return Err(ApiError::internal("No cluster leader")) };
+    tokio::select! {
+        error = crate::access::lost(&call, server) => Err(error),
+        () = call.state.stopping.cancelled() => {
+            Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false))
+        }
+    }
+}
+
+/// Waits until the caller of a request may no longer have its answer. Returns the refusal; never returns where no
+/// right is needed.
+pub(crate) async fn lost(call: &Call) -> ApiError {
+    match (&call.state.server, &call.state.relay) {
+        (Some(server), _) => crate::access::lost(call, server).await,
+        (None, Some(channel)) if call.state.acl => loop {
+            match ask(call, channel, UNTIL_LOST).await {
+                Err(error) if matches!(error.status, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND) => {
+                    return error;
+                }
+                // No server is there to judge at the moment; what was allowed goes on.
+                Ok(()) | Err(_) => tokio::time::sleep(ASK_PAUSE).await,
+            }
+        },
+        _ => std::future::pending().await,
+    }
+}
+
+/// Ends an answer that is a stream when its caller may no longer have it.
+pub(crate) fn guarded(response: Response<Body>, call: Arc<Call>) -> Response<Body> {
+    if HttpBody::size_hint(response.body()).exact().is_some() {
+        return response;
+    }
+    let ended = async move {
+        let error = lost(&call).await;
+        tracing::debug!(uri = call.line.path, %error, "a stream ends: its caller's right did");
+    };
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended))))
+}
+
 async fn forward_with(
     call: &Call,
     channel: &Channel,
+    uri: String,
     headers: Vec<(String, String)>,
 ) -> Result<Response<Body>, ApiError> {
-    let request = HttpRequest {
-        method: call.method.to_string(),
-        uri: call.uri.clone(),
-        headers,
-        body: call.body.to_vec(),
-    };
+    let request = HttpRequest { method: call.method.to_string(), uri, headers, body: call.body.to_vec() };
     let mut parts = channel.stream::<methods::Http>(request);
     let Some(first) = parts.next().await.transpose()? else {
         return Err(ApiError::internal("the other agent answered nothing"));

@@ -16,12 +16,16 @@ mod nodes;
 mod oidc;
 #[path = "http/relays.rs"]
 mod relays;
+#[path = "http/rights.rs"]
+mod rights;
 #[path = "http/shape.rs"]
 mod shape;
 #[path = "http/state.rs"]
 mod state;
 #[path = "http/streams.rs"]
 mod streams;
+#[path = "http/tenants.rs"]
+mod tenants;
 #[path = "http/transport.rs"]
 mod transport;
 #[path = "http/variables.rs"]

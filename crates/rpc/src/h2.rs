@@ -22,6 +22,7 @@ use crate::codec::BytesCodec;
 use crate::error::innermost;
 use crate::io::BoxIo;
 use crate::router::Kind;
+use crate::stranger::{self, Answered, Counted, Guest, Stranger};
 use crate::{Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, Router, RpcError};
 
 /// How long calls in progress may take when this side stops.
@@ -30,6 +31,9 @@ const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// Calls in progress per connection, blocking queries included.
 const MAX_CALLS: u32 = 4096;
+/// Windows of a connection whose peer has not proved who it is. They stay as they are when it does.
+const STRANGER_STREAM_WINDOW: u32 = 64 * 1024;
+const STRANGER_CONNECTION_WINDOW: u32 = 256 * 1024;
 const PREFIX: &str = "/caravan/";
 
 /// How soon a peer that went away without a word is noticed.
@@ -152,27 +156,33 @@ impl Service<http::Request<Body>> for Sender {
     }
 }
 
-/// Serves `router` to `peer` until the connection ends or `cancel`.
+/// Serves `router` to `peer` until the connection ends or `cancel`. With `stranger` the peer has not proved who it is.
 pub(crate) async fn serve(
     io: BoxIo,
     router: Arc<Router>,
     peer: PeerIdentity,
+    stranger: Option<Stranger>,
     keep_alive: KeepAlive,
     cancel: CancellationToken,
 ) -> Result<(), hyper::Error> {
     // Ends with the connection too, so that what handlers started elsewhere learns of it.
     let calls = cancel.child_token();
     let _guard = calls.clone().drop_guard();
+    let (stream_window, connection_window) = match stranger {
+        Some(_) => (STRANGER_STREAM_WINDOW, STRANGER_CONNECTION_WINDOW),
+        None => (STREAM_WINDOW, CONNECTION_WINDOW),
+    };
     let service = service_fn(move |request| {
         let (router, peer, calls) = (Arc::clone(&router), peer.clone(), calls.clone());
-        async move { Ok::<_, Infallible>(dispatch(router, peer, calls, request).await) }
+        let guest = stranger.as_ref().map_or(Ok(None), Stranger::call);
+        async move { Ok::<_, Infallible>(admitted(router, peer, guest, calls, request).await) }
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(keep_alive.interval)
         .keep_alive_timeout(keep_alive.timeout)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
         .max_concurrent_streams(MAX_CALLS)
         .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
@@ -183,15 +193,37 @@ pub(crate) async fn serve(
     tokio::time::timeout(GRACE, connection).await.unwrap_or(Ok(()))
 }
 
-async fn dispatch(
+/// Dispatches a request within the bounds of its sender.
+async fn admitted(
     router: Arc<Router>,
     peer: PeerIdentity,
+    guest: Result<Option<Guest>, RpcError>,
     calls: CancellationToken,
     request: http::Request<Incoming>,
 ) -> http::Response<Body> {
+    let guest = match guest {
+        Ok(guest) => guest.map(Arc::new),
+        Err(error) => return error.into_status().into_http(),
+    };
+    let most = if guest.is_some() { stranger::MAX_MESSAGE_BYTES } else { MAX_MESSAGE_BYTES };
+    let request = request.map(|body| Counted { body, guest: guest.clone() });
+    let response = dispatch(router, peer, most, calls, request).await;
+    match guest {
+        None => response,
+        Some(guest) => response.map(|body| Body::new(Answered { body, _guest: guest })),
+    }
+}
+
+async fn dispatch(
+    router: Arc<Router>,
+    peer: PeerIdentity,
+    most: usize,
+    calls: CancellationToken,
+    request: http::Request<Counted>,
+) -> http::Response<Body> {
     let name = request.uri().path().strip_prefix(PREFIX).unwrap_or_default().to_owned();
     let mut grpc = tonic::server::Grpc::new(BytesCodec)
-        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_decoding_message_size(most)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     match router.kind(&name) {
         Kind::Unary => {

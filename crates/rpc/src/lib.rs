@@ -28,6 +28,7 @@ pub mod methods;
 mod reverse;
 mod router;
 mod server;
+mod stranger;
 mod wire;
 
 pub use caravan_tls::Certificate;
@@ -42,4 +43,5 @@ pub use method::{Context, DuplexMethod, Method, PeerIdentity, Secret, StreamMeth
 pub use reverse::{Connectivity, Registration, ReverseOptions, ReverseRegistry, ReverseService};
 pub use router::{Router, RouterBuilder};
 pub use server::{AllowAll, Authenticator, RpcServer, ServerOptions};
+pub use stranger::Strangers;
 pub use wire::{Hello, MAX_MESSAGE_BYTES, Role, VERSION};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
 
 /// A call with one answer.
@@ -102,8 +103,7 @@ impl fmt::Debug for Secret {
 
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
-        let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
-        a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+        self.0.as_bytes().ct_eq(other.0.as_bytes()).into()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -9,7 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::ConnectOptions;
 use crate::io::BoxIo;
 use crate::wire::Role;
-use crate::{Channel, Code, PeerIdentity, Router, RpcError, h2};
+use crate::{Channel, Code, PeerIdentity, Router, RpcError, Secret, h2};
+
+/// Longest pause after a server did not know this node.
+const UNREGISTERED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Clients that can be called now, by node id. Clones share the same entries.
 #[derive(Debug, Clone)]
@@ -29,6 +33,10 @@ struct Entries {
 struct Entry {
     number: u64,
     channel: Channel,
+    /// What the client proved itself with; none within the process.
+    secret: Option<Secret>,
+    /// Cancelled when the entry is revoked.
+    revoked: CancellationToken,
 }
 
 impl Default for ReverseRegistry {
@@ -42,15 +50,37 @@ impl ReverseRegistry {
     /// with a local channel. Dropping the registration takes it away.
     #[must_use = "dropping the registration takes the client away"]
     pub fn register(&self, node_id: String, channel: Channel) -> Registration {
+        self.enter(node_id, channel, None)
+    }
+
+    /// Enters a way to a client that proved itself with a secret.
+    pub(crate) fn enter(&self, node_id: String, channel: Channel, secret: Option<Secret>) -> Registration {
+        let revoked = CancellationToken::new();
         let number = {
             let mut entries = self.lock();
             entries.newest += 1;
             let number = entries.newest;
-            entries.by_node.insert(node_id.clone(), Entry { number, channel });
+            let entry = Entry { number, channel, secret, revoked: revoked.clone() };
+            entries.by_node.insert(node_id.clone(), entry);
             number
         };
         self.changed();
-        Registration { registry: self.clone(), node_id, number }
+        Registration { registry: self.clone(), node_id, number, revoked }
+    }
+
+    /// Takes the way to a client away and closes its connection, unless the secret that it proved itself with is
+    /// still good.
+    pub fn revoke_unless(&self, node_id: &str, is_good: impl FnOnce(&Secret) -> bool) {
+        let revoked = {
+            let mut entries = self.lock();
+            let secret = entries.by_node.get(node_id).and_then(|entry| entry.secret.as_ref());
+            let is_bad = secret.is_some_and(|secret| !is_good(secret));
+            if is_bad { entries.by_node.remove(node_id) } else { None }
+        };
+        if let Some(entry) = revoked {
+            entry.revoked.cancel();
+            self.changed();
+        }
     }
 
     /// The way to a client.
@@ -93,6 +123,14 @@ pub struct Registration {
     registry: ReverseRegistry,
     node_id: String,
     number: u64,
+    revoked: CancellationToken,
+}
+
+impl Registration {
+    /// Waits until the entry is revoked.
+    pub(crate) async fn revoked(&self) {
+        self.revoked.cancelled().await;
+    }
 }
 
 impl Drop for Registration {
@@ -173,13 +211,18 @@ impl ReverseService {
                 }
                 Err(error) => error,
             };
+            // A server that does not know this node yet will do so soon.
+            let unregistered = error.code == Code::NotFound;
             next = (next + 1) % count;
             failures = failures.saturating_add(1);
             tracing::debug!(%error, failures, "no server can call this client");
             self.state.send_replace(Connectivity::Disconnected { error: Some(error) });
             // One failure per server is not yet a reason to wait for long.
             let rounds = failures / u32::try_from(count).unwrap_or(u32::MAX);
-            let pause = connect.retry.pause(rounds.max(1), &mut rand::rng());
+            let mut pause = connect.retry.pause(rounds.max(1), &mut rand::rng());
+            if unregistered {
+                pause = pause.min(UNREGISTERED_PAUSE);
+            }
             tokio::select! {
                 () = cancel.cancelled() => break,
                 // The list lives as long as this service; whatever became of it, it is read anew.
@@ -225,7 +268,7 @@ impl ReverseService {
         tracing::debug!(%server, target_server = %target, "a server can call this client");
         self.state.send_replace(Connectivity::Connected { server: server.clone(), target: target.clone() });
         let router = Arc::clone(&self.options.router);
-        match h2::serve(io, router, server, self.options.connect.keep_alive, cancel.clone()).await {
+        match h2::serve(io, router, server, None, self.options.connect.keep_alive, cancel.clone()).await {
             Ok(()) => RpcError::unavailable(format!("{target} closed the connection")),
             Err(error) => RpcError::unavailable(format!("the connection to {target} was lost: {error}")),
         }
@@ -256,6 +299,20 @@ mod tests {
         assert_eq!(registry.connected(), ["n"]);
         drop(new);
         assert_eq!(registry.get("n").unwrap_err().code, Code::NoPath);
+    }
+
+    #[test]
+    fn a_way_is_revoked_with_its_secret() {
+        let registry = ReverseRegistry::default();
+        let entry = registry.enter("n".into(), channel(), Some(Secret::new("s")));
+        let own = registry.register("own".into(), channel());
+        registry.revoke_unless("n", |secret| *secret == Secret::new("s"));
+        assert!(registry.get("n").is_ok());
+        for node in ["n", "own", "nobody"] {
+            registry.revoke_unless(node, |_| false);
+        }
+        assert_eq!(registry.connected(), ["own"], "within the process nothing is proved by a secret");
+        assert!(entry.revoked.is_cancelled() && !own.revoked.is_cancelled());
     }
 
     #[test]

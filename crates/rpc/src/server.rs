@@ -15,11 +15,15 @@ use tokio_util::task::TaskTracker;
 use crate::gate::{Entry, Limits, within};
 use crate::h2::{self, Connection, KeepAlive};
 use crate::io::{Accepted, Acceptor, BoxIo, TcpAcceptor};
+use crate::stranger::Strangers;
 use crate::wire::{self, Hello, Role};
 use crate::{Channel, Code, PeerIdentity, ReverseRegistry, Router, RpcError, ServeError};
 
 /// Pause after the system refused to accept, as when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that are greeted at a time; more wait for their turn, unread.
+const MAX_GREETINGS: usize = 512;
 
 /// Decides who may connect.
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
@@ -46,6 +50,13 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
         let _ = certificate;
         self.authenticate(role, hello)
+    }
+
+    /// Whether a peer that was let in has proved who it is. One that has not is bounded in what it may take, and is
+    /// looked at again at each call.
+    fn proves(&self, peer: &PeerIdentity, certificate: Option<&Certificate>) -> bool {
+        let _ = (peer, certificate);
+        true
     }
 }
 
@@ -82,6 +93,8 @@ pub struct ServerOptions {
     pub max_connections: usize,
     /// What those who connect may take.
     pub limits: Limits,
+    /// What those may take who have not proved who they are.
+    pub strangers: Strangers,
 }
 
 impl ServerOptions {
@@ -96,6 +109,7 @@ impl ServerOptions {
             keep_alive: KeepAlive::default(),
             max_connections: 8192,
             limits: Limits::default(),
+            strangers: Strangers::default(),
         }
     }
 }
@@ -136,6 +150,7 @@ impl RpcServer {
     /// Serves until `cancel`; then calls in progress get a second to end.
     pub async fn run(self, cancel: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.options.max_connections));
+        let greeting = Arc::new(Semaphore::new(MAX_GREETINGS));
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
@@ -165,8 +180,9 @@ impl RpcServer {
                 None => None,
             };
             let (options, cancel) = (Arc::clone(&self.options), cancel.clone());
+            let greeting = Arc::clone(&greeting);
             connections.spawn(async move {
-                if let Err(error) = connection(stream, refusal, &options, cancel).await {
+                if let Err(error) = connection(stream, refusal, &options, &greeting, cancel).await {
                     tracing::debug!(%from, %error, "an RPC connection was refused");
                 }
                 drop((permit, ticket));
@@ -181,9 +197,18 @@ impl RpcServer {
 async fn connection(
     stream: TcpStream,
     refusal: Option<String>,
-    options: &ServerOptions,
+    options: &Arc<ServerOptions>,
+    greeting: &Semaphore,
     cancel: CancellationToken,
 ) -> Result<(), RpcError> {
+    // What waits here has sent nothing that was read.
+    let turn = tokio::select! {
+        turn = within(options.limits.handshake(), greeting.acquire()) => turn.and_then(Result::ok),
+        () = cancel.cancelled() => None,
+    };
+    let Some(turn) = turn else {
+        return Err(RpcError::unavailable("this server is busy with other greetings"));
+    };
     let handshake = tokio::select! {
         done = within(options.limits.handshake(), options.acceptor.accept(stream)) => done,
         () = cancel.cancelled() => return Err(RpcError::unavailable("this server is stopping")),
@@ -197,8 +222,9 @@ async fn connection(
         introduced = introduce(&mut io, certificate.as_ref(), refusal, options) => introduced,
         () = cancel.cancelled() => Err(RpcError::unavailable("this server is stopping")),
     };
+    drop(turn);
     match introduced {
-        Ok((role, peer)) => talk(io, role, peer, options, cancel).await,
+        Ok((role, peer)) => talk(io, role, peer, certificate, options, cancel).await,
         Err(error) => {
             wire::refuse(io, error.clone()).await;
             Err(error)
@@ -230,26 +256,44 @@ async fn talk(
     mut io: BoxIo,
     role: Role,
     peer: PeerIdentity,
-    options: &ServerOptions,
+    certificate: Option<Certificate>,
+    options: &Arc<ServerOptions>,
     cancel: CancellationToken,
 ) -> Result<(), RpcError> {
     let lost = |error: &dyn fmt::Display| RpcError::unavailable(format!("the connection was lost: {error}"));
+    let (own, who, shown) = (Arc::clone(options), peer.clone(), certificate.clone());
+    let proves = move || own.authenticator.proves(&who, shown.as_ref());
+    let stranger = match role {
+        Role::Rpc if !proves() => match options.strangers.enter(proves) {
+            Ok(stranger) => Some(stranger),
+            Err(error) => {
+                wire::refuse(io, error.clone()).await;
+                return Err(error);
+            }
+        },
+        _ => None,
+    };
     wire::accept(&mut io, &options.identity).await.map_err(|error| lost(&error))?;
     match (role, &peer) {
-        (Role::Reversed, PeerIdentity::Client { node_id, .. }) => {
+        (Role::Reversed, PeerIdentity::Client { node_id, secret }) => {
             let connection = Connection::handshake(io, options.keep_alive).await?;
             let closed = connection.closed();
             let channel = Channel::over(connection, peer.clone());
-            let _entry = options.registry.register(node_id.clone(), channel);
+            let entry = options.registry.enter(node_id.clone(), channel, Some(secret.clone()));
+            // What was proved with the greeting may have been undone before the entry was there to be revoked.
+            if !options.authenticator.proves(&peer, None) {
+                return Err(RpcError::new(Code::Permission, format!("{peer} is not known any more")));
+            }
             tokio::select! {
                 () = closed => {}
+                () = entry.revoked() => tracing::info!(%peer, "the way back to a client is closed: it is not known by its secret any more"),
                 () = cancel.cancelled() => {}
             }
             Ok(())
         }
         _ => {
             let router = Arc::clone(&options.router);
-            let ended = h2::serve(io, router, peer, options.keep_alive, cancel).await;
+            let ended = h2::serve(io, router, peer, stranger, options.keep_alive, cancel).await;
             ended.map_err(|error| lost(&error))
         }
     }

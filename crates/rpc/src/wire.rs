@@ -20,8 +20,10 @@ use crate::{Code, PeerIdentity, RpcError};
 pub const VERSION: u16 = 1;
 /// Largest request or answer, encoded.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
-/// Largest frame of the preamble.
+/// Largest frame that answers a greeting: it may say why not.
 const MAX_FRAME: usize = 64 * 1024;
+/// Largest greeting. It is read before anything is known of its sender.
+const MAX_HELLO: usize = 4 * 1024;
 /// How long each side may take for its part of the preamble, unless a server is told otherwise.
 pub(crate) const PREAMBLE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -72,10 +74,10 @@ async fn write_frame<T: Serialize>(io: &mut BoxIo, first: Option<u8>, value: &T)
     io.flush().await
 }
 
-async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo) -> io::Result<T> {
+async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo, most: usize) -> io::Result<T> {
     let length = usize::try_from(io.read_u32().await?).map_err(io::Error::other)?;
-    if length > MAX_FRAME {
-        let reason = format!("a preamble of {length} bytes was announced, {MAX_FRAME} are allowed");
+    if length > most {
+        let reason = format!("a preamble of {length} bytes was announced, {most} are allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut body = vec![0; length];
@@ -87,7 +89,7 @@ async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo) -> io::Result<T> {
 pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<PeerIdentity, RpcError> {
     let talk = async {
         write_frame(io, Some(role as u8), hello).await?;
-        read_frame::<Welcome>(io).await
+        read_frame::<Welcome>(io, MAX_FRAME).await
     };
     match tokio::time::timeout(PREAMBLE_PATIENCE, talk).await {
         Ok(Ok(Welcome::Accepted { identity, .. })) => Ok(identity),
@@ -108,7 +110,7 @@ pub(crate) async fn read_hello(io: &mut BoxIo, patience: Duration) -> Result<(Ro
             let reason = format!("the first byte is {byte:#04x}, which is no role of this protocol");
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         };
-        let hello: Hello = read_frame(io).await?;
+        let hello: Hello = read_frame(io, MAX_HELLO).await?;
         Ok((role, hello))
     };
     let (role, hello) = match within(patience, read).await {

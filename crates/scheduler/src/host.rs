@@ -11,7 +11,7 @@ use crate::view::View;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::WaitsFor;
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
-use caravan_types::job::{Job, TaskGroup, VolumeRequest};
+use caravan_types::job::{HostAccess, Job, TaskGroup, VolumeRequest};
 use caravan_types::node::Node;
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
 use caravan_types::{AllocId, Namespace};
@@ -19,6 +19,10 @@ use std::sync::Arc;
 
 /// The reason that clients know; what is wrong in particular follows it.
 const MISSING: &str = "missing compatible host volumes";
+
+/// Why a volume of the agent's configuration will not do for a job that may only use volumes of its namespace.
+const CONFIGURED: &str =
+    "the one of this name is of the agent's configuration, which the job's submitter may not use";
 
 /// The holds that a placement on a node would make, or why it cannot be there.
 ///
@@ -46,6 +50,9 @@ pub(crate) fn claims<V: View>(
         };
         if offered.id.is_empty() {
             // Of the agent's configuration: it cannot change while the agent runs, and nothing holds it.
+            if request.host_access == HostAccess::Created {
+                return Err(refused(format!("{MISSING}: {CONFIGURED}")));
+            }
             if request.sticky || (offered.read_only && !request.read_only) {
                 return Err(refused(MISSING.to_owned()));
             }

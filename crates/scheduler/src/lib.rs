@@ -48,4 +48,4 @@ pub use reconcile::reschedule::can_reschedule;
 pub use rules::{Algorithm, Preemption, Rules};
 pub use schedule::{Params, schedule, schedule_with};
 pub use view::View;
-pub use whatif::{Consequences, Happening, Imagined, Move, what_if};
+pub use whatif::{Bounds, Consequences, Happening, Imagined, Move, what_if};

@@ -102,6 +102,30 @@ pub struct Consequences {
     pub placed: Vec<(String, String)>,
     /// Why something would wait.
     pub reasons: Vec<String>,
+    /// How many lines of the above are left out: they are about jobs that the reader may not read.
+    pub hidden: usize,
+    /// How many jobs were not looked at, because there are more than are looked at for one question.
+    pub skipped: usize,
+}
+
+/// Bounds of one question.
+#[derive(Clone, Copy)]
+pub struct Bounds<'b> {
+    /// Whether the reader may read the jobs of a namespace.
+    pub reads: &'b dyn Fn(&Namespace) -> bool,
+    /// Jobs that are looked at, at most. Those with allocations on the nodes come first, then those of high priority.
+    pub jobs: usize,
+}
+
+impl fmt::Debug for Bounds<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bounds").field("jobs", &self.jobs).finish_non_exhaustive()
+    }
+}
+
+impl Bounds<'_> {
+    /// No bounds.
+    pub const NONE: Bounds<'static> = Bounds { reads: &|_| true, jobs: usize::MAX };
 }
 
 /// The node that a text names: an id, the beginning of one, or a name, if only one fits.
@@ -192,8 +216,8 @@ fn volumes(alloc: &Allocation) -> Vec<String> {
     group.into_iter().flat_map(|g| g.volumes.values()).map(|v| v.source_for(&alloc.name)).collect()
 }
 
-/// What would follow if all this happened to nodes, once volumes are released where they were. The jobs in `also` are
-/// looked at although nothing of them may be concerned.
+/// Returns what would follow if all this happened to nodes, once volumes are released where they were. The jobs in
+/// `also` are looked at although nothing of them may be concerned.
 ///
 /// # Errors
 /// With a sentence, when a node is not known.
@@ -202,6 +226,7 @@ pub fn what_if(
     imagined: &[Imagined],
     also: &[JobKey],
     params: &Params,
+    bounds: Bounds<'_>,
 ) -> Result<Consequences, String> {
     let mut imagination = Imagination { root: root.clone(), granted: Vec::new(), params: *params };
     let mut leaving: BTreeMap<AllocId, Arc<Allocation>> = BTreeMap::new();
@@ -216,16 +241,23 @@ pub fn what_if(
         }
         imagination.happen(&node, *happening);
     }
+    let concerned = jobs.clone();
     // Those who wait now may find room, or lose it.
     let waiting = root.evals().filter(|eval| eval.status == EvalStatus::Blocked);
     jobs.extend(waiting.map(|eval| eval.job_key()));
     jobs.extend(root.jobs().filter(|j| j.kind.is_system() && !j.is_stopped()).map(|job| job.key()));
     let mut order: Vec<Arc<Job>> = jobs.iter().filter_map(|key| root.job(key)).cloned().collect();
+    let mut consequences = Consequences::default();
+    if order.len() > bounds.jobs {
+        order.sort_by_key(|job| (!concerned.contains(&job.key()), -job.priority, job.key()));
+        consequences.skipped = order.split_off(bounds.jobs).len();
+    }
     order.sort_by_key(|job| (-job.priority, job.key()));
 
     let released: BTreeSet<AllocId> = leaving.keys().cloned().collect();
-    let mut consequences = Consequences::default();
     for job in order {
+        // Other jobs take part all the same: they decide where there is room.
+        let reads = (bounds.reads)(&job.namespace);
         let decision = imagination.schedule(&job, &released);
         let new: Vec<&Allocation> = decision.plan.placements.values().flatten().collect();
         let new: Vec<&Allocation> = new.into_iter().filter(|a| root.alloc(&a.id).is_none()).collect();
@@ -241,6 +273,10 @@ pub fn what_if(
             if system && successor.is_none() {
                 continue;
             }
+            if !reads {
+                consequences.hidden += 1;
+                continue;
+            }
             consequences.moves.push(Move {
                 namespace: alloc.namespace.clone(),
                 job_id: alloc.job_id.clone(),
@@ -251,10 +287,14 @@ pub fn what_if(
             });
         }
         let others = new.iter().filter(|alloc| !used.contains(&alloc.id));
-        consequences.placed.extend(others.map(|alloc| (alloc.name.clone(), alloc.node_name.to_string())));
-        let why =
-            explain_decision(&decision).into_iter().map(|why| format!("Job {:?}: {why}", job.id.as_str()));
-        consequences.reasons.extend(why);
+        let placed: Vec<_> = others.map(|alloc| (alloc.name.clone(), alloc.node_name.to_string())).collect();
+        let why = explain_decision(&decision);
+        if !reads {
+            consequences.hidden += placed.len() + why.len();
+            continue;
+        }
+        consequences.placed.extend(placed);
+        consequences.reasons.extend(why.into_iter().map(|why| format!("Job {:?}: {why}", job.id.as_str())));
     }
     Ok(consequences)
 }

@@ -196,6 +196,10 @@ pub struct WhatIf {
     pub placed: Vec<(String, String)>,
     /// Why something would wait.
     pub reasons: Vec<String>,
+    /// How many lines are left out: they are about jobs that the caller may not read.
+    pub hidden: usize,
+    /// How many jobs were not looked at, because there are too many.
+    pub skipped: usize,
 }
 
 /// An allocation that would go.

@@ -18,6 +18,8 @@ pub enum Kind {
     Refused,
     /// No leader, no node, no plugin at the moment: HTTP 500.
     Unavailable,
+    /// It was not carried out, and may be tried again as it is: HTTP 500.
+    Retry,
     /// Another agent failed, or this one has a defect: HTTP 500.
     Internal,
 }
@@ -53,7 +55,7 @@ impl ServerError {
             Kind::BadRequest => 400,
             Kind::Unauthorized => 401,
             Kind::Forbidden => 403,
-            Kind::Refused | Kind::Unavailable | Kind::Internal => 500,
+            Kind::Refused | Kind::Unavailable | Kind::Retry | Kind::Internal => 500,
         }
     }
 }
@@ -62,6 +64,8 @@ impl From<Refusal> for ServerError {
     fn from(refusal: Refusal) -> Self {
         let kind = match &refusal {
             Refusal::NotFound { .. } => Kind::NotFound,
+            Refusal::UnknownKey { .. } => Kind::Retry,
+            Refusal::NodeSecret { .. } => Kind::Forbidden,
             _ => Kind::Refused,
         };
         Self::new(kind, refusal.to_string())
@@ -96,6 +100,7 @@ impl From<ServerError> for RpcError {
             Kind::Unauthorized | Kind::Forbidden => Code::Permission,
             Kind::Refused => Code::Conflict,
             Kind::Unavailable => Code::Unavailable,
+            Kind::Retry => Code::Retryable,
             Kind::Internal => Code::Internal,
         };
         let status = error.http_status();

@@ -1,41 +1,79 @@
 //! Key sets of others (RFC 7517), read over HTTP, with TLS or without.
 
+use crate::documents::{Age, Documents};
 use crate::error::ServerError;
-use crate::outbound::{self, Asking};
 use jsonwebtoken::DecodingKey;
 use jsonwebtoken::jwk::JwkSet;
-use serde_json::Value;
+use serde::Deserialize as _;
+use std::fmt;
 
 fn failed(url: &str, why: impl std::fmt::Display) -> ServerError {
     ServerError::unavailable(format!("the keys at {url} cannot be read: {why}"))
 }
 
-/// The keys of a set. `authorities` sign its server where it has TLS, as PEM; the host's public ones if there are none.
-pub(crate) async fn fetch(url: &str, authorities: &[String]) -> Result<Vec<DecodingKey>, ServerError> {
-    let set: JwkSet = serde_json::from_value(get(url, authorities).await?).map_err(|e| failed(url, e))?;
-    let keys: Vec<DecodingKey> = set.keys.iter().filter_map(|key| DecodingKey::from_jwk(key).ok()).collect();
+/// The keys of a set that can check a signature.
+pub(crate) struct Keys {
+    keys: Vec<DecodingKey>,
+    /// Their ids; none for a key without one.
+    ids: Vec<Option<String>>,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("ids", &self.ids).finish_non_exhaustive()
+    }
+}
+
+impl Keys {
+    /// Keys without ids.
+    pub(crate) fn plain(keys: Vec<DecodingKey>) -> Self {
+        Self { ids: keys.iter().map(|_| None).collect(), keys }
+    }
+
+    /// Returns the keys.
+    pub(crate) fn all(&self) -> &[DecodingKey] {
+        &self.keys
+    }
+
+    /// Whether the key that a token names is one of them. What else is wrong with the token is then the token's fault.
+    pub(crate) fn know(&self, token: &str) -> bool {
+        let id = jsonwebtoken::decode_header(token).ok().and_then(|header| header.kid);
+        id.is_some_and(|id| self.ids.iter().flatten().any(|own| *own == id))
+    }
+}
+
+/// Returns the keys of a set. `authorities` sign its server where it has TLS, as PEM; the host's public ones if there
+/// are none.
+pub(crate) async fn fetch(
+    documents: &Documents,
+    url: &str,
+    authorities: &[String],
+    age: Age,
+) -> Result<Keys, ServerError> {
+    let value = documents.get(url, authorities, age).await.map_err(|why| failed(url, why))?;
+    let set = JwkSet::deserialize(&*value).map_err(|e| failed(url, e))?;
+    let known =
+        |jwk: &jsonwebtoken::jwk::Jwk| Some((DecodingKey::from_jwk(jwk).ok()?, jwk.common.key_id.clone()));
+    let (keys, ids): (Vec<_>, Vec<_>) = set.keys.iter().filter_map(known).unzip();
     if keys.is_empty() {
         return Err(failed(url, "there is none that is known"));
     }
-    Ok(keys)
+    Ok(Keys { keys, ids })
 }
 
-/// The keys of an issuer that tells where they are.
-pub(crate) async fn discover(issuer: &str, authorities: &[String]) -> Result<Vec<DecodingKey>, ServerError> {
+/// Returns the keys of an issuer that says where they are.
+pub(crate) async fn discover(
+    documents: &Documents,
+    issuer: &str,
+    authorities: &[String],
+    age: Age,
+) -> Result<Keys, ServerError> {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-    let told = get(&url, authorities).await?;
-    match told["jwks_uri"].as_str() {
-        Some(keys) => fetch(keys, authorities).await,
+    let said = documents.get(&url, authorities, age).await.map_err(|why| failed(&url, why))?;
+    match said["jwks_uri"].as_str() {
+        Some(keys) => fetch(documents, keys, authorities, age).await,
         None => Err(failed(&url, "it does not say where the keys are")),
     }
-}
-
-async fn get(url: &str, authorities: &[String]) -> Result<Value, ServerError> {
-    let answer = outbound::ask(&Asking::of(url, authorities)).await.map_err(|why| failed(url, why))?;
-    if !answer.status.is_success() {
-        return Err(failed(url, answer.status));
-    }
-    answer.json().map_err(|why| failed(url, why))
 }
 
 #[cfg(test)]
@@ -105,15 +143,20 @@ mod tests {
     async fn keys_are_read_over_tls() {
         let (address, authority) = issuer("a").await;
         let authorities = [authority];
-        assert_eq!(fetch(&format!("{address}/keys"), &authorities).await.unwrap().len(), 1);
-        assert_eq!(discover(&address, &authorities).await.unwrap().len(), 1);
+        let documents = Documents::default();
+        let fetch = async |url: String, authorities: &[String]| {
+            fetch(&documents, &url, authorities, Age::Any).await.map(|keys| keys.all().len())
+        };
+        assert_eq!(fetch(format!("{address}/keys"), &authorities).await.unwrap(), 1);
+        let found = discover(&documents, &address, &authorities, Age::Any).await.unwrap();
+        assert_eq!(found.all().len(), 1);
         let told = |error: ServerError| error.to_string();
         let (_, other) = issuer("b").await;
-        let foreign = told(fetch(&format!("{address}/keys"), &[other]).await.unwrap_err());
+        let foreign = told(fetch(format!("{address}/keys"), &[other]).await.unwrap_err());
         assert!(foreign.contains("not trusted here"), "{foreign}");
-        let down = told(fetch(&format!("{address}/down"), &authorities).await.unwrap_err());
+        let down = told(fetch(format!("{address}/down"), &authorities).await.unwrap_err());
         assert!(down.contains("not encrypted"), "{down}");
-        let odd = told(fetch("ftp://x/keys", &[]).await.unwrap_err());
+        let odd = told(fetch("ftp://x/keys".to_owned(), &[]).await.unwrap_err());
         assert!(odd.contains("no http:// or https:// URL"), "{odd}");
     }
 }

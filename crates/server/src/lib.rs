@@ -10,6 +10,7 @@ mod admission;
 mod broker;
 mod core;
 mod deployment;
+mod documents;
 mod drain;
 mod endpoint;
 mod error;
@@ -31,6 +32,7 @@ mod server;
 mod storage;
 mod variables;
 mod volume;
+mod ways_back;
 mod worker;
 
 pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolCap, VarCap, Workload};

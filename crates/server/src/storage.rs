@@ -1,5 +1,6 @@
 //! What users ask of a server about storage: volumes, snapshots, host volumes, variables.
 
+use crate::acl::Caller;
 use crate::error::ServerError;
 use crate::server::{Handle, to_the_end};
 use crate::variables::VariableWritten;
@@ -27,9 +28,23 @@ impl Handle {
         namespace: &Namespace,
         volumes: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        self.register_volumes_as(Caller::unrestricted(), namespace, volumes).await
+    }
+
+    /// As [`Handle::register_volumes`], for a caller: the variables that secrets come from must be the caller's to
+    /// read.
+    ///
+    /// # Errors
+    /// As [`Handle::register_volumes`].
+    pub async fn register_volumes_as(
+        &self,
+        caller: Caller,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
         let (this, namespace) = (self.volumes.clone(), namespace.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move { this.register(&namespace, volumes).await })
-            .await
+        let command = async move { this.register(&caller, &namespace, volumes).await };
+        to_the_end(&self.volumes.reconciler.commands, command).await
     }
 
     /// Makes volumes by their plugins and records them.
@@ -41,9 +56,23 @@ impl Handle {
         namespace: &Namespace,
         volumes: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        self.create_volumes_as(Caller::unrestricted(), namespace, volumes).await
+    }
+
+    /// As [`Handle::create_volumes`], for a caller: the variables that secrets come from must be the caller's to read,
+    /// and the volumes that copies are made of the caller's to write.
+    ///
+    /// # Errors
+    /// As [`Handle::create_volumes`].
+    pub async fn create_volumes_as(
+        &self,
+        caller: Caller,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
         let (this, namespace) = (self.volumes.clone(), namespace.clone());
-        to_the_end(&self.volumes.reconciler.commands, async move { this.create(&namespace, volumes).await })
-            .await
+        let command = async move { this.create(&caller, &namespace, volumes).await };
+        to_the_end(&self.volumes.reconciler.commands, command).await
     }
 
     /// Forgets a volume without asking its plugin.
@@ -73,17 +102,19 @@ impl Handle {
         to_the_end(&self.volumes.reconciler.commands, async move { this.detach(&key, &node).await }).await
     }
 
-    /// Volumes as a plugin lists them, and the token of the next page.
+    /// Returns volumes as a plugin lists them, and the token of the next page. Volumes of namespaces that the caller
+    /// may not list are left out.
     ///
     /// # Errors
     /// If the plugin is not known or cannot list.
     pub async fn list_external_volumes(
         &self,
+        caller: &Caller,
         plugin: &PluginId,
         max_entries: i32,
         starting_token: String,
     ) -> Result<(Vec<VolumeExternalStub>, String), ServerError> {
-        self.volumes.list_external(plugin, max_entries, starting_token).await
+        self.volumes.list_external(caller, plugin, max_entries, starting_token).await
     }
 
     /// Makes a host volume on a node by its plugin, or brings an existing one up to date; `namespace` is for
@@ -162,10 +193,24 @@ impl Handle {
         snapshot: &str,
         secrets: &Secrets,
     ) -> Result<(), ServerError> {
+        self.delete_snapshot_as(Caller::unrestricted(), plugin, snapshot, secrets).await
+    }
+
+    /// As [`Handle::delete_snapshot`], for a caller, whose the volume of the snapshot must be to write.
+    ///
+    /// # Errors
+    /// As [`Handle::delete_snapshot`].
+    pub async fn delete_snapshot_as(
+        &self,
+        caller: Caller,
+        plugin: &PluginId,
+        snapshot: &str,
+        secrets: &Secrets,
+    ) -> Result<(), ServerError> {
         let (this, plugin) = (self.volumes.clone(), plugin.clone());
         let (snapshot, secrets) = (snapshot.to_owned(), secrets.clone());
         to_the_end(&self.volumes.reconciler.commands, async move {
-            this.delete_snapshot(&plugin, &snapshot, secrets).await
+            this.delete_snapshot(&caller, &plugin, &snapshot, secrets).await
         })
         .await
     }
@@ -181,7 +226,22 @@ impl Handle {
         starting_token: String,
         secrets: Secrets,
     ) -> Result<(Vec<CsiSnapshot>, String), ServerError> {
-        self.volumes.list_snapshots(plugin, max_entries, starting_token, secrets).await
+        self.list_snapshots_as(&Caller::unrestricted(), plugin, max_entries, starting_token, secrets).await
+    }
+
+    /// As [`Handle::list_snapshots`], for a caller: snapshots of volumes that the caller may not list are left out.
+    ///
+    /// # Errors
+    /// As [`Handle::list_snapshots`].
+    pub async fn list_snapshots_as(
+        &self,
+        caller: &Caller,
+        plugin: &PluginId,
+        max_entries: i32,
+        starting_token: String,
+        secrets: Secrets,
+    ) -> Result<(Vec<CsiSnapshot>, String), ServerError> {
+        self.volumes.list_snapshots(caller, plugin, max_entries, starting_token, secrets).await
     }
 
     /// A variable with its items.

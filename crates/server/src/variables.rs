@@ -30,6 +30,9 @@ pub enum VariableWritten {
     Locked,
 }
 
+/// Times that secrets are sealed for one command, if root keys keep being deleted.
+pub(crate) const SEAL_TRIES: usize = 3;
+
 pub(crate) fn owner(key: &VariableKey) -> String {
     format!("variable {key}")
 }
@@ -65,8 +68,27 @@ impl Core {
         if items.is_empty() {
             return Err(bad("variable missing required Items object"));
         }
-        let row = Variable { items: self.sealed(&key, items)?, key: key.clone(), ..Variable::default() };
-        self.change_variable(&key, Change::VariableWrite { variable: Box::new(row), check_index, lock }).await
+        self.sealed_change(&key, items, |items| {
+            let row = Variable { items, key: key.clone(), ..Variable::default() };
+            Change::VariableWrite { variable: Box::new(row), check_index, lock: lock.clone() }
+        })
+        .await
+    }
+
+    /// Makes a change with sealed items. They are sealed again if their root key is deleted meanwhile.
+    async fn sealed_change(
+        &self,
+        key: &VariableKey,
+        items: &Secrets,
+        change: impl Fn(SealedSecrets) -> Change,
+    ) -> Result<VariableWritten, ServerError> {
+        for _ in 1..SEAL_TRIES {
+            match self.change_variable(key, change(self.sealed(key, items)?)).await {
+                Err(error) if error.kind == Kind::Retry => {}
+                done => return done,
+            }
+        }
+        self.change_variable(key, change(self.sealed(key, items)?)).await
     }
 
     fn sealed(&self, key: &VariableKey, items: &Secrets) -> Result<SealedSecrets, ServerError> {
@@ -98,15 +120,12 @@ impl Core {
         if items.is_empty() && self.snapshot().variable(&key).is_none() {
             return Err(bad("variable missing required Items object"));
         }
-        let row = Variable {
-            items: self.sealed(&key, items)?,
-            key: key.clone(),
-            lock: Some(lock),
-            ..Variable::default()
-        };
-        let change =
-            Change::VariableWrite { variable: Box::new(row), check_index: None, lock: LockUse::Acquire };
-        self.change_variable(&key, change).await
+        self.sealed_change(&key, items, |items| {
+            let lock = Some(lock.clone());
+            let row = Variable { items, key: key.clone(), lock, ..Variable::default() };
+            Change::VariableWrite { variable: Box::new(row), check_index: None, lock: LockUse::Acquire }
+        })
+        .await
     }
 
     /// Gives up the lock of a variable.

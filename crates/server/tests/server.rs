@@ -33,6 +33,8 @@ mod restart;
 mod secrets;
 #[path = "server/templates.rs"]
 mod templates;
+#[path = "server/tenants.rs"]
+mod tenants;
 #[path = "server/verbs.rs"]
 mod verbs;
 #[path = "server/volumes.rs"]

@@ -143,16 +143,17 @@ fn become_program(
         process::enter(sandbox, Namespaces { mount: true, ipc: around.private_ipc(), pid: false })?;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    std::env::set_current_dir(&command.cwd).map_err(|source| Error::File {
-        doing: "change to the working directory",
-        path: command.cwd.clone(),
-        source,
-    })?;
     match (&spec.isolation, &spec.user) {
         (Some(isolation), user) => confine(isolation, user.as_ref())?,
         (None, Some(user)) => process::become_user(user.uid, user.gid, &user.groups)?,
         (None, None) => {}
     }
+    // As the task's user: the task may have put a link there to a directory that only root may enter.
+    std::env::set_current_dir(&command.cwd).map_err(|source| Error::File {
+        doing: "change to the working directory",
+        path: command.cwd.clone(),
+        source,
+    })?;
     // Once more: a change of user clears it.
     process::die_with_parent()?;
     process::reset_signals()?;

@@ -18,6 +18,7 @@ mod server;
 mod session;
 pub mod spec;
 mod supervise;
+mod targets;
 mod usage;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub use error::{Error, Result};
+pub use logs::append_to;
 pub use protocol::{Opening, StartReport, VERSION};
 pub use record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
 pub use spec::TaskSpec;

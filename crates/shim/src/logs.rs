@@ -1,19 +1,26 @@
 //! Log files that rotate by size: `<name>.<n>`, `n` counting up, the oldest removed.
+//!
+//! Tasks may write to the directory. So the shim works from a descriptor of it, appends only to files that it made
+//! itself, and replaces whatever else has the name of a new file.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::{Error, Result};
+use caravan_sys::dir::{Access, Dir, Handle, Kind, Mounts};
+
+use crate::Result;
 
 /// Log files may be read by the task's siblings and users, whichever user they run as.
-const MODE: u32 = 0o644;
+const ACCESS_MODE: u32 = 0o644;
+/// How many numbers are passed over because a directory has the name of the new file.
+const MAX_PASSED_OVER: u64 = 64;
 
 /// One output of a task on disk.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
-    dir: PathBuf,
+    dir: Dir,
     name: String,
     max_files: u64,
     max_bytes: u64,
@@ -24,12 +31,17 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Continues the file with the highest number, or begins with 0.
-    pub(crate) fn open(dir: &Path, name: &str, max_files: u32, max_bytes: u64) -> Result<Self> {
-        let index = existing(dir, name)?.into_iter().max().unwrap_or(0);
-        let (file, size) = open_file(dir, name, index)?;
+    /// Continues the file of the shim's own with the highest number, or begins with 0.
+    pub(crate) fn open(dir: Dir, name: &str, max_files: u32, max_bytes: u64) -> Result<Self> {
+        let mut index = 0;
+        for number in numbers(&dir, name)? {
+            if number > index && is_own(&dir, name, number) {
+                index = number;
+            }
+        }
+        let (index, file, size) = open_from(&dir, name, index)?;
         let mut writer = Self {
-            dir: dir.to_owned(),
+            dir,
             name: name.to_owned(),
             max_files: u64::from(max_files.max(1)),
             max_bytes: max_bytes.max(1),
@@ -77,16 +89,15 @@ impl LogWriter {
     }
 
     fn rotate(&mut self) -> Result<()> {
-        (self.file, self.size) = open_file(&self.dir, &self.name, self.index + 1)?;
-        self.index += 1;
+        (self.index, self.file, self.size) = open_from(&self.dir, &self.name, self.index + 1)?;
         self.prune();
         Ok(())
     }
 
     fn prune(&mut self) {
-        let Ok(all) = existing(&self.dir, &self.name) else { return };
+        let Ok(all) = numbers(&self.dir, &self.name) else { return };
         for index in all.into_iter().filter(|i| i + self.max_files <= self.index) {
-            let _kept = std::fs::remove_file(self.dir.join(format!("{}.{index}", self.name)));
+            let _kept = self.dir.remove_file(&file_name(&self.name, index));
         }
     }
 }
@@ -108,34 +119,62 @@ fn cut(data: &[u8], room: usize, begun: bool) -> usize {
     }
 }
 
-fn open_file(dir: &Path, name: &str, index: u64) -> Result<(File, u64)> {
-    let path = dir.join(format!("{name}.{index}"));
-    let failed = |source| Error::File { doing: "open log file", path: path.clone(), source };
-    // The directory is writable for tasks: a link that one of them left must not lead us elsewhere.
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(MODE)
-        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
-        .open(&path)
-        .map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(failed(std::io::Error::new(
-            std::io::ErrorKind::InvalidInput,
-            "it is not a regular file",
-        )));
-    }
-    Ok((file, metadata.len()))
+/// Opens the directory of log files. Its parent is trusted, its own name is not: a task may have put a link there.
+pub(crate) fn open_dir(path: &Path) -> Result<Dir> {
+    // A volume may be mounted there, as the job file says.
+    Ok(Dir::open_last(path, Mounts::Follow)?)
 }
 
-/// The numbers of the files of this name; absurd ones, which we never made, are left out.
-fn existing(dir: &Path, name: &str) -> Result<Vec<u64>> {
-    let failed = |source| Error::File { doing: "list", path: dir.to_owned(), source };
+/// Opens a log file for appending and returns its size. A file that this user made is continued; anything else that has
+/// the name is replaced by a new file.
+pub fn append_to(dir: &Dir, name: &str) -> Result<(File, u64)> {
+    let name = OsString::from(name);
+    if let Some((handle, size)) = own(dir, &name) {
+        return Ok((handle.append()?, size));
+    }
+    Ok((dir.put(&name, Access::mode(ACCESS_MODE))?, 0))
+}
+
+/// Opens the file with this number, or with the next one whose name is no directory's.
+fn open_from(dir: &Dir, name: &str, first: u64) -> Result<(u64, File, u64)> {
+    let mut index = first;
+    loop {
+        match append_to(dir, &format!("{name}.{index}")) {
+            Ok((file, size)) => return Ok((index, file, size)),
+            Err(error) => {
+                let is_directory = matches!(dir.kind(&file_name(name, index)), Ok(Some(Kind::Directory)));
+                if !is_directory || index - first >= MAX_PASSED_OVER {
+                    return Err(error);
+                }
+                index += 1;
+            }
+        }
+    }
+}
+
+fn file_name(name: &str, index: u64) -> OsString {
+    OsString::from(format!("{name}.{index}"))
+}
+
+fn is_own(dir: &Dir, name: &str, index: u64) -> bool {
+    own(dir, &file_name(name, index)).is_some()
+}
+
+/// Returns a regular file that this user made and that has no other name, and its size.
+fn own(dir: &Dir, name: &OsStr) -> Option<(Handle, u64)> {
+    let handle = dir.handle(Path::new(name), Mounts::Refuse).ok()?;
+    let stat = handle.stat().ok()?;
+    let is_own = stat.st_uid == caravan_sys::user::effective_uid() && stat.st_nlink == 1;
+    let is_file = matches!(handle.kind(), Ok(Kind::File));
+    (is_file && is_own).then_some((handle, u64::try_from(stat.st_size).unwrap_or(0)))
+}
+
+/// The numbers of the entries of this name; absurd ones, which the shim never makes, are left out.
+fn numbers(dir: &Dir, name: &str) -> Result<Vec<u64>> {
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(failed)? {
-        let file = entry.map_err(failed)?.file_name();
-        let number = file
+    for entry in dir.entries()? {
+        let entry = entry?;
+        let number = entry
             .to_str()
             .and_then(|f| f.strip_prefix(name))
             .and_then(|f| f.strip_prefix('.'))
@@ -151,9 +190,19 @@ fn existing(dir: &Path, name: &str) -> Result<Vec<u64>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::path::PathBuf;
+
+    fn dir_of(path: &Path) -> Dir {
+        open_dir(path).unwrap()
+    }
+
+    fn open(dir: &Path, max_files: u32, max_bytes: u64) -> LogWriter {
+        LogWriter::open(dir_of(dir), "t.stdout", max_files, max_bytes).unwrap()
+    }
 
     fn content(dir: &Path) -> Vec<(u64, String)> {
-        let mut indexes = existing(dir, "t.stdout").unwrap();
+        let mut indexes = numbers(&dir_of(dir), "t.stdout").unwrap();
         indexes.sort_unstable();
         indexes
             .into_iter()
@@ -164,7 +213,7 @@ mod tests {
     #[test]
     fn rotates_at_line_ends_and_keeps_the_newest() {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = LogWriter::open(dir.path(), "t.stdout", 2, 10).unwrap();
+        let mut log = open(dir.path(), 2, 10);
         log.write(b"aaaa\nbbbb\ncccc\n");
         log.write(b"dd\neeeeee\n");
         assert_eq!(content(dir.path()), [(1, "cccc\ndd\n".into()), (2, "eeeeee\n".into())]);
@@ -176,7 +225,7 @@ mod tests {
         std::fs::write(dir.path().join("t.stdout.7"), "old\n").unwrap();
         std::fs::write(dir.path().join("t.stdout.x"), "not ours").unwrap();
         std::fs::write(dir.path().join("t.stderr.9"), "not ours").unwrap();
-        let mut log = LogWriter::open(dir.path(), "t.stdout", 2, 10).unwrap();
+        let mut log = open(dir.path(), 2, 10);
         log.write(b"new\nnext\n");
         assert_eq!(content(dir.path()), [(7, "old\nnew\n".into()), (8, "next\n".into())]);
     }
@@ -184,18 +233,161 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_rather_than_lost() {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = LogWriter::open(dir.path(), "t.stdout", 9, 4).unwrap();
+        let mut log = open(dir.path(), 9, 4);
         log.write(b"abcdefghij");
         let all: String = content(dir.path()).into_iter().map(|(_, text)| text).collect();
         assert_eq!(all, "abcdefghij");
     }
 
+    /// A place that others than the shim can write to, with something that must stay as it is.
+    struct World {
+        base: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let base = tempfile::tempdir().unwrap();
+            for dir in ["alloc/logs", "outside"] {
+                std::fs::create_dir_all(base.path().join(dir)).unwrap();
+            }
+            std::fs::write(base.path().join("outside/canary"), "kept").unwrap();
+            Self { base }
+        }
+
+        fn logs(&self) -> PathBuf {
+            self.base.path().join("alloc/logs")
+        }
+
+        fn outside(&self) -> PathBuf {
+            self.base.path().join("outside")
+        }
+
+        fn plant(&self, what: &str, name: &str) {
+            let at = self.logs().join(name);
+            let canary = self.outside().join("canary");
+            let node =
+                |kind| rustix::fs::mknodat(rustix::fs::CWD, &at, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+            match what {
+                "link" => symlink(canary, at).unwrap(),
+                "relative" => symlink("../../outside/canary", at).unwrap(),
+                "dangling" => symlink(self.outside().join("new"), at).unwrap(),
+                "to a directory" => symlink(self.outside(), at).unwrap(),
+                "hard" => std::fs::hard_link(canary, at).unwrap(),
+                "fifo" => node(rustix::fs::FileType::Fifo),
+                "socket" => drop(std::os::unix::net::UnixListener::bind(at).unwrap()),
+                "directory" => std::fs::create_dir(at).unwrap(),
+                "foreign" => {
+                    std::fs::write(&at, "text of the task").unwrap();
+                    std::os::unix::fs::chown(&at, Some(65534), Some(65534)).unwrap();
+                }
+                other => panic!("{other}"),
+            }
+        }
+
+        fn check(&self, what: &str) {
+            let canary = self.outside().join("canary");
+            let meta = std::fs::metadata(&canary).unwrap();
+            assert_eq!(std::fs::read_to_string(canary).unwrap(), "kept", "{what}");
+            assert_eq!((meta.mode() & 0o7777, meta.uid()), (0o644, 0), "{what}");
+            assert_eq!(std::fs::read_dir(self.outside()).unwrap().count(), 1, "{what}");
+        }
+    }
+
+    const PLANTS: [&str; 9] =
+        ["link", "relative", "dangling", "to a directory", "hard", "fifo", "socket", "directory", "foreign"];
+
     #[test]
-    fn links_are_not_followed() {
-        let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/tmp/elsewhere", dir.path().join("t.stdout.0")).unwrap();
-        let error = LogWriter::open(dir.path(), "t.stdout", 2, 10).unwrap_err().to_string();
-        assert!(error.contains("t.stdout.0"), "{error}");
+    fn nothing_that_a_task_plants_is_written_to() {
+        for what in PLANTS {
+            let world = World::new();
+            // At the start, and where the next two files go.
+            for index in 0..3 {
+                world.plant(what, &format!("t.stdout.{index}"));
+            }
+            let mut log = open(&world.logs(), 9, 4);
+            log.write(b"aaa\nbbb\nccc\n");
+            assert_eq!(log.lost(), 0, "{what}");
+            world.check(what);
+            let first = if what == "directory" { 3 } else { 0 };
+            for (index, text) in (first..).zip(["aaa\n", "bbb\n", "ccc\n"]) {
+                let path = world.logs().join(format!("t.stdout.{index}"));
+                assert!(path.symlink_metadata().unwrap().is_file(), "{what} {index}");
+                assert_eq!(std::fs::read_to_string(path).unwrap(), text, "{what} {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_higher_number_that_a_task_planted_is_not_continued() {
+        for what in PLANTS {
+            let world = World::new();
+            open(&world.logs(), 9, 100).write(b"old\n");
+            world.plant(what, "t.stdout.7");
+            open(&world.logs(), 9, 100).write(b"new\n");
+            assert_eq!(
+                std::fs::read_to_string(world.logs().join("t.stdout.0")).unwrap(),
+                "old\nnew\n",
+                "{what}"
+            );
+            world.check(what);
+        }
+    }
+
+    #[test]
+    fn the_directory_is_the_one_that_was_opened() {
+        let world = World::new();
+        let mut log = open(&world.logs(), 1, 4);
+        log.write(b"aaa\n");
+        std::fs::write(world.outside().join("t.stdout.0"), "theirs").unwrap();
+        std::fs::rename(world.logs(), world.base.path().join("alloc/l")).unwrap();
+        symlink(world.outside(), world.logs()).unwrap();
+        log.write(b"bbb\nccc\n");
+        assert_eq!(std::fs::read_to_string(world.base.path().join("alloc/l/t.stdout.2")).unwrap(), "ccc\n");
+        assert_eq!(std::fs::read_to_string(world.outside().join("t.stdout.0")).unwrap(), "theirs");
+        assert_eq!(std::fs::read_dir(world.outside()).unwrap().count(), 2);
+        // The next shim does not take the link for the directory, and names it.
+        let error = caravan_sys::describe(&open_dir(&world.logs()).unwrap_err());
+        assert!(error.contains("alloc/logs") && error.contains("symbolic link"), "{error}");
+    }
+
+    #[test]
+    fn a_task_that_replaces_names_while_logs_rotate_wins_nothing() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let world = World::new();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let canary = world.outside().join("canary");
+                while !stop.load(Ordering::Relaxed) {
+                    for index in 0..400 {
+                        let at = world.logs().join(format!("t.stdout.{index}"));
+                        // What fails now works in another round.
+                        let _gone = std::fs::remove_file(&at);
+                        let _there = match index % 3 {
+                            0 => symlink(&canary, &at),
+                            1 => std::fs::hard_link(&canary, &at),
+                            _ => rustix::fs::mknodat(
+                                rustix::fs::CWD,
+                                &at,
+                                rustix::fs::FileType::Fifo,
+                                rustix::fs::Mode::RWXU,
+                                0,
+                            )
+                            .map_err(Into::into),
+                        };
+                    }
+                }
+            });
+            for _ in 0..4 {
+                let mut log = open(&world.logs(), 1000, 8);
+                for line in 0..100 {
+                    log.write(format!("{line:07}\n").as_bytes());
+                }
+                assert_eq!(log.lost(), 0);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        world.check("race");
     }
 
     proptest! {
@@ -205,7 +397,7 @@ mod tests {
             max in 1u64..20,
         ) {
             let dir = tempfile::tempdir().unwrap();
-            let mut log = LogWriter::open(dir.path(), "t.stdout", 1000, max).unwrap();
+            let mut log = open(dir.path(), 1000, max);
             for piece in &pieces {
                 log.write(piece.as_bytes());
             }

@@ -6,19 +6,22 @@
 //!
 //! Nothing is copied. All that the task sees is first taken as detached copies of the host's mounts, then the root
 //! is changed, and only then are the copies attached: no link that a task left in its directory can lead a mount,
-//! or a directory that we make, outside.
+//! or a directory that we make, outside, nor to another place inside ([`crate::targets`]).
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use caravan_sys::mount::{self, DetachedTree, Propagation, Restrictions, Unmount};
+use caravan_sys::dir::{Access, Dir, Mounts, Owner};
+use caravan_sys::mount::{self, DetachedTree, Propagation, Restrictions, Unmount, mount_id};
 use caravan_sys::mountinfo::MountTable;
 use caravan_sys::process::{self, Namespaces, PidFd};
 
 use crate::launch::report_pipe;
 use crate::spec::{IsolationSpec, MountPropagation, MountSpec};
+use crate::targets::Targets;
 use crate::{Error, Result};
 
 /// Device files that every program may need, bound from the host.
@@ -94,23 +97,26 @@ fn build_in_holder(spec: &IsolationSpec) -> Result<()> {
     parts.root.attach(&spec.root)?;
     change_root(&spec.root)?;
 
-    for link in &parts.links {
-        make_link(link)?;
+    let mut targets = Targets::default();
+    for (at, target) in &parts.links {
+        targets.link(at, target)?;
     }
     for part in parts.trees {
-        part.attach()?;
+        targets.trust(part.attach(&targets)?);
     }
     // Only visible from inside: a fresh one shows the processes of the namespace that we are in.
-    let proc = make_dir(Path::new("/proc"))?;
-    mount::mount_fs("proc", proc, INERT, "")?;
-    let sys = make_dir(Path::new("/sys"))?;
-    mount::mount_fs("sysfs", sys, Restrictions { read_only: !spec.privileged, ..INERT }, "")?;
+    mount_on(&targets.directory(Path::new("/proc"))?, "proc", INERT, "")?;
+    let of_system = Restrictions { read_only: !spec.privileged, ..INERT };
+    mount_on(&targets.directory(Path::new("/sys"))?, "sysfs", of_system, "")?;
+    let dev = targets.directory(Path::new("/dev"))?;
     match parts.devices {
-        Devices::Host(tree) => tree.attach(make_dir(Path::new("/dev"))?)?,
-        Devices::Basic(devices) => make_devices(devices)?,
+        Devices::Host(tree) => tree.attach_to(&dev, dev.shown())?,
+        Devices::Basic(devices) => make_devices(&dev, devices)?,
     }
     for hidden in &spec.hidden {
-        hide_dir(hidden)?;
+        if let Some(dir) = targets.existing(hidden) {
+            hide_dir(&dir)?;
+        }
     }
     if !spec.privileged {
         for name in PROC_READ_ONLY {
@@ -123,7 +129,7 @@ fn build_in_holder(spec: &IsolationSpec) -> Result<()> {
         }
         for path in MASKED.iter().map(Path::new) {
             match std::fs::metadata(path) {
-                Ok(meta) if meta.is_dir() => hide_dir(path)?,
+                Ok(meta) if meta.is_dir() => hide_dir(&Dir::open(path)?)?,
                 Ok(_) => mount::bind(Path::new("/dev/null"), path, false)?,
                 Err(_) => {}
             }
@@ -131,9 +137,17 @@ fn build_in_holder(spec: &IsolationSpec) -> Result<()> {
     }
     // Last, since the task's own mounts come on top of everything above.
     for part in parts.mounts {
-        part.attach()?;
+        part.attach_checked(&targets)?;
     }
     Ok(())
+}
+
+/// Mounts a new file system on an open directory, before there is a `/proc` whose links lead to descriptors.
+fn mount_on(dir: &Dir, fs_type: &str, restrictions: Restrictions, data: &str) -> Result<()> {
+    let entered = |error: rustix::io::Errno| file("change to", dir.shown())(error.into());
+    rustix::process::fchdir(dir).map_err(entered)?;
+    mount::mount_fs(fs_type, Path::new("."), restrictions, data)?;
+    std::env::set_current_dir("/").map_err(file("change to", Path::new("/")))
 }
 
 /// Mounts something anew in the root of a task that runs, in place of what is mounted there. `task` is any process
@@ -238,12 +252,23 @@ impl Part {
         })
     }
 
-    fn attach(self) -> Result<()> {
-        let target = if self.is_dir { make_dir(&self.task)? } else { make_file(&self.task)? };
-        self.tree.attach(target)?;
+    /// Mounts the part where the task sees it. Returns the id of the mount.
+    fn attach(&self, targets: &Targets) -> Result<u32> {
+        if self.is_dir {
+            let target = targets.directory(&self.task)?;
+            self.tree.attach_to(&target, &self.task)?;
+        } else {
+            let target = targets.file(&self.task)?;
+            self.tree.attach_to(&target, &self.task)?;
+        }
+        Ok(mount_id(&self.tree, &self.task)?)
+    }
+
+    fn attach_checked(self, targets: &Targets) -> Result<()> {
+        let id = self.attach(targets)?;
         if self.propagation == MountPropagation::Bidirectional {
             let table = own_mounts()?;
-            if table.at(target).is_none_or(|entry| entry.shared.is_none()) {
+            if !table.entries().iter().any(|entry| entry.id == id && entry.shared.is_some()) {
                 return Err(Error::Launch(format!(
                     "the mount of {} cannot be bidirectional: the host's side is not a shared mount",
                     self.host.display()
@@ -274,61 +299,19 @@ fn change_root(root: &Path) -> Result<()> {
     std::env::set_current_dir("/").map_err(file("change to", Path::new("/")))
 }
 
-fn make_dir(path: &Path) -> Result<&Path> {
-    match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path) {
-        Ok(()) => Ok(path),
-        Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => Err(Error::Launch(format!(
-            "{} does not exist on the host and cannot be made, since the task sees what is above it read-only",
-            path.display()
-        ))),
-        Err(e) => Err(file("create mount point", path)(e)),
-    }
+fn hide_dir(dir: &Dir) -> Result<()> {
+    mount_on(dir, "tmpfs", Restrictions { read_only: true, ..INERT }, "size=4k,mode=755")
 }
 
-fn make_file(path: &Path) -> Result<&Path> {
-    if path.exists() {
-        return Ok(path);
-    }
-    if let Some(parent) = path.parent() {
-        make_dir(parent)?;
-    }
-    File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(path)
-        .map_err(file("create mount point", path))?;
-    Ok(path)
-}
-
-fn make_link((at, target): &(PathBuf, PathBuf)) -> Result<()> {
-    if let Some(parent) = at.parent() {
-        make_dir(parent)?;
-    }
-    match std::os::unix::fs::symlink(target, at) {
-        // Of an earlier run; a task that put something else there misleads only itself.
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(file("create link", at)(e)),
-        _ => Ok(()),
-    }
-}
-
-fn hide_dir(path: &Path) -> Result<()> {
-    if path.is_dir() {
-        mount::mount_fs("tmpfs", path, Restrictions { read_only: true, ..INERT }, "size=4k,mode=755")?;
-    }
-    Ok(())
-}
-
-fn make_devices(devices: Vec<(&'static str, DetachedTree)>) -> Result<()> {
-    let dev = make_dir(Path::new("/dev"))?;
-    mount::mount_fs(
-        "tmpfs",
-        dev,
-        Restrictions { no_setuid: true, ..Restrictions::default() },
-        "size=64k,mode=755",
-    )?;
+/// Fills `/dev`. Nothing in it is the task's once a file system of its own is mounted there.
+fn make_devices(dev: &Dir, devices: Vec<(&'static str, DetachedTree)>) -> Result<()> {
+    let no_setuid = Restrictions { no_setuid: true, ..Restrictions::default() };
+    mount_on(dev, "tmpfs", no_setuid, "size=64k,mode=755")?;
+    let path = dev.shown().to_owned();
+    let dev = Dir::open(&path)?;
     for (name, device) in devices {
-        device.attach(make_file(&dev.join(name))?)?;
+        drop(dev.create(OsStr::new(name), Access::mode(0o644))?);
+        device.attach_to(dev.handle(Path::new(name), Mounts::Follow)?, &path.join(name))?;
     }
     let links = [
         ("fd", "/proc/self/fd"),
@@ -338,17 +321,19 @@ fn make_devices(devices: Vec<(&'static str, DetachedTree)>) -> Result<()> {
         ("ptmx", "pts/ptmx"),
     ];
     for (name, target) in links {
-        make_link(&(dev.join(name), PathBuf::from(target)))?;
+        dev.link(OsStr::new(name), Path::new(target), Owner::default())?;
     }
-    let pts = dev.join("pts");
     let no_exec = Restrictions { no_setuid: true, no_exec: true, ..Restrictions::default() };
-    mount::mount_fs("devpts", make_dir(&pts)?, no_exec, "newinstance,ptmxmode=0666,mode=0620")?;
-    let shm = dev.join("shm");
-    mount::mount_fs("tmpfs", make_dir(&shm)?, INERT, "size=64m,mode=1777")?;
-    let queues = dev.join("mqueue");
-    mount::mount_fs("mqueue", make_dir(&queues)?, INERT, "")?;
+    for (name, fs_type, restrictions, data) in [
+        ("pts", "devpts", no_exec, "newinstance,ptmxmode=0666,mode=0620"),
+        ("shm", "tmpfs", INERT, "size=64m,mode=1777"),
+        ("mqueue", "mqueue", INERT, ""),
+    ] {
+        let at = dev.make(Path::new(name), Access::mode(0o755), Mounts::Refuse)?;
+        mount_on(&at, fs_type, restrictions, data)?;
+    }
     // With CAP_MKNOD a task could make any device here; the bound ones are mounts of their own and stay usable.
-    mount::restrict(dev, NO_DEVICES, false)?;
+    mount::restrict(&path, NO_DEVICES, false)?;
     Ok(())
 }
 

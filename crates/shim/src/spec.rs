@@ -75,7 +75,7 @@ pub struct UserSpec {
 /// Log files `<dir>/<stdout>.<n>` and `<dir>/<stderr>.<n>`, `n` counting up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogSpec {
-    /// Directory.
+    /// Directory. Tasks may write to it and replace it; its parent is out of their reach.
     pub dir: PathBuf,
     /// Name of the standard output's files, without the number.
     pub stdout: String,

@@ -53,6 +53,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A removal or a change that met a mount and left it alone.
+    #[error("cannot {operation} {}: it is a mount", path.display())]
+    Mounted {
+        /// What was tried, as the words after "cannot".
+        operation: &'static str,
+        /// Where the mount is.
+        path: PathBuf,
+    },
     /// A kernel file whose text is not what its documentation says.
     #[error("{what} is malformed: {detail}")]
     Malformed {
@@ -93,6 +101,18 @@ impl Error {
         move |source| Self::Process { operation, pid, source: source.into() }
     }
 
+    /// Another process moved what a call was about while it worked.
+    pub fn moved(operation: &'static str, path: impl AsRef<Path>) -> Self {
+        let source = io::Error::new(io::ErrorKind::ResourceBusy, "it was moved meanwhile");
+        Self::path(operation, path)(source)
+    }
+
+    /// An entry is something else than a regular file.
+    pub fn not_a_file(operation: &'static str, path: impl AsRef<Path>) -> Self {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+        Self::path(operation, path)(source)
+    }
+
     /// The kernel's answer, where there was one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
@@ -100,7 +120,7 @@ impl Error {
             | Self::Paths { source, .. }
             | Self::Process { source, .. }
             | Self::Call { source, .. } => Some(source),
-            Self::Malformed { .. } | Self::UnknownName { .. } => None,
+            Self::Mounted { .. } | Self::Malformed { .. } | Self::UnknownName { .. } => None,
         }
     }
 

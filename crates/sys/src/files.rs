@@ -10,7 +10,8 @@ use crate::{Error, Result};
 /// Replaces a file's content so that after a crash it is wholly old or wholly new: a temporary file in the same
 /// directory is written, synced and renamed over it, then the directory is synced.
 ///
-/// The temporary name is `.<name>.tmp`: two writers of one path must exclude each other.
+/// The directory is the agent's own: no task, plugin or user can write there ([`crate::dir::Dir::replace`] is for
+/// the others). The temporary name is `.<name>.tmp`: two writers of one path must exclude each other.
 pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name");
     let name = path.file_name().ok_or_else(|| Error::path("write", path)(invalid()))?;
@@ -23,9 +24,13 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     temporary.push(".tmp");
     let temporary = dir.join(temporary);
     let write = || -> io::Result<()> {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-        // A left-over of an earlier crash may carry another mode, and the umask cuts the one given at creation.
+        // A crash may have left one behind.
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+        // The umask cuts the mode that is given at creation.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
         file.sync_all()
@@ -43,6 +48,40 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
 /// Makes a directory's entries durable.
 pub fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(Error::path("sync directory", dir))
+}
+
+/// Creates a directory and its parents, with a mode for those that are new, and makes its name durable: the flush of a
+/// file does not carry the directories above it on every file system, and what is lost with them is lost whole.
+///
+/// The parent is flushed even where the directory is there already, because an earlier process may have been cut off
+/// before it flushed.
+pub fn durable_dir(path: &Path, mode: u32) -> Result<()> {
+    durable(path, mode, &mut sync_dir)
+}
+
+fn durable(path: &Path, mode: u32, sync: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        // The root directory is there.
+        None => return Ok(()),
+    };
+    match DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            durable(parent, mode, sync)?;
+            DirBuilder::new().mode(mode).create(path).map_err(Error::path("create directory", path))?;
+        }
+        Err(error) => return Err(Error::path("create directory", path)(error)),
+    }
+    sync(parent)
+}
+
+/// Creates a directory (and its parents) for state that must outlive a power loss, and sets its mode to 0700.
+pub fn durable_private_dir(path: &Path) -> Result<()> {
+    durable_dir(path, 0o700)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(Error::path("set mode of", path))
 }
 
 /// Creates a directory (and its parents) for state, and sets its mode to 0700.
@@ -75,6 +114,31 @@ mod tests {
         let error = atomic_write(Path::new("/nonexistent/dir/file"), b"", 0o600).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/dir/.file.tmp"), "{error}");
         assert!(error.is_not_found());
+    }
+
+    #[test]
+    fn every_new_name_above_a_directory_is_flushed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (root, path) = (scratch.path(), scratch.path().join("a/b/c"));
+        let mut flushed = Vec::new();
+        let mut note = |dir: &Path| {
+            flushed.push(dir.to_owned());
+            Ok(())
+        };
+        durable(&path, 0o700, &mut note).unwrap();
+        assert_eq!(flushed, [root.to_owned(), root.join("a"), root.join("a/b")]);
+        flushed.clear();
+        durable_dir(&path, 0o700).unwrap();
+        let mut again = Vec::new();
+        durable(&path, 0o700, &mut |dir| {
+            again.push(dir.to_owned());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(again, [root.join("a/b")], "an earlier process may not have come that far");
+        std::fs::write(root.join("file"), "").unwrap();
+        assert!(durable_dir(&root.join("file"), 0o700).is_err());
+        assert!(durable_dir(&root.join("file/below"), 0o700).is_err());
     }
 
     #[test]

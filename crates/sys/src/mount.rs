@@ -12,6 +12,7 @@ use rustix::mount::{
     mount_bind_recursive, mount_change, move_mount, open_tree, unmount as umount2,
 };
 
+use crate::dir::{Dir, Mounts};
 use crate::mountinfo::{Device, MountTable};
 use crate::process::{Namespaces, PidFd};
 use crate::{Error, Result};
@@ -78,6 +79,25 @@ pub enum DeviceKind {
 /// server or daemon hangs: call it where that does no harm.
 pub fn ask_file_system(path: &Path) -> Result<()> {
     rustix::fs::statfs(path).map(drop).map_err(Error::errno("ask the file system of", path))
+}
+
+/// Returns whether an open directory or file is the root of a mount.
+pub(crate) fn is_mount_root(open: impl AsFd) -> Result<bool, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(open, "", flags, StatxFlags::BASIC_STATS)?;
+    Ok(stat.stx_attributes.bits() & STATX_ATTR_MOUNT_ROOT != 0)
+}
+
+/// Returns the id, as in the mount table, of the mount that an open directory or file lies on. `shown` is the path
+/// for errors.
+pub fn mount_id(open: impl AsFd, shown: &Path) -> Result<u32> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(open, "", flags, StatxFlags::from_bits_retain(STATX_MNT_ID))
+        .map_err(Error::errno("stat the mount of", shown))?;
+    u32::try_from(stat.stx_mnt_id).map_err(|_| Error::Malformed {
+        what: "mount id".into(),
+        detail: format!("{} is no id of the mount table", stat.stx_mnt_id),
+    })
 }
 
 fn stat_mount(path: &Path) -> Result<rustix::fs::Statx> {
@@ -218,6 +238,21 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<bool> {
     }
 }
 
+/// Unmounts the mount whose root is open, wherever it is mounted. `shown` is the path for errors. Returns whether the
+/// open directory or file is the root of a mount.
+pub fn unmount_open(root: impl AsFd, how: Unmount, shown: &Path) -> Result<bool> {
+    let mut flags = UnmountFlags::empty();
+    if how == Unmount::Lazy {
+        flags |= UnmountFlags::DETACH;
+    }
+    // The link of a descriptor leads to its very mount, whatever the path was renamed to.
+    match umount2(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()), flags) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL) => Ok(false),
+        Err(errno) => Err(Error::errno("unmount", shown)(errno)),
+    }
+}
+
 /// Makes a directory part of a shared mount, so that mounts made below it reach, and come back from, the mount
 /// namespaces of tasks. Binds it onto itself where the mount it lies on is not shared. Idempotent.
 ///
@@ -246,6 +281,12 @@ pub fn make_shared_tree(path: &Path) -> Result<bool> {
 #[derive(Debug)]
 pub struct DetachedTree(OwnedFd);
 
+impl AsFd for DetachedTree {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl DetachedTree {
     /// Copies what is visible at a path; symbolic links are followed.
     pub fn copy(path: &Path, recursive: bool) -> Result<Self> {
@@ -268,10 +309,6 @@ impl DetachedTree {
             .map_err(Error::call("set the propagation of a copied mount"))
     }
 
-    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
     /// Mounts the copy in the mount namespace of another process, in place of what is mounted on the target there.
     /// The target is a path as that process sees it, and must exist. What used the old mount keeps it until it lets
     /// go; every new use is of the new one.
@@ -282,8 +319,15 @@ impl DetachedTree {
         let replace = || -> Result<()> {
             crate::process::unshare_root()?;
             crate::process::enter(process, Namespaces { mount: true, ..Namespaces::default() })?;
-            unmount(target, Unmount::Lazy)?;
-            self.attach(target)
+            // The task runs: a link that it puts on the way must not lead to another mount.
+            let below = target.strip_prefix("/").unwrap_or(target);
+            let parent =
+                Dir::open(Path::new("/"))?.enter(below.parent().unwrap_or(Path::new("")), Mounts::Follow)?;
+            let name = Path::new(below.file_name().unwrap_or_default());
+            // This thread's own directory: the links of `/proc` there are not those of this process.
+            rustix::process::fchdir(&parent).map_err(Error::errno("change to", parent.shown()))?;
+            unmount(name, Unmount::Lazy)?;
+            self.attach_to(parent.handle(name, Mounts::Follow)?, target)
         };
         std::thread::scope(|scope| {
             scope.spawn(replace).join().unwrap_or_else(|_| {
@@ -291,6 +335,14 @@ impl DetachedTree {
                 Err(Error::Call { operation: "mount in another namespace", source })
             })
         })
+    }
+
+    /// Mounts the copy on an open directory or file, of the same kind (directory or not). The value refers to the
+    /// mount from then on: restrictions and propagation can still be set, and dropping it leaves the mount alone.
+    /// `shown` is the path for errors.
+    pub fn attach_to(&self, target: impl AsFd, shown: &Path) -> Result<()> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(&self.0, "", target, "", flags).map_err(Error::errno("attach a copied mount on", shown))
     }
 
     /// Mounts the copy on a target that exists and is of the same kind (directory or not).

@@ -2,10 +2,13 @@
 //! without its mount fails instead of writing to the host's disk.
 
 use std::fs::{File, Permissions};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, openat, statat};
+use rustix::fs::{
+    AtFlags, FileType, IFlags, Mode, OFlags, fchmod, fstat, ioctl_getflags, ioctl_setflags, openat, statat,
+};
 use rustix::io::Errno;
 
 use crate::mount::{DetachedTree, is_mount_point};
@@ -20,18 +23,42 @@ pub enum Seal {
     Mode,
 }
 
+/// Makes an open directory or file unwritable. Idempotent. `shown` is the path for errors.
+pub fn seal_open(open: impl AsFd, shown: &Path) -> Result<Seal> {
+    match set_immutable(&open, true) {
+        Ok(()) => Ok(Seal::Immutable),
+        Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM) => {
+            fchmod(&open, Mode::empty()).map_err(Error::errno("set mode of", shown))?;
+            Ok(Seal::Mode)
+        }
+        Err(errno) => Err(Error::errno("set attributes of", shown)(errno)),
+    }
+}
+
+/// Undoes [`seal_open`], whichever way it was done. Returns whether there was a seal; without one, nothing changes.
+pub fn unseal_open(open: impl AsFd, shown: &Path) -> Result<bool> {
+    let failed = || Error::errno("set attributes of", shown);
+    let stat = fstat(&open).map_err(Error::errno("look at", shown))?;
+    if stat.st_mode & 0o7777 == 0 && stat.st_uid == crate::user::effective_uid() {
+        fchmod(&open, Mode::RWXU).map_err(Error::errno("set mode of", shown))?;
+        return Ok(true);
+    }
+    let flags = match ioctl_getflags(&open) {
+        Ok(flags) => flags,
+        Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL) => return Ok(false),
+        Err(errno) => return Err(failed()(errno)),
+    };
+    let sealed = flags.contains(IFlags::IMMUTABLE);
+    if sealed {
+        ioctl_setflags(&open, flags.difference(IFlags::IMMUTABLE)).map_err(failed())?;
+    }
+    Ok(sealed)
+}
+
 /// Makes a directory unwritable. Idempotent. A directory that is a mount point now is refused, since the seal
 /// would go to the mounted file system.
 pub fn seal_directory(path: &Path) -> Result<Seal> {
-    let dir = open_unmounted(path, "seal")?;
-    match set_immutable(&dir, true) {
-        Ok(()) => Ok(Seal::Immutable),
-        Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM) => {
-            dir.set_permissions(Permissions::from_mode(0o0)).map_err(Error::path("set mode of", path))?;
-            Ok(Seal::Mode)
-        }
-        Err(errno) => Err(Error::errno("set attributes of", path)(errno)),
-    }
+    seal_open(open_unmounted(path, "seal")?, path)
 }
 
 /// Undoes [`seal_directory`], whichever way it was done, and sets `mode`. Idempotent; a mount point is refused.
@@ -50,16 +77,7 @@ pub fn unseal_directory(path: &Path, mode: u32) -> Result<()> {
 /// `None`: there is nothing that could be written to (no such file, a device, a link).
 pub fn seal_beneath(path: &Path) -> Result<Option<Seal>> {
     let Some(covered) = open_covered(path, "seal what lies beneath")? else { return Ok(None) };
-    match set_immutable(&covered, true) {
-        Ok(()) => Ok(Some(Seal::Immutable)),
-        Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM) => {
-            covered
-                .set_permissions(Permissions::from_mode(0o000))
-                .map_err(Error::path("set mode of", path))?;
-            Ok(Some(Seal::Mode))
-        }
-        Err(errno) => Err(Error::errno("set attributes of", path)(errno)),
-    }
+    seal_open(covered, path).map(Some)
 }
 
 /// Undoes [`seal_beneath`], whichever way it was done. Idempotent; nothing at the path is fine.
@@ -104,7 +122,7 @@ fn open_covered(path: &Path, operation: &'static str) -> Result<Option<File>> {
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error),
     };
-    let kind = match statat(tree.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+    let kind = match statat(&tree, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => FileType::from_raw_mode(stat.st_mode),
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(Error::errno(operation, path)(errno)),
@@ -114,7 +132,7 @@ fn open_covered(path: &Path, operation: &'static str) -> Result<Option<File>> {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let opened = openat(tree.fd(), name, flags, Mode::empty()).map_err(Error::errno(operation, path))?;
+    let opened = openat(&tree, name, flags, Mode::empty()).map_err(Error::errno(operation, path))?;
     Ok(Some(File::from(opened)))
 }
 
@@ -126,8 +144,8 @@ fn open_unmounted(path: &Path, operation: &'static str) -> Result<File> {
     File::open(path).map_err(Error::path("open", path))
 }
 
-fn set_immutable(dir: &File, on: bool) -> Result<(), Errno> {
-    let flags = ioctl_getflags(dir)?;
+fn set_immutable(dir: impl AsFd, on: bool) -> Result<(), Errno> {
+    let flags = ioctl_getflags(&dir)?;
     let mut wanted = flags;
     wanted.set(IFlags::IMMUTABLE, on);
     if wanted == flags { Ok(()) } else { ioctl_setflags(dir, wanted) }

@@ -41,6 +41,11 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// The group that the calling process acts as.
+pub fn effective_gid() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
 fn find_user(user: &str) -> Result<Account> {
     let failed =
         |errno: nix::Error| Error::Call { operation: "read the users of the host", source: errno.into() };

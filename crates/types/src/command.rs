@@ -538,6 +538,18 @@ pub enum Refusal {
         /// Which.
         key: String,
     },
+    /// What is to be stored was sealed with a root key that is gone: nobody could ever open it.
+    #[error("the root key {key}, with which this was sealed, was deleted meanwhile")]
+    UnknownKey {
+        /// Which.
+        key: String,
+    },
+    /// Another node has the id, with a secret of its own.
+    #[error("node secret ID does not match. Not registering node {node}")]
+    NodeSecret {
+        /// Which.
+        node: String,
+    },
     /// The change makes no sense, in one sentence.
     #[error("{0}")]
     Invalid(String),

@@ -1,7 +1,7 @@
 //! Who a workload or a node is, as signed claims (`http-api` section 5.10).
 
 use crate::job::{Carried, Task};
-use crate::time::Nanos;
+use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 pub const DEFAULT_NAME: &str = "default";
 /// Who that identity is for.
 pub const DEFAULT_AUDIENCE: &str = "nomadproject.io";
+
+/// Seconds by which the clocks of two servers may differ.
+pub const NOT_BEFORE_LEEWAY: i64 = 60;
 
 /// An `identity` block of a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,6 +171,22 @@ impl Claims {
     /// Whether they speak for a task.
     pub fn is_workload(&self) -> bool {
         !self.allocation_id.is_empty()
+    }
+
+    /// Whether they are for an audience.
+    pub fn is_for(&self, audience: &str) -> bool {
+        self.aud.0.iter().any(|own| own == audience)
+    }
+
+    /// Whether their time has not begun, in seconds since the epoch. Clocks may differ by
+    /// [`NOT_BEFORE_LEEWAY`].
+    pub fn is_early(&self, now: i64) -> bool {
+        self.nbf > now.saturating_add(NOT_BEFORE_LEEWAY)
+    }
+
+    /// Returns when their time is over, if it ever is.
+    pub fn ends(&self) -> Option<UnixNanos> {
+        self.exp.map(|exp| UnixNanos(exp.saturating_mul(1_000_000_000)))
     }
 
     /// Whether their time is over, in seconds since the epoch.

@@ -9,6 +9,7 @@ use crate::time::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use subtle::ConstantTimeEq as _;
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,8 +59,9 @@ impl Eligibility {
     }
 }
 
-/// The secret with which a node proves who it is. `Debug` hides it; JSON shows an empty string.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+/// The secret with which a node proves who it is. `Debug` hides it; JSON shows an empty string. Comparing takes the same
+/// time whatever differs.
+#[derive(Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct NodeSecret(String);
 
@@ -73,6 +75,14 @@ impl NodeSecret {
         &self.0
     }
 }
+
+impl PartialEq for NodeSecret {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_bytes().ct_eq(other.0.as_bytes()).into()
+    }
+}
+
+impl Eq for NodeSecret {}
 
 impl fmt::Debug for NodeSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -273,8 +273,14 @@ pub enum ControllerOperation {
     },
     /// DeleteSnapshot.
     DeleteSnapshot { snapshot_id: String, secrets: Secrets },
-    /// ListSnapshots.
-    ListSnapshots { max_entries: i32, starting_token: String, secrets: Secrets },
+    /// ListSnapshots; `snapshot_id`: only this one, if the plugin can tell it apart.
+    ListSnapshots {
+        max_entries: i32,
+        starting_token: String,
+        secrets: Secrets,
+        #[serde(default)]
+        snapshot_id: String,
+    },
 }
 
 impl ControllerOperation {

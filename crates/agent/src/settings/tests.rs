@@ -39,6 +39,20 @@ fn dev_needs_nothing() {
 }
 
 #[test]
+fn an_open_port_for_agents_is_warned_of() {
+    let warned = |args: &[&str], file: AgentConfig| {
+        let settings = resolve(&flags(args), file, &host()).unwrap();
+        crate::run::open_port(&settings)
+    };
+    let file = || AgentConfig { data_dir: Some("/d".into()), ..Default::default() };
+    let text = warned(&["-server"], file()).unwrap();
+    assert!(text.contains("tls { rpc = true } is not set") && text.contains(":4647"), "{text}");
+    assert_eq!(warned(&["-dev"], AgentConfig::default()), None, "it listens on loopback");
+    assert_eq!(warned(&["-server", "-bind", "127.0.0.1"], file()), None);
+    assert_eq!(warned(&["-client", "-servers", "10.0.0.1"], file()), None, "a client has no such port");
+}
+
+#[test]
 fn flags_win_over_files() {
     let file = AgentConfig {
         region: Some("east".into()),

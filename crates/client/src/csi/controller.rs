@@ -188,11 +188,12 @@ impl Manager {
                 }
                 ControllerAnswer::Done
             }
-            Op::ListSnapshots { max_entries, starting_token, secrets } => {
+            Op::ListSnapshots { max_entries, starting_token, secrets, snapshot_id } => {
                 let page = client
                     .list_snapshots(csi::ListSnapshotsRequest {
                         max_entries: u32::try_from(max_entries).unwrap_or(0),
                         starting_token,
+                        snapshot_id,
                         secrets: secrets.expose().clone().into(),
                         ..Default::default()
                     })

@@ -1,9 +1,8 @@
 //! Owner and mode of a volume's root, as the volume request asks for them.
 
 use super::CsiFault;
+use caravan_sys::dir::{Handle, Owner};
 use caravan_types::job::VolumeRequest;
-use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::Path;
 
 /// What the root of a volume is to be, in numbers. Nothing is asked for by default.
@@ -53,16 +52,16 @@ impl Wish {
 
     /// Sets owner and mode of a volume's root, and of nothing below it. Idempotent.
     pub(crate) fn apply(&self, root: &Path) -> Result<(), CsiFault> {
-        let failed = |what| move |source| CsiFault::Directory { what, path: root.to_owned(), source };
-        if self.user.is_some() || self.group.is_some() {
-            lchown(root, self.user, self.group).map_err(failed("change the owner of volume root"))?;
-        }
+        let failed = |what| move |source| CsiFault::Kernel { what, source };
+        // A plugin may have put a link there.
+        let root = Handle::of(root).map_err(failed("open volume root"))?;
+        let owner = Owner { uid: self.user, gid: self.group };
+        root.set_owner(owner).map_err(failed("change the owner of volume root"))?;
         // After the owner: a change of it takes set-user-id bits away (chown(2)).
-        if let Some(mode) = self.mode {
-            std::fs::set_permissions(root, Permissions::from_mode(mode))
-                .map_err(failed("change the mode of volume root"))?;
+        match self.mode {
+            Some(mode) => root.set_mode(mode).map_err(failed("change the mode of volume root")),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

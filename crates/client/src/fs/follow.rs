@@ -1,8 +1,8 @@
 //! Waiting for a directory to change (inotify(7)).
 
+use caravan_sys::dir::Dir;
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
@@ -16,8 +16,9 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches from now on: look first after this.
-    pub(crate) fn on(dir: &Path) -> Self {
+    /// Watches from now on: look first after this. Without a directory, changes are looked for in turns.
+    pub(crate) fn on(dir: Option<&Dir>) -> Self {
+        let Some(dir) = dir else { return Self { notice: None } };
         #[expect(
             deprecated,
             reason = "the replacement is unsafe for the sake of types that close early, which an OwnedFd never does"
@@ -31,11 +32,11 @@ impl Watch {
                 | WatchFlags::MOVED_FROM
                 | WatchFlags::MOVED_TO
                 | WatchFlags::DELETE_SELF;
-            add_watch(&fd, dir, wanted)?;
+            add_watch(&fd, dir.proc_path(), wanted)?;
             register(fd)
         };
         let notice = make().inspect_err(|error| {
-            tracing::debug!(path = %dir.display(), %error, "no notice of changes: looking in turns");
+            tracing::debug!(path = %dir.shown().display(), %error, "no notice of changes: looking in turns");
         });
         Self { notice: notice.ok() }
     }

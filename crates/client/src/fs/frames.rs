@@ -2,7 +2,9 @@
 
 use super::follow::Watch;
 use super::{AllocFs, FsError, io};
+use caravan_sys::user::effective_uid;
 use futures::stream::{BoxStream, StreamExt, unfold};
+use rustix::fs::FileType;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -132,21 +134,29 @@ pub(super) fn of_logs(
 }
 
 fn watch(fs: &AllocFs, dir: &str) -> Result<Watch, FsError> {
-    let dir = fs.open(dir)?;
-    Ok(Watch::on(&super::fd_path(&dir)))
+    Ok(Watch::on(Some(&fs.directory(dir)?)))
 }
 
-/// Numbers and sizes of a log's files, in order.
+/// Numbers and sizes of a log's files, in order. Tasks may put anything into the directory: the files are those that
+/// the agent's user made.
 fn numbered(fs: &AllocFs, dir: &str, prefix: &str) -> Result<Vec<(u64, u64)>, FsError> {
-    let listed = match fs.ls(dir) {
-        Err(FsError::NotFound(_)) => Vec::new(),
+    let opened = match fs.directory(dir) {
+        Err(FsError::NotFound(_)) => return Ok(Vec::new()),
         other => other?,
     };
-    let mut files: Vec<(u64, u64)> = listed
-        .iter()
-        .filter(|f| !f.is_dir)
-        .filter_map(|f| Some((f.name.strip_prefix(prefix)?.strip_prefix('.')?.parse().ok()?, f.size)))
-        .collect();
+    let failed = |error: caravan_sys::Error| io(dir)(std::io::Error::other(caravan_sys::describe(&error)));
+    let mut files = Vec::new();
+    for name in opened.entries().map_err(failed)? {
+        let name = name.map_err(failed)?;
+        let number = |name: &str| name.strip_prefix(prefix)?.strip_prefix('.')?.parse::<u64>().ok();
+        let Some(number) = name.to_str().and_then(number) else { continue };
+        // What is removed meanwhile is not there.
+        let Ok(Some(stat)) = opened.stat(&name) else { continue };
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if is_file && stat.st_uid == effective_uid() {
+            files.push((number, u64::try_from(stat.st_size).unwrap_or(0)));
+        }
+    }
     files.sort_unstable();
     Ok(files)
 }

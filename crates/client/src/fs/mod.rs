@@ -5,17 +5,19 @@
 
 pub(crate) mod follow;
 mod frames;
+pub(crate) mod pack;
 mod snapshot;
 
 pub use frames::{FileEvent, Frame, Frames, LogKind, Origin};
 pub use snapshot::Archive;
 
+use crate::runner::users::Users;
+use caravan_sys::dir::{Dir, refuse_foreign_link};
 use caravan_types::Time;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
-use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -81,11 +83,13 @@ pub struct FileInfo {
 pub struct AllocFs {
     root: PathBuf,
     tasks: Vec<String>,
+    users: Users,
 }
 
 impl AllocFs {
-    pub(crate) fn new(root: &Path, tasks: Vec<String>) -> Self {
-        Self { root: root.to_owned(), tasks }
+    /// `users` are those of the tasks.
+    pub(crate) fn new(root: &Path, tasks: Vec<String>, users: Users) -> Self {
+        Self { root: root.to_owned(), tasks, users }
     }
 
     /// Where a path of users lies on the host; nothing is looked up.
@@ -194,24 +198,36 @@ impl AllocFs {
 
     fn open(&self, path: &str) -> Result<File, FsError> {
         let below = below(path)?;
-        let fault = |errno: Errno| match errno {
-            Errno::NOENT | Errno::NOTDIR => FsError::NotFound(self.root.join(&below)),
-            Errno::XDEV | Errno::LOOP => FsError::Escapes,
-            other => FsError::Io { path: path.to_owned(), source: other.into() },
-        };
-        let dir = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-        let root: OwnedFd = openat(CWD, &self.root, dir, Mode::empty()).map_err(fault)?;
-        // Not blocking: a task may have put a pipe there.
-        let read = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file =
-            openat2(&root, &below, read, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS);
-        let file = File::from(file.map_err(fault)?);
-        let kind = file.metadata().map_err(io(path))?.file_type();
-        if !kind.is_file() && !kind.is_dir() {
-            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file");
-            return Err(FsError::Io { path: path.to_owned(), source });
+        let opened = Dir::open(&self.root).and_then(|root| root.open_linked(&below));
+        let file = opened.map_err(|error| self.fault(path, &below, &error))?;
+        let meta = file.metadata().map_err(io(path))?;
+        if meta.is_file() && meta.nlink() > 1 {
+            // A task may link files of others on the host into its directories.
+            let checked = refuse_foreign_link(&meta, &self.users.known().uids(), Path::new(path));
+            checked.map_err(|error| FsError::Io {
+                path: path.to_owned(),
+                source: std::io::Error::new(ErrorKind::PermissionDenied, caravan_sys::describe(&error)),
+            })?;
         }
         Ok(file)
+    }
+
+    fn directory(&self, path: &str) -> Result<Dir, FsError> {
+        let below = below(path)?;
+        let opened = Dir::open(&self.root).and_then(|root| root.enter_linked(&below));
+        opened.map_err(|error| self.fault(path, &below, &error))
+    }
+
+    fn fault(&self, path: &str, below: &Path, error: &caravan_sys::Error) -> FsError {
+        let failed = |source| FsError::Io { path: path.to_owned(), source };
+        let Some(source) = error.io() else { return failed(std::io::Error::other(error.to_string())) };
+        match (source.kind(), source.raw_os_error()) {
+            (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => FsError::NotFound(self.root.join(below)),
+            (ErrorKind::CrossesDevices, _) => FsError::Escapes,
+            (_, Some(number)) if number == Errno::LOOP.raw_os_error() => FsError::Escapes,
+            (_, Some(number)) => failed(std::io::Error::from_raw_os_error(number)),
+            (kind, None) => failed(std::io::Error::new(kind, "not a regular file")),
+        }
     }
 
     /// Looks where the file really is: a link into the secrets is a secret.

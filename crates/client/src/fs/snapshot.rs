@@ -1,10 +1,8 @@
 //! An allocation's own data as an archive: what a successor elsewhere would begin with.
 
-use super::{AllocFs, FsError, fd_path, io};
+use super::{AllocFs, FsError, io, pack};
 use bytes::Bytes;
-use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use tokio::sync::mpsc;
 
 /// Pieces that wait for a slow reader.
@@ -17,83 +15,24 @@ pub type Archive = mpsc::Receiver<Result<Bytes, FsError>>;
 
 impl AllocFs {
     /// The data that its tasks share and the `local` directories of all of them, as a tar archive. What is neither
-    /// a file nor a directory nor a link is left out.
+    /// a file nor a directory nor a link is left out, and so are volumes.
     ///
     /// # Errors
     /// [`FsError`], before the first piece.
     pub fn snapshot(&self) -> Result<Archive, FsError> {
         let fs = self.clone();
-        let roots: Vec<String> = std::iter::once("alloc/data".to_owned())
-            .chain(self.tasks.iter().map(|t| format!("{t}/local")))
-            .collect();
         // Said before anything is sent.
         fs.open(".")?;
         let (sender, archive) = mpsc::channel(QUEUE);
         tokio::task::spawn_blocking(move || {
-            let mut tar = tar::Builder::new(Pieces { sender: sender.clone(), held: Vec::new() });
-            let told = roots.iter().try_for_each(|root| match fs.add(&mut tar, root) {
-                // A task that never started has no directory.
-                Err(FsError::NotFound(_)) => Ok(()),
-                other => other,
-            });
-            let told = told.and_then(|()| tar.into_inner().and_then(|mut end| end.flush()).map_err(io("/")));
-            if let Err(error) = told {
+            let pieces = Pieces { sender: sender.clone(), held: Vec::new() };
+            if let Err(error) = pack::write(&fs.root, &fs.tasks, &fs.users, pieces) {
                 // Nobody is left to read it where this fails too.
-                let _ = sender.blocking_send(Err(error));
+                let _ = sender.blocking_send(Err(io("/")(error)));
             }
         });
         Ok(archive)
     }
-
-    /// Adds a file, or a directory with all that is in it.
-    fn add(&self, tar: &mut tar::Builder<Pieces>, path: &str) -> Result<(), FsError> {
-        let file = self.open(path)?;
-        self.forbid_secrets(&file, path)?;
-        let meta = file.metadata().map_err(io(path))?;
-        if !meta.is_dir() {
-            return add_file(tar, path, &file);
-        }
-        let mut header = header_of(&meta, 0, tar::EntryType::Directory);
-        tar.append_data(&mut header, format!("{path}/"), std::io::empty()).map_err(io(path))?;
-        for entry in std::fs::read_dir(fd_path(&file)).map_err(io(path))?.flatten() {
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            let below = format!("{path}/{name}");
-            // What is removed meanwhile is not there.
-            let Ok(meta) = entry.path().symlink_metadata() else { continue };
-            if meta.file_type().is_symlink() {
-                if let Ok(target) = std::fs::read_link(entry.path()) {
-                    let mut header = header_of(&meta, 0, tar::EntryType::Symlink);
-                    tar.append_link(&mut header, &below, target).map_err(io(&below))?;
-                }
-            } else if meta.is_dir() || meta.is_file() {
-                match self.add(tar, &below) {
-                    Err(FsError::NotFound(_)) => {}
-                    other => other?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn header_of(meta: &std::fs::Metadata, size: u64, kind: tar::EntryType) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(meta.mode() & 0o7777);
-    header.set_uid(u64::from(meta.uid()));
-    header.set_gid(u64::from(meta.gid()));
-    header.set_mtime(u64::try_from(meta.mtime()).unwrap_or(0));
-    header.set_size(size);
-    header
-}
-
-/// Adds a file as long as it is now: one that grows is cut, one that shrinks is filled up.
-fn add_file(tar: &mut tar::Builder<Pieces>, path: &str, file: &File) -> Result<(), FsError> {
-    use std::io::Read;
-    let meta = file.metadata().map_err(io(path))?;
-    let mut header = header_of(&meta, meta.len(), tar::EntryType::Regular);
-    let content = file.take(meta.len()).chain(std::io::repeat(0)).take(meta.len());
-    tar.append_data(&mut header, path, content).map_err(io(path))
 }
 
 /// Collects what is written into pieces for the reader.
@@ -123,6 +62,7 @@ impl Write for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::users::Users;
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::os::unix::fs::symlink;
@@ -143,7 +83,7 @@ mod tests {
             std::fs::write(dir.path().join(path), text).unwrap();
         }
         symlink("../secrets", dir.path().join("web/local/way")).unwrap();
-        let fs = AllocFs::new(dir.path(), vec!["web".into(), "idle".into()]);
+        let fs = AllocFs::new(dir.path(), vec!["web".into(), "idle".into()], Users::default());
         let mut pieces = fs.snapshot().unwrap();
         let mut bytes = Vec::new();
         while let Some(piece) = pieces.recv().await {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::runner::users::TaskUser;
 use futures::StreamExt;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -11,7 +12,7 @@ fn alloc() -> (tempfile::TempDir, AllocFs) {
     }
     std::fs::write(dir.path().join("web/secrets/token"), "t").unwrap();
     std::fs::write(dir.path().join("web/local/page"), "hello world").unwrap();
-    let fs = AllocFs::new(dir.path(), vec!["web".to_owned()]);
+    let fs = AllocFs::new(dir.path(), vec!["web".to_owned()], Users::new(vec![TaskUser::Nobody]));
     (dir, fs)
 }
 
@@ -43,6 +44,50 @@ fn nothing_leads_out_and_secrets_stay_secret() {
     }
     assert_eq!(fs.ls("web/secrets").unwrap().len(), 1);
     assert_eq!(fs.stat("web/secrets/token").unwrap().content_type, None);
+}
+
+#[test]
+fn what_a_task_plants_is_not_opened() {
+    let (dir, fs) = alloc();
+    let local = dir.path().join("web/local");
+    let canary = dir.path().join("canary");
+    std::fs::write(&canary, "precious content").unwrap();
+    std::fs::hard_link(&canary, local.join("hard")).unwrap();
+    let node = |name: &str, kind| {
+        let null = rustix::fs::makedev(1, 3);
+        rustix::fs::mknodat(rustix::fs::CWD, local.join(name), kind, rustix::fs::Mode::RWXU, null).unwrap();
+    };
+    node("fifo", rustix::fs::FileType::Fifo);
+    node("device", rustix::fs::FileType::CharacterDevice);
+    drop(std::os::unix::net::UnixListener::bind(local.join("socket")).unwrap());
+    for name in ["fifo", "device", "socket"] {
+        let error = fs.read_at(&format!("web/local/{name}"), 0, None).unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+    }
+    let error = fs.read_at("web/local/hard", 0, None).unwrap_err().to_string();
+    assert!(error.contains("hard link"), "{error}");
+    // A file of the task's own may have several names.
+    std::fs::write(local.join("own"), "own").unwrap();
+    std::os::unix::fs::chown(local.join("own"), Some(65534), Some(65534)).unwrap();
+    std::fs::hard_link(local.join("own"), local.join("second")).unwrap();
+    assert_eq!(fs.read_at("web/local/second", 0, None).unwrap(), b"own");
+}
+
+#[tokio::test]
+async fn log_files_are_those_that_the_agent_wrote() {
+    let (dir, fs) = alloc();
+    let log = |n: u32| dir.path().join(format!("alloc/logs/web.stdout.{n}"));
+    std::fs::write(log(3), "ours\n").unwrap();
+    std::fs::write(log(9), "planted\n").unwrap();
+    std::os::unix::fs::chown(log(9), Some(65534), Some(65534)).unwrap();
+    symlink("../../web/local/page", log(10)).unwrap();
+    std::fs::create_dir(log(11)).unwrap();
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, log(12), fifo, mode, 0).unwrap();
+    let mut frames = fs.logs("web", LogKind::Stdout, 0, Origin::Start, true).unwrap();
+    assert_eq!(text(&mut frames, "ours\n").await, "ours\n");
+    std::fs::write(log(4), "more\n").unwrap();
+    assert_eq!(text(&mut frames, "more\n").await, "more\n");
 }
 
 async fn text(frames: &mut Frames, until: &str) -> String {

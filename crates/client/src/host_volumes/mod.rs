@@ -20,6 +20,7 @@ use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{Identity, Store};
 use caravan_types::host_volume::HostVolume;
+use caravan_types::job::HostAccess;
 use caravan_types::node::HostVolumeInfo;
 use caravan_types::wire::HostVolumeCreated;
 use caravan_types::{HostVolumeId, Namespace};
@@ -143,19 +144,23 @@ impl HostVolumes {
         turn.lock_owned().await
     }
 
-    /// Where a volume lies that tasks of a namespace ask for, and whether it is only to be read.
-    pub(crate) fn path(&self, namespace: &Namespace, name: &str) -> Option<(PathBuf, bool)> {
+    /// Returns where a volume lies that tasks of a namespace ask for, and whether it is only to be read: the one of
+    /// the agent's configuration where there is one, else the one that was made for the namespace.
+    pub(crate) fn path(
+        &self,
+        namespace: &Namespace,
+        name: &str,
+        access: HostAccess,
+    ) -> Option<(PathBuf, bool)> {
+        if let Some(fixed) = self.inner.fixed.get(name) {
+            let may = access == HostAccess::Any;
+            return may.then(|| (PathBuf::from(&fixed.path), fixed.read_only));
+        }
         let known = self.known();
         let made = known
             .values()
             .find(|k| k.verified && k.record.volume.name == name && k.record.volume.namespace == *namespace);
-        match made {
-            Some(known) => Some((PathBuf::from(&known.record.host_path), false)),
-            None => {
-                let fixed = self.inner.fixed.get(name)?;
-                Some((PathBuf::from(&fixed.path), fixed.read_only))
-            }
-        }
+        made.map(|known| (PathBuf::from(&known.record.host_path), false))
     }
 
     /// Makes a volume, or brings the one of the same id up to date.
@@ -262,8 +267,9 @@ impl HostVolumes {
     fn free_for(&self, volume: &HostVolume) -> Result<Option<HostVolumeRecord>, HostVolumeFault> {
         plugin::check_id(volume)?;
         let known = self.known();
-        let taken =
-            known.values().any(|k| k.record.volume.name == volume.name && k.record.volume.id != volume.id);
+        // A volume that a user makes must not hide one of the agent's configuration from other namespaces.
+        let taken = self.inner.fixed.contains_key(&volume.name)
+            || known.values().any(|k| k.record.volume.name == volume.name && k.record.volume.id != volume.id);
         if taken {
             return Err(HostVolumeFault::NameTaken);
         }
@@ -283,23 +289,26 @@ impl HostVolumes {
         Ok(())
     }
 
-    /// Brings the node's row up to date; the servers hear of it at once.
+    /// Brings the node's row up to date, which the servers get at once. A volume of the agent's configuration is
+    /// offered in any case: one that users made before under its name is not.
     fn offer(&self) {
         let mut offered = self.inner.fixed.clone();
         for known in self.known().values().filter(|k| k.verified) {
             let HostVolumeRecord { volume, host_path, .. } = &known.record;
+            if self.inner.fixed.contains_key(&volume.name) {
+                tracing::warn!(
+                    id = %volume.id, name = volume.name, namespace = %volume.namespace,
+                    "a host volume that a user made is not offered: the agent's configuration has one of its name"
+                );
+                continue;
+            }
             let info = HostVolumeInfo {
                 name: volume.name.clone(),
                 path: host_path.clone(),
                 read_only: false,
                 id: volume.id.to_string(),
             };
-            if offered.insert(volume.name.clone(), info).is_some_and(|other| other.id.is_empty()) {
-                tracing::warn!(
-                    name = volume.name,
-                    "a host volume that a user made hides the one of the agent's configuration"
-                );
-            }
+            offered.insert(volume.name.clone(), info);
         }
         self.inner.node.put_host_volumes(offered);
         self.inner.changes.send_modify(|n| *n += 1);

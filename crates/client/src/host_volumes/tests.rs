@@ -5,6 +5,7 @@ use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{Identity, Store};
 use caravan_types::host_volume::HostVolume;
+use caravan_types::job::HostAccess;
 use caravan_types::node::{HostVolumeInfo, Node, NodeSecret};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -40,9 +41,14 @@ struct Agent {
 impl Agent {
     /// An agent on a directory, after its first look at everything.
     async fn start(dir: &Path) -> Self {
+        Self::start_with(dir, "fixed").await
+    }
+
+    /// The same, with a volume of this name in its configuration.
+    async fn start_with(dir: &Path, name: &str) -> Self {
         let mut config = ClientConfig::new(dir, "n");
-        let fixed = HostVolumeInfo { name: "fixed".into(), path: "/srv".into(), ..HostVolumeInfo::default() };
-        config.host_volumes.insert("fixed".into(), fixed);
+        let fixed = HostVolumeInfo { name: name.into(), path: "/srv".into(), ..HostVolumeInfo::default() };
+        config.host_volumes.insert(name.into(), fixed);
         let state = dir.join("client");
         fs::create_dir_all(&state).unwrap();
         let (store, loaded) = Store::open(Some(&state)).unwrap();
@@ -102,9 +108,12 @@ async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified()
     assert_eq!(agent.offered(), ["data", "fixed", "other"]);
     assert_eq!(agent.node.get().host_volumes["data"].id, "v1");
     let namespace = "default".into();
-    assert_eq!(agent.volumes.path(&namespace, "data").unwrap().0, Path::new(&made.host_path));
-    assert!(agent.volumes.path(&"elsewhere".into(), "data").is_none());
-    assert!(agent.volumes.path(&namespace, "fixed").is_some());
+    assert_eq!(
+        agent.volumes.path(&namespace, "data", HostAccess::Any).unwrap().0,
+        Path::new(&made.host_path)
+    );
+    assert!(agent.volumes.path(&"elsewhere".into(), "data", HostAccess::Any).is_none());
+    assert!(agent.volumes.path(&namespace, "fixed", HostAccess::Any).is_some());
     for (wrong, words) in [
         (volume("v3", "data", "mine"), "volume name already exists on this node"),
         (volume("v3", "x", "none"), "no such plugin: \"none\""),
@@ -139,7 +148,7 @@ async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified()
     // The plugin of one fails at the next start: the other is there, and it itself is not offered.
     let agent = Agent::start(dir.path()).await;
     assert_eq!(agent.offered(), ["fixed", "other"]);
-    assert!(agent.volumes.path(&namespace, "data").is_none());
+    assert!(agent.volumes.path(&namespace, "data", HostAccess::Any).is_none());
     fs::remove_file(dir.path().join("fail")).unwrap();
     fs::remove_dir_all(dir.path().join("made-v1")).unwrap();
     let waiting = agent.volumes.settled(&namespace, "data", || {});
@@ -199,13 +208,24 @@ async fn a_registered_directory_must_be_there_and_is_never_removed() {
 }
 
 #[tokio::test]
-async fn a_volume_hides_one_of_the_configuration_until_it_is_deleted() {
+async fn no_volume_hides_one_of_the_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path()).await;
-    agent.volumes.create(volume("v1", "fixed", "mkdir")).await.unwrap();
-    assert_eq!(agent.node.get().host_volumes["fixed"].id, "v1");
-    agent.volumes.delete(volume("v1", "fixed", "mkdir")).await.unwrap();
+    let taken = agent.volumes.create(volume("v1", "fixed", "mkdir")).await.unwrap_err();
+    assert_eq!(taken.to_string(), "volume name already exists on this node");
     assert_eq!(agent.node.get().host_volumes["fixed"].id, "");
+    let namespace = "default".into();
+    assert!(agent.volumes.path(&namespace, "fixed", HostAccess::Any).is_some());
+    assert!(agent.volumes.path(&namespace, "fixed", HostAccess::Created).is_none());
+    // One that was made before the configuration got one of its name.
+    let made = agent.volumes.create(volume("v2", "later", "mkdir")).await.unwrap();
+    assert!(agent.volumes.path(&namespace, "later", HostAccess::Created).is_some());
+    agent.stop();
+    let agent = Agent::start_with(dir.path(), "later").await;
+    assert_eq!(agent.node.get().host_volumes["later"].id, "");
+    let found = agent.volumes.path(&namespace, "later", HostAccess::Any).unwrap().0;
+    assert_ne!(found, Path::new(&made.host_path));
+    assert!(agent.volumes.path(&namespace, "later", HostAccess::Created).is_none());
     agent.stop();
 }
 

@@ -4,18 +4,26 @@
 //! cannot be had is done without, and said: an allocation must not fail because its predecessor's node is gone.
 
 use super::alloc::{AllocRunner, Stage};
+use super::unpack::{Limits, OutwardLinks, Owners, Tree, Unpack};
+use super::users::KnownUsers;
 use crate::ClientError;
 use crate::alloc_dir::AllocDir;
 use crate::allocs::Allocs;
 use crate::clock;
+use crate::fs::pack;
 use caravan_rpc::{Code, RpcError};
+use caravan_sys::dir::{Access, Dir, Mounts};
+use caravan_sys::tree::Seals;
 use caravan_types::alloc::{TaskEvent, TaskRunState, event};
 use caravan_types::wire::{DiskChunk, FetchDisk};
 use futures::StreamExt;
-use std::fs;
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// Bytes of an archive that are sent at once.
 const CHUNK: usize = 64 * 1024;
@@ -24,70 +32,78 @@ const AHEAD: usize = 8;
 /// Where an archive is unpacked before its parts are moved to their places.
 const ARRIVING: &str = ".disk";
 
-/// What moves: `alloc/data` and the `local` of each task, as paths below the allocation's directory.
-fn parts(tasks: &[String]) -> Vec<PathBuf> {
-    let locals = tasks.iter().map(|task| Path::new(task).join("local"));
-    std::iter::once(PathBuf::from("alloc/data")).chain(locals).collect()
+/// What is not told is given up after so long: the other node may first end what is mounted below the data.
+const FIRST_CHUNK_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Between two chunks.
+const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
+/// For all of it.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
+const MIB: u64 = 1024 * 1024;
+/// Of an archive of the smallest disk.
+const MIN_ENTRIES: u64 = 4096;
+/// A disk that is full of small files has one for each block.
+const BLOCK: u64 = 4096;
+
+/// How much a disk of that size in MiB may hold.
+fn limits(size_mb: i64) -> Limits {
+    let bytes = u64::try_from(size_mb).unwrap_or(0).saturating_mul(MIB);
+    let bytes_text = format!("the group's ephemeral_disk, whose size is {size_mb} MiB").into();
+    Limits { bytes, bytes_text, entries: (bytes / BLOCK).max(MIN_ENTRIES) }
 }
 
 /// Moves the parts of one directory into another, as far as they are there. Nothing that is in place is overwritten.
-fn adopt(from: &Path, to: &Path, tasks: &[String]) -> io::Result<()> {
-    for part in parts(tasks) {
-        let (source, target) = (from.join(&part), to.join(&part));
-        if !source.is_dir() {
-            continue;
-        }
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        match fs::remove_dir(&target) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => continue,
-            Err(error) => return Err(error),
-        }
-        fs::rename(source, target)?;
+/// A part that cannot be moved keeps no other from it; the first error is returned.
+fn adopt(from: &Dir, to: &Dir, tasks: &[String]) -> Result<(), caravan_sys::Error> {
+    let mut done = Ok(());
+    for part in pack::parts(tasks) {
+        let moved = adopt_part(from, to, &part);
+        done = done.and(moved);
     }
-    Ok(())
+    done
 }
 
-/// Writes the parts of a directory as an archive. What is neither file, directory nor link is left out.
-fn pack(root: &Path, tasks: &[String], out: impl Write) -> io::Result<()> {
-    let mut archive = tar::Builder::new(out);
-    archive.follow_symlinks(false);
-    let mut left: Vec<PathBuf> = parts(tasks).into_iter().filter(|part| root.join(part).is_dir()).collect();
-    while let Some(path) = left.pop() {
-        let at = root.join(&path);
-        archive.append_dir(&path, &at)?;
-        for entry in fs::read_dir(&at)? {
-            let entry = entry?;
-            let (kind, path) = (entry.file_type()?, path.join(entry.file_name()));
-            if kind.is_dir() {
-                left.push(path);
-            } else if kind.is_file() || kind.is_symlink() {
-                archive.append_path_with_name(entry.path(), path)?;
-            }
-        }
+fn adopt_part(from: &Dir, to: &Dir, part: &Path) -> Result<(), caravan_sys::Error> {
+    let (Some(parent), Some(name)) = (part.parent(), part.file_name()) else { return Ok(()) };
+    let there = |dir: Result<Dir, caravan_sys::Error>| match dir {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(source) = there(from.enter(parent, Mounts::Refuse))? else { return Ok(()) };
+    // A link in its place is an error.
+    if there(source.enter(Path::new(name), Mounts::Refuse))?.is_none() {
+        return Ok(());
     }
-    archive.into_inner()?.flush()
+    let target = to.make(parent, Access::mode(0o755), Mounts::Refuse)?;
+    // Takes the place of an empty directory only.
+    match source.rename(name, &target, name) {
+        Err(error) if error.io().is_some_and(|e| e.kind() == ErrorKind::DirectoryNotEmpty) => Ok(()),
+        other => other,
+    }
 }
 
-/// Unpacks an archive below a directory, which is made anew. Nothing is written outside it.
-fn unpack(archive: impl Read, into: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(into) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => fs::create_dir_all(into)?,
-    }
+/// Unpacks an archive below a directory, which is made anew in the allocation's. Nothing is written outside of it.
+/// Returns how many links were left out, since they lead out of the allocation.
+fn unpack(
+    archive: impl Read,
+    alloc: &Dir,
+    name: &OsStr,
+    limits: Limits,
+    users: KnownUsers,
+) -> io::Result<u64> {
+    let failed = |error: caravan_sys::Error| io::Error::other(caravan_sys::describe(&error));
+    alloc.remove_tree(name, Seals::Keep).map_err(failed)?;
+    let into = alloc.make(Path::new(name), Access::mode(0o700), Mounts::Refuse).map_err(failed)?;
+    let tree = Tree::make(&into, Path::new(""), Owners::Of(users))?;
     let mut source = Watched { inner: archive, ended: false };
-    let mut archive = tar::Archive::new(&mut source);
-    archive.set_preserve_permissions(true);
-    // Only root can give files away; without it everything belongs to the agent's user anyway.
-    archive.set_preserve_ownerships(rustix::process::geteuid().is_root());
-    archive.unpack(into)?;
+    // An archive whose sender is gone breaks off.
+    let stop = AtomicBool::new(false);
+    let mut unpack = Unpack::new(&tree, Path::new(""), &stop, limits, OutwardLinks::LeaveOut);
+    unpack.tar(&mut source)?;
     // The last blocks of an archive say that it is whole; one that breaks off between two files has none.
     match source.ended {
         true => Err(io::Error::new(ErrorKind::UnexpectedEof, "the archive breaks off")),
-        false => Ok(()),
+        false => Ok(unpack.left_out()),
     }
 }
 
@@ -141,11 +157,17 @@ impl Read for Arriving {
 }
 
 /// Runs something that blocks.
-async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), String> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
+        Ok(result) => result,
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn words(error: caravan_sys::Error) -> String {
+    caravan_sys::describe(&error)
 }
 
 impl AllocRunner {
@@ -161,21 +183,26 @@ impl AllocRunner {
                 // Only then nothing is mounted below the directories that move.
                 previous.reached(Stage::Over).await;
                 let (from, to, tasks) = (previous.dir().clone(), self.dir().clone(), self.task_names());
-                blocking(move || adopt(from.root(), to.root(), &tasks)).await
+                let open = |dir: &AllocDir| Dir::open(dir.root()).map_err(words);
+                blocking(move || adopt(&open(&from)?, &open(&to)?, &tasks).map_err(words)).await.map(|()| 0)
             }
             Ok(_) => return,
-            Err(_) if disk.migrate => self.fetch_disk().await,
+            Err(_) if disk.migrate => self.fetch_disk(limits(disk.size_mb)).await,
             Err(_) => return,
         };
-        if let Err(why) = taken {
-            tracing::warn!(alloc = %alloc.id, previous = %alloc.previous_allocation, why, "data is not taken over");
-            let words = format!(
-                "The data of allocation {} could not be taken over: {why}",
-                alloc.previous_allocation.short()
-            );
-            for task in self.task_names() {
-                self.note(&task, TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(words.clone()));
-            }
+        // What was taken over has the owners and modes that it had before.
+        let built = self.dir().build().map_err(|error| crate::error::chain(&error));
+        let previous = alloc.previous_allocation.short();
+        let text = match taken.and_then(|left_out| built.map(|()| left_out)) {
+            Ok(0) => return,
+            Ok(left_out) => format!(
+                "Of the data of allocation {previous}, {left_out} links that lead out of the allocation were left out"
+            ),
+            Err(why) => format!("The data of allocation {previous} could not be taken over: {why}"),
+        };
+        tracing::warn!(alloc = %alloc.id, %previous, why = text, "data is not taken over as it was");
+        for task in self.task_names() {
+            self.note(&task, TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(text.clone()));
         }
     }
 
@@ -190,7 +217,7 @@ impl AllocRunner {
         })
     }
 
-    async fn fetch_disk(&self) -> Result<(), String> {
+    async fn fetch_disk(&self, limits: Limits) -> Result<u64, String> {
         let identity = &self.context().identity;
         let request = FetchDisk {
             node_id: identity.node_id.clone(),
@@ -199,26 +226,44 @@ impl AllocRunner {
         };
         let mut answers = self.context().servers.fetch_disk(request).await;
         let (sender, chunks) = mpsc::channel(AHEAD);
-        let (to, tasks) = (self.dir().clone(), self.task_names());
-        let arriving = to.root().join(ARRIVING);
+        let (to, tasks, users) = (self.dir().clone(), self.task_names(), self.users());
         let unpacked = blocking(move || {
             let archive = Arriving { chunks, rest: io::Cursor::default() };
-            let done = unpack(archive, &arriving).and_then(|()| adopt(&arriving, to.root(), &tasks));
-            fs::remove_dir_all(&arriving)?;
+            let arriving = OsStr::new(ARRIVING);
+            let alloc = Dir::open(to.root()).map_err(words)?;
+            let done = unpack(archive, &alloc, arriving, limits, users.known())
+                .map_err(|error| error.to_string())
+                .and_then(|left_out| {
+                    let from = alloc.enter(Path::new(arriving), Mounts::Refuse).map_err(words)?;
+                    adopt(&from, &alloc, &tasks).map(|()| left_out).map_err(words)
+                });
+            alloc.remove_tree(arriving, Seals::Keep).map_err(words)?;
             done
         });
         let sent = async move {
-            while let Some(chunk) = answers.next().await {
-                let (chunk, failed) = match chunk {
-                    Ok(chunk) => (Ok(chunk.data), None),
-                    Err(error) => (Err(io::Error::other(error.to_string())), Some(error.to_string())),
+            let mut patience = FIRST_CHUNK_TIMEOUT;
+            loop {
+                let chunk = match timeout(patience, answers.next()).await {
+                    Ok(Some(Ok(chunk))) => chunk.data,
+                    Ok(Some(Err(error))) => {
+                        // The other end of the channel hears that the archive breaks off.
+                        let _gone = sender.send(Err(io::Error::other(error.to_string()))).await;
+                        return Err(error.to_string());
+                    }
+                    Ok(None) => return Ok(()),
+                    Err(_) => {
+                        return Err(format!("the other node sends nothing for {} s", patience.as_secs()));
+                    }
                 };
-                if sender.send(chunk).await.is_err() || failed.is_some() {
-                    return failed.map_or(Ok(()), Err);
+                patience = CHUNK_TIMEOUT;
+                if sender.send(Ok(chunk)).await.is_err() {
+                    // Its error says why it takes no more.
+                    return Ok(());
                 }
             }
-            Ok(())
         };
+        let late = format!("it takes longer than {} s", WHOLE_TIMEOUT.as_secs());
+        let sent = async { timeout(WHOLE_TIMEOUT, sent).await.unwrap_or(Err(late)) };
         let (unpacked, sent) = tokio::join!(unpacked, sent);
         sent.and(unpacked)
     }
@@ -231,10 +276,10 @@ impl AllocRunner {
         }
         self.reached(Stage::Over).await;
         let (sender, receiver) = mpsc::channel(AHEAD);
-        let (dir, tasks): (AllocDir, _) = (self.dir().clone(), self.task_names());
+        let (dir, tasks, users) = (self.dir().clone(), self.task_names(), self.users());
         tokio::task::spawn_blocking(move || {
             let out = io::BufWriter::with_capacity(CHUNK, Chunks(sender.clone()));
-            if let Err(error) = pack(dir.root(), &tasks, out) {
+            if let Err(error) = pack::write(dir.root(), &tasks, &users, out) {
                 // Whoever asked may be gone.
                 let _ = sender
                     .blocking_send(Err(RpcError::internal(format!("the data cannot be read: {error}"))));
@@ -245,57 +290,5 @@ impl AllocRunner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    fn filled(root: &Path) {
-        for part in ["alloc/data/deep", "web/local", "web/secrets", "gone/local"] {
-            fs::create_dir_all(root.join(part)).unwrap();
-        }
-        fs::write(root.join("alloc/data/deep/file"), "shared").unwrap();
-        fs::write(root.join("web/local/own"), "own").unwrap();
-        fs::write(root.join("web/secrets/token"), "secret").unwrap();
-        fs::set_permissions(root.join("web/local/own"), fs::Permissions::from_mode(0o640)).unwrap();
-        symlink("own", root.join("web/local/link")).unwrap();
-    }
-
-    #[test]
-    fn data_is_moved_once_and_overwrites_nothing() {
-        let base = tempfile::tempdir().unwrap();
-        let (old, new) = (base.path().join("old"), base.path().join("new"));
-        filled(&old);
-        fs::create_dir_all(new.join("alloc/data")).unwrap();
-        let tasks = ["web".to_owned(), "fresh".to_owned()];
-        for _ in 0..2 {
-            adopt(&old, &new, &tasks).unwrap();
-            assert_eq!(fs::read_to_string(new.join("alloc/data/deep/file")).unwrap(), "shared");
-            assert_eq!(fs::read_to_string(new.join("web/local/link")).unwrap(), "own");
-        }
-        assert!(!new.join("web/secrets").exists() && !new.join("fresh").exists());
-        // The next one has begun to write already.
-        filled(&old);
-        fs::write(new.join("web/local/own"), "newer").unwrap();
-        adopt(&old, &new, &tasks).unwrap();
-        assert_eq!(fs::read_to_string(new.join("web/local/own")).unwrap(), "newer");
-    }
-
-    #[test]
-    fn data_is_packed_and_unpacked_with_modes_and_links() {
-        let base = tempfile::tempdir().unwrap();
-        let (old, new) = (base.path().join("old"), base.path().join("new"));
-        filled(&old);
-        let mut packed = Vec::new();
-        pack(&old, &["web".to_owned()], &mut packed).unwrap();
-        fs::create_dir_all(new.join("left over")).unwrap();
-        unpack(packed.as_slice(), &new).unwrap();
-        assert_eq!(fs::read_to_string(new.join("alloc/data/deep/file")).unwrap(), "shared");
-        assert_eq!(fs::read_link(new.join("web/local/link")).unwrap(), Path::new("own"));
-        let mode = fs::metadata(new.join("web/local/own")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o640);
-        assert!(!new.join("web/secrets").exists() && !new.join("gone").exists());
-        assert!(!new.join("left over").exists());
-        // An archive that breaks off is an error, not an empty disk.
-        assert!(unpack(&packed[..packed.len() / 2], &new).is_err());
-    }
-}
+#[path = "disk_tests.rs"]
+mod tests;

@@ -2,21 +2,9 @@
 //! else (a new file system has it so, too); a task of another user could never use such a volume. It is given to the
 //! user of the first task that may write to it, as long as it is empty: whatever is in it stays as it is.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, lchown};
+use caravan_sys::Error;
+use caravan_sys::dir::{Dir, Mounts, Owner};
 use std::path::Path;
-
-/// A user and a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    /// User.
-    pub(super) uid: u32,
-    /// Group.
-    pub(super) gid: u32,
-}
-
-/// Whom tasks with a root of their own run as, unless the job says otherwise.
-pub(super) const NOBODY: Owner = Owner { uid: 65534, gid: 65534 };
 
 /// What a new ext file system has in its root.
 const MADE_WITH_THE_FILE_SYSTEM: &str = "lost+found";
@@ -26,7 +14,7 @@ const MADE_WITH_THE_FILE_SYSTEM: &str = "lost+found";
 pub(super) fn give(root: &Path, owner: Owner) {
     match try_give(root, owner) {
         Ok(true) => {
-            tracing::info!(path = %root.display(), uid = owner.uid, gid = owner.gid, "gave a new volume to the task's user");
+            tracing::info!(path = %root.display(), ?owner, "gave a new volume to the task's user");
         }
         Ok(false) => {}
         Err(error) => {
@@ -35,26 +23,29 @@ pub(super) fn give(root: &Path, owner: Owner) {
     }
 }
 
-fn try_give(root: &Path, owner: Owner) -> std::io::Result<bool> {
-    let meta = fs::symlink_metadata(root)?;
-    let writable = meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && meta.gid() == owner.gid);
-    if !meta.is_dir() || meta.uid() != 0 || writable {
+fn try_give(root: &Path, owner: Owner) -> Result<bool, Error> {
+    let dir = Dir::open_last(root, Mounts::Follow)?;
+    let stat = dir.stat_self()?;
+    let writable = stat.st_mode & 0o002 != 0 || (stat.st_mode & 0o020 != 0 && Some(stat.st_gid) == owner.gid);
+    if stat.st_uid != 0 || writable {
         return Ok(false);
     }
-    for entry in fs::read_dir(root)? {
-        if entry?.file_name() != MADE_WITH_THE_FILE_SYSTEM {
+    for name in dir.entries()? {
+        if name? != MADE_WITH_THE_FILE_SYSTEM {
             return Ok(false);
         }
     }
-    lchown(root, Some(owner.uid), Some(owner.gid))?;
+    dir.set_owner(owner)?;
     Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    const NOBODY: Owner = Owner { uid: Some(65534), gid: Some(65534) };
 
     #[test]
     fn only_empty_roots_of_the_superuser_that_are_closed_are_given_away() {
@@ -73,7 +64,7 @@ mod tests {
         fs::remove_file(root.join("data")).unwrap();
         fs::create_dir(root.join(MADE_WITH_THE_FILE_SYSTEM)).unwrap();
         assert!(try_give(root, NOBODY).unwrap());
-        assert_eq!(fs::metadata(root).unwrap().uid(), NOBODY.uid);
-        assert!(!try_give(root, Owner { uid: 7, gid: 7 }).unwrap(), "it is somebody's now");
+        assert_eq!(fs::metadata(root).unwrap().uid(), 65534);
+        assert!(!try_give(root, Owner::new(7, 7)).unwrap(), "it is somebody's now");
     }
 }

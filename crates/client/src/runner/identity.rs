@@ -2,18 +2,18 @@
 //! (`http-api` section 5.10).
 
 use super::alloc::AllocRunner;
-use super::fresh::Owner;
 use crate::alloc_dir::TaskDir;
 use crate::clock;
+use caravan_sys::dir::{Access, Mounts, Owner};
 use caravan_types::acl::Secret;
 use caravan_types::identity::IdentitySpec;
 use caravan_types::job::Task;
 use caravan_types::wire::SignIdentities;
 use caravan_types::{Nanos, UnixNanos};
+use rustix::fs::Stat;
 use std::collections::BTreeMap;
-use std::os::unix::fs::chown;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// After a renewal that failed.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -61,38 +61,34 @@ pub(super) fn variables(signed: &Signed) -> BTreeMap<String, String> {
     carried.map(|(spec, token)| (spec.variable(), token.expose().to_owned())).collect()
 }
 
-/// Where an identity is written.
-fn place(dirs: &TaskDir, spec: &IdentitySpec) -> Result<PathBuf, String> {
-    let path = spec.path();
-    let inside = Path::new(&path).components().all(|part| matches!(part, Component::Normal(_)));
-    match inside {
-        true => Ok(dirs.root.join(path)),
-        false => Err(format!("the file of identity \"{}\" would not lie in the task's directory", spec.name)),
+/// Where an identity is written, below the task's directory.
+fn place(spec: &IdentitySpec) -> Result<PathBuf, String> {
+    let path = PathBuf::from(spec.path());
+    let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
+    match (inside, path.file_name()) {
+        (true, Some(_)) => Ok(path),
+        _ => Err(format!("the file of identity \"{}\" would not lie in the task's directory", spec.name)),
     }
 }
 
 /// Writes identities to their files, for the task's user alone.
-pub(super) fn write(dirs: &TaskDir, signed: &Signed, owner: Option<Owner>) -> Result<(), String> {
+pub(super) fn write(dirs: &TaskDir, signed: &Signed, owner: Owner) -> Result<(), String> {
     for (spec, token) in signed.iter().filter(|(spec, _)| spec.file) {
-        let path = place(dirs, spec)?;
-        let failed = |why: String| {
+        let path = place(spec)?;
+        let access = Access { mode: 0o600, owner };
+        replace(dirs, &path, token.expose().as_bytes(), access).map_err(|error| {
+            let path = dirs.root.join(&path);
+            let why = caravan_sys::describe(&error);
             format!("identity \"{}\" cannot be written to {}: {why}", spec.name, path.display())
-        };
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| failed(e.to_string()))?;
-        }
-        caravan_sys::files::atomic_write(&path, token.expose().as_bytes(), 0o600)
-            .map_err(|e| failed(caravan_sys::describe(&e)))?;
-        if let Some(owner) = owner {
-            match chown(&path, Some(owner.uid), Some(owner.gid)) {
-                Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
-                    return Err(failed(error.to_string()));
-                }
-                _ => {}
-            }
-        }
+        })?;
     }
     Ok(())
+}
+
+fn replace(dirs: &TaskDir, path: &Path, bytes: &[u8], access: Access) -> Result<(), caravan_sys::Error> {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let dir = dirs.open()?.make(parent, Access::mode(0o755), Mounts::Follow)?;
+    dir.replace(path.file_name().unwrap_or_default(), bytes, access)
 }
 
 /// How long until an identity that was written then is to be renewed: half of its life is left.
@@ -100,26 +96,28 @@ fn until_due(written: UnixNanos, now: UnixNanos, ttl: Nanos) -> Duration {
     Nanos(ttl.0 / 2).to_std().saturating_sub(now.since(written).to_std())
 }
 
-fn written_at(path: &Path) -> UnixNanos {
-    let modified = std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    UnixNanos(Nanos::from_std(since).0)
+/// When an identity was written; long ago if there is no file.
+fn written_at(dirs: &TaskDir, path: &Path) -> UnixNanos {
+    let stat = || -> Option<Stat> {
+        let dir = dirs.open().ok()?.enter(path.parent()?, Mounts::Follow).ok()?;
+        dir.stat(path.file_name()?).ok()?
+    };
+    let nanos = stat().map(|stat| {
+        let subsecond = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(subsecond)
+    });
+    UnixNanos(nanos.unwrap_or(0))
 }
 
 /// Renews identities in files until one of them changes something for the task.
-pub(super) async fn renewed(
-    runner: &AllocRunner,
-    task: &Task,
-    dirs: &TaskDir,
-    owner: Option<Owner>,
-) -> Change {
+pub(super) async fn renewed(runner: &AllocRunner, task: &Task, dirs: &TaskDir, owner: Owner) -> Change {
     let specs: Vec<IdentitySpec> =
         IdentitySpec::wanted(task).into_iter().filter(|spec| spec.file && spec.ttl.0 > 0).collect();
     let mut failed = false;
     loop {
         let now = clock::now();
         let due = |spec: &IdentitySpec| {
-            let written = place(dirs, spec).map_or(now, |path| written_at(&path));
+            let written = place(spec).map_or(now, |path| written_at(dirs, &path));
             until_due(written, now, spec.ttl)
         };
         let Some(next) = specs.iter().map(&due).min() else { return std::future::pending().await };
@@ -155,6 +153,8 @@ fn change_of(spec: &IdentitySpec) -> Option<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     fn spec(edit: impl FnOnce(&mut IdentitySpec)) -> IdentitySpec {
         let mut spec = IdentitySpec { file: true, ..IdentitySpec::default_one() };
@@ -162,18 +162,75 @@ mod tests {
         spec
     }
 
+    const USER: Owner = Owner { uid: Some(65534), gid: Some(65534) };
+
+    fn token(edit: impl FnOnce(&mut IdentitySpec)) -> Signed {
+        vec![(spec(edit), Secret::new("jwt"))]
+    }
+
     #[test]
     fn files_lie_in_the_directory_of_the_task() {
         let base = tempfile::tempdir().unwrap();
         let dirs = TaskDir { root: base.path().join("t"), shared: base.path().join("alloc") };
-        write(&dirs, &vec![(spec(|_| {}), Secret::new("jwt"))], None).unwrap();
-        assert_eq!(std::fs::read_to_string(dirs.root.join("secrets/nomad_token")).unwrap(), "jwt");
+        fs::create_dir(&dirs.root).unwrap();
+        write(&dirs, &token(|_| {}), USER).unwrap();
+        let file = dirs.root.join("secrets/nomad_token");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "jwt");
+        let meta = fs::metadata(&file).unwrap();
+        assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (0o600, 65534, 65534));
+        assert!(
+            clock::now().since(written_at(&dirs, Path::new("secrets/nomad_token"))) < Nanos::from_secs(600)
+        );
+        write(&dirs, &token(|s| s.filepath = "local/deep/x".into()), USER).unwrap();
+        assert_eq!(fs::read_to_string(dirs.root.join("local/deep/x")).unwrap(), "jwt");
         for bad in ["../x", "a/../../x"] {
-            let error = write(&dirs, &vec![(spec(|s| s.filepath = bad.into()), Secret::new("jwt"))], None);
+            let error = write(&dirs, &token(|s| s.filepath = bad.into()), USER);
             assert!(error.unwrap_err().contains("would not lie"), "{bad}");
         }
-        let signed = vec![(spec(|s| s.env = true), Secret::new("jwt"))];
-        assert_eq!(variables(&signed)["NOMAD_TOKEN"], "jwt");
+        assert_eq!(variables(&token(|s| s.env = true))["NOMAD_TOKEN"], "jwt");
+    }
+
+    #[test]
+    fn what_a_task_plants_is_replaced_or_named_and_never_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let dirs = TaskDir { root: base.path().join("t"), shared: base.path().join("alloc") };
+        let (secrets, canary) = (dirs.secrets(), base.path().join("canary"));
+        fs::create_dir_all(&secrets).unwrap();
+        fs::write(&canary, "precious content").unwrap();
+        let names = ["nomad_token", ".nomad_token.tmp"];
+        let fifo = |at: &Path| {
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+            rustix::fs::mknodat(rustix::fs::CWD, at, kind, mode, 0).map_err(Into::into)
+        };
+        let plants: [(&str, &dyn Fn(&Path) -> std::io::Result<()>); 4] = [
+            ("absolute", &|at| symlink(&canary, at)),
+            ("relative", &|at| symlink("../../canary", at)),
+            ("hard", &|at| fs::hard_link(&canary, at)),
+            ("fifo", &fifo),
+        ];
+        for (what, plant) in plants {
+            for name in names {
+                plant(&secrets.join(name)).unwrap();
+            }
+            // Twice, as a renewal does.
+            for _ in 0..2 {
+                write(&dirs, &token(|_| {}), USER).unwrap();
+            }
+            assert_eq!(fs::read_to_string(secrets.join("nomad_token")).unwrap(), "jwt", "{what}");
+            for name in names {
+                fs::remove_file(secrets.join(name)).unwrap();
+            }
+        }
+        let way = dirs.root.join("local");
+        symlink(base.path(), &way).unwrap();
+        for path in ["local/canary", "local/new/x"] {
+            let error = write(&dirs, &token(|s| s.filepath = path.into()), USER).unwrap_err();
+            assert!(error.contains(path) && error.contains("symbolic link"), "{error}");
+        }
+        assert_eq!(written_at(&dirs, Path::new("local/canary")), UnixNanos(0));
+        let meta = fs::metadata(&canary).unwrap();
+        assert_eq!((fs::read_to_string(&canary).unwrap().as_str(), meta.uid()), ("precious content", 0));
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 2);
     }
 
     #[test]

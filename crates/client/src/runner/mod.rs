@@ -22,6 +22,8 @@ mod status;
 mod task;
 mod templates;
 mod time_limit;
+mod unpack;
+pub(crate) mod users;
 
 pub(crate) use alloc::{AllocRunner, Stage};
 pub(crate) use csi_hook::claims;

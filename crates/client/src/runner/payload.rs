@@ -1,60 +1,39 @@
 //! The payload of a dispatch, as a file for a task.
 
+use crate::alloc_dir::TaskDir;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use caravan_sys::dir::{Access, Mounts, Owner};
 use caravan_types::job::{Job, Task};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
-use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::fs::{File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
-/// Writes the payload of the job below the task's local directory, if there is one and the task wants it. Nothing that
-/// a task of before left there leads out of the directory.
-pub(super) fn write(local: &Path, job: &Job, task: &Task) -> Result<(), String> {
+/// The task may read the payload whichever user it runs as.
+const FILE: Access = Access { mode: 0o666, owner: Owner { uid: None, gid: None } };
+
+/// Writes the payload of the job below the task's local directory, if the job has one and the task asks for it.
+/// Nothing that an earlier run of the task left there leads out of the directory.
+pub(super) fn write(dirs: &TaskDir, job: &Job, task: &Task) -> Result<(), String> {
     let (Some(file), false) = (task.dispatch_file(), job.payload.is_empty()) else { return Ok(()) };
     let bytes =
         STANDARD.decode(&job.payload).map_err(|error| format!("the payload is not base64: {error}"))?;
-    place(local, Path::new(&file), &bytes).map_err(|error| format!("cannot write {file:?}: {error}"))
+    let failed = |why: String| format!("cannot write {file:?}: {why}");
+    let path =
+        below(Path::new(&file)).ok_or_else(|| failed("it leads out of the task's directory".into()))?;
+    place(dirs, &path, &bytes).map_err(|error| failed(caravan_sys::describe(&error)))
 }
 
-fn place(local: &Path, file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let names: Option<Vec<&OsStr>> = file
-        .components()
-        .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
-        .map(|part| match part {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        })
-        .collect();
-    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it leads out of the task's directory");
-    let names = names.ok_or_else(outside)?;
-    let (name, parents) = names.split_last().ok_or_else(outside)?;
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let stays = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let mut within = openat(CWD, local, directory, Mode::empty())?;
-    for parent in parents {
-        match mkdirat(&within, *parent, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        within = openat2(&within, *parent, directory, Mode::empty(), stays)?;
-    }
-    let flags = OFlags::WRONLY
-        | OFlags::CREATE
-        | OFlags::TRUNC
-        | OFlags::NOFOLLOW
-        | OFlags::CLOEXEC
-        | OFlags::NONBLOCK;
-    let mut file = File::from(openat2(&within, *name, flags, Mode::from_raw_mode(0o666), stays)?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is something else than a file"));
-    }
-    file.write_all(bytes)?;
-    // Whoever the task runs as may read it.
-    file.set_permissions(Permissions::from_mode(0o666))
+/// A path of the job file as one below the directory; none if it leads out or names no file.
+fn below(file: &Path) -> Option<PathBuf> {
+    let parts = file.components().filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
+    let names: Option<PathBuf> =
+        parts.map(|part| matches!(part, Component::Normal(_)).then_some(part)).collect();
+    names.filter(|path| path.file_name().is_some())
+}
+
+fn place(dirs: &TaskDir, path: &Path, bytes: &[u8]) -> Result<(), caravan_sys::Error> {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let dir = dirs.open_part("local")?.make(parent, Access::mode(0o755), Mounts::Follow)?;
+    dir.replace(path.file_name().unwrap_or_default(), bytes, FILE)
 }
 
 #[cfg(test)]
@@ -63,42 +42,64 @@ mod tests {
     use caravan_types::job::Carried;
     use serde_json::json;
     use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn write_to(local: &Path, file: &str) -> Result<(), String> {
+    fn write_to(dirs: &TaskDir, file: &str) -> Result<(), String> {
         let job = Job { payload: STANDARD.encode("payload"), ..Job::default() };
         let task = Task { dispatch_payload: Some(Carried(json!({"File": file}))), ..Task::default() };
-        write(local, &job, &task)
+        write(dirs, &job, &task)
+    }
+
+    fn world() -> (tempfile::TempDir, TaskDir) {
+        let base = tempfile::tempdir().unwrap();
+        let dirs = TaskDir { root: base.path().join("web"), shared: base.path().join("alloc") };
+        fs::create_dir_all(dirs.local()).unwrap();
+        (base, dirs)
     }
 
     #[test]
     fn the_payload_is_a_file_below_the_local_directory() {
-        let dir = tempfile::tempdir().unwrap();
+        let (_base, dirs) = world();
         for file in ["in.txt", "a/b/in.txt", "/c/in.txt"] {
             for _ in 0..2 {
-                write_to(dir.path(), file).unwrap();
+                write_to(&dirs, file).unwrap();
             }
-            assert_eq!(fs::read_to_string(dir.path().join(file.trim_start_matches('/'))).unwrap(), "payload");
+            let path = dirs.local().join(file.trim_start_matches('/'));
+            assert_eq!(fs::read_to_string(&path).unwrap(), "payload");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o666);
         }
         let job = Job { payload: STANDARD.encode("payload"), ..Job::default() };
-        write(dir.path(), &job, &Task::default()).unwrap();
+        write(&dirs, &job, &Task::default()).unwrap();
         let task = Task { dispatch_payload: Some(Carried(json!({"File": "none"}))), ..Task::default() };
-        write(dir.path(), &Job::default(), &task).unwrap();
-        assert!(!dir.path().join("none").exists());
+        write(&dirs, &Job::default(), &task).unwrap();
+        assert!(!dirs.local().join("none").exists());
     }
 
     #[test]
     fn nothing_leads_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let (local, outside) = (dir.path().join("local"), dir.path().join("outside"));
-        fs::create_dir_all(&local).unwrap();
+        let (base, dirs) = world();
+        let (local, outside) = (dirs.local(), base.path().join("outside"));
         fs::create_dir_all(&outside).unwrap();
         fs::write(outside.join("file"), "kept").unwrap();
-        std::os::unix::fs::symlink(&outside, local.join("way")).unwrap();
-        std::os::unix::fs::symlink(outside.join("file"), local.join("link")).unwrap();
-        for file in ["../outside/file", "way/file", "link", "..", ""] {
-            let wrote = write_to(&local, file);
-            assert!(wrote.is_err() || file.is_empty(), "{file}");
+        symlink(&outside, local.join("way")).unwrap();
+        for file in ["../outside/file", "way/file", "way/new/file", "..", "/", "."] {
+            assert!(write_to(&dirs, file).is_err(), "{file}");
         }
+        // Links in the place of the file are replaced.
+        symlink(outside.join("file"), local.join("link")).unwrap();
+        symlink(outside.join("new"), local.join("dangling")).unwrap();
+        fs::hard_link(outside.join("file"), local.join("hard")).unwrap();
+        for file in ["link", "dangling", "hard"] {
+            write_to(&dirs, file).unwrap();
+            assert!(local.join(file).symlink_metadata().unwrap().is_file());
+        }
+        fs::create_dir(local.join("directory")).unwrap();
+        assert!(write_to(&dirs, "directory").unwrap_err().contains("directory"));
+        fs::remove_dir_all(&local).unwrap();
+        symlink(&outside, &local).unwrap();
+        let error = write_to(&dirs, "new").unwrap_err();
+        assert!(error.contains("web/local") && error.contains("symbolic link"), "{error}");
         assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "kept");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     }
 }

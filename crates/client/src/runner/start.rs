@@ -4,16 +4,19 @@ use super::alloc::AllocRunner;
 use super::artifacts;
 use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fence::Footing;
-use super::fresh::{self, Owner};
+use super::fresh;
 use super::identity::{self, Change};
 use super::payload;
-use crate::alloc_dir::TaskDir;
+use super::users::TaskUser;
+use crate::alloc_dir::{Secrets, TaskDir};
 use crate::csi::supervisor::PluginTask;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
 use caravan_drivers::{
     Driver, FsIsolation, LogConfig, Mount, Resources, TaskConfig, TaskDirs, TaskHandle, TaskId,
 };
+use caravan_sys::dir::Owner;
 use caravan_types::alloc::Allocation;
+use caravan_types::api;
 use caravan_types::job::{Task, TaskGroup};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,8 +56,8 @@ pub(super) enum StartFault {
 pub(super) struct Prepared {
     /// Variables with identities.
     tokens: BTreeMap<String, String>,
-    /// Who owns what is new, if that is not the superuser.
-    owner: Option<Owner>,
+    /// The user that the task runs as.
+    owner: Owner,
 }
 
 /// The words of a hook that failed.
@@ -154,19 +157,29 @@ impl Plan {
     /// Makes the directories, and what lies in them before anything is rendered there.
     pub(super) async fn prepare(&self, runner: &AllocRunner) -> Result<Prepared, StartFault> {
         let task = self.task();
-        runner
-            .dir()
-            .build_task(&self.name, task.resources.secrets_mb)
-            .map_err(|e| hook("task_dir", crate::error::chain(&e)))?;
+        let owner = self.user().owner().await;
+        self.build_directories(runner, owner).map_err(|why| hook("task_dir", why))?;
         runner.open_socket(&self.name);
         let signed = identity::fetch(runner, task).await.map_err(|why| hook("identity", why))?;
-        let owner = self.owner_of_fresh_volumes().await;
         identity::write(&self.dirs, &signed, owner).map_err(|why| hook("identity", why))?;
         if let Some(job) = &self.alloc.job {
-            payload::write(&self.dirs.local(), job, task).map_err(|why| hook("dispatch_payload", why))?;
+            payload::write(&self.dirs, job, task).map_err(|why| hook("dispatch_payload", why))?;
         }
         artifacts::fetch_all(runner, self, owner).await.map_err(StartFault::Artifact)?;
         Ok(Prepared { tokens: identity::variables(&signed), owner })
+    }
+
+    /// Makes the directories of the task. Idempotent, also while it runs.
+    fn build_directories(&self, runner: &AllocRunner, owner: Owner) -> Result<(), String> {
+        let task = self.task();
+        let secrets = Secrets { size_mb: task.resources.secrets_mb, user: owner, mode: secrets_mode(task) };
+        let built = runner.dir().build_task(&self.name, secrets);
+        built.map(drop).map_err(|error| crate::error::chain(&error))
+    }
+
+    /// Gives the directories of a task that runs the owners and modes of this agent.
+    pub(super) async fn adopt_directories(&self, runner: &AllocRunner) -> Result<(), String> {
+        self.build_directories(runner, self.user().owner().await)
     }
 
     /// Makes mounts, then starts it. `more` is what templates add to its environment.
@@ -189,7 +202,7 @@ impl Plan {
         }
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
             .map_err(|why| hook("volumes", why))?;
-        if let Some(owner) = owner {
+        if owner.uid != Some(0) {
             let ownerless = ownerless(self.group(), task, &self.env, &volumes);
             let fresh = ownerless.filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
             fresh.for_each(|volume| fresh::give(&volume.host_path, owner));
@@ -224,7 +237,7 @@ impl Plan {
 
     /// Renews the identities of the task, which runs, until that changes something for it.
     pub(super) async fn renewed(&self, runner: &AllocRunner) -> Change {
-        let owner = self.owner_of_fresh_volumes().await;
+        let owner = self.user().owner().await;
         identity::renewed(runner, self.task(), &self.dirs, owner).await
     }
 
@@ -249,17 +262,16 @@ impl Plan {
         Ok(())
     }
 
-    /// The user and group of the task, if it is not the superuser.
-    async fn owner_of_fresh_volumes(&self) -> Option<Owner> {
+    /// The user that the task runs as.
+    pub(super) fn user(&self) -> TaskUser {
         let user = self.env.text(&self.task().user);
-        if user.is_empty() {
-            let confined = self.driver.capabilities().fs_isolation == FsIsolation::Chroot;
-            return (confined && self.plugin.is_none()).then_some(fresh::NOBODY);
+        if !user.is_empty() {
+            // The driver reports a user that the host does not know.
+            return TaskUser::Named(user);
         }
-        // The driver says what is wrong with a user that there is not.
-        let account =
-            tokio::task::spawn_blocking(move || caravan_sys::user::lookup(&user)).await.ok()?.ok()?;
-        (account.uid != 0).then_some(Owner { uid: account.uid, gid: account.gid })
+        let confined = self.driver.capabilities().fs_isolation == FsIsolation::Chroot;
+        let privileged = self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes);
+        if confined && !privileged { TaskUser::Nobody } else { TaskUser::Agent }
     }
 
     fn config(
@@ -313,6 +325,16 @@ impl Plan {
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),
         }
     }
+}
+
+/// The mode of a task's secrets: for its user alone. Others may pass through where a template belongs to them.
+fn secrets_mode(task: &Task) -> u32 {
+    let is_given = |id: Option<i64>| id.is_some_and(|id| id >= 0);
+    let of_others = task.templates.iter().any(|block| {
+        let block: Result<api::Template, _> = api::from_value(&block.0);
+        block.is_ok_and(|block| is_given(block.uid) || is_given(block.gid))
+    });
+    if of_others { 0o711 } else { 0o700 }
 }
 
 fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -66,9 +66,15 @@ enum Job {
 
 type Reply = oneshot::Sender<io::Result<()>>;
 
+/// Makes a directory whose name outlives a power loss: all that is acknowledged lies below it.
+pub(crate) fn make_dir(dir: &Path) -> Result<(), Error> {
+    let made = caravan_sys::files::durable_dir(dir, 0o700);
+    made.map_err(|error| Error::data_dir(dir)(io::Error::other(caravan_sys::describe(&error))))
+}
+
 /// Opens `dir`, making it if it is not there, and reads what is needed at start.
 pub(super) fn open(dir: &Path, server: ServerId) -> Result<(Opened, Recovered), Error> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Error::data_dir(dir))?;
+    make_dir(dir)?;
     let lock = File::open(dir).map_err(Error::data_dir(dir))?;
     match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}

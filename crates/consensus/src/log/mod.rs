@@ -19,7 +19,7 @@ use openraft::{OptionalSend, RaftLogReader};
 use tokio_util::sync::CancellationToken;
 
 use self::disk::Disk;
-pub(crate) use self::disk::read_offline;
+pub(crate) use self::disk::{make_dir, read_offline};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
 use crate::{Error, ServerId};
 

@@ -6,11 +6,12 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-use std::{fs::File, future::Future, io, os::fd::AsRawFd, path::Path, sync::Arc};
+use std::{future::Future, io, path::Path, sync::Arc};
 
 use caravan_proto::csi::{
     controller_client::ControllerClient, identity_client::IdentityClient, node_client::NodeClient,
 };
+use caravan_sys::dir::Dir;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::{
@@ -22,9 +23,6 @@ use crate::{Call, CsiError, Deadlines, MountFlags, Secrets};
 
 /// Answers larger than this are refused: a list of a hundred thousand volumes fits.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
-
-/// Bytes of a path that fit the address of a socket (unix(7)).
-const LONGEST_ADDRESS: usize = 107;
 
 /// A client of one plugin, by the path of its unix socket. Clones are cheap and share the connection.
 ///
@@ -102,18 +100,21 @@ impl CsiClient {
     }
 }
 
-/// Connects to a socket, however long its path: an address holds 107 bytes at most (unix(7)), and directories of
-/// allocations are often longer. The directory is opened, and the address goes through `/proc/self/fd`.
+/// Connects to a socket by descriptor: the plugin can put a link in its place, which must not lead out of the
+/// directory. Its path may be longer than an address (107 bytes, unix(7)).
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
-    let (true, Some(dir), Some(name)) =
-        (socket.as_os_str().len() > LONGEST_ADDRESS, socket.parent(), socket.file_name())
-    else {
-        return UnixStream::connect(socket).await;
+    let failed = |error: caravan_sys::Error| match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::other(caravan_sys::describe(&error)),
     };
-    let dir = File::open(dir)?;
-    let short = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
-    let stream = UnixStream::connect(short).await;
-    drop(dir);
+    let name = socket.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let dir = match socket.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    let opened = Dir::open(dir).and_then(|dir| dir.handle_linked(Path::new(name))).map_err(failed)?;
+    let stream = UnixStream::connect(opened.proc_path()).await;
+    drop(opened);
     stream
 }
 

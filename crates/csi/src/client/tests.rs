@@ -248,6 +248,25 @@ async fn identity_answers_and_readiness_follows_the_plugin() {
     assert_eq!(capabilities.unknown().collect::<Vec<_>>(), [77]);
 }
 
+/// The socket lies in a directory of the plugin: a link there leads the agent, which is root, to no other socket.
+#[tokio::test]
+async fn a_link_in_the_place_of_the_socket_leads_nowhere_else() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let elsewhere = tempfile::tempdir().expect("another directory");
+    let _other = Server::start(&socket(&elsewhere));
+    let _own = Server::start(&directory.path().join("own.sock"));
+    let client = CsiClient::new(socket(&directory), Deadlines::default());
+    let link = |target: &std::path::Path| {
+        let _none_yet = std::fs::remove_file(socket(&directory));
+        std::os::unix::fs::symlink(target, socket(&directory)).expect("a link");
+    };
+    link(&socket(&elsewhere));
+    let error = client.probe().await.expect_err("it leads out");
+    assert!(matches!(error, CsiError::Unreachable { .. }) && error.to_string().contains("csi.sock"), "{error}");
+    link(std::path::Path::new("own.sock"));
+    client.probe().await.expect("within the directory a link is followed");
+}
+
 #[tokio::test]
 async fn a_client_made_before_the_plugin_connects_later_and_again() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,6 +1,5 @@
 //! The functions of the language (jobspec.md 2.4).
 
-mod bcrypt;
 mod cidr;
 mod collections;
 mod datetime;
@@ -9,6 +8,7 @@ mod encoding;
 mod files;
 mod format;
 mod numeric;
+mod powers;
 mod rsa;
 mod strings;
 mod yaml;
@@ -21,7 +21,7 @@ use super::{Evaluated, Evaluator, Scope, fail, weight};
 use crate::ast::{Expr, Name};
 use crate::diag::nearest;
 use crate::source::Span;
-use crate::types::type_expression;
+use crate::types::type_constraint;
 use crate::value::{Type, Value, convert};
 
 /// Whether file functions work, and where they may look.
@@ -38,23 +38,44 @@ pub enum Files {
 enum P {
     Str,
     Num,
-    /// A list, set or tuple.
-    Seq,
     /// A list, or what can be made one: all elements get one type.
     List,
     /// A set, or what can be made one.
     Set,
     /// A list of strings.
     Strs,
-    /// A map or an object.
-    Map,
     /// Anything but null.
     Some,
     /// Anything.
     Any,
 }
 
-type Result<T> = std::result::Result<T, String>;
+type Result<T> = std::result::Result<T, Failure>;
+
+/// Why a function has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failure {
+    /// The argument that is to blame, where it is one.
+    argument: Option<usize>,
+    text: String,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { argument: None, text }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
+/// A failure that one argument is to blame for.
+fn blame(argument: usize, text: impl Into<String>) -> Failure {
+    Failure { argument: Some(argument), text: text.into() }
+}
 
 /// One function.
 struct Function {
@@ -117,10 +138,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// If there is no such function, or what it says.
-pub fn of_text(name: &str, text: &str) -> Result<Value> {
+pub fn of_text(name: &str, text: &str) -> std::result::Result<Value, String> {
     match by_name(name) {
         Some(function) if matches!(function.parameters, [(_, P::Str)]) => {
-            (function.run)(&Files::Off, vec![Value::str(text)])
+            (function.run)(&Files::Off, vec![Value::str(text)]).map_err(|e| e.text)
         }
         _ => Err(format!("there is no function of one text named {name:?}")),
     }
@@ -136,9 +157,9 @@ pub(super) struct Call<'e> {
 }
 
 pub(super) fn call(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Evaluated<Value> {
-    let Call { name, arguments, expand, open, whole } = *call;
+    let Call { name, open, whole, .. } = *call;
     if SPECIAL.contains(&name.text.as_str()) {
-        return special(evaluator, name, arguments, open, scope);
+        return special(evaluator, call, scope);
     }
     let Some(function) = by_name(&name.text) else {
         let mut error = fail(
@@ -150,140 +171,163 @@ pub(super) fn call(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Eva
         error.hint = nearest(&name.text, names()).map(|n| format!("did you mean {n:?}?"));
         return Err(error);
     };
-    let mut values = Vec::with_capacity(arguments.len());
-    for (i, argument) in arguments.iter().enumerate() {
-        let value = evaluator.eval(argument, scope)?;
-        match value {
-            Value::Seq(.., items) if expand && i + 1 == arguments.len() => {
-                values.extend(items.into_iter().map(|v| (v, argument.start())));
-            }
-            _ if expand && i + 1 == arguments.len() => {
+    let given = given(evaluator, call, scope)?;
+    let names: Vec<&str> = function.parameters.iter().map(|p| p.0).collect();
+    count(call, &given, &names, function.rest.is_none().then_some(names.len()))?;
+    let spans: Vec<Span> = given.iter().map(Given::start).collect();
+    let parameter = |i: usize| function.parameters.get(i).copied().or(function.rest);
+    let unsuitable = |i: usize, why: &str| {
+        let (name, _) = parameter(i).unwrap_or(("", P::Any));
+        let span = spans.get(i).copied().unwrap_or(open);
+        let detail = format!("Invalid value for {name:?} parameter: {why}.");
+        fail("E0223", span, "Invalid function argument", detail)
+    };
+    let mut ready = Vec::with_capacity(given.len());
+    for (i, argument) in given.into_iter().enumerate() {
+        let value = match argument {
+            Given::Expr(expr) => evaluator.eval(expr, scope)?,
+            Given::Value(value, _) => value,
+        };
+        let (_, wanted) = parameter(i).unwrap_or(("", P::Any));
+        ready.push(converted(value, wanted).map_err(|e| unsuitable(i, &e))?);
+    }
+    for (i, value) in ready.iter().enumerate() {
+        if value.is_null() && parameter(i).is_some_and(|(_, p)| p != P::Any) {
+            return Err(unsuitable(i, "argument must not be null"));
+        }
+    }
+    let work = ready.iter().fold(0, |sum, value| sum + weight(value));
+    evaluator.charge(work + (function.work)(&ready), whole)?;
+    (function.run)(&evaluator.files, ready).map_err(|e| match e.argument {
+        Some(i) => unsuitable(i, &e.text),
+        None => fail(
+            "E0224",
+            open,
+            "Error in function call",
+            format!("Call to function {:?} failed: {}.", name.text, e.text),
+        ),
+    })
+}
+
+/// An argument: as it is written, or an element of one that is spread.
+enum Given<'e> {
+    Expr(&'e Expr),
+    Value(Value, Span),
+}
+
+impl Given<'_> {
+    fn start(&self) -> Span {
+        match self {
+            Self::Expr(expr) => expr.start(),
+            Self::Value(_, span) => *span,
+        }
+    }
+}
+
+/// The arguments of a call, the last one spread where it is to be.
+fn given<'e>(evaluator: &Evaluator, call: &Call<'e>, scope: &Scope) -> Evaluated<Vec<Given<'e>>> {
+    let mut given: Vec<Given<'_>> = call.arguments.iter().map(Given::Expr).collect();
+    if call.expand
+        && let Some(Given::Expr(last)) = given.pop()
+    {
+        match evaluator.eval(last, scope)? {
+            Value::Seq(.., items) => given.extend(items.into_iter().map(|v| Given::Value(v, last.span))),
+            _ => {
                 return Err(fail(
                     "E0221",
-                    argument.span,
+                    last.span,
                     "Invalid expanding argument value",
                     "The expanding argument (indicated by ...) must be of a tuple, list, or set type.",
                 ));
             }
-            value => values.push((value, argument.start())),
         }
     }
-    let fixed = function.parameters.len();
-    if values.len() < fixed {
-        let missing = function.parameters.get(values.len()).map_or("", |p| p.0);
+    Ok(given)
+}
+
+/// Refuses a call with fewer arguments than there are parameters, or with more than `most`.
+fn count(call: &Call<'_>, given: &[Given<'_>], parameters: &[&str], most: Option<usize>) -> Evaluated<()> {
+    let (name, whole, fixed) = (&call.name.text, call.whole, parameters.len());
+    if let Some(missing) = parameters.get(given.len()) {
         let close = Span { start: whole.span.end.saturating_sub(1), ..whole.span };
-        let least = if function.rest.is_some() { "at least " } else { "" };
+        let least = if most.is_none() { "at least " } else { "" };
         return Err(fail(
             "E0222",
             close,
             "Not enough function arguments",
-            format!(
-                "Function {:?} expects {least}{fixed} argument(s). Missing value for {missing:?}.",
-                name.text
-            ),
+            format!("Function {name:?} expects {least}{fixed} argument(s). Missing value for {missing:?}."),
         ));
     }
-    if values.len() > fixed && function.rest.is_none() {
-        return Err(fail(
+    match given.get(most.unwrap_or(usize::MAX)) {
+        Some(extra) => Err(fail(
             "E0222",
-            values[fixed].1,
+            extra.start(),
             "Too many function arguments",
-            format!("Function {:?} expects only {fixed} argument(s).", name.text),
-        ));
+            format!("Function {name:?} expects only {fixed} argument(s)."),
+        )),
+        None => Ok(()),
     }
-    let mut ready = Vec::with_capacity(values.len());
-    for (i, (value, span)) in values.into_iter().enumerate() {
-        let Some((parameter, wanted)) = function.parameters.get(i).copied().or(function.rest) else {
-            continue;
-        };
-        ready.push(argument(value, wanted).map_err(|e| {
-            fail(
-                "E0223",
-                span,
-                "Invalid function argument",
-                format!("Invalid value for {parameter:?} parameter: {e}."),
-            )
-        })?);
-    }
-    let work = ready.iter().fold(0, |sum, value| sum + weight(value));
-    evaluator.charge(work + (function.work)(&ready), whole)?;
-    (function.run)(&evaluator.files, ready).map_err(|e| {
-        fail(
-            "E0224",
-            open,
-            "Error in function call",
-            format!("Call to function {:?} failed: {e}.", name.text),
-        )
-    })
 }
 
-fn argument(value: Value, wanted: P) -> Result<Value> {
-    if value == Value::Null && wanted != P::Any {
-        return Err("argument must not be null".to_owned());
-    }
+fn converted(value: Value, wanted: P) -> std::result::Result<Value, String> {
     match wanted {
         P::Str => convert(value, &Type::Str),
         P::Num => convert(value, &Type::Num),
-        P::Seq => match value {
-            Value::Seq(..) => Ok(value),
-            other => Err(format!("list required, but have {}", other.type_name())),
-        },
         P::List => convert(value, &Type::List(Box::new(Type::Any))),
         P::Set => convert(value, &Type::Set(Box::new(Type::Any))),
         P::Strs => convert(value, &Type::List(Box::new(Type::Str))),
-        P::Map => match value {
-            Value::Map(..) => Ok(value),
-            other => Err(format!("map required, but have {}", other.type_name())),
-        },
         P::Some | P::Any => Ok(value),
     }
 }
 
-fn special(
-    evaluator: &Evaluator,
-    name: &Name,
-    arguments: &[Expr],
-    open: Span,
-    scope: &Scope,
-) -> Evaluated<Value> {
-    let wrong = |n: &str| {
-        fail(
-            "E0222",
-            open,
-            "Wrong number of function arguments",
-            format!("Function {:?} expects {n}.", name.text),
-        )
+/// Functions whose arguments are not evaluated before the call.
+fn special(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Evaluated<Value> {
+    let Call { name, open, .. } = *call;
+    let given = given(evaluator, call, scope)?;
+    let parameters: &[&str] = match name.text.as_str() {
+        "can" => &["expression"],
+        "convert" => &["value", "type"],
+        _ => &[],
     };
-    match (name.text.as_str(), arguments) {
-        ("can", [one]) => Ok(Value::Bool(evaluator.eval(one, scope).is_ok())),
-        ("can", _) => Err(wrong("one argument")),
-        ("convert", [value, to]) => {
-            let to = type_expression(to)?;
-            let from = evaluator.eval(value, scope)?;
-            convert(from, &to).map_err(|e| {
+    let variadic = parameters.is_empty();
+    count(call, &given, parameters, (!variadic).then_some(parameters.len()))?;
+    let value = |given: &Given<'_>| match given {
+        Given::Expr(expr) => evaluator.eval(expr, scope),
+        Given::Value(value, _) => Ok(value.clone()),
+    };
+    match (name.text.as_str(), given.as_slice()) {
+        ("can", [one]) => Ok(Value::Bool(value(one).is_ok())),
+        ("convert", [from, Given::Expr(to)]) => {
+            let to = type_constraint(to)?;
+            convert(value(from)?, &to).map_err(|e| {
                 fail(
                     "E0223",
-                    value.start(),
+                    from.start(),
                     "Invalid function argument",
                     format!("Invalid value for \"value\" parameter: {e}."),
                 )
             })
         }
-        ("convert", _) => Err(wrong("a value and a type")),
-        (_, []) => Err(wrong("at least one argument")),
+        ("convert", [_, Given::Value(_, at)]) => {
+            Err(fail("E0301", *at, "Invalid type specification", "A type expression is required here."))
+        }
         (_, all) => {
             let mut reasons = Vec::new();
             for argument in all {
-                match evaluator.eval(argument, scope) {
+                match value(argument) {
                     Ok(value) => return Ok(value),
                     Err(e) => reasons.push(e.detail),
                 }
             }
+            let why = match reasons.as_slice() {
+                [] => "at least one argument is required".to_owned(),
+                reasons => format!("no expression succeeded: {}", reasons.join("; ")),
+            };
             Err(fail(
                 "E0224",
                 open,
                 "Error in function call",
-                format!("Call to function \"try\" failed: no expression succeeded: {}", reasons.join("; ")),
+                format!("Call to function \"try\" failed: {why}"),
             ))
         }
     }
@@ -316,17 +360,6 @@ fn num(value: &Value) -> crate::value::Number {
 }
 
 fn whole(value: &Value) -> Result<i64> {
-    num(value).to_i64().ok_or_else(|| "a whole number is required".to_owned())
-}
-
-/// Elements as strings.
-fn string_items(value: Value) -> Result<Vec<String>> {
-    items(value)
-        .into_iter()
-        .map(|v| match convert(v, &Type::Str) {
-            Ok(Value::Str(s)) => Ok(s.to_string()),
-            Ok(_) => Err("elements must not be null".to_owned()),
-            Err(e) => Err(e),
-        })
-        .collect()
+    let wrong = || format!("value must be a whole number, between {} and {}", i64::MIN, i64::MAX);
+    num(value).to_i64().ok_or_else(|| wrong().into())
 }

@@ -15,27 +15,23 @@ enum Side {
     Right,
 }
 
-pub(super) fn unary(operator: Unary, value: Value, at: &Expr) -> Evaluated<Value> {
-    match operator {
-        Unary::Minus => Ok(Value::Num(number(value, at, Side::Only)?.negate())),
-        Unary::Not => Ok(Value::Bool(!truth(value, at, Side::Only)?)),
+pub(super) fn unary(operator: Unary, value: Value, at: &Expr, whole: &Expr) -> Evaluated<Value> {
+    let wanted = if operator == Unary::Minus { Type::Num } else { Type::Bool };
+    match operand(value, &wanted, at, Side::Only)? {
+        Value::Num(n) => Ok(Value::Num(n.negate())),
+        Value::Bool(b) => Ok(Value::Bool(!b)),
+        _ => Err(null(whole)),
     }
 }
 
-fn number(value: Value, at: &Expr, side: Side) -> Evaluated<Number> {
-    match convert(value, &Type::Num) {
-        Ok(Value::Num(n)) => Ok(n),
-        Ok(_) => Err(unsuitable(at, side, "argument must not be null")),
-        Err(e) => Err(unsuitable(at, side, &e)),
-    }
+/// The value as an operator wants it. Null is left: what is wrong with a type is said first.
+fn operand(value: Value, wanted: &Type, at: &Expr, side: Side) -> Evaluated<Value> {
+    convert(value, wanted).map_err(|e| unsuitable(at, side, &e))
 }
 
-fn truth(value: Value, at: &Expr, side: Side) -> Evaluated<bool> {
-    match convert(value, &Type::Bool) {
-        Ok(Value::Bool(b)) => Ok(b),
-        Ok(_) => Err(unsuitable(at, side, "argument must not be null")),
-        Err(e) => Err(unsuitable(at, side, &e)),
-    }
+/// The error for null, which concerns the whole operation.
+fn null(whole: &Expr) -> Box<Diagnostic> {
+    fail("E0210", whole.span, "Operation failed", "An operand must not be null.")
 }
 
 fn unsuitable(at: &Expr, side: Side, why: &str) -> Box<Diagnostic> {
@@ -58,22 +54,24 @@ pub(super) fn binary(
     match operator {
         Binary::Equal => return Ok(Value::Bool(equal(&a, &b))),
         Binary::NotEqual => return Ok(Value::Bool(!equal(&a, &b))),
-        Binary::Or => return Ok(Value::Bool(truth(a, left, Side::Left)? | truth(b, right, Side::Right)?)),
-        Binary::And => return Ok(Value::Bool(truth(a, left, Side::Left)? & truth(b, right, Side::Right)?)),
         _ => {}
     }
-    let (a, b) = (number(a, left, Side::Left)?, number(b, right, Side::Right)?);
-    let no_result = || {
-        if b.is_zero() && matches!(operator, Binary::Divide | Binary::Remainder) {
-            let detail = "The result is no number; the divisor must not be zero.";
-            return fail("E0211", whole.start(), "Division by zero", detail);
+    let wanted = if matches!(operator, Binary::Or | Binary::And) { Type::Bool } else { Type::Num };
+    let (a, b) = (operand(a, &wanted, left, Side::Left)?, operand(b, &wanted, right, Side::Right)?);
+    let (a, b) = match (a, b) {
+        (Value::Num(a), Value::Num(b)) => (a, b),
+        (Value::Bool(a), Value::Bool(b)) => {
+            return Ok(Value::Bool(if operator == Binary::Or { a | b } else { a & b }));
         }
-        fail(
-            "E0211",
-            whole.start(),
-            "Number out of range",
-            "The result is too large or too small for a number.",
-        )
+        _ => return Err(null(whole)),
+    };
+    let no_result = || {
+        let detail = if a.is_infinite() || b.is_infinite() || b.is_zero() {
+            "There is no such result: zeros or infinities cannot be computed with like this."
+        } else {
+            "The result is too large or too small for a number."
+        };
+        fail("E0211", whole.span, "Operation failed", detail)
     };
     Ok(match operator {
         Binary::Less => Value::Bool(a < b),
@@ -85,24 +83,26 @@ pub(super) fn binary(
         Binary::Multiply => Value::Num(a.times(&b).ok_or_else(no_result)?),
         Binary::Divide => Value::Num(a.over(&b).ok_or_else(no_result)?),
         Binary::Remainder => Value::Num(a.remainder(&b).ok_or_else(no_result)?),
-        Binary::Equal | Binary::NotEqual | Binary::Or | Binary::And => Value::Null,
+        Binary::Equal | Binary::NotEqual | Binary::Or | Binary::And => Value::NULL,
     })
 }
 
 /// Equal in type and value; null is equal to null only.
 pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Seq(k, _, x), Value::Seq(l, _, y)) => {
-            // A tuple and a list never have the same type.
-            (*k == SeqKind::Tuple) == (*l == SeqKind::Tuple)
+        (Value::Seq(k, t, x), Value::Seq(l, u, y)) => {
+            k == l
+                && (*k == SeqKind::Tuple || t == u)
                 && x.len() == y.len()
                 && x.iter().zip(y).all(|(p, q)| equal(p, q))
         }
-        (Value::Map(k, _, x), Value::Map(l, _, y)) => {
-            (*k == MapKind::Object) == (*l == MapKind::Object)
+        (Value::Map(k, t, x), Value::Map(l, u, y)) => {
+            k == l
+                && (*k == MapKind::Object || t == u)
                 && x.len() == y.len()
                 && x.iter().zip(y).all(|((k, p), (l, q))| k == l && equal(p, q))
         }
+        (Value::Null(_), Value::Null(_)) => true,
         _ => a == b,
     }
 }

@@ -48,18 +48,24 @@ fn append(
                 }
             },
             Part::If(condition, yes, no) => {
-                let which = evaluator.truth(condition, scope, "Incorrect condition type")?;
+                let which =
+                    evaluator.truth(condition, scope, "Incorrect condition type", "Null condition")?;
                 append(evaluator, if which { yes } else { no }, scope, at, out)?;
             }
             Part::For { key, value, collection, body } => {
-                let items = elements(evaluator.eval(collection, scope)?).ok_or_else(|| {
-                    fail(
-                        "E0207",
-                        collection.span,
+                let list = evaluator.eval(collection, scope)?;
+                let (summary, detail) = if list.is_null() {
+                    (
+                        "Iteration over null value",
+                        "A null value cannot be used as the collection in a 'for' directive.",
+                    )
+                } else {
+                    (
                         "Iteration over non-iterable value",
                         "A value of this type cannot be used as the collection in a 'for' directive.",
                     )
-                })?;
+                };
+                let items = elements(list).ok_or_else(|| fail("E0207", collection.span, summary, detail))?;
                 for (k, v) in items {
                     // An empty body makes no steps of its own.
                     evaluator.charge(1, at)?;

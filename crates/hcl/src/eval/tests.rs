@@ -1,5 +1,7 @@
 //! Expressions and what they come to, as JSON; or the error's words.
 
+mod rules;
+
 use super::functions::Files;
 use super::{Evaluator, Scope};
 use crate::parse::native::parse_expression;
@@ -118,10 +120,10 @@ fn values() {
 #[test]
 fn errors() {
     for (text, want) in [
-        ("1 +", "Invalid expression"),
+        ("1 +", "Missing expression"),
         ("[1, 2", "Unterminated tuple constructor"),
         ("\"abc", "Unterminated template string"),
-        ("1 / 0", "Division by zero"),
+        ("0 / 0", "Operation failed"),
         ("var.nane", "no attribute"),
         ("var.name.x", "Can't access attributes on a primitive-typed value"),
         ("[1][5]", "Invalid index"),
@@ -140,10 +142,10 @@ fn errors() {
         ("range(1e9)", "more than 1024 values"),
         ("1 2", "Extra characters after expression"),
         ("true ? 1", "Missing false expression"),
-        ("yamldecode(\".inf\")", "has no counterpart"),
+        ("yamldecode(\".nan\")", "NaN is not supported"),
         ("yamldecode(\"a: !thing 5\")", "unsupported tag"),
-        ("yamldecode(\"a: !!int x\")", "is no int"),
-        ("yamldecode(\"<<: 1\")", "takes a mapping"),
+        ("yamldecode(\"a: !!int x\")", "cannot parse"),
+        ("yamldecode(\"<<: 1\")", "cannot merge"),
     ] {
         let error = eval(text).expect_err(text);
         let found = error.contains(want)

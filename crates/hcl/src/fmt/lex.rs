@@ -1,5 +1,7 @@
 //! Texts to tokens: everything but blanks is in one of them.
 
+use crate::parse::native::{begins_name, continues_name};
+
 /// A piece of text and how many blanks stand before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token<'t> {
@@ -102,17 +104,9 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     lexer.out
 }
 
-fn is_start(c: char) -> bool {
-    c.is_alphabetic() || c == '_'
-}
-
-fn is_part(c: char) -> bool {
-    c.is_alphanumeric() || c == '_' || c == '-'
-}
-
 /// The length of the identifier that the text begins with.
 fn identifier(text: &str) -> usize {
-    if text.starts_with(is_start) { text.find(|c| !is_part(c)).unwrap_or(text.len()) } else { 0 }
+    if text.starts_with(begins_name) { text.find(|c| !continues_name(c)).unwrap_or(text.len()) } else { 0 }
 }
 
 impl<'t> Lexer<'t> {
@@ -163,7 +157,7 @@ impl<'t> Lexer<'t> {
                 self.push(Kind::CloseBrace, 1);
                 self.braces(braces.saturating_sub(1));
             }
-            c if is_start(c) => self.push(Kind::Ident, identifier(rest)),
+            c if begins_name(c) => self.push(Kind::Ident, identifier(rest)),
             c if c.is_ascii_digit() => self.number(),
             _ => self.symbol(c),
         }
@@ -312,7 +306,7 @@ fn runtime_reference(text: &str) -> Option<usize> {
             continue;
         }
         let step = inner.strip_prefix('.')?.trim_start();
-        let length = step.find(|c| !is_part(c)).unwrap_or(step.len());
+        let length = step.find(|c| !continues_name(c)).unwrap_or(step.len());
         if length == 0 {
             return None;
         }

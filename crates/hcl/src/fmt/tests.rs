@@ -14,8 +14,13 @@ fn tree(text: &str) -> Option<String> {
     // What a variable would be at run time says nothing: it is never one then.
     let runtime = Regex::new(r#"runtime: "\$\{[ ~]*(var|local)\b(\\.|[^"\\])*""#).unwrap();
     let text = format!("{body:?}");
+    // Blanks between the steps of a reference belong to its text, and are taken out all the same, as in the reference.
+    let steps = Regex::new(r"[ \t]*([.\[])[ \t]*").unwrap();
+    let named = Regex::new(r#"runtime: "(\\.|[^"\\])*""#).unwrap();
     let text = span.replace_all(&text, "_");
-    Some(runtime.replace_all(&text, "_").into_owned())
+    let text = runtime.replace_all(&text, "_");
+    let close = |found: &regex::Captures<'_>| steps.replace_all(&found[0], "$1").into_owned();
+    Some(named.replace_all(&text, close).into_owned())
 }
 
 fn same_and_settled(given: &str) {

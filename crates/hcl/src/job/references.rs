@@ -5,16 +5,15 @@ use crate::ast::{Expr, ExprKind, Key, Part, Step, Traversal};
 /// Calls `see` for every traversal in the expression.
 pub(super) fn each_traversal<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr, &'e Traversal)) {
     match &expr.kind {
-        ExprKind::Literal(_) => {}
+        ExprKind::Literal(_) | ExprKind::Item => {}
         ExprKind::Traversal(t) => see(expr, t),
         ExprKind::Template(parts) => in_parts(parts, see),
         ExprKind::Wrapped(e)
         | ExprKind::Embedded(e)
         | ExprKind::Paren(e)
         | ExprKind::Relative(e, _)
-        | ExprKind::Splat(e, _)
         | ExprKind::Unary(_, e) => each_traversal(e, see),
-        ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
+        ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) | ExprKind::Splat(a, b) => {
             each_traversal(a, see);
             each_traversal(b, see);
         }

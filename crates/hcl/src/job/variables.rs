@@ -141,7 +141,7 @@ fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), it
         None => Ok(value),
     };
     match converted {
-        Ok(Value::Null) if !variable.nullable => {
+        Ok(Value::Null(_)) if !variable.nullable => {
             variable.failed = true;
             let detail = format!("The variable {:?} is declared with nullable = false.", variable.name);
             items.push(
@@ -262,7 +262,12 @@ fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
         }
         let mut evaluator = Evaluator::new(Files::Off);
         evaluator.set_root("var", Value::object([(variable.name.clone(), value.clone())].into()));
-        match evaluator.truth(&rule.condition, &Scope::default(), "Invalid variable validation result") {
+        match evaluator.truth(
+            &rule.condition,
+            &Scope::default(),
+            "Invalid variable validation result",
+            "Invalid variable validation result",
+        ) {
             result if foreign.is_some() => items.extend(result.err().map(|error| error.echo())),
             Ok(true) => {}
             Ok(false) => {

@@ -1,6 +1,6 @@
 //! Lists, objects and `for` expressions.
 
-use super::native::{Failed, Parsed, Parser};
+use super::native::{Failed, Parsed, Parser, continues_name};
 use crate::ast::{Expr, ExprKind, For, Key, Name};
 use crate::source::Span;
 use crate::value::Value;
@@ -53,7 +53,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn for_ahead(&self) -> bool {
-        self.at("for") && self.rest()[3..].starts_with([' ', '\t', '\n', '\r'])
+        self.at("for") && !self.rest()[3..].starts_with(continues_name)
     }
 
     pub(super) fn object(&mut self) -> Parsed<Expr> {
@@ -86,10 +86,11 @@ impl Parser<'_> {
             let separated = self.at(":") || (self.at("=") && !self.at("=="));
             if !separated {
                 let span = self.next_span();
+                let newline = matches!(self.peek(), Some('\n' | '\r'));
                 return Err(self.error(
                     "E0117",
                     span,
-                    "Missing key/value separator",
+                    if newline { "Missing attribute value" } else { "Missing key/value separator" },
                     "Expected an equals sign (\"=\") to mark the beginning of the attribute value.",
                 ));
             }
@@ -122,7 +123,9 @@ impl Parser<'_> {
         match key.kind {
             ExprKind::Traversal(t) if t.steps.is_empty() => Ok(Key::Name(t.root)),
             ExprKind::Literal(Value::Bool(b)) => Ok(Key::Name(Name { text: b.to_string(), span: key.span })),
-            ExprKind::Literal(Value::Null) => Ok(Key::Name(Name { text: "null".to_owned(), span: key.span })),
+            ExprKind::Literal(Value::Null(_)) => {
+                Ok(Key::Name(Name { text: "null".to_owned(), span: key.span }))
+            }
             ExprKind::Traversal(_) => {
                 let span = key.span;
                 Err(self.error("E0117", span, "Ambiguous attribute key", "If this expression is intended to be a reference, wrap it in parentheses. If it's instead intended as a literal name containing periods, wrap it in quotes to create a string literal."))
@@ -213,7 +216,7 @@ impl Parser<'_> {
             _ => {}
         }
         let mut condition = None;
-        if self.at("if") && !self.rest()[2..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+        if self.at("if") && !self.rest()[2..].starts_with(continues_name) {
             self.pos += 2;
             self.blanks();
             condition = Some(self.expression()?);

@@ -1,8 +1,8 @@
 //! Expressions of the native notation.
 
 use super::MAX_LINKS;
-use super::native::{Failed, Parsed, Parser};
-use super::scan::number_width;
+use super::native::{Failed, Parsed, Parser, begins_name};
+use super::scan::{heredoc_width, number_width, token_width};
 use crate::ast::{Binary, Expr, ExprKind, Name, Step, Traversal, Unary};
 use crate::source::Span;
 use crate::value::{Number, Value};
@@ -67,7 +67,7 @@ impl Parser<'_> {
             // A template's "~}" and "%}" are none of ours, and "..." is no operator either.
             let found = OPERATORS.iter().find(|(token, _, level)| self.at(token) && *level > minimum);
             let Some((token, operator, level)) = found else { return Ok(left) };
-            if *token == "%" && self.at("%{") {
+            if *token == "%" && self.at("%{") || *token == "<" && heredoc_width(self.rest()) > 0 {
                 return Ok(left);
             }
             self.link()?;
@@ -125,46 +125,73 @@ impl Parser<'_> {
 
     fn postfix(&mut self, mut expr: Expr, start: usize) -> Parsed<Expr> {
         loop {
-            // Steps may follow after blanks only where lines may break.
-            if self.newlines.last() == Some(&true) {
-                let here = self.pos;
-                self.blanks();
-                if !(self.at(".") && !self.at("...") || self.at("[")) {
-                    self.pos = here;
-                    break;
-                }
+            let here = self.pos;
+            self.blanks();
+            if !(self.at(".") && !self.at("...") || self.at("[")) {
+                self.pos = here;
+                break;
             }
             let from = self.pos;
-            if (self.at(".*") || self.at("[*]"))
-                && let ExprKind::Traversal(traversal) = &mut expr.kind
-            {
-                traversal.runtime = self.runtime_text(start, from).into();
-            }
-            if self.at(".*") {
-                self.link()?;
-                self.pos += 2;
-                let steps = self.attribute_steps()?;
-                let span = expr.span.to(self.span(from, self.pos));
-                expr = Expr { kind: ExprKind::Splat(Box::new(expr), steps), span };
-            } else if self.at(".") && !self.at("...") {
-                let step = self.dot_step()?;
+            let dot = self.at(".");
+            self.pos += 1;
+            self.blanks_within(!dot);
+            if self.at("*") {
+                if let ExprKind::Traversal(traversal) = &mut expr.kind {
+                    traversal.runtime = self.runtime_text(start, here).into();
+                }
+                expr = self.splat(expr, from, dot)?;
+            } else if dot {
+                let token = self.next_span();
+                let step = self.dot_step(from, token)?;
                 expr = self.step(expr, step, start);
-            } else if self.at("[*]") {
-                self.link()?;
-                self.pos += 3;
-                let steps = self.any_steps()?;
-                let span = expr.span.to(self.span(from, self.pos));
-                expr = Expr { kind: ExprKind::Splat(Box::new(expr), steps), span };
-            } else if self.at("[") {
-                expr = self.index(expr, start)?;
             } else {
-                break;
+                expr = self.index(expr, start, from)?;
             }
         }
         if let ExprKind::Traversal(traversal) = &mut expr.kind {
             traversal.runtime = self.runtime_text(start, self.pos).into();
         }
         Ok(expr)
+    }
+
+    /// Skips blanks, and line ends where these mean nothing in brackets that have just been opened.
+    fn blanks_within(&mut self, brackets: bool) {
+        if brackets {
+            self.blank_lines();
+        } else {
+            self.blanks();
+        }
+    }
+
+    /// What follows a star; `from` is the dot or the bracket before it.
+    fn splat(&mut self, source: Expr, from: usize, dot: bool) -> Parsed<Expr> {
+        self.link()?;
+        let star = self.next_span();
+        self.pos += 1;
+        if !dot {
+            self.blank_lines();
+            if !self.eat("]") {
+                let span = self.next_span();
+                return Err(self.error(
+                    "E0112",
+                    span,
+                    "Missing close bracket on splat index",
+                    "The star for a full splat operator must be immediately followed by a closing bracket (\"]\").",
+                ));
+            }
+        }
+        let marker = self.span(from, self.pos);
+        let item = Expr { kind: ExprKind::Item, span: marker };
+        let each = if dot {
+            self.attribute_steps(item, from, star)?
+        } else {
+            self.deeper()?;
+            let each = self.postfix(item, from);
+            self.depth -= 1;
+            each?
+        };
+        let span = source.span.to(each.span);
+        Ok(Expr { kind: ExprKind::Splat(Box::new(source), Box::new(each)), span })
     }
 
     fn step(&self, expr: Expr, step: Step, start: usize) -> Expr {
@@ -183,89 +210,80 @@ impl Parser<'_> {
         Expr { kind, span }
     }
 
-    fn dot_step(&mut self) -> Parsed<Step> {
-        let from = self.pos;
-        self.pos += 1;
+    /// A name or an index behind the dot at `from`; `place` is that of a mistake in it.
+    fn dot_step(&mut self, from: usize, place: Span) -> Parsed<Step> {
         if let Some(name) = self.identifier() {
             return Ok(Step::Attribute(Name { text: name.text, span: self.span(from, self.pos) }));
         }
-        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
-        if digits == 0 {
-            let span = self.next_span();
+        if !self.peek().is_some_and(|c| c.is_ascii_digit()) {
             return Err(self.error(
                 "E0112",
-                span,
+                place,
                 "Invalid attribute name",
                 "An attribute name is required after a dot.",
             ));
         }
-        let number: Result<Number, _> = self.rest()[..digits].parse();
-        self.pos += digits;
+        let start = self.pos;
+        self.pos += number_width(self.rest().as_bytes());
+        let digits = &self.text[start..self.pos];
+        if let Some((first, second)) = digits.split_once('.') {
+            let detail = format!(
+                "Two indexes behind each other cannot be written with dots. Use brackets instead: [{first}][{second}]."
+            );
+            return Err(self.error("E0112", place, "Invalid legacy index syntax", detail));
+        }
+        let number: Result<Number, _> = digits.parse();
         let span = self.span(from, self.pos);
-        Ok(Step::Index(number.map_or(Value::Null, Value::Num), span))
+        Ok(Step::Index(number.map_or(Value::NULL, Value::Num), span))
     }
 
-    fn attribute_steps(&mut self) -> Parsed<Vec<Step>> {
-        let mut steps = Vec::new();
-        while self.at(".") && !self.at("...") && !self.at(".*") && steps.len() < MAX_LINKS {
-            steps.push(self.dot_step()?);
-        }
-        Ok(steps)
-    }
-
-    fn any_steps(&mut self) -> Parsed<Vec<Step>> {
-        let mut steps = Vec::new();
-        while steps.len() < MAX_LINKS {
-            if self.at(".") && !self.at("...") && !self.at(".*") {
-                steps.push(self.dot_step()?);
-            } else if self.at("[") && !self.at("[*]") {
-                let from = self.pos;
-                match self.bracket()?.kind {
-                    ExprKind::Literal(value) => steps.push(Step::Index(value, self.span(from, self.pos))),
-                    _ => {
-                        let span = self.span(from, self.pos);
-                        return Err(self.error(
-                            "E0112",
-                            span,
-                            "Invalid index in splat",
-                            "After a splat only literal indexes are possible; use a \"for\" expression.",
-                        ));
-                    }
-                }
-            } else {
-                break;
+    /// The attributes behind `.*`: no brackets, and no further star.
+    fn attribute_steps(&mut self, mut expr: Expr, start: usize, star: Span) -> Parsed<Expr> {
+        loop {
+            let here = self.pos;
+            self.blanks();
+            let from = self.pos;
+            if !self.at(".") || self.at("...") {
+                self.pos = here;
+                return Ok(expr);
             }
+            self.pos += 1;
+            self.blanks();
+            if self.at("*") {
+                let span = self.next_span();
+                return Err(self.error(
+                    "E0112",
+                    span,
+                    "Nested splat expression not allowed",
+                    "A splat expression (*) cannot be used inside another attribute-only splat expression; use [*].",
+                ));
+            }
+            let step = self.dot_step(from, star)?;
+            expr = self.step(expr, step, start);
         }
-        Ok(steps)
     }
 
-    /// `[key]`, cursor at the bracket.
-    fn bracket(&mut self) -> Parsed<Expr> {
-        let open = self.pos;
-        self.pos += 1;
+    /// `[key]`, cursor behind the bracket, which is at `from`.
+    fn index(&mut self, expr: Expr, start: usize, from: usize) -> Parsed<Expr> {
         self.newlines.push(true);
         self.blanks();
         let key = self.expression()?;
         self.blanks();
         if !self.eat("]") {
-            let span = self.next_span();
-            let failed = self.error(
+            let opening = self.span(from, from + 1);
+            let here = self.next_span();
+            let found = self.next_bracket();
+            let failed = self.report(
                 "E0112",
-                span,
+                found,
                 "Missing close bracket on index",
                 "The index operator must end with a closing bracket (\"]\").",
             );
-            let opening = self.span(open, open + 1);
             self.label_last(opening, "the index begins here");
+            self.label_last(here, "it ends before this");
             return Err(failed);
         }
         self.newlines.pop();
-        Ok(key)
-    }
-
-    fn index(&mut self, expr: Expr, start: usize) -> Parsed<Expr> {
-        let from = self.pos;
-        let key = self.bracket()?;
         if let ExprKind::Literal(value) = key.kind {
             let step = Step::Index(value, self.span(from, self.pos));
             return Ok(self.step(expr, step, start));
@@ -277,6 +295,37 @@ impl Parser<'_> {
             traversal.runtime = self.runtime_text(start, from).into();
         }
         Ok(Expr { kind: ExprKind::Index(Box::new(expr), Box::new(key)), span })
+    }
+
+    /// Goes to the closing bracket that an index seems to have, or to the end: there the reference shows that one is
+    /// missing. The token that stands here is not looked at.
+    fn next_bracket(&mut self) -> Span {
+        let errors = self.errors.len();
+        let mut open = 0_usize;
+        let mut skip = true;
+        loop {
+            self.blank_lines();
+            let span = self.next_span();
+            match self.peek() {
+                None => {
+                    self.errors.truncate(errors);
+                    return span;
+                }
+                Some(']') if open == 0 && !skip => {
+                    self.errors.truncate(errors);
+                    return span;
+                }
+                Some('[') if !skip => open += 1,
+                Some(']') if !skip => open -= 1,
+                _ => {}
+            }
+            skip = false;
+            let before = self.pos;
+            if self.at("\"") && self.quoted_template().is_ok() {
+                continue;
+            }
+            self.pos = before + token_width(self.rest_from(before)).max(1);
+        }
     }
 
     fn primary(&mut self) -> Parsed<Expr> {
@@ -306,7 +355,7 @@ impl Parser<'_> {
             Some('[') => self.tuple(),
             Some('{') => self.object(),
             Some(c) if c.is_ascii_digit() => self.number(),
-            Some(c) if c.is_alphabetic() || c == '_' => self.named(),
+            Some(c) if begins_name(c) => self.named(),
             Some('\n' | '\r') => {
                 let span = self.next_span();
                 Err(self.error(
@@ -321,8 +370,8 @@ impl Parser<'_> {
                 Err(self.error(
                     "E0110",
                     span,
-                    "Invalid expression",
-                    "Expected the start of an expression, but the text ends here.",
+                    "Missing expression",
+                    "Expected the start of an expression, but found the end of the file.",
                 ))
             }
             Some(_) => {
@@ -361,15 +410,18 @@ impl Parser<'_> {
             let span = self.next_span();
             return Err(self.error("E0110", span, "Invalid expression", "Expected a name."));
         };
+        let here = self.pos;
+        self.blanks();
         if self.at("(") || self.at("::") {
             return self.call(name, start);
         }
+        self.pos = here;
         let span = name.span;
         let literal = |value| Ok(Expr { kind: ExprKind::Literal(value), span });
         match name.text.as_str() {
             "true" => literal(Value::Bool(true)),
             "false" => literal(Value::Bool(false)),
-            "null" => literal(Value::Null),
+            "null" => literal(Value::NULL),
             _ => {
                 // What it means at run time is told once all of its steps are read.
                 let traversal = Traversal { root: name, steps: Vec::new(), runtime: Box::default() };
@@ -378,14 +430,29 @@ impl Parser<'_> {
         }
     }
 
-    fn call(&mut self, name: Name, start: usize) -> Parsed<Expr> {
+    fn call(&mut self, mut name: Name, start: usize) -> Parsed<Expr> {
+        // Names may have namespaces, in which there are no functions.
+        while self.eat("::") {
+            self.blanks();
+            let Some(inner) = self.identifier() else {
+                let span = self.next_span();
+                return Err(self.error(
+                    "E0115",
+                    span,
+                    "Missing function name",
+                    "A function name is expected behind \"::\".",
+                ));
+            };
+            name = Name { text: format!("{}::{}", name.text, inner.text), span: name.span.to(inner.span) };
+            self.blanks();
+        }
         if !self.eat("(") {
             let span = self.next_span();
             return Err(self.error(
                 "E0115",
                 span,
-                "Invalid function name",
-                "Function names have no namespaces here.",
+                "Missing open parenthesis",
+                "An open parenthesis must follow the name of a function.",
             ));
         }
         let open = self.span(start, self.pos);

@@ -154,7 +154,7 @@ impl Reader<'_> {
                 let value = match &self.text[start..span.end] {
                     "true" => Value::Bool(true),
                     "false" => Value::Bool(false),
-                    "null" => Value::Null,
+                    "null" => Value::NULL,
                     word if word.starts_with(|c: char| c.is_alphabetic()) => {
                         let detail =
                             format!("{word:?} is not a valid JSON keyword; strings stand in double quotes.");
@@ -327,7 +327,7 @@ impl Reader<'_> {
         while end < bytes.len() && bytes[end] != b'"' {
             end += if bytes[end] == b'\\' { 2 } else { 1 };
         }
-        let text = self.text.get(start..=end).and_then(|t| serde_json::from_str::<String>(t).ok());
+        let text = self.text.get(start + 1..end).filter(|_| end < bytes.len()).and_then(unescaped);
         match text {
             Some(text) => {
                 self.pos = end + 1;
@@ -339,6 +339,49 @@ impl Reader<'_> {
             )),
         }
     }
+}
+
+/// The inside of a JSON string without its escapes. Half of a pair of surrogates stands for a character that is not
+/// known, as in the reference.
+fn unescaped(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\0'..='\u{1f}' => return None,
+            '\\' => match chars.next()? {
+                c @ ('"' | '\\' | '/') => out.push(c),
+                'b' => out.push('\u{8}'),
+                'f' => out.push('\u{c}'),
+                'n' => out.push('\n'),
+                'r' => out.push('\r'),
+                't' => out.push('\t'),
+                'u' => {
+                    let first = unit(&mut chars)?;
+                    let mut ahead = chars.clone();
+                    let second = match (ahead.next(), ahead.next()) {
+                        (Some('\\'), Some('u')) => unit(&mut ahead),
+                        _ => None,
+                    };
+                    let pair = char::decode_utf16([Some(first), second].into_iter().flatten()).next()?;
+                    if (0xd800..0xdc00).contains(&first) && pair.is_ok() {
+                        chars = ahead;
+                    }
+                    out.push(pair.unwrap_or(char::REPLACEMENT_CHARACTER));
+                }
+                _ => return None,
+            },
+            c => out.push(c),
+        }
+    }
+    Some(out)
+}
+
+/// Four hexadecimal digits.
+fn unit(chars: &mut std::str::Chars<'_>) -> Option<u16> {
+    let digits = chars.as_str().get(..4).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    *chars = chars.as_str()[4..].chars();
+    u16::from_str_radix(digits, 16).ok()
 }
 
 /// Whether JSON allows this as a number.
@@ -449,7 +492,7 @@ fn blocks(
             }
             Ok(())
         }
-        JsonKind::Scalar(Value::Null) => Ok(()),
+        JsonKind::Scalar(Value::Null(_)) => Ok(()),
         JsonKind::Object(object) if missing > 0 => {
             for (label, value) in &object.members {
                 labels.push(label.clone());

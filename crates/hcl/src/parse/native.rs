@@ -4,6 +4,7 @@
 //! of the reference, and one file can have several (docs/adr/0004-hcl.md).
 
 use super::MAX_DEPTH;
+use super::lexical::first_mistake;
 use super::scan::{Seen, redefined, token_width};
 use crate::ast::{Attribute, Block, Body, Expr, Name};
 use crate::diag::Diagnostic;
@@ -31,6 +32,10 @@ pub(super) struct Parser<'t> {
     pub depth: usize,
     /// Operators and computed steps of the argument that is being read.
     pub links: usize,
+    /// The comment that was skipped last, with the place behind it: it counts as part of the line end.
+    comment: (usize, usize),
+    /// Where the templates begin that are being read.
+    pub templates: Vec<usize>,
     /// Inside parentheses and brackets line ends are blanks; inside braces they are not.
     pub newlines: Vec<bool>,
     pub errors: Vec<Diagnostic>,
@@ -45,8 +50,18 @@ pub fn parse_body(text: &str, source: SourceId) -> Result<Body, Vec<Diagnostic>>
     if text.starts_with('\u{feff}') {
         parser.pos = '\u{feff}'.len_utf8();
     }
+    let start = parser.pos;
     let body = parser.body(None);
-    if parser.errors.is_empty() { Ok(body) } else { Err(parser.errors) }
+    if parser.errors.is_empty() {
+        return Ok(body);
+    }
+    let mut errors = std::mem::take(&mut parser.errors);
+    if let Some(first) = first_mistake(&mut parser, start) {
+        errors.retain(|e| e.span != first.span);
+        errors.insert(0, first);
+        errors.truncate(MAX_ERRORS);
+    }
+    Err(errors)
 }
 
 /// Parses an expression that fills the text.
@@ -59,13 +74,11 @@ pub fn parse_expression(text: &str, source: SourceId) -> Result<Expr, Vec<Diagno
     let parsed = parser.expression();
     parser.blanks();
     if parsed.is_ok() && parser.pos < parser.limit {
-        let span = parser.span(parser.pos, parser.limit);
-        parser.error(
-            "E0108",
-            span,
-            "Extra characters after expression",
-            "An expression was successfully parsed, but extra characters were found after it.",
-        );
+        if parser.strange().is_none() {
+            let span = parser.next_span();
+            let detail = "An expression was successfully parsed, but extra characters were found after it.";
+            parser.error("E0108", span, "Extra characters after expression", detail);
+        }
     }
     match parsed {
         Ok(expr) if parser.errors.is_empty() => Ok(expr),
@@ -85,6 +98,16 @@ pub fn parse_template_text(text: &str, place: Span) -> Result<Expr, Vec<Diagnost
     }
 }
 
+/// Whether a name may begin with this character.
+pub(crate) fn begins_name(c: char) -> bool {
+    c == '_' || unicode_ident::is_xid_start(c)
+}
+
+/// Whether a name may go on with this character.
+pub(crate) fn continues_name(c: char) -> bool {
+    c == '-' || unicode_ident::is_xid_continue(c)
+}
+
 impl<'t> Parser<'t> {
     fn new(text: &'t str, source: SourceId, within: Option<Span>) -> Self {
         Self {
@@ -95,6 +118,8 @@ impl<'t> Parser<'t> {
             within,
             depth: 0,
             links: 0,
+            comment: (0, 0),
+            templates: Vec::new(),
             newlines: vec![false],
             errors: Vec::new(),
         }
@@ -119,14 +144,54 @@ impl<'t> Parser<'t> {
         summary: &str,
         detail: impl Into<String>,
     ) -> Failed {
+        // What stands here may be nothing that the language knows, which says more than what was expected.
+        if self.within.is_none() && span.start == self.pos && self.pos < self.limit {
+            if let Some(failed) = self.strange() {
+                return failed;
+            }
+            if let Some(failed) = self.open_comment(span) {
+                return failed;
+            }
+        }
+        self.report(code, span, summary, detail)
+    }
+
+    pub(super) fn report(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        summary: &str,
+        detail: impl Into<String>,
+    ) -> Failed {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(Diagnostic::error(code, span, summary, detail));
         }
         Failed
     }
 
+    /// The error for a comment without its end. To the reference, its first characters are operators.
+    fn open_comment(&mut self, span: Span) -> Option<Failed> {
+        let begins =
+            |at: Option<usize>| at.and_then(|at| self.text.get(at..)).is_some_and(|t| t.starts_with("/*"));
+        let at = [Some(self.pos), self.pos.checked_sub(1)].into_iter().find(|at| begins(*at))??;
+        let failed = self.report(
+            "E0101",
+            span,
+            "Unterminated comment",
+            "There is no \"*/\" that ends the comment that begins here.",
+        );
+        let comment = self.span(at, at + 2);
+        self.label_last(comment, "the comment begins here");
+        Some(failed)
+    }
+
     pub(super) fn rest(&self) -> &'t str {
         &self.text[self.pos..self.limit]
+    }
+
+    /// What is left from a place before the end.
+    pub(super) fn rest_from(&self, from: usize) -> &'t str {
+        &self.text[from.min(self.limit)..self.limit]
     }
 
     /// The bytes that are left: most of what is looked for is ASCII, and bytes need no look at characters.
@@ -156,7 +221,12 @@ impl<'t> Parser<'t> {
 
     /// The place of the next token, empty at the end.
     pub(super) fn next_span(&self) -> Span {
-        self.span(self.pos, self.pos + token_width(self.rest()))
+        let end = self.pos + token_width(self.rest());
+        let behind_comment = self.comment.1 == self.pos && self.pos > 0;
+        if behind_comment && (self.at("\n") || self.at("\r\n")) {
+            return self.span(self.comment.0, end);
+        }
+        self.span(self.pos, end)
     }
 
     /// The place where the text ends.
@@ -170,22 +240,13 @@ impl<'t> Parser<'t> {
         loop {
             match self.bytes().first() {
                 Some(b' ' | b'\t') => self.pos += 1,
-                Some(b'\r') if self.at("\r\n") && !newlines => return,
-                Some(b'\n' | b'\r') if newlines => self.pos += 1,
+                Some(b'\n') if newlines => self.pos += 1,
+                Some(b'\r') if newlines && self.at("\r\n") => self.pos += 2,
                 Some(b'#') => self.line_comment(),
                 Some(b'/') if self.at("//") => self.line_comment(),
                 Some(b'/') if self.at("/*") => match self.rest()[2..].find("*/") {
                     Some(i) => self.pos += i + 4,
-                    None => {
-                        let span = self.span(self.pos, self.pos + 2);
-                        self.error(
-                            "E0101",
-                            span,
-                            "Unterminated comment",
-                            "There is no \"*/\" that ends this comment.",
-                        );
-                        self.pos = self.limit;
-                    }
+                    None => return,
                 },
                 _ => return,
             }
@@ -193,7 +254,11 @@ impl<'t> Parser<'t> {
     }
 
     fn line_comment(&mut self) {
-        self.pos += self.rest().find('\n').unwrap_or(self.rest().len());
+        let start = self.pos;
+        let rest = self.rest();
+        let end = rest.find('\n').unwrap_or(rest.len());
+        self.pos += rest[..end].strip_suffix('\r').filter(|_| end < rest.len()).map_or(end, str::len);
+        self.comment = (start, self.pos);
     }
 
     /// Skips blanks, comments and line ends.
@@ -205,7 +270,7 @@ impl<'t> Parser<'t> {
 
     pub(super) fn identifier(&mut self) -> Option<Name> {
         let rest = self.rest();
-        if !rest.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_') {
+        if !rest.chars().next().is_some_and(begins_name) {
             return None;
         }
         let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
@@ -214,9 +279,7 @@ impl<'t> Parser<'t> {
             Some(end) if rest.as_bytes()[end].is_ascii() => end,
             Some(_) => {
                 let mut others = rest.char_indices();
-                others
-                    .find(|(_, c)| !(c.is_alphanumeric() || *c == '_' || *c == '-'))
-                    .map_or(rest.len(), |(i, _)| i)
+                others.find(|(_, c)| !continues_name(*c)).map_or(rest.len(), |(i, _)| i)
             }
         };
         let name = Name { text: rest[..length].to_owned(), span: self.span(self.pos, self.pos + length) };
@@ -269,6 +332,7 @@ impl<'t> Parser<'t> {
                     break;
                 }
                 self.newlines.truncate(1);
+                self.templates.clear();
                 self.recover(before);
             }
         }
@@ -299,7 +363,7 @@ impl<'t> Parser<'t> {
         let Some(name) = self.identifier() else { return Err(self.not_an_item()) };
         self.blanks();
         match self.peek() {
-            Some('=') if !self.at("==") => {
+            Some('=') if !self.at("==") && !self.at("=>") => {
                 self.pos += 1;
                 self.blanks();
                 self.links = 0;
@@ -312,7 +376,7 @@ impl<'t> Parser<'t> {
                 Ok(())
             }
             Some('"' | '{') => self.block(name, body),
-            Some(c) if c.is_alphabetic() || c == '_' => self.block(name, body),
+            Some(c) if begins_name(c) => self.block(name, body),
             next => {
                 if let Some(failed) = self.strange() {
                     return Err(failed);
@@ -377,13 +441,15 @@ impl<'t> Parser<'t> {
             '^' | '~' => ("Unsupported operator", "There are no operators on bits."),
             '*' if self.at("**") => ("Unsupported operator", "There is no operator for powers; use pow()."),
             '$' | '@' | '\\' => ("Invalid character", "This character is not used within the language."),
-            c if c.is_control() && !matches!(c, '\n' | '\r' | '\t') => {
+            '\n' | '\t' => return None,
+            '\r' if self.at("\r\n") => return None,
+            c if c.is_control() || !c.is_ascii() && !begins_name(c) => {
                 ("Invalid character", "This character is not used within the language.")
             }
             _ => return None,
         };
         let span = if self.at("**") { self.span(self.pos, self.pos + 2) } else { self.next_span() };
-        Some(self.error("E0105", span, summary, detail))
+        Some(self.report("E0105", span, summary, detail))
     }
 
     fn block(&mut self, kind: Name, body: &mut Body) -> Parsed<()> {
@@ -439,7 +505,7 @@ impl<'t> Parser<'t> {
         self.blanks();
         match self.peek() {
             Some('=') if !self.at("==") => {}
-            Some(c) if c == '"' || c == '{' || c == '_' || c.is_alphabetic() => {
+            Some(c) if c == '"' || c == '{' || begins_name(c) => {
                 let span = name.span.to(self.next_span());
                 let detail = format!(
                     "A block on one line can hold only one argument, and no block. Use \"=\" to give the argument {:?} a value, or put the nested block on a line of its own.",
@@ -495,8 +561,8 @@ impl<'t> Parser<'t> {
     fn end_of_item(&mut self, what: &str) -> Parsed<()> {
         self.blanks();
         match self.peek() {
-            None | Some('\n' | '}') => Ok(()),
-            Some('\r') => Ok(()),
+            None | Some('\n') => Ok(()),
+            Some('\r') if self.at("\r\n") => Ok(()),
             Some(next) => {
                 if let Some(failed) = self.strange() {
                     return Err(failed);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::native::{begins_name, continues_name};
 use crate::ast::{Body, Name};
 use crate::diag::Diagnostic;
 use crate::source::Span;
@@ -30,30 +31,55 @@ impl Seen {
 /// How many bytes the first token of a text has.
 pub(super) fn token_width(rest: &str) -> usize {
     let Some(first) = rest.chars().next() else { return 0 };
-    if first.is_alphabetic() || first == '_' {
-        return rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-')).unwrap_or(rest.len());
+    if begins_name(first) {
+        return rest.find(|c: char| !continues_name(c)).unwrap_or(rest.len());
     }
     if first.is_ascii_digit() {
         return number_width(rest.as_bytes());
+    }
+    let heredoc = heredoc_width(rest);
+    if heredoc > 0 {
+        return heredoc;
     }
     let longer = ["...", "\r\n", "==", "!=", ">=", "<=", "&&", "||", "=>", "::"];
     longer.iter().find(|t| rest.starts_with(**t)).map_or(first.len_utf8(), |t| t.len())
 }
 
+/// How many bytes the beginning of a heredoc has, with its line end; 0 where there is none.
+pub(super) fn heredoc_width(rest: &str) -> usize {
+    let Some(inner) = rest.strip_prefix("<<") else { return 0 };
+    let name = inner.strip_prefix('-').unwrap_or(inner);
+    if !name.starts_with(begins_name) {
+        return 0;
+    }
+    let after = name.trim_start_matches(continues_name);
+    let end = if after.starts_with("\r\n") {
+        2
+    } else if after.starts_with('\n') {
+        1
+    } else {
+        return 0;
+    };
+    rest.len() - after.len() + end
+}
+
 /// How many bytes the number has that the text begins with.
 pub(super) fn number_width(bytes: &[u8]) -> usize {
-    let digits =
-        |from: usize| bytes[from.min(bytes.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut length = digits(0);
-    if bytes.get(length) == Some(&b'.') && digits(length + 1) > 0 {
-        length += 1 + digits(length + 1);
-    }
-    if matches!(bytes.get(length), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(bytes.get(length + 1), Some(b'+' | b'-')));
-        let exponent = digits(length + 1 + sign);
-        if exponent > 0 {
-            length += 1 + sign + exponent;
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let mut length = 0;
+    loop {
+        // Several points and exponents make one token as well, which is no number then.
+        match bytes.get(length) {
+            Some(b'0'..=b'9' | b'.') => length += 1,
+            Some(b'e' | b'E') if digit(length + 1) => length += 2,
+            Some(b'e' | b'E') if matches!(bytes.get(length + 1), Some(b'+' | b'-')) && digit(length + 2) => {
+                length += 3;
+            }
+            _ => break,
         }
+    }
+    while length > 0 && bytes[length - 1] == b'.' {
+        length -= 1;
     }
     length
 }

@@ -3,7 +3,9 @@
 use std::vec::IntoIter;
 
 use super::MAX_DEPTH;
+use super::lexical::split_string;
 use super::native::{Failed, Parsed, Parser};
+use super::scan::token_width;
 use crate::ast::{Expr, ExprKind, Name, Part};
 use crate::source::Span;
 use crate::value::Value;
@@ -52,7 +54,9 @@ impl Parser<'_> {
             return Ok(Expr { kind: literal, span: self.span(start, self.pos) });
         }
         self.pos += 1;
+        self.templates.push(self.pos);
         let tokens = self.tokens(Mode::Quoted)?;
+        self.templates.pop();
         let end = self.next_span();
         if !self.eat("\"") {
             let failed = self.error(
@@ -112,31 +116,24 @@ impl Parser<'_> {
         let start = self.pos;
         self.pos += 2;
         let dedent = self.eat("-");
-        let Some(marker) = self.identifier() else {
-            let span = self.next_span();
+        let marker = self.identifier();
+        let line_end = marker.is_some() && (self.eat("\r\n") || self.eat("\n"));
+        let Some(marker) = marker.filter(|_| line_end) else {
+            // Without these, "<" is an operator.
+            let span = self.span(start, start + 1);
             return Err(self.error(
                 "E0121",
                 span,
-                "Invalid heredoc",
-                "A marker such as EOT is expected after \"<<\".",
+                "Invalid expression",
+                "A text of several lines begins with \"<<\", a marker such as EOT, and the end of the line.",
             ));
         };
-        self.eat("\r");
-        if !self.eat("\n") {
-            let span = self.next_span();
-            return Err(self.error(
-                "E0121",
-                span,
-                "Invalid heredoc",
-                "The heredoc marker must be followed by a line end.",
-            ));
-        }
         let from = self.pos;
         let mut line = from;
         let (to, after) = loop {
             let rest = &self.text[line..self.limit];
             let end = rest.find('\n').map_or(self.limit, |i| line + i);
-            if self.text[line..end].trim() == marker.text {
+            if end < self.limit && self.text[line..end].trim() == marker.text {
                 break (line, end);
             }
             if end >= self.limit {
@@ -207,9 +204,11 @@ impl Parser<'_> {
             }
             match c {
                 '"' if mode == Mode::Quoted => break,
-                '\n' if mode == Mode::Quoted => {
-                    let span = self.next_span();
-                    return Err(self.error("E0120", span, "Invalid multi-line string", "Quoted strings may not be split over multiple lines. To produce a multi-line string, either use the \\n escape to represent a newline character or use the \"heredoc\" multi-line template syntax."));
+                '\n' | '\r' if mode == Mode::Quoted => {
+                    let rest = self.rest();
+                    let lines = rest.len() - rest.trim_start_matches(['\n', '\r']).len();
+                    self.errors.push(split_string(self.span(self.pos, self.pos + lines)));
+                    return Err(Failed);
                 }
                 '\\' if mode == Mode::Quoted => text.push(self.escape()?),
                 '$' | '%' if self.rest()[1..].starts_with(c) && self.rest()[2..].starts_with('{') => {
@@ -225,7 +224,6 @@ impl Parser<'_> {
                     flush!();
                     out.push(self.directive()?);
                 }
-                '\r' if mode == Mode::Heredoc && self.at("\r\n") => self.pos += 1,
                 '\n' => {
                     text.push(c);
                     self.pos += 1;
@@ -273,13 +271,15 @@ impl Parser<'_> {
         };
         let hex = self.rest().get(..digits).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit()));
         let value = hex.and_then(|h| u32::from_str_radix(h, 16).ok()).and_then(char::from_u32);
+        // The place has all digits that there are.
+        let found = self.rest().bytes().take(digits).take_while(u8::is_ascii_hexdigit).count();
         match value {
             Some(c) => {
                 self.pos += digits;
                 Ok(c)
             }
             None => {
-                let span = self.span(start, self.pos);
+                let span = self.span(start, self.pos + found);
                 Err(self.error(
                     "E0122",
                     span,
@@ -359,8 +359,29 @@ impl Parser<'_> {
     fn not_closed(&mut self, start: usize, what: &str) -> Failed {
         let opening = self.span(start, start + 2);
         let unclosed = format!("There is no closing brace for this {what}.");
+        if self.pos >= self.limit && self.limit < self.text.len() {
+            // To the language, the line that ends the text is in the sequence.
+            let rest = &self.text[self.limit..];
+            let at = self.limit + (rest.len() - rest.trim_start().len());
+            let span = self.span(at, at + token_width(&self.text[at..]));
+            let failed =
+                self.error("E0123", span, &format!("Extra characters after {what} expression"), unclosed);
+            self.label_last(opening, "there is no \"}\" for this");
+            return failed;
+        }
         if self.pos >= self.limit {
-            return self.error("E0123", opening, &format!("Unclosed template {what} sequence"), unclosed);
+            // The place is that of the first part of the template.
+            let first = self.templates.last().copied().unwrap_or(start);
+            let width = match self.text[first..start].find("${") {
+                _ if self.text[first..].starts_with("${") => 2,
+                Some(width) => width,
+                None if start > first => start - first,
+                None => 2,
+            };
+            let span = self.span(first, first + width);
+            let failed = self.error("E0123", span, &format!("Unclosed template {what} sequence"), unclosed);
+            self.label_last(opening, "there is no \"}\" for this");
+            return failed;
         }
         if !self.at("\"") {
             let span = self.next_span();

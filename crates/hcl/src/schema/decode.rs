@@ -327,7 +327,7 @@ impl<'e> Decoder<'e> {
             Content::Free => free::body(self, &block.body, scope),
             Content::Strings | Content::StringsOrAttribute => {
                 self.strings(&block.body, scope, |v| match convert(v, &Type::Str) {
-                    Ok(Value::Null) => Err("Unsuitable value: null value is not allowed".to_owned()),
+                    Ok(Value::Null(_)) => Err("Unsuitable value: null value is not allowed".to_owned()),
                     Ok(v) => Ok(v.to_json()),
                     Err(e) => Err(format!("Unsuitable value: {e}")),
                 })

@@ -47,7 +47,7 @@ impl Decoder<'_> {
         let Some(content) = self.dynamic_content(&body) else { return };
         let Some(collection) = self.eval(plan.for_each, scope) else { return };
         let type_name = collection.type_name();
-        let null = collection == Value::Null;
+        let null = collection.is_null();
         let Some(items) = elements(collection) else {
             let detail = if null {
                 "Cannot use a null value in for_each.".to_owned()

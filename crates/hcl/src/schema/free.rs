@@ -8,7 +8,6 @@ use crate::ast::{Block, Body, ExprKind};
 use crate::diag::Diagnostic;
 use crate::eval::Scope;
 use crate::parse::MAX_DEPTH;
-use crate::value::Value;
 
 pub(super) fn body(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope) -> Object {
     nested(decoder, body, scope, 0)
@@ -19,7 +18,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
     let body = decoder.native(body, &|_| None);
     for attribute in &body.attributes {
         let Some(value) = decoder.eval(&attribute.value, scope) else { continue };
-        if value == Value::Null {
+        if value.is_null() {
             continue;
         }
         let written_as_object = matches!(attribute.value.kind, ExprKind::Object(_));

@@ -15,7 +15,7 @@ pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, Stri
     {
         return Ok(Some(Json::String(text.as_ref().to_owned())));
     }
-    if value == Value::Null {
+    if value.is_null() {
         return match spec.kind {
             Kind::Duration => Err(unsuitable("null value is not allowed".to_owned())),
             _ => Ok(None),
@@ -62,7 +62,7 @@ pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, Stri
         Kind::Strings => {
             let list = convert(value, &Type::List(Box::new(Type::Str))).map_err(unsuitable)?;
             if let Value::Seq(.., items) = &list
-                && items.contains(&Value::Null)
+                && items.iter().any(Value::is_null)
             {
                 return Err(unsuitable("null value is not allowed in a list of strings".to_owned()));
             }
@@ -94,11 +94,11 @@ fn unsigned(n: Number) -> Option<Json> {
 
 pub(super) fn string_map(value: Value) -> Result<Option<Object>, String> {
     match value {
-        Value::Null => Ok(None),
+        Value::Null(_) => Ok(None),
         Value::Map(.., map) => map
             .into_iter()
             .map(|(k, v)| match convert(v, &Type::Str) {
-                Ok(Value::Null) => Err("Unsuitable value: null value is not allowed".to_owned()),
+                Ok(Value::Null(_)) => Err("Unsuitable value: null value is not allowed".to_owned()),
                 Ok(v) => Ok((k, v.to_json())),
                 Err(e) => Err(format!("Unsuitable value: {e}")),
             })

@@ -1,130 +1,254 @@
-//! Converting values and finding a type that several values can be converted to.
+//! Converting values.
+//!
+//! Whether there is a conversion is a matter of types: null of a type is converted only where any value of that
+//! type might be.
 
 use std::collections::BTreeMap;
 
-use super::{MapKind, SeqKind, Type, Value};
+use super::unify::{unify, unify_with};
+use super::{MapKind, Number, SeqKind, Type, Value};
+
+/// Which conversions count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Safety {
+    /// Those that no value can fail.
+    Safe,
+    /// All.
+    Any,
+}
 
 /// Converts a value, or says why not (`string required, but have tuple`).
 ///
 /// # Errors
 /// There is no conversion between the types, or this value has none.
 pub fn convert(value: Value, to: &Type) -> Result<Value, String> {
+    match (to, &value) {
+        // By far the most common ones.
+        (Type::Any, _)
+        | (Type::Str, Value::Str(_))
+        | (Type::Num, Value::Num(_))
+        | (Type::Bool, Value::Bool(_)) => return Ok(value),
+        _ => {}
+    }
+    let from = Type::of(&value);
+    if from == *to {
+        return Ok(value);
+    }
+    if !convertible(&from, to, Safety::Any) {
+        return Err(mismatch(&from, to));
+    }
+    apply(value, to)
+}
+
+/// Whether there is a conversion from one type to the other.
+pub(super) fn convertible(from: &Type, to: &Type, safety: Safety) -> bool {
+    let inner = |from: &Type, to: &Type| from == to || convertible(from, to, safety);
+    match (from, to) {
+        (_, Type::Any) => true,
+        (Type::Any, _) => safety == Safety::Any,
+        (Type::Num | Type::Bool, Type::Str) => true,
+        (Type::Str, Type::Num | Type::Bool) => safety == Safety::Any,
+        (Type::Object(from), Type::Object(to)) => {
+            to.iter().all(|(name, to)| from.get(name).is_some_and(|from| inner(from, to)))
+        }
+        (Type::Tuple(from), Type::Tuple(to)) => {
+            from.len() == to.len() && from.iter().zip(to).all(|(from, to)| inner(from, to))
+        }
+        (Type::List(from) | Type::Set(from), Type::List(to))
+        | (Type::Set(from), Type::Set(to))
+        | (Type::Map(from), Type::Map(to)) => inner(from, to),
+        (Type::List(from), Type::Set(to)) => safety == Safety::Any && inner(from, to),
+        (Type::Tuple(from), Type::List(to) | Type::Set(to)) => {
+            let any = || from.iter().all(|t| *t == Type::Any);
+            match common(from, to, safety) {
+                Some(Type::Any) => from.is_empty() || any(),
+                Some(to) => from.iter().all(|from| inner(from, &to)),
+                None => from.is_empty(),
+            }
+        }
+        (Type::Object(from), Type::Map(to)) => {
+            let all: Vec<Type> = from.values().cloned().collect();
+            match common(&all, to, safety) {
+                Some(to) => all.iter().all(|from| inner(from, &to)),
+                None => from.is_empty(),
+            }
+        }
+        (Type::Map(from), Type::Object(to)) => safety == Safety::Any && to.values().all(|to| inner(from, to)),
+        _ => false,
+    }
+}
+
+/// The type that elements of these types get where `wanted` is asked for.
+fn common(from: &[Type], wanted: &Type, safety: Safety) -> Option<Type> {
+    if *wanted == Type::Any { unify_with(from, safety) } else { Some(wanted.clone()) }
+}
+
+/// Carries out a conversion that there is.
+fn apply(value: Value, to: &Type) -> Result<Value, String> {
     match (to, value) {
-        (Type::Any, v) | (_, v @ Value::Null) => Ok(v),
+        (Type::Any, v) => Ok(v),
+        (to, Value::Null(from)) => Ok(Value::Null(filled(&from, to))),
         (Type::Str, Value::Num(n)) => Ok(Value::str(n.to_string())),
         (Type::Str, Value::Bool(b)) => Ok(Value::str(if b { "true" } else { "false" })),
         (Type::Str, v @ Value::Str(_))
         | (Type::Num, v @ Value::Num(_))
         | (Type::Bool, v @ Value::Bool(_)) => Ok(v),
         (Type::Num, Value::Str(s)) => {
-            s.trim().parse().map(Value::Num).map_err(|_| "a number is required".to_owned())
+            Number::from_text(&s).map(Value::Num).map_err(|_| "a number is required".to_owned())
         }
         (Type::Bool, Value::Str(s)) => match &*s {
             "true" | "1" => Ok(Value::Bool(true)),
             "false" | "0" => Ok(Value::Bool(false)),
             _ => Err("a bool is required".to_owned()),
         },
-        (Type::List(t), Value::Seq(_, _, items)) => {
-            let (t, items) = elements(items, t)?;
+        (Type::List(t), Value::Seq(kind, from, items)) => {
+            let (t, items) = elements(items, (kind == SeqKind::Tuple, from), t)?;
             Ok(Value::Seq(SeqKind::List, t, items))
         }
-        (Type::Set(t), Value::Seq(_, _, items)) => {
-            let (t, items) = elements(items, t)?;
+        (Type::Set(t), Value::Seq(kind, from, items)) => {
+            let (t, items) = elements(items, (kind == SeqKind::Tuple, from), t)?;
             Ok(Value::set(t, items))
         }
-        (Type::Tuple(types), Value::Seq(kind, _, items)) if kind != SeqKind::Set => {
-            if items.len() != types.len() {
-                return Err(format!("tuple of {} elements required, but have {}", types.len(), items.len()));
-            }
+        (Type::Tuple(types), Value::Seq(_, _, items)) => {
             let items =
-                items.into_iter().zip(types).map(|(v, t)| convert(v, t)).collect::<Result<Vec<_>, _>>()?;
+                items.into_iter().zip(types).map(|(v, t)| inner(v, t)).collect::<Result<Vec<_>, _>>()?;
             Ok(Value::tuple(items))
         }
-        (Type::Map(t), Value::Map(_, _, map)) => {
+        (Type::Map(t), Value::Map(kind, from, map)) => {
             let (keys, values): (Vec<_>, Vec<_>) = map.into_iter().unzip();
-            let (t, values) = elements(values, t)?;
+            let (t, values) = elements(values, (kind == MapKind::Object, from), t)?;
             Ok(Value::Map(MapKind::Map, t, keys.into_iter().zip(values).collect()))
         }
         (Type::Object(types), Value::Map(_, _, mut map)) => {
             let mut out = BTreeMap::new();
             for (name, t) in types {
-                let value = map.remove(name).ok_or_else(|| format!("attribute {name:?} is required"))?;
-                let value = convert(value, t).map_err(|e| format!("attribute {name:?}: {e}"))?;
+                let value = map
+                    .remove(name)
+                    .ok_or_else(|| format!("map has no element for required attribute {name:?}"))?;
+                let value = inner(value, t).map_err(|e| format!("attribute {name:?}: {e}"))?;
                 out.insert(name.clone(), value);
             }
             Ok(Value::object(out))
         }
-        (to, v) => Err(format!("{} required, but have {}", to.name(), v.type_name())),
+        (to, v) => Err(mismatch(&Type::of(&v), to)),
     }
 }
 
-fn elements(items: Vec<Value>, wanted: &Type) -> Result<(Type, Vec<Value>), String> {
-    let t = match wanted {
-        Type::Any => {
-            let types: Vec<Type> = items.iter().map(Type::of).collect();
-            unify(&types).ok_or_else(|| "all elements must have the same type".to_owned())?
-        }
-        t => t.clone(),
+/// Within a value: nothing is done where the type is right already.
+fn inner(value: Value, to: &Type) -> Result<Value, String> {
+    if Type::of(&value) == *to { Ok(value) } else { apply(value, to) }
+}
+
+/// Elements converted to `wanted`, and the type that they have then. `mixed` says that they may have different
+/// types, `from` is their type where they have one.
+fn elements(
+    items: Vec<Value>,
+    (mixed, from): (bool, Type),
+    wanted: &Type,
+) -> Result<(Type, Vec<Value>), String> {
+    if items.is_empty() {
+        return Ok((if mixed || *wanted != Type::Any { wanted.clone() } else { from }, items));
+    }
+    let to = if mixed && *wanted == Type::Any {
+        let types: Vec<Type> = items.iter().map(Type::of).collect();
+        unify(&types).ok_or_else(|| "all elements must have the same type".to_owned())?
+    } else {
+        wanted.clone()
     };
-    let items = items
+    let mut items = items
         .into_iter()
         .enumerate()
-        .map(|(i, v)| convert(v, &t).map_err(|e| format!("element {i}: {e}")))
-        .collect::<Result<_, _>>()?;
-    Ok((t, items))
+        .map(|(i, v)| inner(v, &to).map_err(|e| format!("element {i}: {e}")))
+        .collect::<Result<Vec<_>, _>>()?;
+    if to.is_exact() {
+        return Ok((to, items));
+    }
+    // Where the type leaves something open, the elements still have to agree.
+    let types: Vec<Type> = items.iter().map(Type::of).collect();
+    let t = unify(&types).ok_or_else(|| "cannot find a common base type for all elements".to_owned())?;
+    items = items.into_iter().map(|v| inner(v, &t)).collect::<Result<_, _>>()?;
+    let mut types = items.iter().map(Type::of).filter(|t| *t != Type::Any);
+    let first = types.next().unwrap_or(Type::Any);
+    if types.all(|t| t == first) {
+        Ok((first, items))
+    } else {
+        Err("element types must all match".to_owned())
+    }
 }
 
-/// The type that values of all these types can be converted to.
-#[must_use]
-pub fn unify(types: &[Type]) -> Option<Type> {
-    let mut out = Type::Any;
-    for t in types {
-        out = unify_two(out, t.clone())?;
+/// The type `to`, with what it leaves open taken from the type that is converted.
+fn filled(from: &Type, to: &Type) -> Type {
+    let boxed = |from: &Type, to: &Type| Box::new(filled(from, to));
+    let united = |types: &[Type]| unify(types).unwrap_or(Type::Any);
+    match (from, to) {
+        (Type::Any, to) => to.clone(),
+        (from, Type::Any) => from.clone(),
+        (Type::Map(from), Type::Map(to)) => Type::Map(boxed(from, to)),
+        (Type::Object(from), Type::Map(to)) => {
+            let all: Vec<Type> = from.values().cloned().collect();
+            Type::Map(boxed(&united(&all), to))
+        }
+        (Type::List(from) | Type::Set(from), Type::List(to)) => Type::List(boxed(from, to)),
+        (Type::List(from) | Type::Set(from), Type::Set(to)) => Type::Set(boxed(from, to)),
+        (Type::Tuple(from), Type::List(to)) => Type::List(boxed(&united(from), to)),
+        (Type::Tuple(from), Type::Set(to)) => Type::Set(boxed(&united(from), to)),
+        (Type::Map(from), Type::Object(to)) => {
+            Type::Object(to.iter().map(|(name, to)| (name.clone(), filled(from, to))).collect())
+        }
+        (Type::Object(from), Type::Object(to)) => Type::Object(
+            to.iter()
+                .map(|(name, to)| (name.clone(), from.get(name).map_or(to.clone(), |from| filled(from, to))))
+                .collect(),
+        ),
+        (Type::Tuple(from), Type::Tuple(to)) => {
+            Type::Tuple(from.iter().zip(to).map(|(from, to)| filled(from, to)).collect())
+        }
+        (_, to) => to.clone(),
     }
-    Some(out)
 }
 
-fn unify_two(a: Type, b: Type) -> Option<Type> {
-    use Type as T;
-    if a == b {
-        return Some(a);
-    }
-    match (a, b) {
-        (T::Any, t) | (t, T::Any) => Some(t),
-        (T::Str, T::Num | T::Bool) | (T::Num | T::Bool, T::Str) => Some(T::Str),
-        (T::List(x), T::List(y)) => Some(T::List(Box::new(unify_two(*x, *y)?))),
-        (T::Set(x), T::Set(y)) => Some(T::Set(Box::new(unify_two(*x, *y)?))),
-        (T::Map(x), T::Map(y)) => Some(T::Map(Box::new(unify_two(*x, *y)?))),
-        (T::Tuple(x), T::Tuple(y)) if x.len() == y.len() => {
-            x.into_iter().zip(y).map(|(p, q)| unify_two(p, q)).collect::<Option<_>>().map(T::Tuple)
-        }
-        (T::Tuple(x), T::Tuple(y)) => {
-            let all: Vec<Type> = x.into_iter().chain(y).collect();
-            unify(&all).map(|t| T::List(Box::new(t)))
-        }
-        (T::Tuple(x), T::List(t)) | (T::List(t), T::Tuple(x)) => {
-            unify_two(*t, unify(&x)?).map(|t| T::List(Box::new(t)))
-        }
-        (T::Tuple(x), T::Set(t)) | (T::Set(t), T::Tuple(x)) => {
-            unify_two(*t, unify(&x)?).map(|t| T::Set(Box::new(t)))
-        }
-        (T::List(x), T::Set(y)) | (T::Set(y), T::List(x)) => unify_two(*x, *y).map(|t| T::List(Box::new(t))),
-        (T::Object(x), T::Object(y)) => {
-            if x.len() == y.len() && x.keys().eq(y.keys()) {
-                let attributes: Option<BTreeMap<_, _>> = x
-                    .into_iter()
-                    .zip(y.into_values())
-                    .map(|((k, p), q)| unify_two(p, q).map(|t| (k, t)))
-                    .collect();
-                return attributes.map(T::Object);
+/// Why there is no conversion.
+fn mismatch(from: &Type, to: &Type) -> String {
+    let inner = |from: &Type, to: &Type| {
+        (from != to && !convertible(from, to, Safety::Any)).then(|| mismatch(from, to))
+    };
+    match (from, to) {
+        (Type::Object(from), Type::Object(to)) => {
+            for (name, to) in to {
+                match from.get(name) {
+                    None => return format!("attribute {name:?} is required"),
+                    Some(from) => {
+                        if let Some(why) = inner(from, to) {
+                            return format!("attribute {name:?}: {why}");
+                        }
+                    }
+                }
             }
-            let all: Vec<Type> = x.into_values().chain(y.into_values()).collect();
-            unify(&all).map(|t| T::Map(Box::new(t)))
+            "incorrect object attributes".to_owned()
         }
-        (T::Object(x), T::Map(t)) | (T::Map(t), T::Object(x)) => {
-            let all: Vec<Type> = x.into_values().collect();
-            unify_two(*t, unify(&all)?).map(|t| T::Map(Box::new(t)))
+        (Type::Tuple(_), Type::List(to)) if **to == Type::Any => {
+            "all list elements must have the same type".to_owned()
         }
-        _ => None,
+        (Type::Tuple(_), Type::Set(to)) if **to == Type::Any => {
+            "all set elements must have the same type".to_owned()
+        }
+        (Type::Object(_), Type::Map(to)) if **to == Type::Any => {
+            "all map elements must have the same type".to_owned()
+        }
+        (Type::Tuple(from), Type::List(to) | Type::Set(to)) => {
+            let found = from.iter().enumerate().find_map(|(i, from)| Some((i, inner(from, to)?)));
+            found.map_or_else(|| format!("{} required", to.name()), |(i, why)| format!("element {i}: {why}"))
+        }
+        (Type::Object(from), Type::Map(to)) => {
+            let found = from.iter().find_map(|(name, from)| Some((name, inner(from, to)?)));
+            found.map_or_else(
+                || format!("{} required", to.name()),
+                |(name, why)| format!("element {name:?}: {why}"),
+            )
+        }
+        (Type::Tuple(from), Type::Tuple(to)) if from.len() != to.len() => {
+            format!("tuple of {} elements required, but have {}", to.len(), from.len())
+        }
+        (from, to) => format!("{} required, but have {}", to.name(), from.name()),
     }
 }

@@ -18,9 +18,10 @@ const FLOAT: u32 = 53;
 /// computing with one and printing it stays cheap.
 const RANGE: i64 = 4_000;
 
-/// A number.
+/// A number, or an infinity: dividing by zero gives one, as in the reference.
 ///
-/// Two numbers are equal when they have the same value, however many digits they were computed to.
+/// Two numbers are equal when they have the same value, however many digits they were computed to, and whatever
+/// sign a zero has.
 #[derive(Debug, Clone)]
 pub struct Number {
     repr: Repr,
@@ -33,6 +34,11 @@ pub struct Number {
 enum Repr {
     Small(i64),
     Big(Arc<Big>),
+    /// Zero with a sign, which is printed.
+    MinusZero,
+    Infinite {
+        negative: bool,
+    },
 }
 
 /// `mantissa * 2^exponent`, the mantissa odd.
@@ -88,49 +94,81 @@ impl Number {
         Some(Self { repr: Repr::Big(Arc::new(Big { mantissa, exponent })), precision })
     }
 
+    /// An infinity.
+    fn infinite(negative: bool) -> Self {
+        Self { repr: Repr::Infinite { negative }, precision: COUNTED }
+    }
+
+    fn with_precision(self, precision: u32) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// A zero of this sign.
+    fn zero(negative: bool, precision: u32) -> Self {
+        Self { repr: if negative { Repr::MinusZero } else { Repr::Small(0) }, precision }
+    }
+
+    /// Mantissa and exponent; infinities have none, and zeros no sign.
     fn parts(&self) -> (BigInt, i64) {
         match &self.repr {
             Repr::Small(n) => (BigInt::from(*n), 0),
             Repr::Big(big) => (big.mantissa.clone(), big.exponent),
+            Repr::MinusZero | Repr::Infinite { .. } => (BigInt::ZERO, 0),
         }
     }
 
     /// About how many binary digits printing it has to do with; 0 for whole numbers of 64 bits.
     pub(crate) fn digits_to_print(&self) -> u64 {
         match &self.repr {
-            Repr::Small(_) => 0,
             Repr::Big(big) => big.mantissa.bits() + big.exponent.unsigned_abs(),
+            _ => 0,
         }
     }
 
     /// Whether it is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
-        self.repr == Repr::Small(0)
+        matches!(self.repr, Repr::Small(0) | Repr::MinusZero)
+    }
+
+    /// Whether it is an infinity.
+    #[must_use]
+    pub fn is_infinite(&self) -> bool {
+        matches!(self.repr, Repr::Infinite { .. })
+    }
+
+    /// Whether it is below zero, or the zero that has a sign.
+    #[must_use]
+    pub fn has_sign(&self) -> bool {
+        match &self.repr {
+            Repr::Small(n) => *n < 0,
+            Repr::Big(big) => big.mantissa.sign() == Sign::Minus,
+            Repr::MinusZero => true,
+            Repr::Infinite { negative } => *negative,
+        }
     }
 
     /// Whether it is below zero.
     #[must_use]
     pub fn is_negative(&self) -> bool {
-        match &self.repr {
-            Repr::Small(n) => *n < 0,
-            Repr::Big(big) => big.mantissa.sign() == Sign::Minus,
-        }
+        self.has_sign() && !self.is_zero()
     }
 
     /// Whether it has no fraction.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         match &self.repr {
-            Repr::Small(_) => true,
+            Repr::Small(_) | Repr::MinusZero => true,
             Repr::Big(big) => big.exponent >= 0,
+            Repr::Infinite { .. } => false,
         }
     }
 
     /// The whole number that it is.
-    fn to_whole(&self) -> Option<BigInt> {
+    #[must_use]
+    pub(crate) fn to_whole(&self) -> Option<BigInt> {
         let (mantissa, exponent) = self.parts();
-        (exponent >= 0).then(|| mantissa << exponent)
+        self.is_whole().then(|| mantissa << exponent)
     }
 
     /// As a whole number of 128 bits, if it is one.
@@ -138,7 +176,7 @@ impl Number {
     pub fn to_i128(&self) -> Option<i128> {
         match &self.repr {
             Repr::Small(n) => Some(i128::from(*n)),
-            Repr::Big(_) => i128::try_from(self.to_whole()?).ok(),
+            _ => i128::try_from(self.to_whole()?).ok(),
         }
     }
 
@@ -147,13 +185,20 @@ impl Number {
     pub fn to_i64(&self) -> Option<i64> {
         match &self.repr {
             Repr::Small(n) => Some(*n),
-            Repr::Big(_) => None,
+            Repr::MinusZero => Some(0),
+            Repr::Big(_) | Repr::Infinite { .. } => None,
         }
     }
 
     /// The nearest floating point number.
     #[must_use]
     pub fn to_f64(&self) -> f64 {
+        match self.repr {
+            Repr::Infinite { negative: false } => return f64::INFINITY,
+            Repr::Infinite { negative: true } => return f64::NEG_INFINITY,
+            Repr::MinusZero => return -0.0,
+            Repr::Small(_) | Repr::Big(_) => {}
+        }
         let (mantissa, exponent) = self.parts();
         let bits = i64::try_from(mantissa.bits()).unwrap_or(RANGE);
         // Below the smallest normal number there are fewer bits.
@@ -186,11 +231,17 @@ impl Number {
         if sign == Sign::Minus { -out } else { out }
     }
 
-    /// From a floating point number; `None` for infinities and NaN.
+    /// From a floating point number; `None` for NaN.
     #[must_use]
     pub fn from_f64(f: f64) -> Option<Self> {
-        if !f.is_finite() {
+        if f.is_nan() {
             return None;
+        }
+        if f.is_infinite() {
+            return Some(Self::infinite(f.is_sign_negative()));
+        }
+        if f == 0.0 {
+            return Some(Self::zero(f.is_sign_negative(), FLOAT));
         }
         let bits = f.to_bits();
         let (fraction, biased) = (bits & ((1 << 52) - 1), (bits >> 52) & 0x7ff);
@@ -209,7 +260,7 @@ impl Number {
         Self::rounded(n, 0, false, bits.max(COUNTED))
     }
 
-    /// As JSON: an integer where it fits 64 bits.
+    /// As JSON: an integer where it fits 64 bits; null for infinities, which JSON has not.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match self.to_i64() {
@@ -218,14 +269,23 @@ impl Number {
         }
     }
 
-    /// The sum; `None` when it is out of range.
+    /// The sum; `None` when it is out of range, or none because infinities cancel out.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Option<Self> {
         let precision = self.precision.max(other.precision);
-        if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr)
-            && let Some(sum) = a.checked_add(*b)
-        {
-            return Some(Self { repr: Repr::Small(sum), precision });
+        match (&self.repr, &other.repr) {
+            (Repr::Infinite { negative: a }, Repr::Infinite { negative: b }) if a != b => return None,
+            (Repr::Infinite { .. }, _) => return Some(self.clone()),
+            (_, Repr::Infinite { .. }) => return Some(other.clone()),
+            (Repr::MinusZero, Repr::MinusZero) => return Some(Self::zero(true, precision)),
+            (Repr::Small(a), Repr::Small(b)) => {
+                if let Some(sum) = a.checked_add(*b)
+                    && (precision >= COUNTED || sum.unsigned_abs() >> precision == 0)
+                {
+                    return Some(Self { repr: Repr::Small(sum), precision });
+                }
+            }
+            _ => {}
         }
         let ((a, x), (b, y)) = (self.parts(), other.parts());
         let low = x.min(y);
@@ -235,21 +295,37 @@ impl Number {
     /// The negative.
     #[must_use]
     pub fn negate(&self) -> Self {
+        match &self.repr {
+            Repr::Small(0) => return Self::zero(true, self.precision),
+            Repr::MinusZero => return Self::zero(false, self.precision),
+            Repr::Infinite { negative } => return Self::infinite(!negative),
+            Repr::Small(_) | Repr::Big(_) => {}
+        }
         let (mantissa, exponent) = self.parts();
         // The same number of bits is in the same range.
-        Self::rounded(-mantissa, exponent, false, self.precision.max(COUNTED)).unwrap_or(Self::ZERO)
+        let bits = u32::try_from(mantissa.bits()).unwrap_or(COUNTED);
+        let negative = Self::rounded(-mantissa, exponent, false, self.precision.max(bits));
+        Self { precision: self.precision, ..negative.unwrap_or(Self::ZERO) }
     }
 
-    /// The difference; `None` when it is out of range.
+    /// The difference; `None` as with sums.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Option<Self> {
         self.plus(&other.negate())
     }
 
-    /// The product; `None` when it is out of range. It is exact up to 512 bits, however few the factors have.
+    /// The product; `None` when it is out of range, or none because an infinity meets zero. It is exact up to
+    /// 512 bits, however few the factors have.
     #[must_use]
     pub fn times(&self, other: &Self) -> Option<Self> {
         let precision = self.precision.max(other.precision);
+        let negative = self.has_sign() != other.has_sign();
+        if self.is_infinite() || other.is_infinite() {
+            return (!self.is_zero() && !other.is_zero()).then(|| Self::infinite(negative));
+        }
+        if self.is_zero() || other.is_zero() {
+            return Some(Self::zero(negative, precision));
+        }
         if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr)
             && let Some(product) = a.checked_mul(*b)
         {
@@ -261,13 +337,19 @@ impl Number {
         Some(Self { precision: precision.max(needed), ..out })
     }
 
-    /// The quotient; `None` when dividing by zero, or when it is out of range.
+    /// The quotient, infinite when dividing by zero; `None` when it is out of range, or none because zeros or
+    /// infinities meet.
     #[must_use]
     pub fn over(&self, other: &Self) -> Option<Self> {
-        if other.is_zero() {
-            return None;
-        }
         let precision = self.precision.max(other.precision);
+        let negative = self.has_sign() != other.has_sign();
+        if self.is_infinite() || other.is_zero() {
+            let defined = !(self.is_infinite() && other.is_infinite() || self.is_zero() && other.is_zero());
+            return defined.then(|| Self::infinite(negative));
+        }
+        if self.is_zero() || other.is_infinite() {
+            return Some(Self::zero(negative, precision));
+        }
         let ((a, x), (b, y)) = (self.parts(), other.parts());
         // Enough bits for the result and one to round it by.
         let shift =
@@ -279,12 +361,18 @@ impl Number {
         Self::rounded(quotient, x - y - shift, rest != BigUint::ZERO, precision)
     }
 
-    /// What is left of a division, with the sign of the first; `None` when dividing by zero, or when the quotient
-    /// is out of range.
+    /// What is left of a division, with the sign of the first, which is all of it when dividing by zero; `None` when
+    /// the quotient is out of range, or one of both is infinite.
     #[must_use]
     pub fn remainder(&self, other: &Self) -> Option<Self> {
         if other.is_zero() {
+            return Some(self.clone());
+        }
+        if self.is_infinite() || other.is_infinite() {
             return None;
+        }
+        if self.is_zero() {
+            return Some(self.clone());
         }
         if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr) {
             let repr = Repr::Small(a.checked_rem(*b).unwrap_or_default());
@@ -306,8 +394,9 @@ impl Number {
             Repr::Big(big) if big.exponent < 0 => {
                 let (sign, magnitude) = big.mantissa.clone().into_parts();
                 let whole = BigInt::from_biguint(sign, magnitude >> big.exponent.unsigned_abs());
-                Self::rounded(whole, 0, false, self.precision.max(COUNTED)).unwrap_or(Self::ZERO)
+                Self::rounded(whole, 0, false, self.precision).unwrap_or(Self::ZERO)
             }
+            Repr::MinusZero => Self::zero(false, self.precision),
             _ => self.clone(),
         }
     }
@@ -316,36 +405,26 @@ impl Number {
     #[must_use]
     pub fn floor(&self) -> Self {
         let cut = self.truncate();
-        if cut > *self { cut.minus(&Self::ONE).unwrap_or(cut) } else { cut }
+        if cut > *self { cut.minus(&Self::ONE.with_precision(1)).unwrap_or(cut) } else { cut }
     }
 
     /// The whole number at or above.
     #[must_use]
     pub fn ceil(&self) -> Self {
         let cut = self.truncate();
-        if cut < *self { cut.plus(&Self::ONE).unwrap_or(cut) } else { cut }
+        if cut < *self { cut.plus(&Self::ONE.with_precision(1)).unwrap_or(cut) } else { cut }
     }
 
     /// Without its sign.
     #[must_use]
     pub fn abs(&self) -> Self {
-        if self.is_negative() { self.negate() } else { self.clone() }
-    }
-
-    /// A whole power; `None` when it is out of range.
-    #[must_use]
-    pub fn power(&self, times: u32) -> Option<Self> {
-        let (mantissa, exponent) = self.parts();
-        if i64::try_from(mantissa.bits()).ok()?.checked_mul(i64::from(times))? > RANGE {
-            return None;
-        }
-        Self::rounded(mantissa.pow(times), exponent.checked_mul(i64::from(times))?, false, FLOAT)
+        if self.has_sign() { self.negate() } else { self.clone() }
     }
 }
 
 impl PartialEq for Number {
     fn eq(&self, other: &Self) -> bool {
-        self.repr == other.repr
+        self.repr == other.repr || self.is_zero() && other.is_zero()
     }
 }
 
@@ -374,9 +453,15 @@ impl Ord for Number {
         if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr) {
             return a.cmp(b);
         }
+        // Less than all numbers, a number, more than all numbers.
+        let rank = |n: &Self| match n.repr {
+            Repr::Infinite { negative: true } => -1,
+            Repr::Infinite { negative: false } => 1,
+            _ => 0,
+        };
         let ((a, x), (b, y)) = (self.parts(), other.parts());
         let low = x.min(y);
-        (a << (x - low)).cmp(&(b << (y - low)))
+        rank(self).cmp(&rank(other)).then_with(|| (a << (x - low)).cmp(&(b << (y - low))))
     }
 }
 
@@ -403,7 +488,10 @@ mod tests {
         assert_eq!(n("9.5").remainder(&n("4")).unwrap().to_string(), "1.5");
         assert_eq!(n("-1").over(&n("8")).unwrap().to_string(), "-0.125");
         assert_eq!(n("2").over(&n("3")).unwrap().to_f64(), 2.0 / 3.0);
-        assert_eq!(n("1").over(&Number::ZERO), None);
+        assert_eq!(n("1").over(&Number::ZERO).unwrap().to_string(), "+Inf");
+        assert_eq!(n("-1").over(&Number::ZERO).unwrap().to_string(), "-Inf");
+        assert_eq!(Number::ZERO.over(&Number::ZERO), None);
+        assert_eq!(n("5").remainder(&Number::ZERO), Some(n("5")));
         assert_eq!(n("-0.5").floor().to_string(), "-1");
         assert_eq!(n("-0.5").ceil().to_string(), "0");
         assert_eq!(n("7.5").times(&n("2")).unwrap().to_i64(), Some(15));
@@ -411,7 +499,6 @@ mod tests {
         assert!(n("1e100") > n("1e99"));
         assert!(n("-1e100") < n("1"));
         assert_eq!(n("1.50"), n("1.5"));
-        assert_eq!(Number::from(3_i64).power(3).unwrap().to_i64(), Some(27));
     }
 
     /// 512 bits are about 154 decimal digits.

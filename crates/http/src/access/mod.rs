@@ -1,17 +1,28 @@
 //! Who may do what: asked once for each request, before its route.
 
+mod line;
+mod standing;
 mod table;
 
+pub use table::{Route, routes};
+
+pub(crate) use line::{Found, Line, Need};
+pub(crate) use standing::{Watched, exec_lost, lost, watched};
+pub(crate) use table::find_line;
+
 use crate::call::Call;
+use crate::dispatch::{OfJob, To};
 use crate::error::ApiError;
-use caravan_server::{Caller, Handle, HostVolumeCap, Level, NsCap, VarCap};
+use crate::query::Query;
+use caravan_server::{Caller, Handle, Level, NsCap, VarCap};
 use caravan_state::Root;
 use caravan_types::wire::ExecOpen;
 use caravan_types::{AllocId, DeploymentId, EvalId, HostVolumeId, Namespace};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, StatusCode};
+use line::Names;
 use serde_json::Value;
-use table::Need;
+use std::sync::Arc;
 
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-nomad-token");
 
@@ -38,51 +49,110 @@ pub(crate) fn secret(headers: &HeaderMap) -> String {
     }
 }
 
-/// Finds out who asks and whether they may. `segments` are those of the path.
-pub(crate) fn check(call: &Call, server: &Handle, segments: &[&str]) -> Result<Caller, ApiError> {
-    let ["v1", rest @ ..] = segments else { return Ok(Caller::unrestricted()) };
-    let need = table::need(&call.method, rest);
-    let found = server.admin().caller(&secret(&call.headers));
-    let caller = match (found, need) {
-        (Ok(caller), _) => caller,
-        (Err(_), Need::Open) => return Ok(Caller::nobody()),
-        (Err(why), _) => return Err(ApiError::new(StatusCode::FORBIDDEN, why.to_string())),
+/// Judges a request: finds out who makes it, and whether the caller may. Returns the caller.
+///
+/// # Errors
+/// The refusal, with the status that clients know.
+pub(crate) fn check(call: &Call, server: &Handle) -> Result<Caller, ApiError> {
+    judge(call, server, &server.store().snapshot())
+}
+
+/// Judges a request again, as the state is now, and remembers what the caller may do by now.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_again(call: &Call, server: &Handle, root: &Root) -> Result<(), ApiError> {
+    if server.admin().acl_enabled() {
+        call.caller.store(Arc::new(judge(call, server, root)?));
+    }
+    Ok(())
+}
+
+fn judge(call: &Call, server: &Handle, root: &Root) -> Result<Caller, ApiError> {
+    let need = call.line.need;
+    let caller = match server.admin().caller_in(root, &secret(&call.headers)) {
+        Ok(caller) => caller,
+        Err(_) if need == Need::Open => return Ok(Caller::nobody()),
+        Err(why) => return Err(ApiError::new(StatusCode::FORBIDDEN, why.to_string())),
     };
     if !server.admin().acl_enabled() {
         return Ok(caller);
     }
-    let asked = Asked { call, caller: &caller, root: &server.store().snapshot(), segments: rest };
+    let asked = Asked { call, caller: &caller, root };
     match asked.verdict(need) {
         Verdict::Yes => Ok(caller),
-        // Writing a variable tells an index even where nothing was written.
+        // A refused write of a variable answers with an index.
         Verdict::No if need == Need::Variable(VarCap::Write) => Err(denied().with_index(0)),
         Verdict::No => Err(denied()),
         Verdict::Hidden(error) => Err(error),
     }
 }
 
-/// Whether a caller may run something in a task. Of an allocation that is not there, in the given namespace.
-fn runs_in(caller: &Caller, root: &Root, alloc: &AllocId, task: &str, otherwise: &Namespace) -> bool {
-    let row = root.alloc(alloc);
-    let namespace = row.map_or(otherwise, |row| &row.namespace);
-    if !caller.may(namespace.as_str(), NsCap::AllocExec) {
-        return false;
-    }
-    // What runs in such a task runs on the node itself.
-    let bare = row
-        .and_then(|alloc| alloc.group())
-        .is_some_and(|group| group.tasks.iter().any(|t| t.name == task && t.driver == "raw_exec"));
-    !bare || caller.may(namespace.as_str(), NsCap::AllocNodeExec)
+/// Returns the namespace that a request is about, as its line of the table says. This is the namespace that is
+/// checked, and the one that the handler gets.
+pub(crate) fn namespace(need: Need, query: &Query, body: &[u8]) -> Namespace {
+    let asked = query.text("namespace");
+    let body = match need.names() {
+        Names::Query => Value::Null,
+        // A namespace in the query decides before a body is read.
+        Names::QueryThenBody | Names::Job if !asked.is_empty() => Value::Null,
+        _ => parsed(body),
+    };
+    let named = text(&body, "Namespace");
+    let places = match need.names() {
+        Names::Query => [asked, "", ""],
+        Names::QueryThenBody => [asked, named, ""],
+        Names::BodyThenQuery => [named, asked, ""],
+        Names::Job => [asked, named, text(field(&body, "Job"), "Namespace")],
+    };
+    places.into_iter().find(|name| !name.is_empty()).map_or_else(Namespace::default_namespace, Namespace::new)
 }
 
-/// Whether whoever another agent speaks for may run something in a task.
+/// The first JSON value of a body, as the handlers read it; nothing where there is none.
+fn parsed(body: &[u8]) -> Value {
+    let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
+    values.next().and_then(Result::ok).unwrap_or_default()
+}
+
+/// Whether a caller may run a command in a task. An allocation that the servers do not know is nobody's.
+fn runs_in(caller: &Caller, root: &Root, alloc: &AllocId, task: &str, otherwise: &Namespace) -> Verdict {
+    let Some(row) = root.alloc(alloc) else { return unheld(caller, alloc, otherwise, &[NsCap::AllocExec]) };
+    let namespace = row.namespace.as_str();
+    if !caller.may(namespace, NsCap::AllocExec) {
+        return Verdict::No;
+    }
+    // A command in such a task runs on the node itself.
+    let bare =
+        row.group().is_some_and(|group| group.tasks.iter().any(|t| t.name == task && t.driver == "raw_exec"));
+    (!bare || caller.may(namespace, NsCap::AllocNodeExec)).into()
+}
+
+/// The verdict on an allocation that the servers do not know, although a node may still keep it: its namespace is
+/// not known either. Management may look; everybody else learns no more than that it is not there.
+fn unheld(caller: &Caller, alloc: &AllocId, namespace: &Namespace, caps: &[NsCap]) -> Verdict {
+    if caller.is_management() {
+        return Verdict::Yes;
+    }
+    match caller.acl.namespace_any(namespace.as_str(), caps) {
+        true if alloc.is_empty() => Verdict::Hidden(ApiError::bad_request("must provide a valid alloc id")),
+        true => Verdict::Hidden(ApiError::not_found(format!("Unknown allocation \"{alloc}\""))),
+        false => Verdict::No,
+    }
+}
+
+/// Judges whether the caller that another agent speaks for may run a command in a task.
 pub(crate) fn may_exec(server: &Handle, asked: &ExecOpen) -> Result<(), ApiError> {
     let caller = server.admin().caller(asked.secret.expose());
     let caller = caller.map_err(|why| ApiError::new(StatusCode::FORBIDDEN, why.to_string()))?;
+    if !server.admin().acl_enabled() {
+        return Ok(());
+    }
     let root = server.store().snapshot();
-    let may = !server.admin().acl_enabled()
-        || runs_in(&caller, &root, &asked.alloc, &asked.task, &Namespace::default_namespace());
-    if may { Ok(()) } else { Err(denied()) }
+    match runs_in(&caller, &root, &asked.alloc, &asked.task, &Namespace::default_namespace()) {
+        Verdict::Yes => Ok(()),
+        Verdict::No => Err(denied()),
+        Verdict::Hidden(error) => Err(error),
+    }
 }
 
 enum Verdict {
@@ -101,25 +171,27 @@ struct Asked<'a> {
     call: &'a Call,
     caller: &'a Caller,
     root: &'a Root,
-    segments: &'a [&'a str],
 }
 
 impl Asked<'_> {
     fn verdict(&self, need: Need) -> Verdict {
         let acl = &self.caller.acl;
+        let namespace = self.call.namespace.as_str();
         match need {
             Need::Open | Need::Shown => Verdict::Yes,
             Need::Management => acl.is_management().into(),
-            Need::Namespace(caps) => {
-                self.registers(acl.namespace_any(self.call.query.namespace().as_str(), caps))
+            Need::Refused(status, text) => Verdict::Hidden(ApiError::new(status, text)),
+            Need::Namespace(caps) => self.registers(acl.namespace_any(namespace, caps)),
+            Need::Rows(_) if namespace == "*" => Verdict::Yes,
+            Need::Rows(caps) | Need::Body(caps) => acl.namespace_any(namespace, caps).into(),
+            // A job is in one namespace.
+            Need::Job(caps) => self.registers(namespace != "*" && acl.namespace_any(namespace, caps)),
+            Need::Deregister => {
+                // What cannot be read as a flag is refused by the handler.
+                let purges = !matches!(self.call.query.flag("purge"), Ok(None | Some(false)));
+                let cap = if purges { NsCap::PurgeJob } else { NsCap::DeregisterJob };
+                acl.namespace_any(namespace, &[NsCap::SubmitJob, cap]).into()
             }
-            Need::Rows(_) if self.call.query.text("namespace") == "*" => Verdict::Yes,
-            Need::Rows(caps) => acl.namespace_any(self.call.query.namespace().as_str(), caps).into(),
-            Need::Job(caps) => {
-                let body = self.body();
-                self.registers(self.job(&body, caps))
-            }
-            Need::Body(caps) => self.volumes(caps).into(),
             Need::Alloc(at, caps) => self.in_namespace(self.alloc(at), caps).into(),
             Need::HiddenAlloc(at, caps) => match self.in_namespace(self.alloc(at), caps) {
                 true => Verdict::Yes,
@@ -128,8 +200,12 @@ impl Asked<'_> {
                     self.segment(at)
                 ))),
             },
-            Need::Exec(at) => self.exec(self.segment(at)).into(),
-            Need::Action => self.exec(self.call.query.text("allocID")).into(),
+            Need::Held(at, caps) => match self.alloc(at) {
+                Some(namespace) => acl.namespace_any(namespace.as_str(), caps).into(),
+                None => unheld(self.caller, &AllocId::new(self.tail(at)), &self.call.namespace, caps),
+            },
+            Need::Exec(at) => self.exec(self.segment(at)),
+            Need::Action => self.exec(self.call.query.text("allocID")),
             Need::Eval(at, caps) => {
                 let row = self.root.eval(&EvalId::new(self.segment(at)));
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
@@ -155,33 +231,23 @@ impl Asked<'_> {
             Need::Quota(level) => acl.quota(level).into(),
             Need::Plugin(level) => acl.plugin(level).into(),
             Need::Pool(at, cap) => acl.node_pool(self.segment(at), cap).into(),
-            Need::PoolBody(cap) => {
-                let body = self.body();
-                acl.node_pool(text(&body, "Name"), cap).into()
-            }
+            Need::PoolBody(cap) => acl.node_pool(text(&parsed(&self.call.body), "Name"), cap).into(),
             Need::AnyPool(cap) => acl.any_node_pool(cap).into(),
-            Need::Variable(cap) => {
-                let path = self.segments[1..].join("/");
-                let namespace = match cap {
-                    VarCap::Write => self.namespace_of(&self.body()),
-                    _ => self.call.query.namespace().to_string(),
-                };
-                match path.is_empty() {
-                    // The route tells what is wrong.
-                    true => Verdict::Yes,
-                    false => self.caller.variable(&namespace, &path, cap).into(),
-                }
-            }
+            Need::Variable(cap) => match self.tail(1).as_str() {
+                // The handler says what is wrong.
+                "" => Verdict::Yes,
+                path => self.caller.variable(namespace, path, cap).into(),
+            },
         }
     }
 
     /// What registers, dispatches or scales a job may be closed to all but operators.
     fn registers(&self, may: bool) -> Verdict {
         let writes = self.call.is_put()
-            && match self.segments {
-                ["jobs"] => true,
-                ["job", .., last] => {
-                    matches!(*last, "dispatch" | "payload" | "scale") || self.segments.len() == 2
+            && match self.call.line.to {
+                To::Jobs => true,
+                To::Job(of) => {
+                    matches!(of, OfJob::Dispatch | OfJob::DispatchPayload | OfJob::Scale | OfJob::Itself)
                 }
                 _ => false,
             };
@@ -196,92 +262,33 @@ impl Asked<'_> {
         }
     }
 
+    /// A segment after `v1`.
     fn segment(&self, at: usize) -> &str {
-        self.segments.get(at).copied().unwrap_or_default()
+        self.call.segments.get(at + 1).map(String::as_str).unwrap_or_default()
+    }
+
+    /// The rest of the path from a segment after `v1` on.
+    fn tail(&self, at: usize) -> String {
+        match self.call.line.path.ends_with("**") {
+            true => self.call.segments.get(at + 1..).unwrap_or_default().join("/"),
+            false => self.segment(at).to_owned(),
+        }
     }
 
     fn alloc(&self, at: usize) -> Option<Namespace> {
-        let row = self.root.alloc(&AllocId::new(self.segment(at)));
+        let row = self.root.alloc(&AllocId::new(self.tail(at)));
         row.map(|row| row.namespace.clone())
     }
 
     /// In the namespace of an object; of one that is not there, in that of the query.
     fn in_namespace(&self, namespace: Option<Namespace>, caps: &[NsCap]) -> bool {
-        let namespace = namespace.unwrap_or_else(|| self.call.query.namespace());
+        let namespace = namespace.as_ref().unwrap_or(&self.call.namespace);
         self.caller.acl.namespace_any(namespace.as_str(), caps)
     }
 
-    fn exec(&self, alloc: &str) -> bool {
+    fn exec(&self, alloc: &str) -> Verdict {
         let (alloc, task) = (AllocId::new(alloc), self.call.query.text("task"));
-        runs_in(self.caller, self.root, &alloc, task, &self.call.query.namespace())
-    }
-
-    fn body(&self) -> Value {
-        let mut values = serde_json::Deserializer::from_slice(&self.call.body).into_iter::<Value>();
-        values.next().and_then(Result::ok).unwrap_or_default()
-    }
-
-    /// The query's namespace, else the body's.
-    fn namespace_of(&self, body: &Value) -> String {
-        match text(body, "Namespace") {
-            "" => self.call.query.namespace().to_string(),
-            // The body of a variable wins over the query.
-            namespace => namespace.to_owned(),
-        }
-    }
-
-    fn job(&self, body: &Value, caps: &[NsCap]) -> bool {
-        let job = field(body, "Job");
-        let namespace = [self.call.query.text("namespace"), text(body, "Namespace"), text(job, "Namespace")]
-            .into_iter()
-            .find(|name| !name.is_empty())
-            .unwrap_or("default");
-        let acl = &self.caller.acl;
-        if namespace == "*" || !acl.namespace_any(namespace, caps) {
-            return false;
-        }
-        if caps.first() != Some(&NsCap::SubmitJob) {
-            return true;
-        }
-        let groups = field(job, "TaskGroups").as_array().map(Vec::as_slice).unwrap_or_default();
-        groups.iter().all(|group| {
-            let volumes = field(group, "Volumes").as_object();
-            let mounts = volumes.into_iter().flatten().all(|(_, volume)| match text(volume, "Type") {
-                "csi" => acl.namespace(namespace, NsCap::CsiMountVolume),
-                _ => self.host_volume(namespace, volume),
-            });
-            let tasks = field(group, "Tasks").as_array().map(Vec::as_slice).unwrap_or_default();
-            let plugin = tasks.iter().any(|task| field(task, "CSIPluginConfig").is_object());
-            mounts && (!plugin || acl.namespace(namespace, NsCap::CsiRegisterPlugin))
-        })
-    }
-
-    /// Host volumes that users made belong to a namespace; those of the agents' configuration are allowed by name.
-    fn host_volume(&self, namespace: &str, volume: &Value) -> bool {
-        let (source, read_only) = (text(volume, "Source"), field(volume, "ReadOnly") == &Value::Bool(true));
-        let cap = if read_only { HostVolumeCap::MountReadonly } else { HostVolumeCap::MountReadwrite };
-        let acl = &self.caller.acl;
-        acl.host_volume(source, cap)
-            || (self.root.host_volumes().any(|row| row.name == source && row.namespace == *namespace)
-                && acl.namespace(namespace, NsCap::HostVolumeRead))
-    }
-
-    /// Every volume of the body.
-    fn volumes(&self, caps: &[NsCap]) -> bool {
-        let body = self.body();
-        let all = field(&body, "Volumes").as_array().cloned().unwrap_or_default();
-        let one = field(&body, "Volume");
-        let query = self.call.query.text("namespace");
-        let default =
-            [query, text(&body, "Namespace")].into_iter().find(|n| !n.is_empty()).unwrap_or("default");
-        let mut named: Vec<&str> = all
-            .iter()
-            .chain([one])
-            .map(|volume| text(volume, "Namespace"))
-            .filter(|n| !n.is_empty())
-            .collect();
-        named.push(default);
-        named.iter().all(|namespace| self.caller.acl.namespace_any(namespace, caps))
+        runs_in(self.caller, self.root, &alloc, task, &self.call.namespace)
     }
 }
 
@@ -318,6 +325,21 @@ pub(crate) fn event_topic(caller: &Caller, topic: &str, namespace: &str) -> bool
 impl Call {
     /// Whether the caller may do something in a namespace: for rows of lists over all namespaces.
     pub(crate) fn may(&self, namespace: &Namespace, cap: NsCap) -> bool {
-        self.caller.may(namespace.as_str(), cap)
+        self.caller.load().may(namespace.as_str(), cap)
+    }
+
+    /// Asks for the right of this route in the namespace of an object that the body describes.
+    ///
+    /// # Errors
+    /// If the caller does not have it.
+    pub(crate) fn permit(&self, namespace: &str) -> Result<(), ApiError> {
+        let caps = self.line.need.caps();
+        let one = !matches!(namespace, "" | "*");
+        match one && self.caller.load().acl.namespace_any(namespace, caps) {
+            true => Ok(()),
+            // A name that is none is told by the server, to a caller that may see it.
+            false if self.caller.load().is_management() => Ok(()),
+            false => Err(denied()),
+        }
     }
 }

@@ -1,94 +1,17 @@
-//! Which route needs what: one table (`http-api` sections 3 and 5.8).
+//! The routes: one table that says for each what a caller needs, where the request names its namespace, and which
+//! handler answers (`docs/design/http-api.md`).
 //!
-//! The first line that fits decides. A route of the API that no line names needs a management token, so that a
-//! forgotten one is closed, not open.
+//! Requests are dispatched through this table only, so that no route is served without a line here.
 
+use super::line::{Found, Line, Need, On, find, line};
+use crate::dispatch::{OfJob, OfVolume, To};
 use caravan_server::{Level, NsCap, PoolCap, VarCap};
-use http::Method;
-
-/// Which methods a line is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum On {
-    /// Reading.
-    Get,
-    /// Writing: PUT and POST are the same.
-    Put,
-    /// Removing.
-    Delete,
-    /// All of them.
-    Any,
-}
-
-impl On {
-    fn fits(self, method: &Method) -> bool {
-        match self {
-            Self::Get => method == Method::GET || method == Method::HEAD,
-            Self::Put => method == Method::PUT || method == Method::POST,
-            Self::Delete => method == Method::DELETE,
-            Self::Any => true,
-        }
-    }
-}
-
-/// What a route needs. Capabilities are alternatives: one of them is enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
-    /// Nothing, not even a token that is known.
-    Open,
-    /// A token that is known, or none: the route shows only what may be seen.
-    Shown,
-    /// Everything.
-    Management,
-    /// In the namespace of the query; `*` in any.
-    Namespace(&'static [NsCap]),
-    /// The same of lists; of those of all namespaces everybody sees the rows that they may see.
-    Rows(&'static [NsCap]),
-    /// In the namespace of the job in the body.
-    Job(&'static [NsCap]),
-    /// In the namespace of the volumes in the body.
-    Body(&'static [NsCap]),
-    /// In the namespace of the allocation that the segment names.
-    Alloc(usize, &'static [NsCap]),
-    /// The same; an allocation that may not be seen is one that is not there.
-    HiddenAlloc(usize, &'static [NsCap]),
-    /// To run something in an allocation.
-    Exec(usize),
-    /// To run an action of a job in the allocation that the query names.
-    Action,
-    /// In the namespace of the evaluation that the segment names.
-    Eval(usize, &'static [NsCap]),
-    /// In the namespace of the deployment that the segment names.
-    Deployment(usize, &'static [NsCap]),
-    /// In the namespace of the host volume that the segment names.
-    HostVolume(usize, &'static [NsCap]),
-    /// In the namespace of the claim on a host volume that the segment names.
-    HostClaim(usize, &'static [NsCap]),
-    /// Nodes.
-    Node(Level),
-    /// Agents.
-    Agent(Level),
-    /// Settings of the region.
-    Operator(Level),
-    /// Settings of the region, or the one thing by its name.
-    OperatorCap(&'static str, Level),
-    /// Quotas.
-    Quota(Level),
-    /// Storage plugins.
-    Plugin(Level),
-    /// The node pool that the segment names.
-    Pool(usize, PoolCap),
-    /// The node pool that the body names.
-    PoolBody(PoolCap),
-    /// Any node pool.
-    AnyPool(PoolCap),
-    /// The variable that the path names.
-    Variable(VarCap),
-}
+use http::{Method, StatusCode};
 
 use Need::{
-    Action, Agent, Alloc, AnyPool, Body, Deployment, Eval, Exec, HiddenAlloc, HostClaim, HostVolume, Job,
-    Management, Namespace, Node, Open, Operator, OperatorCap, Plugin, Pool, PoolBody, Quota, Rows, Shown,
-    Variable,
+    Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,
+    HostVolume, Job, Management, Namespace, Node, Open, Operator, OperatorCap, Plugin, Pool, PoolBody, Quota,
+    Refused, Rows, Shown, Variable,
 };
 use NsCap as N;
 use On::{Any, Delete, Get, Put};
@@ -96,223 +19,362 @@ use On::{Any, Delete, Get, Put};
 /// Either of these lets one see jobs and what they run.
 const READ: &[NsCap] = &[N::ReadJob];
 
-/// Methods, path, need. In paths `*` is one segment and `**` any number of them, but at least one.
-pub(super) const TABLE: &[(On, &str, Need)] = &[
-    (Get, "jobs", Namespace(&[N::ListJobs])),
-    (Put, "jobs", Job(&[N::SubmitJob, N::RegisterJob])),
-    (Put, "jobs/parse", Namespace(&[N::ParseJob, N::SubmitJob])),
-    (Any, "jobs/statuses", Namespace(READ)),
-    (Put, "validate/job", Job(READ)),
-    (Get, "job/**/action", Action),
-    (Put, "job/**/plan", Job(&[N::SubmitJob, N::PlanJob])),
-    (Put, "job/**/evaluate", Namespace(&[N::SubmitJob, N::EvaluateJob])),
-    (Any, "job/**/versions/*/tag", Namespace(&[N::SubmitJob, N::TagJobVersion])),
-    (Put, "job/**/revert", Namespace(&[N::SubmitJob, N::RevertJob])),
-    (Put, "job/**/stable", Namespace(&[N::SubmitJob, N::StableJob])),
-    (Put, "job/**/dispatch", Namespace(&[N::DispatchJob])),
-    (Put, "job/**/dispatch/payload", Namespace(&[N::DispatchJob])),
-    (Put, "job/**/periodic/force", Namespace(&[N::SubmitJob, N::ForcePeriodicJob])),
-    (Get, "job/**/scale", Namespace(&[N::ReadJob, N::ReadJobScaling])),
-    (Put, "job/**/scale", Namespace(&[N::SubmitJob, N::ScaleJob])),
-    (Get, "job/**", Namespace(READ)),
-    (Put, "job/**", Job(&[N::SubmitJob, N::RegisterJob])),
-    (Delete, "job/**", Namespace(&[N::SubmitJob, N::DeregisterJob, N::PurgeJob])),
-    (Get, "allocations", Namespace(READ)),
-    (Put, "allocation/*/stop", Alloc(1, &[N::AllocLifecycle])),
-    (Any, "allocation/*/services", Alloc(1, READ)),
-    (Any, "allocation/*/checks", Alloc(1, READ)),
-    (Get, "allocation/*", HiddenAlloc(1, READ)),
-    (Get, "evaluations", Namespace(READ)),
-    (Get, "evaluations/count", Namespace(READ)),
-    (Delete, "evaluations", Management),
-    (Get, "evaluation/*", Eval(1, READ)),
-    (Get, "evaluation/*/allocations", Eval(1, READ)),
-    (Get, "deployments", Namespace(READ)),
-    (Get, "deployment/allocations/*", Deployment(2, READ)),
-    (Put, "deployment/fail/*", Deployment(2, &[N::SubmitJob, N::FailDeployment])),
-    (Put, "deployment/pause/*", Deployment(2, &[N::SubmitJob, N::PauseDeployment])),
-    (Put, "deployment/promote/*", Deployment(2, &[N::SubmitJob, N::PromoteDeployment])),
-    (Put, "deployment/unblock/*", Deployment(2, &[N::SubmitJob, N::UnblockDeployment])),
-    (Put, "deployment/allocation-health/*", Deployment(2, &[N::SubmitJob, N::SetAllocHealthDeployment])),
-    (Get, "deployment/*", Deployment(1, READ)),
-    (Get, "nodes", Node(Level::Read)),
-    (Get, "node/pools", Shown),
-    (Put, "node/pools", PoolBody(PoolCap::Write)),
-    (Get, "node/pool/*/nodes", Node(Level::Read)),
-    (Get, "node/pool/*/jobs", AnyPool(PoolCap::Read)),
-    (Get, "node/pool/*", Pool(2, PoolCap::Read)),
-    (Put, "node/pool/*", Pool(2, PoolCap::Write)),
-    (Delete, "node/pool/*", Pool(2, PoolCap::Delete)),
-    (Get, "node/**", Node(Level::Read)),
-    (Any, "node/**", Node(Level::Write)),
-    (Any, "client/fs/logs/*", Alloc(3, &[N::ReadLogs, N::ReadFs])),
-    (Any, "client/fs/*/*", Alloc(3, &[N::ReadFs])),
-    (Any, "client/stats", Node(Level::Read)),
-    (Any, "client/gc", Node(Level::Write)),
-    (Get, "client/metadata", Node(Level::Read)),
-    (Any, "client/metadata", Node(Level::Write)),
-    (Get, "client/identity", Node(Level::Read)),
-    (Any, "client/identity/renew", Node(Level::Write)),
-    (Any, "client/allocation/*/stats", Alloc(2, READ)),
-    (Any, "client/allocation/*/checks", Alloc(2, READ)),
-    (Any, "client/allocation/*/exec", Exec(2)),
-    (Any, "client/allocation/*/snapshot", Alloc(2, &[N::ReadFs])),
-    (Any, "client/allocation/*/restart", Alloc(2, &[N::AllocLifecycle])),
-    (Any, "client/allocation/*/signal", Alloc(2, &[N::AllocLifecycle])),
-    (Get, "client/allocation/*/pause", Alloc(2, READ)),
-    (Any, "client/allocation/*/pause", Alloc(2, &[N::SubmitJob, N::PauseAllocation])),
-    (Any, "client/allocation/*/gc", Alloc(2, &[N::SubmitJob, N::GcAllocation])),
-    // Lists of volumes of both kinds: the kind decides, see there.
-    (Get, "volumes", Shown),
-    (Put, "volumes", Body(&[N::CsiWriteVolume])),
-    (Get, "volumes/external", Namespace(&[N::CsiListVolume])),
-    (Get, "volumes/snapshot", Namespace(&[N::CsiListVolume])),
-    (Any, "volumes/snapshot", Namespace(&[N::CsiWriteVolume])),
-    (Get, "volumes/claims", Namespace(&[N::HostVolumeRead])),
-    (Delete, "volumes/claim/*", HostClaim(2, &[N::HostVolumeDelete])),
-    (Put, "volume/host/create", Body(&[N::HostVolumeCreate, N::HostVolumeWrite])),
-    (Put, "volume/host/register", Body(&[N::HostVolumeRegister, N::HostVolumeWrite])),
-    (Get, "volume/host/*", HostVolume(2, &[N::HostVolumeRead])),
-    (Delete, "volume/host/*", HostVolume(2, &[N::HostVolumeDelete, N::HostVolumeWrite])),
-    (Put, "volume/csi/**", Body(&[N::CsiWriteVolume])),
-    (Get, "volume/csi/**", Namespace(&[N::CsiReadVolume])),
-    (Any, "volume/csi/**", Namespace(&[N::CsiWriteVolume])),
-    (Get, "plugins", Shown),
-    (Get, "plugin/csi/*", Plugin(Level::Read)),
-    (Get, "vars", Shown),
-    (Get, "var/**", Variable(VarCap::Read)),
-    (Put, "var/**", Variable(VarCap::Write)),
-    (Delete, "var/**", Variable(VarCap::Destroy)),
-    (Get, "services", Rows(READ)),
-    (Get, "service/*", Namespace(READ)),
-    (Delete, "service/*/*", Namespace(&[N::SubmitJob, N::DeleteServiceRegistration])),
-    (Get, "scaling/policies", Rows(&[N::ListScalingPolicies, N::ReadJob])),
-    (Get, "scaling/policy/*", Namespace(&[N::ReadScalingPolicy, N::ReadJob])),
-    (Any, "search", Shown),
-    (Any, "search/fuzzy", Shown),
-    // Who may not hear gets a stream that says nothing, see there.
-    (Any, "event/stream", Open),
-    (Get, "namespaces", Shown),
-    (Get, "namespace/*", Shown),
-    (Any, "namespace", Management),
-    (Any, "namespace/*", Management),
-    (Any, "acl/bootstrap", Open),
-    (Any, "acl/login", Open),
-    (Any, "acl/oidc/*", Open),
-    (Any, "acl/token/onetime/exchange", Open),
-    (Any, "acl/token/onetime", Shown),
-    (Get, "acl/auth-methods", Open),
-    (Get, "acl/token/*", Shown),
-    (Get, "acl/policies", Shown),
-    (Get, "acl/policy/*", Shown),
-    (Get, "acl/roles", Shown),
-    (Get, "acl/role/**", Shown),
-    (Any, "acl/identity/client-introduction-token", Node(Level::Write)),
-    (Any, "acl/**", Management),
-    (Any, "agent/health", Open),
-    (Any, "agent/self", Agent(Level::Read)),
-    (Any, "agent/members", Node(Level::Read)),
-    (Get, "agent/servers", Agent(Level::Read)),
-    (Any, "agent/servers", Agent(Level::Write)),
-    (Any, "agent/join", Agent(Level::Write)),
-    (Any, "agent/force-leave", Agent(Level::Write)),
-    (Get, "agent/keyring/list", Agent(Level::Read)),
-    (Any, "agent/keyring/*", Agent(Level::Write)),
-    (Any, "agent/monitor", Agent(Level::Read)),
-    (Any, "agent/monitor/export", Agent(Level::Read)),
-    (Any, "agent/pprof/*", Agent(Level::Write)),
-    (Any, "agent/host", Agent(Level::Read)),
-    (Get, "agent/schedulers", Agent(Level::Read)),
-    (Get, "agent/schedulers/config", Agent(Level::Read)),
-    (Any, "agent/schedulers/config", Agent(Level::Write)),
-    (Any, "agent/reload", Agent(Level::Write)),
-    (Any, "status/**", Open),
-    (Any, "regions", Open),
-    (Any, "metrics", Open),
-    (Get, "operator/raft/configuration", Operator(Level::Read)),
-    (Get, "operator/autopilot/configuration", Operator(Level::Read)),
-    (Get, "operator/autopilot/health", Operator(Level::Read)),
-    (Get, "operator/scheduler/configuration", Operator(Level::Read)),
-    (Get, "operator/keyring/keys", OperatorCap("keyring-read", Level::Read)),
-    (Put, "operator/keyring/rotate", OperatorCap("keyring-rotate", Level::Write)),
-    (Delete, "operator/keyring/key/*", OperatorCap("keyring-delete", Level::Write)),
-    (Get, "operator/snapshot", OperatorCap("snapshot-save", Level::Write)),
-    (Any, "operator/snapshot", Management),
-    (Get, "operator/license", OperatorCap("license-read", Level::Read)),
-    (Get, "operator/upgrade-check/*", Operator(Level::Read)),
-    (Any, "operator/**", Operator(Level::Write)),
-    (Any, "system/**", Management),
-    (Get, "quotas", Quota(Level::Read)),
-    (Get, "quota/*", Quota(Level::Read)),
-    (Any, "quota/**", Quota(Level::Write)),
+const NO_RESOURCE: Need = Refused(StatusCode::NOT_FOUND, "resource not found");
+const NO_METHOD: Need = Refused(StatusCode::NOT_FOUND, "Invalid method");
+
+/// Of the lines that are about a path the first one decides.
+static TABLE: &[Line] = &[
+    line(Any, "/", Open, To::Root),
+    line(Any, "/ui", Open, To::Page),
+    line(Any, "/ui/**", Open, To::Page),
+    line(Any, "/.well-known/*", Open, To::WellKnown),
+    line(Get, "jobs", Namespace(&[N::ListJobs]), To::Jobs),
+    line(Put, "jobs", Job(&[N::SubmitJob, N::RegisterJob]), To::Jobs),
+    line(Put, "jobs/parse", Namespace(&[N::ParseJob, N::SubmitJob]), To::ParseJob),
+    line(Get, "jobs/statuses", Namespace(READ), To::Statuses),
+    line(Put, "jobs/statuses", Namespace(READ), To::Statuses),
+    line(Put, "validate/job", Job(READ), To::Validate),
+    line(Any, "job/**/action", Action, To::Exec),
+    line(Put, "job/**/plan", Job(&[N::SubmitJob, N::PlanJob]), To::Job(OfJob::Plan)),
+    line(Put, "job/**/evaluate", Namespace(&[N::SubmitJob, N::EvaluateJob]), To::Job(OfJob::Evaluate)),
+    line(Put, "job/*/versions/*/tag", Namespace(&[N::SubmitJob, N::TagJobVersion]), To::Job(OfJob::Tag)),
+    line(Delete, "job/*/versions/*/tag", Namespace(&[N::SubmitJob, N::TagJobVersion]), To::Job(OfJob::Tag)),
+    line(Put, "job/**/revert", Namespace(&[N::SubmitJob, N::RevertJob]), To::Job(OfJob::Revert)),
+    line(Put, "job/**/stable", Namespace(&[N::SubmitJob, N::StableJob]), To::Job(OfJob::Stable)),
+    line(Put, "job/**/dispatch", Namespace(&[N::DispatchJob]), To::Job(OfJob::Dispatch)),
+    line(Put, "job/**/dispatch/payload", Namespace(&[N::DispatchJob]), To::Job(OfJob::DispatchPayload)),
+    line(
+        Put,
+        "job/**/periodic/force",
+        Namespace(&[N::SubmitJob, N::ForcePeriodicJob]),
+        To::Job(OfJob::Force),
+    ),
+    line(Get, "job/**/scale", Namespace(&[N::ReadJob, N::ReadJobScaling]), To::Job(OfJob::Scale)),
+    line(Put, "job/**/scale", Namespace(&[N::SubmitJob, N::ScaleJob]), To::Job(OfJob::Scale)),
+    line(Get, "job/**/allocations", Namespace(READ), To::Job(OfJob::Allocations)),
+    line(Get, "job/**/evaluations", Namespace(READ), To::Job(OfJob::Evaluations)),
+    line(Get, "job/**/deployments", Namespace(READ), To::Job(OfJob::Deployments)),
+    line(Get, "job/**/deployment", Namespace(READ), To::Job(OfJob::Deployment)),
+    line(Get, "job/**/summary", Namespace(READ), To::Job(OfJob::Summary)),
+    line(Get, "job/**/versions", Namespace(READ), To::Job(OfJob::Versions)),
+    line(Get, "job/**/submission", Namespace(READ), To::Job(OfJob::Submission)),
+    line(Get, "job/**/actions", Namespace(READ), To::Job(OfJob::Actions)),
+    line(Get, "job/**/services", Namespace(READ), To::Job(OfJob::Services)),
+    line(Get, "job/**", Namespace(READ), To::Job(OfJob::Itself)),
+    line(Put, "job/**", Job(&[N::SubmitJob, N::RegisterJob]), To::Job(OfJob::Itself)),
+    line(Delete, "job/**", Deregister, To::Job(OfJob::Itself)),
+    line(Get, "allocations", Namespace(READ), To::Allocs),
+    line(Put, "allocation/*/stop", Alloc(1, &[N::AllocLifecycle]), To::Alloc),
+    line(Get, "allocation/*/services", Alloc(1, READ), To::AllocServices),
+    line(Any, "allocation/*/checks", Held(1, READ), To::Client),
+    line(Get, "allocation/*", HiddenAlloc(1, READ), To::Alloc),
+    line(Get, "evaluations", Namespace(READ), To::Evals),
+    line(Get, "evaluations/count", Namespace(READ), To::EvalCount),
+    line(Delete, "evaluations", Management, To::Evals),
+    line(Get, "evaluation/*/allocations", Eval(1, READ), To::Eval),
+    line(Get, "evaluation/*/explain", Eval(1, READ), To::Eval),
+    line(Get, "evaluation/*", Eval(1, READ), To::Eval),
+    line(Get, "deployments", Namespace(READ), To::Deployments),
+    line(Get, "deployment/allocations/*", Deployment(2, READ), To::Deployment),
+    line(Put, "deployment/fail/*", Deployment(2, &[N::SubmitJob, N::FailDeployment]), To::Deployment),
+    line(Put, "deployment/pause/*", Deployment(2, &[N::SubmitJob, N::PauseDeployment]), To::Deployment),
+    line(Put, "deployment/promote/*", Deployment(2, &[N::SubmitJob, N::PromoteDeployment]), To::Deployment),
+    line(Put, "deployment/unblock/*", Deployment(2, &[N::SubmitJob, N::UnblockDeployment]), To::Deployment),
+    line(
+        Put,
+        "deployment/allocation-health/*",
+        Deployment(2, &[N::SubmitJob, N::SetAllocHealthDeployment]),
+        To::Deployment,
+    ),
+    line(Get, "deployment/*", Deployment(1, READ), To::Deployment),
+    line(Get, "nodes", Node(Level::Read), To::Nodes),
+    line(Get, "node/pools", Shown, To::Node),
+    line(Put, "node/pools", PoolBody(PoolCap::Write), To::Node),
+    line(Get, "node/pool/*/nodes", Node(Level::Read), To::Node),
+    line(Get, "node/pool/*/jobs", AnyPool(PoolCap::Read), To::Node),
+    line(Get, "node/pool/*", Pool(2, PoolCap::Read), To::Node),
+    line(Put, "node/pool/*", Pool(2, PoolCap::Write), To::Node),
+    line(Delete, "node/pool/*", Pool(2, PoolCap::Delete), To::Node),
+    line(Put, "node/*/drain", Node(Level::Write), To::Node),
+    line(Put, "node/*/eligibility", Node(Level::Write), To::Node),
+    line(Put, "node/*/evaluate", Node(Level::Write), To::Node),
+    line(Put, "node/*/purge", Node(Level::Write), To::Node),
+    line(Get, "node/*/allocations", Node(Level::Read), To::Node),
+    line(Get, "node/*", Node(Level::Read), To::Node),
+    line(Any, "client/fs/logs/**", Held(3, &[N::ReadLogs, N::ReadFs]), To::Client),
+    line(Any, "client/fs/ls/**", Held(3, &[N::ReadFs]), To::Client),
+    line(Any, "client/fs/stat/**", Held(3, &[N::ReadFs]), To::Client),
+    line(Any, "client/fs/cat/**", Held(3, &[N::ReadFs]), To::Client),
+    line(Any, "client/fs/readat/**", Held(3, &[N::ReadFs]), To::Client),
+    line(Any, "client/fs/stream/**", Held(3, &[N::ReadFs]), To::Client),
+    line(Any, "client/fs/logs", NO_ALLOC, To::Nowhere),
+    line(Any, "client/fs/ls", NO_ALLOC, To::Nowhere),
+    line(Any, "client/fs/stat", NO_ALLOC, To::Nowhere),
+    line(Any, "client/fs/cat", NO_ALLOC, To::Nowhere),
+    line(Any, "client/fs/readat", NO_ALLOC, To::Nowhere),
+    line(Any, "client/fs/stream", NO_ALLOC, To::Nowhere),
+    line(Any, "client/fs/**", NO_METHOD, To::Nowhere),
+    line(Any, "client/stats", Node(Level::Read), To::Client),
+    line(Any, "client/gc", Node(Level::Write), To::Client),
+    line(Get, "client/metadata", Node(Level::Read), To::Client),
+    line(Any, "client/metadata", Node(Level::Write), To::Client),
+    line(Get, "client/identity", Node(Level::Read), To::Client),
+    line(Any, "client/identity/renew", Node(Level::Write), To::Client),
+    line(Any, "client/allocation/*/stats", Held(2, READ), To::Client),
+    line(Any, "client/allocation/*/checks", Held(2, READ), To::Client),
+    line(Any, "client/allocation/*/exec", Exec(2), To::Exec),
+    line(Any, "client/allocation/*/snapshot", Held(2, &[N::ReadFs]), To::Client),
+    line(Any, "client/allocation/*/restart", Held(2, &[N::AllocLifecycle]), To::Client),
+    line(Any, "client/allocation/*/signal", Held(2, &[N::AllocLifecycle]), To::Client),
+    line(Get, "client/allocation/*/pause", Held(2, READ), To::Client),
+    line(Any, "client/allocation/*/pause", Held(2, &[N::SubmitJob, N::PauseAllocation]), To::Client),
+    line(Any, "client/allocation/*/gc", Held(2, &[N::SubmitJob, N::GcAllocation]), To::Client),
+    line(Any, "client/allocation/**", NO_RESOURCE, To::Nowhere),
+    // Lists of volumes of both kinds: the handler asks for the right of the kind.
+    line(Get, "volumes", Shown, To::Volumes),
+    line(Put, "volumes", Body(&[N::CsiWriteVolume]), To::Volumes),
+    line(Get, "volumes/external", Namespace(&[N::CsiListVolume]), To::ExternalVolumes),
+    line(Get, "volumes/snapshot", Namespace(&[N::CsiListVolume]), To::Snapshots),
+    line(Put, "volumes/snapshot", Body(&[N::CsiWriteVolume]), To::Snapshots),
+    line(Delete, "volumes/snapshot", Namespace(&[N::CsiWriteVolume]), To::Snapshots),
+    line(Get, "volumes/claims", Namespace(&[N::HostVolumeRead]), To::HostClaims),
+    line(Delete, "volumes/claim/*", HostClaim(2, &[N::HostVolumeDelete]), To::HostClaim),
+    line(Put, "volume/host/create", Body(&[N::HostVolumeCreate, N::HostVolumeWrite]), To::HostVolume),
+    line(Put, "volume/host/register", Body(&[N::HostVolumeRegister, N::HostVolumeWrite]), To::HostVolume),
+    line(Get, "volume/host/*", HostVolume(2, &[N::HostVolumeRead]), To::HostVolume),
+    line(Delete, "volume/host/*", HostVolume(2, &[N::HostVolumeDelete, N::HostVolumeWrite]), To::HostVolume),
+    line(Any, "volume/host/*", NO_RESOURCE, To::Nowhere),
+    line(Put, "volume/csi/**/create", Body(&[N::CsiWriteVolume]), To::Volume(OfVolume::Create)),
+    line(Delete, "volume/csi/**/delete", Namespace(&[N::CsiWriteVolume]), To::Volume(OfVolume::Delete)),
+    line(Delete, "volume/csi/**/detach", Namespace(&[N::CsiWriteVolume]), To::Volume(OfVolume::Detach)),
+    line(Get, "volume/csi/**/explain", Namespace(&[N::CsiReadVolume]), To::Volume(OfVolume::Explain)),
+    line(Get, "volume/csi/**", Namespace(&[N::CsiReadVolume]), To::Volume(OfVolume::Itself)),
+    line(Put, "volume/csi/**", Body(&[N::CsiWriteVolume]), To::Volume(OfVolume::Itself)),
+    line(Delete, "volume/csi/**", Namespace(&[N::CsiWriteVolume]), To::Volume(OfVolume::Itself)),
+    line(Get, "plugins", Shown, To::Plugins),
+    line(Get, "plugin/csi/*", Plugin(Level::Read), To::Plugin),
+    line(Get, "vars", Shown, To::Vars),
+    line(Get, "var/**", Variable(VarCap::Read), To::Var),
+    line(Put, "var/**", Variable(VarCap::Write), To::Var),
+    line(Delete, "var/**", Variable(VarCap::Destroy), To::Var),
+    line(Any, "var/**", Refused(StatusCode::BAD_REQUEST, "Invalid method"), To::Nowhere),
+    line(Any, "var", Refused(StatusCode::BAD_REQUEST, "missing variable path"), To::Nowhere),
+    line(Get, "services", Rows(READ), To::Services),
+    line(Get, "service/*", Namespace(READ), To::Service),
+    line(Delete, "service/*/*", Namespace(&[N::SubmitJob, N::DeleteServiceRegistration]), To::Registration),
+    line(Get, "scaling/policies", Rows(&[N::ListScalingPolicies, N::ReadJob]), To::Scaling),
+    line(Get, "scaling/policy/*", Namespace(&[N::ReadScalingPolicy, N::ReadJob]), To::Scaling),
+    line(Put, "search", Shown, To::Search),
+    line(Put, "search/fuzzy", Shown, To::FuzzySearch),
+    // A caller without the right gets a stream without a line: the handler asks for the right of each topic.
+    line(Get, "event/stream", Open, To::Events),
+    line(Get, "namespaces", Shown, To::System),
+    line(Get, "namespace/*", Shown, To::System),
+    line(Put, "namespace", Management, To::System),
+    line(Put, "namespace/*", Management, To::System),
+    line(Delete, "namespace/*", Management, To::System),
+    line(Put, "acl/bootstrap", Open, To::Acl),
+    line(Put, "acl/login", Open, To::Acl),
+    line(Put, "acl/oidc/auth-url", Open, To::Acl),
+    line(Put, "acl/oidc/complete-auth", Open, To::Acl),
+    line(Put, "acl/token/onetime/exchange", Open, To::Acl),
+    line(Put, "acl/token/onetime", Shown, To::Acl),
+    line(Get, "acl/token/self", Shown, To::Acl),
+    line(Get, "acl/tokens", Management, To::Acl),
+    line(Put, "acl/token", Management, To::Acl),
+    line(Get, "acl/token/*", Shown, To::Acl),
+    line(Put, "acl/token/*", Management, To::Acl),
+    line(Delete, "acl/token/*", Management, To::Acl),
+    line(Get, "acl/auth-methods", Open, To::Acl),
+    line(Put, "acl/auth-method", Management, To::Acl),
+    line(Any, "acl/auth-method/*", Management, To::Acl),
+    line(Get, "acl/binding-rules", Management, To::Acl),
+    line(Put, "acl/binding-rule", Management, To::Acl),
+    line(Any, "acl/binding-rule/*", Management, To::Acl),
+    line(Get, "acl/policies", Shown, To::Acl),
+    line(Get, "acl/policy/self", Shown, To::Acl),
+    line(Get, "acl/policy/*", Shown, To::Acl),
+    line(Put, "acl/policy/*", Management, To::Acl),
+    line(Delete, "acl/policy/*", Management, To::Acl),
+    line(Get, "acl/roles", Shown, To::Acl),
+    line(Get, "acl/role/name/*", Shown, To::Acl),
+    line(Put, "acl/role", Management, To::Acl),
+    line(Get, "acl/role/*", Shown, To::Acl),
+    line(Put, "acl/role/*", Management, To::Acl),
+    line(Delete, "acl/role/*", Management, To::Acl),
+    line(Put, "acl/identity/client-introduction-token", Node(Level::Write), To::Acl),
+    line(Get, "agent/health", Open, To::Agent),
+    line(Get, "agent/self", Agent(Level::Read), To::Agent),
+    line(Get, "agent/members", Node(Level::Read), To::Agent),
+    line(Get, "agent/servers", Agent(Level::Read), To::Agent),
+    line(Put, "agent/servers", Agent(Level::Write), To::Agent),
+    line(Put, "agent/join", Agent(Level::Write), To::Agent),
+    line(Put, "agent/force-leave", Agent(Level::Write), To::Agent),
+    line(Get, "agent/keyring/list", Agent(Level::Read), To::Agent),
+    line(Any, "agent/keyring/list", Agent(Level::Write), To::Agent),
+    line(Any, "agent/keyring/install", Agent(Level::Write), To::Agent),
+    line(Any, "agent/keyring/use", Agent(Level::Write), To::Agent),
+    line(Any, "agent/keyring/remove", Agent(Level::Write), To::Agent),
+    line(Get, "agent/monitor", Agent(Level::Read), To::Monitor),
+    line(Get, "agent/monitor/export", Agent(Level::Read), To::Monitor),
+    line(Get, "agent/pprof", Agent(Level::Write), To::Monitor),
+    line(Get, "agent/pprof/**", Agent(Level::Write), To::Monitor),
+    line(Get, "agent/host", Agent(Level::Read), To::Monitor),
+    line(Get, "agent/schedulers", Agent(Level::Read), To::Agent),
+    line(Get, "agent/schedulers/config", Agent(Level::Read), To::Agent),
+    line(Put, "agent/schedulers/config", Agent(Level::Write), To::Agent),
+    line(Put, "agent/reload", Agent(Level::Write), To::Agent),
+    line(Get, "status/leader", Open, To::System),
+    line(Get, "status/peers", Open, To::System),
+    line(Get, "regions", Open, To::System),
+    line(Get, "metrics", Open, To::Metrics),
+    line(Get, "operator/raft/configuration", Operator(Level::Read), To::System),
+    // This route refuses without a word.
+    line(Any, "operator/raft/configuration", Refused(StatusCode::METHOD_NOT_ALLOWED, ""), To::Nowhere),
+    line(Delete, "operator/raft/peer", Operator(Level::Write), To::System),
+    line(Any, "operator/raft/peer", Refused(StatusCode::NOT_FOUND, ""), To::Nowhere),
+    line(Put, "operator/raft/transfer-leadership", Operator(Level::Write), To::System),
+    line(Get, "operator/autopilot/configuration", Operator(Level::Read), To::System),
+    line(Any, "operator/autopilot/configuration", Operator(Level::Write), To::System),
+    line(Get, "operator/autopilot/health", Operator(Level::Read), To::System),
+    line(Get, "operator/scheduler/configuration", Operator(Level::Read), To::System),
+    line(Any, "operator/scheduler/configuration", Operator(Level::Write), To::System),
+    line(Get, "operator/keyring/keys", OperatorCap("keyring-read", Level::Read), To::System),
+    line(Put, "operator/keyring/rotate", OperatorCap("keyring-rotate", Level::Write), To::System),
+    line(Delete, "operator/keyring/key/*", OperatorCap("keyring-delete", Level::Write), To::System),
+    line(Get, "operator/snapshot", OperatorCap("snapshot-save", Level::Write), To::System),
+    line(Put, "operator/snapshot", Management, To::System),
+    line(Get, "operator/license", OperatorCap("license-read", Level::Read), To::System),
+    line(Put, "operator/license", Operator(Level::Write), To::System),
+    line(Get, "operator/upgrade-check/vault-workload-identity", Operator(Level::Read), To::System),
+    line(Any, "operator/utilization", Operator(Level::Write), To::System),
+    line(Any, "system/gc", Management, To::System),
+    line(Any, "system/reconcile/summaries", Management, To::System),
+    line(Get, "quotas", Quota(Level::Read), To::Enterprise),
+    line(Get, "quota/*", Quota(Level::Read), To::Enterprise),
+    line(Any, "quotas", Quota(Level::Write), To::Enterprise),
+    line(Any, "quota", Quota(Level::Write), To::Enterprise),
+    line(Any, "quota/**", Quota(Level::Write), To::Enterprise),
+    line(Any, "quota-usages", Management, To::Enterprise),
+    line(Any, "quota-usages/**", Management, To::Enterprise),
+    line(Any, "recommendations", Management, To::Enterprise),
+    line(Any, "recommendations/**", Management, To::Enterprise),
+    line(Any, "recommendation", Management, To::Enterprise),
+    line(Any, "recommendation/**", Management, To::Enterprise),
+    line(Any, "sentinel", Management, To::Enterprise),
+    line(Any, "sentinel/**", Management, To::Enterprise),
 ];
 
-/// What a request needs; `segments` are those after `v1`.
-pub(super) fn need(method: &Method, segments: &[&str]) -> Need {
-    let fits = |(on, pattern, _): &&(On, &str, Need)| on.fits(method) && matches(pattern, segments);
-    TABLE.iter().find(fits).map_or(Management, |(_, _, need)| *need)
+const NO_ALLOC: Need = Refused(StatusCode::BAD_REQUEST, "must provide a valid alloc id");
+
+/// Returns the line for a request; `segments` are those of the whole path.
+pub(crate) fn find_line(method: &Method, segments: &[&str]) -> Found {
+    find(TABLE, method, segments)
 }
 
-/// Whether a path fits a pattern.
-fn matches(pattern: &str, segments: &[&str]) -> bool {
-    let parts: Vec<&str> = pattern.split('/').collect();
-    fits(&parts, segments)
+/// A route, as tests and documents read the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// `GET`, `PUT`, `DELETE`, or `*` for all methods.
+    pub method: &'static str,
+    /// Path with `*` for one segment and `**` for one or more.
+    pub path: String,
+    /// The right that a caller needs.
+    pub need: String,
+    /// Where a request names its namespace.
+    pub names: String,
+    /// No request is allowed: the line only says how the path is refused.
+    pub refused: bool,
 }
 
-fn fits(parts: &[&str], segments: &[&str]) -> bool {
-    match (parts, segments) {
-        ([], []) => true,
-        (["**", rest @ ..], [_, tail @ ..]) => fits(rest, tail) || fits(parts, tail),
-        (["*", rest @ ..], [_, tail @ ..]) => fits(rest, tail),
-        ([part, rest @ ..], [segment, tail @ ..]) => part == segment && fits(rest, tail),
-        _ => false,
-    }
+/// Returns all routes that are served, in the order in which they are looked up.
+pub fn routes() -> Vec<Route> {
+    let route = |line: &Line| Route {
+        method: match line.on {
+            Get => "GET",
+            Put => "PUT",
+            Delete => "DELETE",
+            Any => "*",
+        },
+        path: match line.path.starts_with('/') {
+            true => line.path.to_owned(),
+            false => format!("/v1/{}", line.path),
+        },
+        need: format!("{:?}", line.need),
+        names: format!("{:?}", line.need.names()),
+        refused: matches!(line.need, Refused(..)),
+    };
+    TABLE.iter().map(route).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::line::Names;
 
-    fn needed(method: Method, path: &str) -> Need {
-        need(&method, &path.split('/').collect::<Vec<_>>())
+    fn found(method: &Method, path: &str) -> Found {
+        find_line(method, &path.split('/').collect::<Vec<_>>())
+    }
+
+    fn needed(method: &Method, path: &str) -> Option<Need> {
+        match found(method, path) {
+            Found::Line(line) => Some(line.need),
+            Found::Method | Found::Nothing => None,
+        }
     }
 
     #[test]
     fn the_first_line_that_fits_decides() {
         for (method, path, want) in [
-            (Method::GET, "jobs", Namespace(&[N::ListJobs])),
-            (Method::POST, "jobs", Job(&[N::SubmitJob, N::RegisterJob])),
-            (Method::GET, "job/a/b/c", Namespace(READ)),
-            (Method::GET, "job/a/b/scale", Namespace(&[N::ReadJob, N::ReadJobScaling])),
-            (Method::PUT, "job/dispatch", Job(&[N::SubmitJob, N::RegisterJob])),
-            (Method::PUT, "job/x/dispatch", Namespace(&[N::DispatchJob])),
-            (Method::GET, "node/pools", Shown),
-            (Method::GET, "node/some-id", Node(Level::Read)),
-            (Method::PUT, "node/some-id/drain", Node(Level::Write)),
-            (Method::GET, "client/fs/logs/x", Alloc(3, &[N::ReadLogs, N::ReadFs])),
-            (Method::GET, "client/fs/cat/x", Alloc(3, &[N::ReadFs])),
-            (Method::DELETE, "var/a/b", Variable(VarCap::Destroy)),
-            (Method::PUT, "acl/token", Management),
-            (Method::GET, "nothing/like/this", Management),
-            (Method::PATCH, "jobs", Management),
+            (Method::GET, "v1/jobs", Namespace(&[N::ListJobs])),
+            (Method::POST, "v1/jobs", Job(&[N::SubmitJob, N::RegisterJob])),
+            (Method::GET, "v1/job/a/b/c", Namespace(READ)),
+            (Method::GET, "v1/job/a/b/scale", Namespace(&[N::ReadJob, N::ReadJobScaling])),
+            (Method::PUT, "v1/job/dispatch", Job(&[N::SubmitJob, N::RegisterJob])),
+            (Method::PUT, "v1/job/x/dispatch", Namespace(&[N::DispatchJob])),
+            (Method::GET, "v1/node/pools", Shown),
+            (Method::GET, "v1/node/some-id", Node(Level::Read)),
+            (Method::PUT, "v1/node/some-id/drain", Node(Level::Write)),
+            (Method::GET, "v1/client/fs/logs/x", Held(3, &[N::ReadLogs, N::ReadFs])),
+            (Method::GET, "v1/client/fs/cat/x", Held(3, &[N::ReadFs])),
+            (Method::DELETE, "v1/var/a/b", Variable(VarCap::Destroy)),
+            (Method::PUT, "v1/acl/token", Management),
+            (Method::GET, "v1/evaluation/x/explain", Eval(1, READ)),
         ] {
-            assert_eq!(needed(method.clone(), path), want, "{method} {path}");
+            assert_eq!(needed(&method, path), Some(want), "{method} {path}");
+        }
+        for (method, path) in [(Method::PATCH, "v1/jobs"), (Method::GET, "v1/job/x/plan")] {
+            assert!(matches!(found(&method, path), Found::Method), "{method} {path}");
+        }
+        for path in ["v1/nothing/like/this", "v1/node/x/unheard-of", "v1/operator/unheard-of", "v2/jobs"] {
+            assert!(matches!(found(&Method::GET, path), Found::Nothing), "{path}");
         }
     }
 
     #[test]
     fn no_line_is_hidden_behind_an_earlier_one() {
-        for (at, (on, pattern, _)) in TABLE.iter().enumerate() {
-            let method = match on {
-                On::Get => Method::GET,
-                On::Put => Method::PUT,
-                On::Delete => Method::DELETE,
-                On::Any => Method::PATCH,
+        for (at, line) in TABLE.iter().enumerate() {
+            let method = match line.on {
+                Get => Method::GET,
+                Put => Method::PUT,
+                Delete => Method::DELETE,
+                Any => Method::PATCH,
             };
-            let path = pattern.replace("**", "x").replace('*', "x");
-            let segments: Vec<&str> = path.split('/').collect();
-            let first = TABLE.iter().position(|(on, p, _)| on.fits(&method) && matches(p, &segments));
-            assert_eq!(first, Some(at), "{pattern}");
+            let path = line.path.replace("**", "x").replace('*', "x");
+            let path = match path.strip_prefix('/') {
+                Some(path) => path.to_owned(),
+                None => format!("v1/{path}"),
+            };
+            let Found::Line(first) = found(&method, &path) else { panic!("{path} is not found") };
+            assert!(std::ptr::eq(first, &raw const TABLE[at]), "{path}: {first:?}");
+        }
+    }
+
+    #[test]
+    fn a_need_of_the_body_says_where_the_namespace_is() {
+        for line in TABLE {
+            let by_body = matches!(line.need, Job(_) | Body(_) | Variable(VarCap::Write));
+            assert_eq!(line.need.names() != Names::Query, by_body, "{}", line.path);
         }
     }
 }

@@ -77,7 +77,8 @@ impl Level {
                     ["ID", "Namespace", "Target", "Type", "CreateIndex", "ModifyIndex", policies::MARK];
                 ours.contains(&key)
             }
-            Self::Inner(_) => false,
+            // What the servers noted of a volume is no part of its specification.
+            Self::Inner(_) => key == "CaravanHostAccess",
         }
     }
 }

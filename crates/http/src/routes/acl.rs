@@ -92,8 +92,8 @@ async fn policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
     let (meta, rows) = blocking::read(call, &[Topic::Table(Table::AclPolicies)], |root| {
-        let all = call.caller.is_management() && !own;
-        let names = call.caller.policies(root);
+        let all = call.caller().is_management() && !own;
+        let names = call.caller().policies(root);
         let seen = |row: &&Arc<Policy>| row.name.starts_with(prefix) && (all || names.contains(&row.name));
         let rows: Vec<_> = root.acl_policies().filter(seen).map(|row| row.stub()).collect();
         Ok((root.table_index(Table::AclPolicies), rows))
@@ -110,7 +110,7 @@ async fn policy(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiErro
         Method::GET => {
             let topic = Topic::Admin(AdminRow::Policy(name.to_owned()));
             let (meta, row) = blocking::read(call, &[topic], |root| {
-                let caller = &call.caller;
+                let caller = &call.caller();
                 if !caller.is_management() && !caller.policies(root).contains(name) {
                     return Err(access::denied());
                 }
@@ -142,7 +142,7 @@ async fn policy(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiErro
 
 async fn tokens(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    if !call.caller.is_management() {
+    if !call.caller().is_management() {
         return Err(access::denied());
     }
     let prefix = call.query.text("prefix");
@@ -180,7 +180,7 @@ fn everybody() -> Result<Reply, ApiError> {
 
 async fn own_token(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    match &call.caller.token {
+    match &call.caller().token {
         Some(token) => {
             let meta = Meta { index: token.modify_index, known_leader: true, next_token: String::new() };
             Ok(shown(token)?.meta(meta))
@@ -195,12 +195,14 @@ async fn token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply, ApiE
     }
     match call.method {
         Method::GET => {
-            let own = call.caller.token.as_ref().is_some_and(|token| token.accessor_id == accessor);
-            if !own && !call.caller.is_management() {
-                return Err(access::denied());
-            }
+            let may = || {
+                let caller = call.caller();
+                caller.is_management()
+                    || caller.token.as_ref().is_some_and(|token| token.accessor_id == accessor)
+            };
             let topic = Topic::Admin(AdminRow::Token(accessor.to_owned()));
             let (meta, row) = blocking::read(call, &[topic], |root| match root.acl_token(accessor) {
+                _ if !may() => Err(access::denied()),
                 Some(row) => Ok((row.modify_index, row.clone())),
                 None => Err(super::absent(root, Table::AclTokens, "ACL token not found")),
             })
@@ -232,7 +234,8 @@ async fn write_token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply
 
 async fn one_time(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     call.put()?;
-    let token = call.caller.token.as_ref().filter(|token| !token.secret_id.is_empty());
+    let caller = call.caller();
+    let token = caller.token.as_ref().filter(|token| !token.secret_id.is_empty());
     let token = token.ok_or_else(|| ApiError::internal("acl token lookup failed: missing secret id"))?;
     let (row, index) = admin.make_one_time(&token.accessor_id).await.map_err(|e| refused(&e))?;
     Ok(Reply::value(json!({"OneTimeToken": row, "Index": index})).index(index))
@@ -259,7 +262,7 @@ async fn roles(call: &Call) -> Result<Reply, ApiError> {
 }
 
 fn sees_role(call: &Call, role: &Role) -> bool {
-    let caller = &call.caller;
+    let caller = &call.caller();
     caller.is_management()
         || caller.token.as_ref().is_some_and(|token| token.role_links().iter().any(|link| link.id == role.id))
 }
@@ -269,7 +272,7 @@ async fn show_role(call: &Call, find: impl Fn(&Root) -> Option<Arc<Role>>) -> Re
     call.only(&Method::GET)?;
     let (meta, row) = blocking::read(call, &[Topic::Table(Table::AclRoles)], |root| match find(root) {
         Some(row) if sees_role(call, &row) => Ok((row.modify_index, row)),
-        None if call.caller.is_management() => {
+        None if call.caller().is_management() => {
             Err(super::absent(root, Table::AclRoles, "ACL role not found"))
         }
         _ => Err(access::denied()),

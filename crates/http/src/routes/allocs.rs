@@ -46,7 +46,7 @@ fn asked_about(alloc: &Allocation, with_job: bool) -> Value {
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     check_prefix("alloc", prefix)?;
     let pager = Pager::new(&call.query)?;

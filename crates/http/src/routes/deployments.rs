@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     check_prefix("deployment", prefix)?;
     let pager = Pager::new(&call.query)?;

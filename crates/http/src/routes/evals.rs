@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Whether the list's parameters leave an evaluation in.
 fn is_selected(call: &Call, eval: &Evaluation) -> bool {
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let (status, job) = (call.query.text("status"), call.query.text("job"));
     namespace.as_ref().is_none_or(|ns| eval.namespace == *ns)
         && (status.is_empty() || eval.status.as_str() == status)
@@ -84,7 +84,7 @@ async fn delete(call: &Call) -> Result<Reply, ApiError> {
         }
         (true, false) => {
             let filter = Filter::parse(&body.filter)?;
-            let namespace = call.query.list_namespace();
+            let namespace = call.list_namespace();
             server
                 .delete_needless_evals::<ApiError>(|root| {
                     let mut chosen = Vec::new();

@@ -46,7 +46,7 @@ impl Filter {
             }
             topics.entry(topic.to_owned()).or_default().push(key.to_owned());
         }
-        Ok(Self { topics, namespace: call.query.list_namespace().map(|name| name.to_string()) })
+        Ok(Self { topics, namespace: call.list_namespace().map(|name| name.to_string()) })
     }
 
     fn takes(&self, event: &Event) -> bool {
@@ -78,28 +78,22 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     };
     let filter = Filter::read(call)?;
     let server = call.server()?;
-    if !may_hear(call) {
+    let who = Who {
+        server: server.clone(),
+        secret: access::secret(&call.headers),
+        namespace: call.namespace.to_string(),
+        topics: call.query.all("topic").map(str::to_owned).collect(),
+    };
+    if !who.may(&call.caller()) {
         return Ok(silent(call));
     }
     let reader = server.store().events().follow(index);
-    let who = Who { server: server.clone(), secret: access::secret(&call.headers) };
     let lines = lines(reader, filter, who, HEARTBEAT);
     let body = Body::from_stream(futures::StreamExt::take_until(
         lines,
         call.state.stopping.clone().cancelled_owned(),
     ));
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
-}
-
-/// Whether the caller may hear all of the topics that the query names.
-fn may_hear(call: &Call) -> bool {
-    let namespace = call.query.namespace();
-    let allowed = |topic: &str| access::event_topic(&call.caller, topic, namespace.as_str());
-    let mut topics = call.query.all("topic").peekable();
-    match topics.peek() {
-        None => allowed("*"),
-        Some(_) => topics.all(allowed),
-    }
 }
 
 /// What somebody gets who may not hear: a stream without a line (`http-api` section 4.3).
@@ -113,16 +107,44 @@ fn silent(call: &Call) -> Reply {
     Reply::raw(JSON, Body::from_stream(quiet)).header("cache-control", "no-cache")
 }
 
-/// Who listens. What they may hear can change while they do.
+/// Who listens, and to what. The right to listen can end while they do.
 struct Who {
     server: Handle,
     secret: String,
+    namespace: String,
+    /// Topics of the query; empty for everything.
+    topics: Vec<String>,
 }
 
 impl Who {
-    /// None once they may not hear anything more.
+    /// Whether a caller may hear all of the topics that the query names.
+    fn may(&self, caller: &Caller) -> bool {
+        let allowed = |topic: &str| access::event_topic(caller, topic, &self.namespace);
+        match self.topics.is_empty() {
+            true => allowed("*"),
+            false => self.topics.iter().all(|topic| allowed(topic)),
+        }
+    }
+
+    /// Returns the caller as they are now; none once they may no longer listen.
     fn now(&self) -> Option<Caller> {
-        self.server.admin().caller(&self.secret).ok()
+        let caller = self.server.admin().caller(&self.secret).ok()?;
+        self.may(&caller).then_some(caller)
+    }
+
+    /// Waits until the caller may no longer listen.
+    async fn lost(&self) {
+        if !self.server.admin().acl_enabled() {
+            return std::future::pending().await;
+        }
+        let found = |who: &Self| who.server.admin().caller(&who.secret).ok();
+        while let Some(caller) = found(self) {
+            let mut watched = access::watched(&self.server, &caller);
+            if self.now().is_none() {
+                return;
+            }
+            watched.changed().await;
+        }
     }
 }
 
@@ -157,7 +179,11 @@ fn lines(
             Stage::Following => {
                 let deadline = tokio::time::Instant::now() + heartbeat;
                 loop {
-                    match tokio::time::timeout_at(deadline, reader.next()).await {
+                    let next = tokio::select! {
+                        next = tokio::time::timeout_at(deadline, reader.next()) => next,
+                        () = who.lost() => return None,
+                    };
+                    match next {
                         Err(_) => return Some((Ok(alive()), (reader, filter, who, Stage::Following))),
                         Ok(Err(missed)) => {
                             // Clients that know no such key take the line for a heartbeat, and the end for what it is.

@@ -8,7 +8,6 @@ use crate::exec;
 use crate::query::go_bool;
 use crate::relay;
 use crate::reply::Reply;
-use crate::state::HttpState;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use caravan_types::acl::Secret;
@@ -20,6 +19,7 @@ use http::{HeaderValue, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
@@ -41,32 +41,11 @@ const MAX_REASON: usize = 123;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Which program is meant.
-pub(crate) enum Target<'a> {
-    /// `client/allocation/:id/exec`.
-    Command { alloc: &'a str },
-    /// `job/:id/action`.
-    Action { job: String },
-}
-
-/// The target of a path, if it is one of ours.
-pub(crate) fn target<'a>(segments: &[&'a str]) -> Option<Target<'a>> {
-    match segments {
-        ["v1", "client", "allocation", alloc, "exec"] => Some(Target::Command { alloc }),
-        ["v1", "job", job @ .., "action"] if !job.is_empty() => Some(Target::Action { job: job.join("/") }),
-        _ => None,
-    }
-}
-
 /// Switches protocols; everything else is told over the socket.
-pub(crate) fn upgrade(
-    call: Call,
-    target: &Target<'_>,
-    upgrade: Option<OnUpgrade>,
-) -> Result<Reply, ApiError> {
+pub(crate) fn upgrade(call: Call, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
     let key = accept(&call)?;
     let upgrade = upgrade.ok_or_else(|| ApiError::internal("this connection cannot become a websocket"))?;
-    let asked = asked(&call, target);
+    let asked = asked(&call);
     let handshake = call.query.get("ws_handshake").is_some_and(|text| go_bool(text) == Some(true));
     tokio::spawn(async move {
         match upgrade.await {
@@ -124,7 +103,7 @@ fn accept(call: &Call) -> Result<HeaderValue, ApiError> {
 }
 
 /// What the query asks for, or why it makes no sense: told over the socket.
-fn asked(call: &Call, target: &Target<'_>) -> Result<ExecOpen, ClientSideError> {
+fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
     let query = &call.query;
     let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
     let broken = |text: String| ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text);
@@ -138,8 +117,9 @@ fn asked(call: &Call, target: &Target<'_>) -> Result<ExecOpen, ClientSideError> 
         })?,
     };
     let open = ExecOpen { task, tty, hops: call.hops, ..ExecOpen::default() };
-    match target {
-        Target::Command { alloc } => {
+    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
+    match segments.as_slice() {
+        ["v1", "client", "allocation", alloc, "exec"] => {
             let command: Vec<String> = decode(query.text("command").as_bytes())
                 .map_err(|error| broken(format!("failed to marshal command into json: {error}")))?;
             if open.task.is_empty() {
@@ -150,7 +130,8 @@ fn asked(call: &Call, target: &Target<'_>) -> Result<ExecOpen, ClientSideError> 
             }
             Ok(ExecOpen { alloc: (*alloc).into(), command, ..open })
         }
-        Target::Action { job } => {
+        // `job/:id/action`
+        _ => {
             let (alloc, action) = (query.text("allocID"), query.text("action"));
             if alloc.is_empty() {
                 return Err(bad("must provide a valid alloc id"));
@@ -161,7 +142,12 @@ fn asked(call: &Call, target: &Target<'_>) -> Result<ExecOpen, ClientSideError> 
             if open.task.is_empty() {
                 return Err(bad("must provide task name"));
             }
-            Ok(ExecOpen { alloc: alloc.into(), action: action.to_owned(), job: job.clone(), ..open })
+            Ok(ExecOpen {
+                alloc: alloc.into(),
+                action: action.to_owned(),
+                job: call.line.stars(&segments).concat(),
+                ..open
+            })
         }
     }
 }
@@ -179,7 +165,7 @@ async fn run(mut socket: Socket, mut call: Call, asked: Result<ExecOpen, ClientS
         exec::open(&call.state, open).await
     };
     match opened.await {
-        Ok(session) => carry(socket, session, &call.state).await,
+        Ok(session) => carry(socket, session, &call).await,
         Err(error) => refuse(socket, &error).await,
     }
 }
@@ -200,9 +186,8 @@ fn identify(call: &mut Call, token: &str) -> Result<(), ClientSideError> {
 
 /// Whether the caller may run something there.
 async fn allowed(call: &Call) -> Result<(), ClientSideError> {
-    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
     let verdict = match (&call.state.server, &call.state.relay) {
-        (Some(server), _) => access::check(call, server, &segments).map(drop),
+        (Some(server), _) => access::check(call, server).map(|caller| call.caller.store(Arc::new(caller))),
         (None, Some(channel)) if call.state.acl => relay::authorized(call, channel).await,
         _ => Ok(()),
     };
@@ -234,15 +219,17 @@ enum End {
     Gone,
 }
 
-async fn carry(mut socket: Socket, session: ExecSession, state: &HttpState) {
+async fn carry(mut socket: Socket, session: ExecSession, call: &Call) {
+    let mut lost = std::pin::pin!(relay::lost(call));
     let ExecSession { input, mut output } = session;
     let mut input = Some(input);
     let end = loop {
         tokio::select! {
-            () = state.stopping.cancelled() => {
+            () = call.state.stopping.cancelled() => {
                 let text = "the agent is shutting down";
                 break End::Failed(ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text));
             }
+            error = &mut lost => break End::Failed(error.into()),
             item = output.next() => match item {
                 Some(Ok(event)) => {
                     let over = matches!(event, ExecOut::Exited(_));

@@ -85,14 +85,14 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     if wanted.is_empty() && !sub {
         return Err(context_error(&body.context));
     }
-    let namespace = call.query.list_namespace();
-    let allowed = |kind: &str| may_search(&call.caller, kind, namespace.as_ref());
+    let namespace = call.list_namespace();
+    let allowed = |kind: &str| may_search(&call.caller(), kind, namespace.as_ref());
     let (meta, (matches, truncations)) = blocking::read(call, &[], |root| {
         let (mut matches, mut truncations) = (Map::new(), Map::new());
         for (kind, _) in wanted.iter().filter(|(kind, _)| allowed(kind)) {
             truncations.insert((*kind).into(), json!(false));
             if BY_ID.contains(kind) {
-                let ids = by_id(&call.caller, root, kind, namespace.as_ref(), &body.text);
+                let ids = by_id(&call.caller(), root, kind, namespace.as_ref(), &body.text);
                 // Without a name there is nothing to be found in variables but their beginning.
                 if *kind != "vars" || !ids.is_empty() {
                     truncations.insert((*kind).into(), json!(ids.len() > QUERIED));
@@ -105,7 +105,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
             allowed(kind)
                 && (all || body.context == kind || (body.context == "jobs" && OF_JOBS.contains(&kind)))
         };
-        by_name(&call.caller, root, &asks, namespace.as_ref(), &body.text)
+        by_name(&call.caller(), root, &asks, namespace.as_ref(), &body.text)
             .answer(&mut matches, &mut truncations);
         let mut tables: Vec<Table> = wanted.iter().filter_map(|(_, table)| *table).collect();
         if sub {

@@ -1,7 +1,7 @@
 //! Host volumes and the holds of groups on them (`storage` section 8.2).
 
 use crate::blocking;
-use crate::body::{bodies, required, spelled};
+use crate::body::{Elsewhere, bodies, required, spelled};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
@@ -19,6 +19,7 @@ bodies! {
     /// A volume to create or to register.
     HostVolumeBody("HostVolumeCreateRequest") {
         volume: Option<Value> = "Volume";
+        namespace: Elsewhere = "Namespace";
     }
 }
 
@@ -51,19 +52,29 @@ fn read(body: &[u8]) -> Result<HostVolumeSpec, ApiError> {
         .map_err(|error| ApiError::bad_request(format!("json: {error}")))
 }
 
+/// Reads the volume of a body in its namespace, which the caller must have the right for.
+fn read_own(call: &Call) -> Result<HostVolumeSpec, ApiError> {
+    let mut spec = read(&call.body)?;
+    if spec.namespace.is_empty() {
+        spec.namespace = call.namespace.to_string();
+    }
+    call.permit(&spec.namespace)?;
+    Ok(spec)
+}
+
 /// `/v1/volume/host/...`
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["create"] => {
             call.put()?;
-            let spec = read(&call.body)?;
-            let done = call.server()?.create_host_volume(&call.query.namespace(), spec).await;
+            let spec = read_own(call)?;
+            let done = call.server()?.create_host_volume(&call.namespace, spec).await;
             written(call, done)
         }
         ["register"] => {
             call.put()?;
-            let spec = read(&call.body)?;
-            let done = call.server()?.register_host_volume(&call.query.namespace(), spec).await;
+            let spec = read_own(call)?;
+            let done = call.server()?.register_host_volume(&call.namespace, spec).await;
             written(call, done)
         }
         [id] if call.is_delete() => delete(call, &HostVolumeId::new(id)).await,
@@ -77,8 +88,30 @@ fn written(call: &Call, done: Result<Arc<HostVolume>, ServerError>) -> Result<Re
     let volume = done.map_err(|e| ApiError::of_change(&e))?;
     let index = volume.modify_index;
     let root = call.server()?.store().snapshot();
-    let body = json!({"Volume": view(&root, &volume), "Warnings": "", "Index": index});
+    let shown = match call.may(&volume.namespace, NsCap::HostVolumeRead) {
+        true => view(&root, &volume),
+        false => named(&volume),
+    };
+    let body = json!({"Volume": shown, "Warnings": "", "Index": index});
     Ok(Reply::value(body).index(index))
+}
+
+/// A volume as a caller sees it who may write it and not read it: which one it is, and where.
+fn named(volume: &HostVolume) -> HostVolume {
+    HostVolume {
+        id: volume.id.clone(),
+        name: volume.name.clone(),
+        namespace: volume.namespace.clone(),
+        node_id: volume.node_id.clone(),
+        node_pool: volume.node_pool.clone(),
+        plugin_id: volume.plugin_id.clone(),
+        state: volume.state,
+        create_index: volume.create_index,
+        create_time: volume.create_time,
+        modify_index: volume.modify_index,
+        modify_time: volume.modify_time,
+        ..HostVolume::default()
+    }
 }
 
 /// A volume with the allocations that use it.
@@ -88,7 +121,7 @@ fn view(root: &Root, volume: &HostVolume) -> HostVolume {
 }
 
 async fn get(call: &Call, id: HostVolumeId) -> Result<Reply, ApiError> {
-    let namespace = call.query.namespace();
+    let namespace = call.namespace.clone();
     let (meta, volume) = blocking::read(call, &[Topic::HostVolume(id.clone())], |root| {
         match root.host_volume(&id).filter(|row| row.namespace == namespace) {
             Some(row) => Ok((row.modify_index, view(root, row))),
@@ -111,7 +144,7 @@ async fn delete(call: &Call, id: &HostVolumeId) -> Result<Reply, ApiError> {
     };
     let index = call
         .server()?
-        .delete_host_volume(&call.query.namespace(), id, force)
+        .delete_host_volume(&call.namespace, id, force)
         .await
         .map_err(|e| ApiError::of_change(&e))?;
     Ok(Reply::value(json!({"Index": index})).index(index))
@@ -119,7 +152,7 @@ async fn delete(call: &Call, id: &HostVolumeId) -> Result<Reply, ApiError> {
 
 /// `/v1/volumes?type=host`
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let (prefix, node, pool) =
         (call.query.text("prefix"), call.query.text("node_id"), call.query.text("node_pool"));
     let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::HostVolumes)], |root| {
@@ -148,7 +181,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 /// `/v1/volumes/claims`
 pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let is = |key: &str, value: &str| matches!(call.query.text(key), "") || call.query.text(key) == value;
     let prefix = call.query.text("prefix");
     let (mut meta, (claims, next)) = blocking::read(call, &[Topic::Table(Table::HostClaims)], |root| {

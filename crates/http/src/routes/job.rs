@@ -5,6 +5,7 @@ use super::{actions, allocs, children, plan, scaling, tags};
 use crate::blocking;
 use crate::body::{bodies, optional};
 use crate::call::Call;
+use crate::dispatch::OfJob;
 use crate::error::ApiError;
 use crate::jobdiff;
 use crate::reply::{Meta, Reply};
@@ -12,12 +13,8 @@ use caravan_state::{Root, Table, Topic};
 use caravan_types::JobKey;
 use caravan_types::job::Job;
 use caravan_types::scaling::VersionTag;
-use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// Routes of the reference that are not built (`docs/gaps.md`): they must not be taken for job ids.
-const NOT_BUILT: &[&str] = &["/services", "/action"];
 
 bodies! {
     /// How a job is looked at again.
@@ -32,85 +29,49 @@ bodies! {
     }
 }
 
-pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
-    if NOT_BUILT.iter().any(|suffix| path.ends_with(suffix)) {
-        return Err(ApiError::unknown_path());
-    }
-    let tagged: Vec<&str> = path.split('/').collect();
-    if let [id, "versions", name, "tag"] = tagged.as_slice() {
-        return Box::pin(tags::route(call, id, name)).await;
-    }
-    let key = |id: &str| jobs::key(call.query.namespace(), id);
-    if let Some(id) = path.strip_suffix("/periodic/force") {
-        return Box::pin(children::force(call, key(id))).await;
-    }
-    if let Some(id) = path.strip_suffix("/dispatch") {
-        return Box::pin(children::dispatch(call, key(id))).await;
-    }
-    if let Some(id) = path.strip_suffix("/dispatch/payload") {
-        return Box::pin(children::dispatch_payload(call, key(id))).await;
-    }
-    if let Some(id) = path.strip_suffix("/evaluate") {
-        call.put()?;
-        let body: EvaluateBody = optional(&call.body)?;
-        if !body.job_id.is_empty() && body.job_id != id {
-            return Err(ApiError::bad_request("Job ID does not match"));
-        }
-        let server = call.server()?;
-        let done = match body.options.force_reschedule {
-            true => Box::pin(server.force_reschedule(key(id))).await,
-            false => Box::pin(server.evaluate_job(key(id))).await,
-        };
-        let done = done.map_err(|e| ApiError::of_change(&e))?;
-        return Ok(registered(&done));
-    }
-    if let Some(id) = path.strip_suffix("/revert") {
-        return Box::pin(super::job_versions::revert(call, id)).await;
-    }
-    if let Some(id) = path.strip_suffix("/stable") {
-        return Box::pin(super::job_versions::stable(call, id)).await;
-    }
-    if let Some(id) = path.strip_suffix("/scale") {
-        return Box::pin(scaling::route(call, id)).await;
-    }
-    if let Some(id) = path.strip_suffix("/plan") {
-        return plan::route(call, id);
-    }
-    let read = [
-        "/allocations",
-        "/evaluations",
-        "/deployments",
-        "/deployment",
-        "/summary",
-        "/versions",
-        "/submission",
-        "/actions",
-    ];
-    for suffix in read {
-        if let Some(id) = path.strip_suffix(suffix) {
-            call.only(&Method::GET)?;
-            return Box::pin(read_part(call, suffix, key(id))).await;
-        }
-    }
-    match () {
-        () if call.is_get() => Box::pin(get(call, key(path))).await,
-        () if call.is_put() => Box::pin(jobs::register(call, Some(path))).await,
-        () if call.is_delete() => Box::pin(deregister(call, key(path))).await,
-        () => Err(ApiError::method()),
+/// Answers for a part of a job. `stars` are the parts of the path that are not fixed: the id first.
+pub(crate) async fn route(call: &Call, of: OfJob, stars: &[String]) -> Result<Reply, ApiError> {
+    let star = |at: usize| stars.get(at).map(String::as_str).unwrap_or_default();
+    let id = star(0);
+    let key = jobs::key(call.namespace.clone(), id);
+    match of {
+        OfJob::Plan => Box::pin(plan::route(call, id)).await,
+        OfJob::Evaluate => Box::pin(evaluate(call, id)).await,
+        OfJob::Tag => Box::pin(tags::route(call, id, star(1))).await,
+        OfJob::Revert => Box::pin(super::job_versions::revert(call, id)).await,
+        OfJob::Stable => Box::pin(super::job_versions::stable(call, id)).await,
+        OfJob::Dispatch => Box::pin(children::dispatch(call, key)).await,
+        OfJob::DispatchPayload => Box::pin(children::dispatch_payload(call, key)).await,
+        OfJob::Force => Box::pin(children::force(call, key)).await,
+        OfJob::Scale => Box::pin(scaling::route(call, id)).await,
+        OfJob::Allocations => Box::pin(allocations(call, key)).await,
+        OfJob::Evaluations => Box::pin(evaluations(call, key)).await,
+        OfJob::Deployments => Box::pin(deployments(call, key)).await,
+        OfJob::Deployment => Box::pin(deployment(call, key)).await,
+        OfJob::Summary => Box::pin(summary(call, key)).await,
+        OfJob::Versions => Box::pin(versions(call, key)).await,
+        OfJob::Submission => Box::pin(submission(call, &key)).await,
+        OfJob::Actions => Box::pin(actions::list(call, key)).await,
+        OfJob::Services => Box::pin(super::services::of_job(call, id)).await,
+        OfJob::Itself if call.is_get() => Box::pin(get(call, key)).await,
+        OfJob::Itself if call.is_put() => Box::pin(jobs::register(call, Some(id))).await,
+        OfJob::Itself if call.is_delete() => Box::pin(deregister(call, key)).await,
+        OfJob::Itself => Err(ApiError::method()),
     }
 }
 
-async fn read_part(call: &Call, suffix: &str, key: JobKey) -> Result<Reply, ApiError> {
-    match suffix {
-        "/allocations" => allocations(call, key).await,
-        "/evaluations" => evaluations(call, key).await,
-        "/deployments" => deployments(call, key).await,
-        "/deployment" => deployment(call, key).await,
-        "/summary" => summary(call, key).await,
-        "/versions" => versions(call, key).await,
-        "/actions" => actions::list(call, key).await,
-        _ => submission(call, &key).await,
+async fn evaluate(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    let body: EvaluateBody = optional(&call.body)?;
+    if !body.job_id.is_empty() && body.job_id != id {
+        return Err(ApiError::bad_request("Job ID does not match"));
     }
+    let (server, key) = (call.server()?, jobs::key(call.namespace.clone(), id));
+    let done = match body.options.force_reschedule {
+        true => Box::pin(server.force_reschedule(key)).await,
+        false => Box::pin(server.evaluate_job(key)).await,
+    };
+    let done = done.map_err(|e| ApiError::of_change(&e))?;
+    Ok(registered(&done))
 }
 
 /// What a read answers that found nothing.

@@ -27,7 +27,7 @@ pub(crate) async fn stable(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let body: StableBody = required(&call.body)?;
     same(&body.id, id)?;
-    let key = key(call.query.namespace(), id);
+    let key = key(call.namespace.clone(), id);
     let done = call.server()?.set_job_stable(key, body.version, body.stable).await;
     let index = done.map_err(|e| ApiError::of_change(&e))?;
     Ok(Reply::value(json!({"Index": index})).index(index))
@@ -38,8 +38,8 @@ pub(crate) async fn revert(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let body: RevertBody = required(&call.body)?;
     same(&body.id, id)?;
-    let key = key(call.query.namespace(), id);
-    let done = call.server()?.revert_job(key, body.version, body.prior).await;
+    let key = key(call.namespace.clone(), id);
+    let done = call.server()?.revert_job(call.caller(), key, body.version, body.prior).await;
     let done = done.map_err(|e| ApiError::of_change(&e))?;
     // This change answers with the headers of a read.
     let meta = Meta { index: done.index, known_leader: false, next_token: String::new() };

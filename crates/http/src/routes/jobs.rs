@@ -2,7 +2,7 @@
 
 use super::convert;
 use crate::blocking;
-use crate::body::{bodies, required};
+use crate::body::{Elsewhere, bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
@@ -29,7 +29,7 @@ bodies! {
         preserve_resources: bool = "PreserveResources";
         eval_priority: i64 = "EvalPriority";
         region: String = "Region";
-        namespace: String = "Namespace";
+        namespace: Elsewhere = "Namespace";
     }
 
     /// The text that a job was made from.
@@ -44,7 +44,7 @@ bodies! {
     ValidateBody("JobValidateRequest") {
         job: Option<api::Job> = "Job";
         region: String = "Region";
-        namespace: String = "Namespace";
+        namespace: Elsewhere = "Namespace";
     }
 
     /// A job file to read.
@@ -64,7 +64,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
     let tables = [Table::Jobs, Table::JobSummaries];
@@ -110,7 +110,7 @@ pub(crate) fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
 /// Registers a job; a name in the path must be the job's.
 pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, ApiError> {
     let body: RegisterBody = required(&call.body)?;
-    let job = specified(body.job, call, &body.region, &body.namespace)?;
+    let job = specified(body.job, call, &body.region)?;
     if let Some(id) = id
         && job.id.as_deref() != Some(id)
     {
@@ -131,18 +131,14 @@ pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, Api
         preserve_resources: body.preserve_resources,
         eval_priority: (body.eval_priority != 0).then_some(body.eval_priority),
         source,
+        caller: Some(call.caller()),
     };
     let done = call.server()?.register_job(submission).await.map_err(|e| ApiError::of_change(&e))?;
     Ok(registered(&done))
 }
 
-/// The job of a body, with the region and namespace that win (`http-api` section 2.4).
-pub(crate) fn specified(
-    job: Option<api::Job>,
-    call: &Call,
-    region: &str,
-    namespace: &str,
-) -> Result<api::Job, ApiError> {
+/// Returns the job of a body, in the namespace of the request and in the region that wins.
+pub(crate) fn specified(job: Option<api::Job>, call: &Call, region: &str) -> Result<api::Job, ApiError> {
     let mut job = job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
     if job.id.as_deref().unwrap_or_default().is_empty() {
         return Err(ApiError::bad_request("Job ID hasn't been provided"));
@@ -162,8 +158,7 @@ pub(crate) fn specified(
     };
     let here = &call.state.info.region;
     job.region = Some(first([region, call.query.text("region"), &own], here));
-    let own = job.namespace.clone().unwrap_or_default();
-    job.namespace = Some(first([call.query.text("namespace"), namespace, &own], "default"));
+    job.namespace = Some(call.namespace.to_string());
     Ok(job)
 }
 
@@ -189,7 +184,7 @@ pub(crate) fn registration(done: &JobRegistered) -> Value {
 pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: ValidateBody = required(&call.body)?;
-    let job = specified(body.job, call, &body.region, &body.namespace)?;
+    let job = specified(body.job, call, &body.region)?;
     let (job, misfits) = convert::internal(job);
     let Verdict { errors, warnings } = call.server()?.validate_job(&job, misfits);
     let text = if errors.is_empty() { String::new() } else { joined(&errors) };

@@ -21,11 +21,6 @@ const FRAME: usize = 1024;
 /// Variables of the agent's environment that are no secrets of anybody.
 const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
 
-/// Whether a path below `agent` is one of these routes.
-pub(crate) fn is_mine(rest: &[&str]) -> bool {
-    matches!(rest, ["monitor" | "host"] | ["monitor", "export"] | ["pprof", ..])
-}
-
 /// Which agent is meant: `node_id` names a node, `server_id` a server.
 pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
     call.only(&Method::GET)?;

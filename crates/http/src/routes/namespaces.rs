@@ -15,7 +15,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let prefix = call.query.text("prefix");
     let (meta, rows) = blocking::read(call, &[Topic::Table(Table::Namespaces)], |root| {
         let seen = |row: &NamespaceSpec| {
-            row.name.as_str().starts_with(prefix) && call.caller.acl.sees_namespace(row.name.as_str())
+            row.name.as_str().starts_with(prefix) && call.caller().acl.sees_namespace(row.name.as_str())
         };
         let rows: Vec<_> = root.namespaces().filter(|row| seen(row)).cloned().collect();
         Ok((root.table_index(Table::Namespaces), rows))
@@ -45,11 +45,9 @@ pub(crate) async fn route(call: &Call, name: Option<&str>) -> Result<Reply, ApiE
 }
 
 async fn get(call: &Call, name: Namespace) -> Result<Reply, ApiError> {
-    if !call.caller.acl.sees_namespace(name.as_str()) {
-        return Err(crate::access::denied());
-    }
     let topic = Topic::Admin(AdminRow::Namespace(name.clone()));
     let (meta, row) = blocking::read(call, &[topic], |root| match root.namespace(&name) {
+        _ if !call.caller().acl.sees_namespace(name.as_str()) => Err(crate::access::denied()),
         Some(row) => Ok((row.modify_index, row.clone())),
         None => Err(super::absent(root, Table::Namespaces, "Namespace not found")),
     })

@@ -24,7 +24,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let prefix = call.query.text("prefix");
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::NodePools)], |root| {
         let seen = |row: &&Arc<NodePool>| {
-            row.name.starts_with(prefix) && call.caller.acl.node_pool(&row.name, PoolCap::Read)
+            row.name.starts_with(prefix) && call.caller().acl.node_pool(&row.name, PoolCap::Read)
         };
         let rows: Vec<_> = root.node_pools().filter(seen).collect();
         let (rows, next) = page(&call.query, rows, |row| Token::Id(row.name.as_str()), object)?;
@@ -97,7 +97,7 @@ async fn nodes_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
         root.node_pool(name).ok_or_else(|| unknown(root))?;
         let seen = |node: &&Arc<Node>| {
             (name == ALL || node.node_pool == name)
-                && call.caller.acl.node_pool(&node.node_pool, PoolCap::Read)
+                && call.caller().acl.node_pool(&node.node_pool, PoolCap::Read)
         };
         let rows: Vec<_> = root.nodes().filter(seen).collect();
         let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), object)?;
@@ -110,7 +110,7 @@ async fn nodes_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
 }
 
 async fn jobs_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
     let tables = [Table::Jobs, Table::JobSummaries];
     let (mut meta, (stubs, next)) = blocking::read(call, &tables.map(Topic::Table), |root| {
@@ -118,7 +118,7 @@ async fn jobs_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
         let seen = |job: &&Arc<Job>| {
             job.node_pool == name
                 && call.may(&job.namespace, NsCap::ListJobs)
-                && call.caller.acl.node_pool(name, PoolCap::Read)
+                && call.caller().acl.node_pool(name, PoolCap::Read)
         };
         let rows: Vec<_> = root.jobs_with_prefix(namespace.as_ref(), "").filter(seen).collect();
         let (rows, next) =

@@ -1,11 +1,13 @@
 //! What registering a job would do (`http-api` section 5.6).
 
 use super::{convert, jobs};
-use crate::body::{bodies, required};
+use crate::access;
+use crate::body::{Elsewhere, bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::jobdiff;
 use crate::reply::Reply;
+use caravan_server::{Level, NsCap};
 use caravan_types::{UnixNanos, api};
 use serde_json::json;
 
@@ -17,14 +19,17 @@ bodies! {
         preserve_counts: bool = "PreserveCounts";
         preserve_resources: bool = "PreserveResources";
         region: String = "Region";
-        namespace: String = "Namespace";
+        namespace: Elsewhere = "Namespace";
     }
 }
 
-pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
+/// The warning of a plan whose difference the caller may not see.
+const HIDDEN: &str = "the difference is not shown: it needs read-job in the job's namespace";
+
+pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let body: PlanBody = required(&call.body)?;
-    let job = jobs::specified(body.job, call, &body.region, &body.namespace)?;
+    let job = jobs::specified(body.job, call, &body.region)?;
     if job.id.as_deref() != Some(id) {
         return Err(ApiError::bad_request("Job ID does not match"));
     }
@@ -44,20 +49,36 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
             }
         }
     }
+    let caller = call.caller();
     let imagined: Vec<String> = call.query.all("what-if").map(str::to_owned).collect();
     let consequences = match imagined.is_empty() {
         true => None,
-        false => Some(server.what_if(Some(job.clone()), &imagined).map_err(|e| ApiError::of_change(&e))?),
+        // The answer is about nodes, and about every job on them.
+        false if !caller.node(Level::Read) => return Err(access::denied()),
+        false => {
+            let asked = server.what_if(caller.clone(), Some(job.clone()), &imagined).await;
+            Some(asked.map_err(|e| ApiError::of_change(&e))?)
+        }
     };
     let explains = call.query.flag("explain")?.unwrap_or(false);
-    let planned = server.plan_job(job).map_err(|e| ApiError::of_change(&e))?;
+    let reads = call.may(&job.namespace, NsCap::ReadJob);
+    let mut planned = server.plan_job(&caller, job).map_err(|e| ApiError::of_change(&e))?;
+    if let Some(annotations) = &mut planned.annotations {
+        // Preempted allocations may be of any namespace.
+        annotations.preempted_allocs.retain(|alloc| call.may(&alloc.namespace, NsCap::ReadJob));
+    }
     let updates = planned.annotations.as_ref().map(|a| &a.desired_tg_updates);
     let diff = match &planned.planned {
-        Some(job) if body.diff => Some(jobdiff::job(planned.current.as_deref(), job, updates)),
+        // The difference shows the job that is stored.
+        Some(job) if body.diff && reads => Some(jobdiff::job(planned.current.as_deref(), job, updates)),
         _ => None,
     };
     // The first evaluation is the one that the plan was made for; clients expect what follows from it.
     let created: Vec<_> = planned.created_evals.iter().skip(1).collect();
+    if body.diff && !reads && planned.current.is_some() {
+        planned.warnings.push(HIDDEN.to_owned());
+    }
+    let warnings = caravan_server::joined_warnings(&planned.warnings);
     let mut answer = json!({
         "Annotations": planned.annotations,
         "FailedTGAllocs": some(&planned.failed, planned.failed.is_empty()),
@@ -65,7 +86,7 @@ pub(crate) fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
         "CreatedEvals": some(&created, created.is_empty()),
         "Diff": diff,
         "NextPeriodicLaunch": planned.next_periodic_launch.map(UnixNanos::to_time),
-        "Warnings": planned.warnings,
+        "Warnings": warnings,
         "Index": planned.job_modify_index,
     });
     // Only for those who ask: others expect the keys that they know.

@@ -22,7 +22,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     }
     let prefix = call.query.text("prefix");
     let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::Plugins)], |root| {
-        let rows = root.plugins_with_prefix(prefix).filter(|_| call.caller.acl.plugin(Level::List));
+        let rows = root.plugins_with_prefix(prefix).filter(|_| call.caller().acl.plugin(Level::List));
         let stubs: Vec<_> = rows.map(|plugin| plugin.stub()).collect();
         Ok((root.table_index(Table::Plugins), stubs))
     })

@@ -29,7 +29,7 @@ bodies! {
 }
 
 pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    let key = jobs::key(call.query.namespace(), id);
+    let key = jobs::key(call.namespace.clone(), id);
     if call.is_get() {
         return status(call, key).await;
     }
@@ -43,7 +43,8 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
         meta: body.meta.map_or(Value::Null, Value::Object),
         job_modify_index: body.job_modify_index,
     };
-    let done = call.server()?.scale_job(key, request).await.map_err(|e| ApiError::coded(&e))?;
+    let done =
+        call.server()?.scale_job(&call.caller(), key, request).await.map_err(|e| ApiError::coded(&e))?;
     let mut value = jobs::registration(&done);
     value["KnownLeader"] = json!(true);
     Ok(Reply::value(value).index(done.index))
@@ -122,7 +123,7 @@ pub(crate) async fn policies(call: &Call, rest: &[&str]) -> Result<Reply, ApiErr
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let (of_job, kind) = (call.query.text("job"), call.query.text("type"));
     let prefix = call.query.text("prefix");
     let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::ScalingPolicies)], |root| {
@@ -144,7 +145,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
 /// Whether the caller may see the policies of a job.
 fn seen(call: &Call, job: &Job) -> bool {
     let caps = [NsCap::ReadJob, NsCap::ReadScalingPolicy, NsCap::ListScalingPolicies];
-    call.caller.acl.namespace_any(job.namespace.as_str(), &caps)
+    call.caller().acl.namespace_any(job.namespace.as_str(), &caps)
 }
 
 fn stub(policy: &Value) -> Value {

@@ -41,21 +41,22 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: SearchBody = required(&call.body)?;
     let all = matches!(body.context.as_str(), "" | "all");
-    let mut kinds: Vec<_> = CONTEXTS.iter().filter(|(name, _)| all || *name == body.context).collect();
+    let kinds: Vec<_> = CONTEXTS.iter().filter(|(name, _)| all || *name == body.context).collect();
     if kinds.is_empty() {
         return Err(context_error(&body.context));
     }
-    let namespace = call.query.list_namespace();
-    kinds.retain(|(kind, _)| may_search(&call.caller, kind, namespace.as_ref()));
+    let namespace = call.list_namespace();
     let (meta, (matches, truncations)) = blocking::read(call, &[], |root| {
         let (mut matches, mut truncations) = (Map::new(), Map::new());
-        for (name, _) in &kinds {
-            let mut ids = found(&call.caller, root, name, namespace.as_ref(), &body.prefix);
+        let caller = call.caller();
+        let kinds = kinds.iter().filter(|(kind, _)| may_search(&caller, kind, namespace.as_ref()));
+        for (name, _) in kinds.clone() {
+            let mut ids = found(&caller, root, name, namespace.as_ref(), &body.prefix);
             truncations.insert((*name).into(), json!(ids.len() > LIMIT));
             ids.truncate(LIMIT);
             matches.insert((*name).into(), if ids.is_empty() { Value::Null } else { json!(ids) });
         }
-        let tables: Vec<Table> = kinds.iter().filter_map(|(_, table)| *table).collect();
+        let tables: Vec<Table> = kinds.filter_map(|(_, table)| *table).collect();
         Ok((root.tables_index(&tables), (matches, truncations)))
     })
     .await?;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Names and tags, by namespace.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let (meta, value) = blocking::read(call, &[Topic::Table(Table::Services)], |root| {
         let mut found: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
         let rows = root.services().filter(|row| {
@@ -53,7 +53,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 /// Registrations of a name.
 pub(crate) async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let namespace = call.query.namespace();
+    let namespace = call.namespace.clone();
     let topics = [Topic::ServicesOfName(namespace.clone(), name.to_owned())];
     let choice = match call.query.text("choose") {
         "" => None,
@@ -109,7 +109,7 @@ pub(crate) async fn delete(call: &Call, name: &str, id: &str) -> Result<Reply, A
     if !call.is_delete() {
         return Err(ApiError::method());
     }
-    let namespace = call.query.namespace();
+    let namespace = call.namespace.clone();
     let done = call.server()?.deregister_service(&namespace, name, ServiceId::new(id)).await;
     Ok(Reply::empty().index(done.map_err(|e| ApiError::of_change(&e))?))
 }
@@ -117,7 +117,7 @@ pub(crate) async fn delete(call: &Call, name: &str, id: &str) -> Result<Reply, A
 /// Registrations of a job.
 pub(crate) async fn of_job(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let key = JobKey { namespace: call.query.namespace(), id: id.into() };
+    let key = JobKey { namespace: call.namespace.clone(), id: id.into() };
     let topics = [Topic::ServicesOfJob(key.clone()), Topic::Job(key.clone())];
     let (meta, rows) = blocking::read(call, &topics, |root| {
         let index = root.table_index(Table::Services);

@@ -7,8 +7,9 @@ use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{Meta, Reply};
+use caravan_server::Caller;
+use caravan_types::PluginId;
 use caravan_types::volume::CsiSnapshot;
-use caravan_types::{Namespace, PluginId};
 use http::Method;
 use serde_json::json;
 
@@ -33,18 +34,17 @@ fn answer(call: &Call, snapshots: &[CsiSnapshot], next_token: String) -> Result<
 }
 
 async fn create(call: &Call) -> Result<Reply, ApiError> {
-    let (named, snapshots) = body::snapshots(&call.body)?;
-    let asked = call.query.get("namespace").is_some_and(|name| !name.is_empty());
-    let namespace = if asked || named.is_empty() { call.query.namespace() } else { Namespace::new(named) };
-    let made = call.server()?.create_snapshots(&namespace, snapshots).await;
+    let snapshots = body::snapshots(&call.body)?;
+    let made = call.server()?.create_snapshots(&call.namespace, snapshots).await;
     answer(call, &made.map_err(|e| ApiError::of_change(&e))?, String::new())
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
     let plugin = PluginId::new(call.query.text("plugin_id"));
     let token = call.query.text("next_token").to_owned();
+    let (caller, per_page) = (call.caller(), call.query.per_page()?);
     let listed =
-        call.server()?.list_snapshots(&plugin, call.query.per_page()?, token, header_secrets(call)).await;
+        call.server()?.list_snapshots_as(&caller, &plugin, per_page, token, header_secrets(call)).await;
     let (snapshots, next_token) = listed.map_err(|e| ApiError::of_change(&e))?;
     answer(call, &snapshots, next_token)
 }
@@ -52,7 +52,8 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
 async fn delete(call: &Call) -> Result<Reply, ApiError> {
     let plugin = PluginId::new(call.query.text("plugin_id"));
     let snapshot = call.query.text("snapshot_id");
-    let done = call.server()?.delete_snapshot(&plugin, snapshot, &header_secrets(call)).await;
+    let (caller, secrets) = (Caller::clone(&call.caller()), header_secrets(call));
+    let done = call.server()?.delete_snapshot_as(caller, &plugin, snapshot, &secrets).await;
     done.map_err(|e| ApiError::of_change(&e))?;
     Ok(Reply::empty().meta(meta(call, String::new())?))
 }

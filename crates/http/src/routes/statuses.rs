@@ -42,7 +42,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         }
     };
     let with_children = call.query.flag("include_children")?.unwrap_or(body.include_children);
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     // The newest first, unless the other way round is asked for. What is wrong with an expression has no
     // code of its own here.
     let uncoded = |error: ApiError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.message);
@@ -52,7 +52,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         .jobs
         .iter()
         .map(|job| match job.namespace.as_str() {
-            "" => jobs::key(call.query.namespace(), &job.id),
+            "" => jobs::key(call.namespace.clone(), &job.id),
             name => jobs::key(Namespace::new(name), &job.id),
         })
         .collect();

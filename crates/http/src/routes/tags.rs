@@ -18,7 +18,7 @@ bodies! {
 }
 
 pub(crate) async fn route(call: &Call, id: &str, name: &str) -> Result<Reply, ApiError> {
-    let key = jobs::key(call.query.namespace(), id);
+    let key = jobs::key(call.namespace.clone(), id);
     let server = call.server()?;
     let (tag, index) = if call.is_delete() {
         let done = server.untag_version(key, name).await;

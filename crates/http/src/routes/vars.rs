@@ -9,7 +9,6 @@ use crate::page::{Token, object, page};
 use crate::reply::{Indexed, Meta, Reply, TEXT};
 use caravan_server::{Kind, ServerError, VarCap, VariableWritten};
 use caravan_state::{Table, Topic};
-use caravan_types::Namespace;
 use caravan_types::ser::Secrets;
 use caravan_types::variable::{LockUse, Variable, VariableDecrypted, VariableKey};
 use http::{Method, StatusCode};
@@ -18,12 +17,12 @@ use std::sync::Arc;
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let namespace = call.query.list_namespace();
+    let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::Variables)], |root| {
         let rows = root.variables_with_prefix(namespace.as_ref(), prefix);
         let seen = |row: &&Arc<Variable>| {
-            call.caller.variable(row.key.namespace.as_str(), &row.key.path, VarCap::List)
+            call.caller().variable(row.key.namespace.as_str(), &row.key.path, VarCap::List)
         };
         let rows = rows.filter(seen).collect();
         let (rows, next) = page(
@@ -61,7 +60,7 @@ pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
 
 async fn get(call: &Call, path: &str) -> Result<Reply, ApiError> {
     let server = call.server()?;
-    let key = VariableKey::new(call.query.namespace(), path);
+    let key = VariableKey::new(call.namespace.clone(), path);
     let (meta, variable) =
         blocking::read(call, &[Topic::Variable(key.clone())], |root| match root.variable(&key) {
             Some(row) => {
@@ -133,12 +132,7 @@ fn key_of(call: &Call, path: &str, given: &VariableGiven) -> Result<VariableKey,
             "path mismatch: the request's path and body name different variables",
         ));
     }
-    // The body wins over the query, as it is recorded.
-    let namespace = match given.namespace.as_str() {
-        "" => call.query.namespace(),
-        namespace => Namespace::new(namespace),
-    };
-    Ok(VariableKey::new(namespace, path))
+    Ok(VariableKey::new(call.namespace.clone(), path))
 }
 
 async fn lock(call: &Call, path: &str, operation: Operation) -> Result<Reply, ApiError> {
@@ -152,7 +146,7 @@ async fn lock(call: &Call, path: &str, operation: Operation) -> Result<Reply, Ap
     match operation {
         Operation::Acquire => {
             let done = server.acquire_lock(key.clone(), &given.items, own).await;
-            written(call, &key, done.map_err(|e| unwritten(&e))?).map(unindexed)
+            written(call, &key, done.map_err(|e| unwritten(&e))?, &given.items).map(unindexed)
         }
         Operation::Release => {
             let done = server.release_lock(key.clone(), own.id).await.map_err(|e| unwritten(&e))?;
@@ -160,7 +154,7 @@ async fn lock(call: &Call, path: &str, operation: Operation) -> Result<Reply, Ap
                 VariableWritten::Done { variable: Some(variable), index } => {
                     Ok(Reply::json(variable.metadata)?.index(index))
                 }
-                other => written(call, &key, other).map(unindexed),
+                other => written(call, &key, other, &given.items).map(unindexed),
             }
         }
         Operation::Renew => match server.renew_lock(&key, &own.id) {
@@ -184,15 +178,15 @@ async fn put(call: &Call, path: &str) -> Result<Reply, ApiError> {
         _ => LockUse::None,
     };
     let done = call.server()?.write_variable(key.clone(), &given.items, check_index, lock).await;
-    written(call, &key, done.map_err(|e| unwritten(&e))?)
+    written(call, &key, done.map_err(|e| unwritten(&e))?, &given.items)
 }
 
 async fn delete(call: &Call, path: &str) -> Result<Reply, ApiError> {
-    let key = VariableKey::new(call.query.namespace(), path);
+    let key = VariableKey::new(call.namespace.clone(), path);
     let done = call.server()?.delete_variable(key.clone(), check_index(call)?).await;
     match done.map_err(|e| refused(&e))? {
         VariableWritten::Done { index, .. } => Ok(Reply::empty().status(StatusCode::NO_CONTENT).index(index)),
-        conflict => written(call, &key, conflict),
+        conflict => written(call, &key, conflict, &Secrets::default()),
     }
 }
 
@@ -204,20 +198,37 @@ fn unindexed(mut reply: Reply) -> Reply {
     reply
 }
 
-/// The outcome. Who may not read the variable is not told its items.
-fn written(call: &Call, key: &VariableKey, done: VariableWritten) -> Result<Reply, ApiError> {
+/// Returns the outcome of a write. A caller who may not read the variable gets the items of its own request only: the
+/// variable may hold others by now, or held others before it was locked.
+fn written(
+    call: &Call,
+    key: &VariableKey,
+    done: VariableWritten,
+    items: &Secrets,
+) -> Result<Reply, ApiError> {
     let conflict = |variable: &VariableDecrypted, index: u64| {
         let text = encode(&json!(variable), false);
         Reply::raw(TEXT, text).status(StatusCode::CONFLICT).index(index)
     };
+    let reads = call.caller().variable(key.namespace.as_str(), &key.path, VarCap::Read);
     match done {
-        VariableWritten::Done { variable: Some(variable), index } => Ok(Reply::json(variable)?.index(index)),
+        VariableWritten::Done { variable: Some(mut variable), index } => {
+            if !reads {
+                variable.items = items.clone();
+                // A lock that somebody else took since is not the caller's to know.
+                if variable.metadata.modify_index != index {
+                    variable.metadata.lock = None;
+                }
+            }
+            Ok(Reply::json(variable)?.index(index))
+        }
         VariableWritten::Done { variable: None, index } => {
             Ok(Reply::empty().status(StatusCode::NO_CONTENT).index(index))
         }
         VariableWritten::Conflict { mut variable, index } => {
-            if !call.caller.variable(key.namespace.as_str(), &key.path, VarCap::Read) {
+            if !reads {
                 variable.items = Secrets::default();
+                variable.metadata.lock = None;
             }
             Ok(conflict(&variable, index))
         }

@@ -3,6 +3,7 @@
 use super::volumes::{self, TABLES};
 use crate::blocking;
 use crate::call::Call;
+use crate::dispatch::OfVolume;
 use crate::error::ApiError;
 use crate::query::go_bool;
 use crate::reply::{Meta, Reply};
@@ -16,29 +17,23 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
-    let key = |id: &str| VolumeKey { namespace: call.query.namespace(), id: VolumeId::new(id) };
-    if path.strip_suffix("/create").is_some() {
-        call.only(&Method::PUT)?;
-        return volumes::create(call).await;
-    }
-    if let Some(id) = path.strip_suffix("/delete") {
-        call.only(&Method::DELETE)?;
-        return delete(call, &key(id)).await;
-    }
-    if let Some(id) = path.strip_suffix("/detach") {
-        call.only(&Method::DELETE)?;
-        return detach(call, &key(id)).await;
-    }
-    if let Some(id) = path.strip_suffix("/explain") {
-        call.only(&Method::GET)?;
-        return explain(call, key(id)).await;
-    }
-    match call.method {
-        Method::GET => get(call, key(path)).await,
-        Method::PUT => volumes::register(call).await,
-        Method::DELETE => deregister(call, &key(path)).await,
-        _ => Err(ApiError::method()),
+/// Answers for a part of a volume.
+pub(crate) async fn route(call: &Call, of: OfVolume, id: &str) -> Result<Reply, ApiError> {
+    let key = VolumeKey { namespace: call.namespace.clone(), id: VolumeId::new(id) };
+    match of {
+        OfVolume::Create => {
+            call.only(&Method::PUT)?;
+            volumes::create(call).await
+        }
+        OfVolume::Delete => delete(call, &key).await,
+        OfVolume::Detach => detach(call, &key).await,
+        OfVolume::Explain => explain(call, key).await,
+        OfVolume::Itself => match call.method {
+            Method::GET => get(call, key).await,
+            Method::PUT => volumes::register(call).await,
+            Method::DELETE => deregister(call, &key).await,
+            _ => Err(ApiError::method()),
+        },
     }
 }
 

@@ -7,9 +7,9 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token, object, page};
 use crate::reply::{Meta, Reply};
-use caravan_server::{NsCap, ServerError};
+use caravan_server::{Caller, NsCap, ServerError};
 use caravan_state::{Root, Table, Topic};
-use caravan_types::volume::{Claim, ClaimMode, CsiVolume, Volume};
+use caravan_types::volume::{Claim, ClaimMode, CsiVolume, Volume, VolumeRequestBody};
 use caravan_types::{Namespace, NodeId, PluginId};
 use http::Method;
 use serde_json::{Value, json};
@@ -33,18 +33,18 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
-    let namespace = call.query.list_namespace();
-    let asked = namespace.clone().unwrap_or_else(|| Namespace::new("*"));
-    if !call.may(&asked, NsCap::CsiListVolume) && !call.may(&asked, NsCap::CsiReadVolume) {
-        return Err(crate::access::denied());
-    }
-    let seen = |volume: &Volume| {
-        call.may(&volume.namespace, NsCap::CsiListVolume) || call.may(&volume.namespace, NsCap::CsiReadVolume)
+    let namespace = call.list_namespace();
+    let lists = |namespace: &Namespace| {
+        call.may(namespace, NsCap::CsiListVolume) || call.may(namespace, NsCap::CsiReadVolume)
     };
+    let seen = |volume: &Volume| lists(&volume.namespace);
     let prefix = call.query.text("prefix");
     let plugin = call.query.text("plugin_id");
     let node = call.query.get("node_id").filter(|id| !id.is_empty()).map(NodeId::new);
     let (mut meta, (stubs, next)) = blocking::read(call, &TABLES.map(Topic::Table), |root| {
+        if !lists(&call.namespace) {
+            return Err(crate::access::denied());
+        }
         let on_node: Option<BTreeSet<_>> = node.as_ref().map(|node| {
             root.claims_by_node(node).filter(|c| c.phase.holds()).map(|c| c.id.volume.clone()).collect()
         });
@@ -95,28 +95,49 @@ pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
     CsiVolume::project(volume, &held, plugin, stubs)
 }
 
+/// A volume as a caller sees it who may write it and not read it: which one it is. A stored volume may hold more than
+/// the caller's request.
+fn named(volume: &Volume) -> CsiVolume {
+    CsiVolume {
+        id: volume.id.clone(),
+        name: volume.name.clone(),
+        namespace: volume.namespace.clone(),
+        external_id: volume.external_id.clone(),
+        plugin_id: volume.plugin_id.clone(),
+        create_index: volume.create_index,
+        modify_index: volume.modify_index,
+        create_time: volume.create_time,
+        modify_time: volume.modify_time,
+        ..CsiVolume::default()
+    }
+}
+
 /// Volumes that exist already are recorded.
 pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
-    let (namespace, volumes) = read(call, false)?;
+    let volumes = read(call, false)?;
     let server = call.server()?;
-    answer(call, server.register_volumes(&namespace, volumes).await)
+    let caller = Caller::clone(&call.caller());
+    answer(call, server.register_volumes_as(caller, &call.namespace, volumes).await)
 }
 
 /// Volumes are made by their plugins.
 pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
-    let (namespace, volumes) = read(call, true)?;
+    let volumes = read(call, true)?;
     let server = call.server()?;
-    answer(call, server.create_volumes(&namespace, volumes).await)
+    let caller = Caller::clone(&call.caller());
+    answer(call, server.create_volumes_as(caller, &call.namespace, volumes).await)
 }
 
-fn read(
-    call: &Call,
-    create: bool,
-) -> Result<(Namespace, Vec<caravan_types::volume::VolumeRequestBody>), ApiError> {
-    let (named, volumes) = body::volumes(&call.body, create)?;
-    let asked = call.query.get("namespace").is_some_and(|name| !name.is_empty());
-    let namespace = if asked || named.is_empty() { call.query.namespace() } else { Namespace::new(named) };
-    Ok((namespace, volumes))
+/// Reads the volumes of a body, each in its namespace, which the caller must have the right for.
+fn read(call: &Call, create: bool) -> Result<Vec<VolumeRequestBody>, ApiError> {
+    let mut volumes = body::volumes(&call.body, create)?;
+    for volume in &mut volumes {
+        if volume.namespace.is_empty() {
+            volume.namespace = call.namespace.clone();
+        }
+        call.permit(volume.namespace.as_str())?;
+    }
+    Ok(volumes)
 }
 
 fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Reply, ApiError> {
@@ -124,7 +145,13 @@ fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Re
     let server = call.server()?;
     let root = server.store().snapshot();
     let index = volumes.iter().map(|volume| volume.modify_index).max().unwrap_or(root.index());
-    let views: Vec<CsiVolume> = volumes.iter().map(|volume| view(&root, volume)).collect();
+    let views: Vec<CsiVolume> = volumes
+        .iter()
+        .map(|volume| match call.may(&volume.namespace, NsCap::CsiReadVolume) {
+            true => view(&root, volume),
+            false => named(volume),
+        })
+        .collect();
     let meta = Meta { index, known_leader: server.is_leader(), next_token: String::new() };
     let body = json!({"Volumes": views, "Warnings": ""});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
@@ -137,7 +164,7 @@ pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
     let per_page = call.query.per_page()?;
     let server = call.server()?;
     let (volumes, next_token) = server
-        .list_external_volumes(&plugin, per_page, call.query.text("next_token").to_owned())
+        .list_external_volumes(&call.caller(), &plugin, per_page, call.query.text("next_token").to_owned())
         .await
         .map_err(|e| ApiError::of_change(&e))?;
     let index = server.store().snapshot().tables_index(&TABLES);

@@ -110,6 +110,24 @@ impl Web {
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Got {
         self.send(Method::PUT, path, body.to_string().into_bytes()).await
     }
+    /// A request of somebody with a token; without one if it is empty.
+    pub(crate) async fn send_as(&self, method: Method, path: &str, body: Vec<u8>, secret: &str) -> Got {
+        let uri = format!("http://{}{path}", self.address);
+        let mut request = Request::builder().method(method).uri(uri);
+        if !secret.is_empty() {
+            request = request.header("X-Nomad-Token", secret);
+        }
+        let response = self.client.request(request.body(Full::from(body)).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Got { status: parts.status, headers: parts.headers, body }
+    }
+    /// Begins an answer that goes on, for somebody with a token.
+    pub(crate) async fn open_as(&self, path: &str, secret: &str) -> Response<Incoming> {
+        let uri = format!("http://{}{path}", self.address);
+        let request = Request::get(uri).header("X-Nomad-Token", secret).body(Full::default()).unwrap();
+        self.client.request(request).await.unwrap()
+    }
     /// The same of somebody with a token.
     pub(crate) async fn put_as(&self, path: &str, body: &Value, secret: &str) -> Got {
         let uri = format!("http://{}{path}", self.address);

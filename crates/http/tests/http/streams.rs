@@ -14,7 +14,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::handshake::client::generat
 use tokio_util::sync::CancellationToken;
 
 /// Upgrades a connection and says something first; what comes back, with the close frame's code and reason last.
-async fn talk(web: &Web, path: &str, first: &[Value]) -> Vec<Value> {
+pub(crate) async fn talk(web: &Web, path: &str, first: &[Value]) -> Vec<Value> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = TcpStream::connect(web.address).await.unwrap();
     let request = format!(

@@ -337,3 +337,65 @@ async fn both_ways_go_over_to_other_servers() {
     service.await.unwrap();
     b.stop().await;
 }
+
+/// Lets everybody in; nobody has proved anything until the flag is set.
+#[derive(Debug, Clone, Default)]
+struct Proof(Arc<std::sync::atomic::AtomicBool>);
+
+impl Authenticator for Proof {
+    fn authenticate<'a>(
+        &'a self,
+        _role: Role,
+        hello: &'a Hello,
+    ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>> {
+        Box::pin(std::future::ready(Ok(hello.identity.clone())))
+    }
+
+    fn proves(&self, _: &PeerIdentity, _: Option<&caravan_rpc::Certificate>) -> bool {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+fn echo(bytes: usize) -> Echo {
+    Echo { text: String::new(), bytes: vec![7; bytes], nothing: None }
+}
+
+#[tokio::test]
+async fn who_has_proved_nothing_has_little_room() {
+    let (router, mut seen) = router();
+    let proof = Proof::default();
+    let serve = ServerOptions {
+        authenticator: Arc::new(proof.clone()),
+        strangers: caravan_rpc::Strangers::new(1, 4 << 20),
+        ..ServerOptions::new(server(), router)
+    };
+    let running = Running::start(any_port(), serve).await;
+    let channel = Channel::connect(impatient(&[running.addr]));
+    assert_eq!(channel.call::<Echo>(echo(1000), None).await.unwrap().bytes.len(), 1000);
+    let error = channel.call::<Echo>(echo(2 << 20), None).await.unwrap_err();
+    assert!(error.message.contains("too large"), "{error}");
+    // Another one finds no place, and says so.
+    let other = Channel::connect(impatient(&[running.addr]));
+    let error = other.call::<WhoAmI>((), None).await.unwrap_err();
+    assert!(error.message.contains("nodes that it does not know"), "{error}");
+    // Calls that hang use up what there is.
+    let hanging: Vec<_> = (0..8)
+        .map(|_| {
+            let channel = channel.clone();
+            tokio::spawn(async move { channel.call::<Hang>((), None).await })
+        })
+        .collect();
+    for _ in &hanging {
+        expect(&mut seen, &[Seen::Started("hang")]).await;
+    }
+    let error = channel.call::<WhoAmI>((), None).await.unwrap_err();
+    assert_eq!(error.code, Code::Permission);
+    // Once it has proved itself none of this holds, on the same connection; and its place is another's.
+    proof.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(channel.call::<Echo>(echo(2 << 20), None).await.unwrap().bytes.len(), 2 << 20);
+    proof.0.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(channel.call::<Echo>(echo(2 << 20), None).await.unwrap().bytes.len(), 2 << 20);
+    other.call::<WhoAmI>((), None).await.unwrap();
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    running.stop().await;
+}

@@ -273,6 +273,15 @@ fn node_pool(name: &str, tree: &Tree) -> Parsed<NodePoolRules> {
     Ok(NodePoolRules { name: name.to_owned(), policy, capabilities })
 }
 
+/// The name of a host volume without the number of an allocation (`data[0]`), or the star for all of them (`data[*]`):
+/// each allocation of a `per_alloc` request has a volume of its own.
+fn without_number(name: &str) -> &str {
+    let parts = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
+    let is_number =
+        |text: &str| text == "*" || (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
+    parts.filter(|(_, number)| is_number(number)).map_or(name, |(base, _)| base)
+}
+
 fn host_volume(name: &str, tree: &Tree) -> Parsed<HostVolumeRules> {
     let (policy, mut capabilities) = (tree.policy(), tree.capabilities());
     let printed = || {
@@ -281,7 +290,7 @@ fn host_volume(name: &str, tree: &Tree) -> Parsed<HostVolumeRules> {
             go_strings(capabilities.as_ref())
         )
     };
-    if !is_glob(name) {
+    if !is_glob(without_number(name)) {
         return wrong(format!("Invalid host volume name: {}", printed()));
     }
     let shorthand = privilege::host_volume(&policy);
@@ -335,6 +344,17 @@ mod tests {
     use super::*;
 
     const DEVELOPER: &str = "namespace \"default\" {\n  policy       = \"write\"\n  capabilities = [\"alloc-node-exec\"]\n  variables {\n    path \"app/*\" {\n      capabilities = [\"read\", \"write\", \"list\", \"destroy\"]\n    }\n    path \"other\" {\n      capabilities = [\"deny\"]\n    }\n  }\n}\nnamespace \"team-*\" {\n  capabilities = [\"list-jobs\", \"read-job\"]\n}\nhost_volume \"scratch\" {\n  policy = \"write\"\n}\n";
+
+    #[test]
+    fn host_volumes_of_single_allocations_have_rules() {
+        let rules = |name: &str| parse(&format!("host_volume \"{name}\" {{ policy = \"read\" }}"));
+        for good in ["data", "data[0]", "data[17]", "data[*]", "da*[0]"] {
+            assert!(rules(good).is_ok(), "{good}");
+        }
+        for bad in ["data[]", "data[x]", "data[0", "data]", "data[0][1]", "[0]", "da ta[0]", "data[-1]"] {
+            assert!(rules(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn shorthands_are_written_out_as_recorded() {

@@ -5,7 +5,7 @@ use crate::keyring::{Keyring, Signer};
 use caravan_state::Root;
 use caravan_types::acl::{ANONYMOUS, Policy, Rules, Secret, Token, TokenType};
 use caravan_types::alloc::Allocation;
-use caravan_types::identity::Claims;
+use caravan_types::identity::{Claims, DEFAULT_AUDIENCE};
 use caravan_types::{JobId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,6 +90,12 @@ impl Caller {
             names.extend(workload.policies.iter().cloned());
         }
         names
+    }
+
+    /// Returns when its token or identity expires, if it does.
+    pub fn ends(&self) -> Option<UnixNanos> {
+        let token = self.token.as_ref().and_then(|token| token.ends());
+        token.or_else(|| self.claims.as_ref().and_then(|workload| workload.claims.ends()))
     }
 
     /// Whether it may do everything.
@@ -187,10 +193,14 @@ impl Resolver {
         Ok(Caller { acl, token: Some(token.clone()), claims: None })
     }
 
-    /// The task that an identity speaks for, while its allocation lives.
+    /// The task that an identity speaks for, while its allocation lives. An identity for a third party is none of
+    /// ours: whoever a task shows it to could act as the task.
     fn workload(&self, root: &Root, token: &str, now: UnixNanos) -> Result<Arc<Workload>, Denied> {
         let signer = Signer::key_of(token).and_then(|key| self.keyring.known_signer(&key));
         let claims = signer.and_then(|signer| signer.open(token).ok()).ok_or(Denied::Permission)?;
+        if !claims.is_for(DEFAULT_AUDIENCE) || claims.is_early(now.as_secs()) {
+            return Err(Denied::Permission);
+        }
         if claims.expired(now.as_secs()) {
             return Err(Denied::Expired);
         }

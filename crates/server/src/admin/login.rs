@@ -2,8 +2,9 @@
 
 use super::{Admin, bad, hash_of};
 use crate::core::new_id;
+use crate::documents::{Age, Documents};
 use crate::error::{Kind, ServerError};
-use crate::jwks;
+use crate::jwks::{self, Keys};
 use crate::selector::{Facts, Selector};
 use caravan_state::Root;
 use caravan_types::acl::{AuthConfig, AuthMethod, BindType, RoleLink, Secret, Token, TokenType};
@@ -54,8 +55,15 @@ impl Admin {
             return Err(bad(format!("unsupported auth-method type: {}", method.kind)));
         }
         let config = method.config.clone().unwrap_or_default();
-        let keys = keys_of(&config).await?;
-        let claims = verified(&config, &keys, token, self.core.now())?;
+        let keys = keys_of(&self.documents, &config, Age::Any).await?;
+        let claims = match verified(&config, keys.all(), token, self.core.now()) {
+            // The issuer may have changed its keys.
+            Err(_) if !keys.know(token) => {
+                let keys = keys_of(&self.documents, &config, Age::Newer).await?;
+                verified(&config, keys.all(), token, self.core.now())
+            }
+            claims => claims,
+        }?;
         self.let_in(&method, &facts_of(&config, &claims)).await
     }
 
@@ -116,22 +124,22 @@ fn bound(root: &Root, method: &AuthMethod, facts: &Facts) -> Option<Token> {
     })
 }
 
-/// The keys that a method trusts.
-async fn keys_of(config: &AuthConfig) -> Result<Vec<DecodingKey>, ServerError> {
+/// Returns the keys that a method trusts.
+async fn keys_of(documents: &Documents, config: &AuthConfig, age: Age) -> Result<Keys, ServerError> {
     if !config.jwks_url.is_empty() {
         let authorities = Some(config.jwks_ca_cert.clone()).filter(|pem| !pem.is_empty());
-        return jwks::fetch(&config.jwks_url, authorities.as_slice()).await;
+        return jwks::fetch(documents, &config.jwks_url, authorities.as_slice(), age).await;
     }
     if !config.oidc_discovery_url.is_empty() {
         let authorities = config.discovery_ca_pem.as_deref().unwrap_or_default();
-        return jwks::discover(&config.oidc_discovery_url, authorities).await;
+        return jwks::discover(documents, &config.oidc_discovery_url, authorities, age).await;
     }
     let pems = config.jwt_validation_pub_keys.iter().flatten();
     let keys: Vec<DecodingKey> = pems.filter_map(|pem| key_of(pem)).collect();
     if keys.is_empty() {
         return Err(ServerError::refused("the auth method has no public key that can be read"));
     }
-    Ok(keys)
+    Ok(Keys::plain(keys))
 }
 
 fn key_of(pem: &str) -> Option<DecodingKey> {

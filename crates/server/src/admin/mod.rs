@@ -14,6 +14,7 @@ pub use oidc::{OidcBegin, OidcDone};
 use crate::acl::{AclConfig, Caller, Denied, Resolver};
 use crate::admission;
 use crate::core::Core;
+use crate::documents::Documents;
 use crate::error::{Kind, ServerError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -42,6 +43,8 @@ pub struct Admin {
     reset_file: Option<PathBuf>,
     /// Logins that were begun at the page of somebody else.
     logins: oidc::Logins,
+    /// Key sets of others.
+    documents: Documents,
 }
 
 fn bad(message: impl Into<String>) -> ServerError {
@@ -58,7 +61,16 @@ fn hash_of(content: &impl Serialize) -> String {
 impl Admin {
     pub(crate) fn new(core: Core, region: String, config: AclConfig, issuer: Option<String>) -> Self {
         let resolver = Resolver::new(config.enabled, core.keyring.clone());
-        Self { core, region, config, resolver, issuer, reset_file: None, logins: oidc::Logins::default() }
+        Self {
+            core,
+            region,
+            config,
+            resolver,
+            issuer,
+            reset_file: None,
+            logins: oidc::Logins::default(),
+            documents: Documents::default(),
+        }
     }
 
     /// With the file that lets the first token be made again.
@@ -82,6 +94,14 @@ impl Admin {
     /// If nobody holds it, or its time is over.
     pub fn caller(&self, secret: &str) -> Result<Caller, Denied> {
         self.resolver.resolve(&self.core.snapshot(), secret, self.core.now())
+    }
+
+    /// As [`Admin::caller`], as a state says it that is looked at anyway.
+    ///
+    /// # Errors
+    /// As [`Admin::caller`].
+    pub fn caller_in(&self, root: &Root, secret: &str) -> Result<Caller, Denied> {
+        self.resolver.resolve(root, secret, self.core.now())
     }
 
     async fn propose(&self, change: AdminChange) -> Result<Outcome, ServerError> {

@@ -10,7 +10,7 @@ pub(crate) mod sample;
 mod volumes;
 
 pub use caravan_admission::{Verdict, joined, joined_warnings};
-pub(crate) use caravan_admission::{check_all, update};
+pub(crate) use caravan_admission::{check_all, keep_origin, update};
 pub(crate) use homes::{homes, localised};
 pub(crate) use implied::imply;
 pub(crate) use volumes::against;

@@ -1,13 +1,16 @@
 //! Questions about placements that change nothing: why something waits, and what would move where.
 
 use super::jobs::Jobs;
+use crate::acl::{Caller, NsCap};
 use crate::core::Core;
-use crate::error::ServerError;
-use caravan_scheduler::{Consequences, Imagined, Params};
+use crate::error::{Kind, ServerError};
+use caravan_scheduler::{Bounds, Consequences, Imagined, Params};
 use caravan_types::command::{Change, Command};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::job::Job;
-use caravan_types::{EvalId, JobKey};
+use caravan_types::{EvalId, JobKey, Namespace};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Looks at the job of an evaluation as if it were evaluated now: what is in the way of what is not placed, and
 /// what would change it.
@@ -22,15 +25,55 @@ pub(crate) fn evaluation(core: &Core, id: &EvalId) -> Result<Vec<String>, Server
     Ok(sentences)
 }
 
-/// What would move where if all this happened, with a job as it would be stored if one is given.
-pub(crate) fn what_if(
+/// Jobs that one question about consequences looks at, at most.
+const MAX_JOBS: usize = 500;
+/// Questions about consequences that are worked on at a time: each schedules every job of a node.
+const MAX_QUESTIONS: usize = 2;
+
+/// Counts the questions about consequences that are worked on; clones share the count.
+#[derive(Clone, Debug)]
+pub(crate) struct Questions(Arc<Semaphore>);
+
+impl Default for Questions {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_QUESTIONS)))
+    }
+}
+
+/// Returns what would move where if all this happened, with a job as it would be stored if one is given. Lines about
+/// jobs that the caller may not read are left out and counted.
+///
+/// # Errors
+/// If a text cannot be read, a node is not known, or too many ask at a time.
+pub(crate) async fn what_if(
     jobs: &Jobs,
+    caller: Arc<Caller>,
     job: Option<Job>,
     imagined: &[String],
 ) -> Result<Consequences, ServerError> {
-    let (mut root, now) = (jobs.core.snapshot(), jobs.core.now());
     let imagined: Result<Vec<Imagined>, String> = imagined.iter().map(|text| text.parse()).collect();
     let imagined = imagined.map_err(ServerError::refused)?;
+    let Ok(permit) = jobs.questions.0.clone().try_acquire_owned() else {
+        return Err(ServerError::unavailable(format!(
+            "{MAX_QUESTIONS} questions about consequences are worked on already; ask again later"
+        )));
+    };
+    let jobs = jobs.clone();
+    let answer = tokio::task::spawn_blocking(move || {
+        let answer = consequences(&jobs, &caller, job, &imagined);
+        drop(permit);
+        answer
+    });
+    answer.await.map_err(|error| ServerError::new(Kind::Internal, format!("the question failed: {error}")))?
+}
+
+fn consequences(
+    jobs: &Jobs,
+    caller: &Caller,
+    job: Option<Job>,
+    imagined: &[Imagined],
+) -> Result<Consequences, ServerError> {
+    let (mut root, now) = (jobs.core.snapshot(), jobs.core.now());
     let mut also: Vec<JobKey> = Vec::new();
     if let Some(mut job) = job {
         jobs.localise(&mut job)?;
@@ -38,8 +81,10 @@ pub(crate) fn what_if(
         also.push(job.key());
         let change =
             Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval: None, source: None };
-        root = std::sync::Arc::new(root.apply(root.index() + 1, &Command { now, change }).0);
+        root = Arc::new(root.apply(root.index() + 1, &Command { now, change }).0);
     }
     let params = Params { now, seed: rand::random() };
-    caravan_scheduler::what_if(&root, &imagined, &also, &params).map_err(ServerError::refused)
+    let reads = |namespace: &Namespace| caller.may(namespace.as_str(), NsCap::ReadJob);
+    let bounds = Bounds { reads: &reads, jobs: MAX_JOBS };
+    caravan_scheduler::what_if(&root, imagined, &also, &params, bounds).map_err(ServerError::refused)
 }

@@ -1,5 +1,8 @@
 //! Registering, planning, stopping and evaluating jobs.
 
+use super::approve;
+use super::explain::Questions;
+use crate::acl::Caller;
 use crate::admission;
 use crate::core::{Core, new_id};
 use crate::error::{Kind, ServerError};
@@ -14,6 +17,7 @@ use caravan_types::job::Job;
 use caravan_types::plan::PlanAnnotations;
 use caravan_types::{EvalId, JobKey, UnixNanos};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A job to register.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +36,8 @@ pub struct JobSubmission {
     pub eval_priority: Option<i64>,
     /// The submitted text.
     pub source: Option<JobSource>,
+    /// Who submits it; none for the servers themselves, whose jobs were submitted before.
+    pub caller: Option<Arc<Caller>>,
 }
 
 /// What came of a registration.
@@ -60,8 +66,8 @@ pub struct JobPlanned {
     pub job_modify_index: u64,
     /// Evaluations that would be made.
     pub created_evals: Vec<Evaluation>,
-    /// Warnings, one text.
-    pub warnings: String,
+    /// Warnings.
+    pub warnings: Vec<String>,
     /// The job as it is now, for the difference.
     pub current: Option<std::sync::Arc<Job>>,
     /// The job as it would be stored, with everything filled in, for the difference.
@@ -81,6 +87,7 @@ pub struct JobPlanned {
 pub(crate) struct Jobs {
     pub(crate) core: Core,
     pub(crate) region: String,
+    pub(crate) questions: Questions,
 }
 
 /// The verdict on a job that can run, by itself and with the volumes that there are.
@@ -116,13 +123,12 @@ impl Jobs {
             preserve_resources,
             eval_priority,
             source,
+            caller,
         } = submission;
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
-        self.fits(&job, misfits)?;
         let key = job.key();
         let current = root.job(&key).cloned();
-        admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
         if let Some(current) = current.as_ref().filter(|_| preserve_counts) {
             for group in &mut job.task_groups {
                 if let Some(before) = current.group(&group.name) {
@@ -130,6 +136,14 @@ impl Jobs {
                 }
             }
         }
+        if let Some(caller) = &caller {
+            approve::job(caller, &root, &mut job)?;
+            job.nomad_token_id =
+                caller.token.as_ref().map(|token| token.accessor_id.clone()).unwrap_or_default();
+        }
+        self.fits(&job, misfits)?;
+        admission::keep_origin(current.as_deref(), &mut job);
+        admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
         if let Some(current) = current.as_deref().filter(|_| preserve_resources) {
             keep_resources(&mut job, current);
         }
@@ -198,13 +212,15 @@ impl Jobs {
         }
     }
 
-    /// What would happen if the job were registered. Nothing is stored.
-    pub(crate) fn plan(&self, mut job: Job) -> Result<JobPlanned, ServerError> {
+    /// Returns what would happen if the job were registered. Nothing is stored.
+    pub(crate) fn plan(&self, caller: &Caller, mut job: Job) -> Result<JobPlanned, ServerError> {
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
+        approve::job(caller, &root, &mut job)?;
         let verdict = admitted(&root, &job, Misfits::default())?;
         let key = job.key();
         let current = root.job(&key).cloned();
+        admission::keep_origin(current.as_deref(), &mut job);
         admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
         job.stop = false;
         job.submit_time = now;
@@ -248,7 +264,7 @@ impl Jobs {
             failed: decision.eval.failed_tg_allocs,
             job_modify_index: current.as_ref().map_or(0, |job| job.job_modify_index),
             created_evals,
-            warnings: admission::joined_warnings(&verdict.warnings),
+            warnings: verdict.warnings,
             next_periodic_launch: planned.as_ref().and_then(|job| periodic::next_launch(job, now)),
             current,
             planned,

@@ -1,5 +1,6 @@
 //! What others call: users about jobs, clients about their nodes.
 
+mod approve;
 mod disks;
 mod dispatch;
 mod evals;

@@ -1,6 +1,8 @@
 //! Counts of groups, and names of versions.
 
+use super::approve;
 use super::jobs::{JobRegistered, Jobs};
+use crate::acl::Caller;
 use crate::error::{Kind, ServerError};
 use crate::node_evals::evaluation;
 use caravan_state::Root;
@@ -80,6 +82,7 @@ fn check_job(root: &Root, job: &Job, request: &ScaleRequest) -> Result<(), Serve
 impl Jobs {
     pub(crate) async fn scale(
         &self,
+        caller: &Caller,
         key: JobKey,
         request: ScaleRequest,
     ) -> Result<JobRegistered, ServerError> {
@@ -87,6 +90,10 @@ impl Jobs {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let job =
             root.job(&key).ok_or_else(|| ServerError::not_found(format!("job \"{}\" not found", key.id)))?;
+        let count = request.count.and_then(|count| u32::try_from(count).ok());
+        if let (Some(group), Some(count)) = (job.group(&request.group), count) {
+            approve::scale(caller, group, count)?;
+        }
         check_job(&root, job, &request)?;
         // Periodic and parameterized jobs are only templates: there is nothing to place.
         let eval = (request.count.is_some() && !job.is_template())
@@ -96,7 +103,7 @@ impl Jobs {
         let scale = Scale {
             key: key.clone(),
             group: request.group,
-            count: request.count.and_then(|count| u32::try_from(count).ok()),
+            count,
             expect_modify_index: Some(request.job_modify_index).filter(|index| *index > 0),
             event: ScalingEvent {
                 time: now,

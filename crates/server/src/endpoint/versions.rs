@@ -1,10 +1,12 @@
 //! Versions of jobs: marking one as good, and going back to one (`http-api` section 3.1).
 
 use super::jobs::{JobRegistered, JobSubmission, Jobs};
+use crate::acl::Caller;
 use crate::error::ServerError;
 use caravan_types::JobKey;
 use caravan_types::command::Change;
 use caravan_types::job::Job;
+use std::sync::Arc;
 
 impl Jobs {
     /// Marks a version as good, or not. Answers the index.
@@ -21,8 +23,10 @@ impl Jobs {
     }
 
     /// Registers an earlier version again. `prior`: refuse unless this is the version that is there now.
+    /// The caller is asked for the rights of a registration.
     pub(crate) async fn revert(
         &self,
+        caller: Arc<Caller>,
         key: JobKey,
         version: u64,
         prior: Option<u64>,
@@ -46,6 +50,7 @@ impl Jobs {
             // What was looked at must not change in between.
             enforce_index: Some(current.job_modify_index),
             source: root.submission(&key, version).map(|source| (**source).clone()),
+            caller: Some(caller),
             ..JobSubmission::default()
         })
         .await

@@ -5,7 +5,6 @@ use crate::admission::joined;
 use crate::error::ServerError;
 use caravan_lang::constraint;
 use caravan_state::Root;
-use caravan_types::HostVolumeId;
 use caravan_types::alloc::Allocation;
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec};
 use caravan_types::node::Node;
@@ -223,13 +222,12 @@ pub(super) fn place(root: &Root, volume: &HostVolume) -> Result<Arc<Node>, Serve
     })
 }
 
-/// Whether the node has another volume of the name already, of any namespace.
+/// Whether the node has another volume of the name already: of any namespace, or of its agent's configuration, which a
+/// volume of users must not hide.
 pub(super) fn has_name(root: &Root, node: &Node, volume: &HostVolume) -> bool {
     let reported = node.host_volumes.get(&volume.name);
-    let none = HostVolumeId::default();
-    let other = |id: &HostVolumeId| *id != none && *id != volume.id;
-    root.host_volumes_by_node(&node.id).any(|row| row.name == volume.name && other(&row.id))
-        || reported.is_some_and(|info| other(&info.id.as_str().into()))
+    root.host_volumes_by_node(&node.id).any(|row| row.name == volume.name && row.id != volume.id)
+        || reported.is_some_and(|info| info.id != volume.id.as_str())
 }
 
 #[cfg(test)]

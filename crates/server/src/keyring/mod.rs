@@ -87,7 +87,7 @@ impl Keyring {
 
     /// The keys of a directory; the first one is made if there is none.
     pub(crate) fn dir(dir: &Path) -> Result<Self, ServerError> {
-        caravan_sys::files::private_dir(dir).map_err(failed)?;
+        caravan_sys::files::durable_private_dir(dir).map_err(failed)?;
         let mut keys: Vec<[u8; KEY]> = Vec::new();
         let mut old_names: Vec<String> = Vec::new();
         let entries = std::fs::read_dir(dir).map_err(|e| failed(format!("{}: {e}", dir.display())))?;

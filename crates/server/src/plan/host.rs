@@ -3,7 +3,7 @@
 use caravan_state::Root;
 use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
-use caravan_types::job::{Job, VolumeRequest};
+use caravan_types::job::{HostAccess, Job, VolumeRequest};
 use caravan_types::plan::Plan;
 use caravan_types::volume::AccessMode;
 use std::collections::BTreeSet;
@@ -27,9 +27,14 @@ pub(super) fn takes(
         let node = root.node(&alloc.node_id).ok_or_else(gone)?;
         let offered = node.host_volumes.get(&name).ok_or_else(gone)?;
         if offered.id.is_empty() {
-            continue;
+            match request.host_access {
+                HostAccess::Any => continue,
+                HostAccess::Created => return Err(gone()),
+            }
         }
         let row = root.host_volume(&offered.id.as_str().into()).filter(|row| row.is_usable());
+        // Another namespace may have a volume of this name there by now.
+        let row = row.filter(|row| row.namespace == alloc.namespace);
         let row = row.ok_or_else(gone)?;
         if request.access_mode == AccessMode::SingleNodeSingleWriter && !request.read_only {
             let existing = root.host_volume_users(row).map(AsRef::as_ref);

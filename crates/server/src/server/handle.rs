@@ -1,6 +1,7 @@
 //! What others ask of a server.
 
 use super::Handle;
+use crate::acl::Caller;
 use crate::admin::Admin;
 use crate::admission::Verdict;
 use crate::broker::{BrokerDepth, QueueFigures};
@@ -111,12 +112,12 @@ impl Handle {
         self.jobs.fits(job, misfits)
     }
 
-    /// What a job would do.
+    /// Returns what would happen if a caller registered a job.
     ///
     /// # Errors
     /// With all problems of the job in one text.
-    pub fn plan_job(&self, job: Job) -> Result<JobPlanned, ServerError> {
-        self.jobs.plan(job)
+    pub fn plan_job(&self, caller: &Caller, job: Job) -> Result<JobPlanned, ServerError> {
+        self.jobs.plan(caller, job)
     }
 
     /// Why what an evaluation was about is not placed, if it is looked at now, and what would change it.
@@ -127,17 +128,18 @@ impl Handle {
         crate::endpoint::explain::evaluation(&self.jobs.core, id)
     }
 
-    /// What would move where if something happened to nodes (`node=<id>:down`, or `drain`, `ineligible`, `up`),
-    /// and if this job were registered.
+    /// Returns what would move where if something happened to nodes (`node=<id>:down`, or `drain`, `ineligible`,
+    /// `up`), and if this job were registered: as far as the caller may read the jobs concerned.
     ///
     /// # Errors
-    /// If a text cannot be read or a node is not known.
-    pub fn what_if(
+    /// If a text cannot be read, a node is not known, or too many ask at a time.
+    pub async fn what_if(
         &self,
+        caller: Arc<Caller>,
         job: Option<Job>,
         imagined: &[String],
     ) -> Result<caravan_scheduler::Consequences, ServerError> {
-        crate::endpoint::explain::what_if(&self.jobs, job, imagined)
+        crate::endpoint::explain::what_if(&self.jobs, caller, job, imagined).await
     }
 
     /// Stops a job, or removes it. A job that does not exist is no error.
@@ -191,11 +193,12 @@ impl Handle {
     /// If there is no such version, or it is the one there is, or the job has problems by now.
     pub async fn revert_job(
         &self,
+        caller: Arc<Caller>,
         key: JobKey,
         version: u64,
         prior: Option<u64>,
     ) -> Result<JobRegistered, ServerError> {
-        self.jobs.revert(key, version, prior).await
+        self.jobs.revert(caller, key, version, prior).await
     }
 
     /// Changes a deployment.
@@ -230,8 +233,13 @@ impl Handle {
     ///
     /// # Errors
     /// If there is no such job or group, or the count is out of bounds.
-    pub async fn scale_job(&self, key: JobKey, request: ScaleRequest) -> Result<JobRegistered, ServerError> {
-        self.jobs.scale(key, request).await
+    pub async fn scale_job(
+        &self,
+        caller: &Caller,
+        key: JobKey,
+        request: ScaleRequest,
+    ) -> Result<JobRegistered, ServerError> {
+        self.jobs.scale(caller, key, request).await
     }
 
     /// Names a version of a job; without a version the newest. Answers the tag and the index.

@@ -21,6 +21,7 @@ use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
 use crate::reports::Reports;
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
+use crate::ways_back::WaysBack;
 use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_meters::Meters;
@@ -134,7 +135,7 @@ impl Service {
             admin,
             locks: Locks::new(core.clone()),
             pool: pool.clone(),
-            jobs: Jobs { core: core.clone(), region: config.region },
+            jobs: Jobs { core: core.clone(), region: config.region, questions: Default::default() },
             nodes: Nodes {
                 core: core.clone(),
                 heartbeats: heartbeats.clone(),
@@ -183,6 +184,8 @@ impl Service {
         tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
         tracker.spawn(Launcher { core: self.handle.core.clone() }.run(stop.clone()));
         tracker.spawn(self.handle.locks.clone().run(stop.clone()));
+        let (core, registry) = (self.handle.core.clone(), self.handle.registry.clone());
+        tracker.spawn(WaysBack { core, registry }.run(stop.clone()));
         tracker.spawn(crate::admin::Chores::new(self.handle.admin.clone()).run(stop.clone()));
         for index in 0..self.pool.most() {
             let worker = Worker {

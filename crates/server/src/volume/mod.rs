@@ -8,6 +8,7 @@ pub(crate) mod explain;
 mod lifecycle;
 mod metrics;
 mod reconciler;
+mod rights;
 mod snapshots;
 mod spec;
 mod usage;
@@ -19,8 +20,10 @@ pub use metrics::VolumeFigures;
 pub(crate) use reconciler::{Reconciler, Waits as ClaimWaits};
 pub(crate) use usage::UsageBook;
 
+use crate::acl::{Caller, NsCap};
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
+use crate::variables::SEAL_TRIES;
 use caravan_rpc::methods;
 use caravan_state::{Root, Topic};
 use caravan_types::command::{Change, ClaimStep, Refusal};
@@ -54,23 +57,26 @@ impl Volumes {
     /// Records volumes that exist already.
     pub(crate) async fn register(
         &self,
+        caller: &Caller,
         namespace: &Namespace,
         bodies: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
-        self.each(namespace, bodies, false).await
+        self.each(caller, namespace, bodies, false).await
     }
 
     /// Makes volumes by their plugins and records them.
     pub(crate) async fn create(
         &self,
+        caller: &Caller,
         namespace: &Namespace,
         bodies: Vec<VolumeRequestBody>,
     ) -> Result<Vec<Arc<Volume>>, ServerError> {
-        self.each(namespace, bodies, true).await
+        self.each(caller, namespace, bodies, true).await
     }
 
     async fn each(
         &self,
+        caller: &Caller,
         namespace: &Namespace,
         mut bodies: Vec<VolumeRequestBody>,
         create: bool,
@@ -87,6 +93,7 @@ impl Volumes {
                     body.id, body.namespace
                 )));
             }
+            rights::check_secrets(caller, &self.core.snapshot(), body)?;
         }
         if create {
             for body in &bodies {
@@ -96,9 +103,15 @@ impl Volumes {
         }
         let (mut written, mut errors) = (Vec::new(), Vec::new());
         for body in bodies {
-            let result = if create { self.create_one(body).await } else { self.register_one(body).await };
+            let mut result = self.one(caller, body.clone(), create).await;
+            for _ in 1..SEAL_TRIES {
+                if result.as_ref().is_err_and(|error| error.kind == Kind::Retry) {
+                    result = self.one(caller, body.clone(), create).await;
+                }
+            }
             match result {
                 Ok(volume) => written.push(volume),
+                Err(error) if error.kind == Kind::Forbidden => return Err(error),
                 Err(error) => errors.push(error),
             }
         }
@@ -111,6 +124,18 @@ impl Volumes {
                 let kind = if errors.len() == 1 { errors[0].kind } else { Kind::Refused };
                 Err(ServerError::new(kind, crate::admission::joined(&texts)))
             }
+        }
+    }
+
+    async fn one(
+        &self,
+        caller: &Caller,
+        body: VolumeRequestBody,
+        create: bool,
+    ) -> Result<Arc<Volume>, ServerError> {
+        match create {
+            true => self.create_one(caller, body).await,
+            false => self.register_one(caller, body).await,
         }
     }
 
@@ -157,11 +182,16 @@ impl Volumes {
         }
     }
 
-    async fn register_one(&self, body: VolumeRequestBody) -> Result<Arc<Volume>, ServerError> {
+    async fn register_one(
+        &self,
+        caller: &Caller,
+        body: VolumeRequestBody,
+    ) -> Result<Arc<Volume>, ServerError> {
         let key = VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() };
         let _own = self.own(&key).await?;
         self.await_controller(&body.plugin_id).await;
         let root = self.core.snapshot();
+        rights::check_secrets(caller, &root, &body)?;
         let plugin = self.plugin(&root, &body.plugin_id)?;
         let (row, expect) = match root.volume(&key) {
             Some(current) => {
@@ -253,11 +283,13 @@ impl Volumes {
         self.core.snapshot().volume(key).cloned().ok_or_else(|| not_found(key))
     }
 
-    async fn create_one(&self, body: VolumeRequestBody) -> Result<Arc<Volume>, ServerError> {
+    async fn create_one(&self, caller: &Caller, body: VolumeRequestBody) -> Result<Arc<Volume>, ServerError> {
         let key = VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() };
         let _own = self.own(&key).await?;
         self.await_controller(&body.plugin_id).await;
+        self.check_origin(caller, &body).await?;
         let root = self.core.snapshot();
+        rights::check_secrets(caller, &root, &body)?;
         let plugin = self.makes(&root, &body.plugin_id)?;
         let first = root.volume(&key).is_none();
         let (row, index) = match root.volume(&key) {
@@ -461,9 +493,10 @@ impl Volumes {
         })
     }
 
-    /// Volumes as the plugin lists them.
+    /// Returns volumes as the plugin lists them, without those of namespaces that the caller may not list.
     pub(crate) async fn list_external(
         &self,
+        caller: &Caller,
         plugin: &PluginId,
         max_entries: i32,
         starting_token: String,
@@ -477,7 +510,15 @@ impl Volumes {
         }
         let call = ControllerOperation::List { max_entries, starting_token };
         match self.reconciler.controllers.call(&root, plugin, call).await {
-            Ok(ControllerAnswer::Listed { volumes, next_token }) => Ok((volumes, next_token)),
+            Ok(ControllerAnswer::Listed { mut volumes, next_token }) => {
+                let caps = [NsCap::CsiListVolume, NsCap::CsiReadVolume];
+                volumes.retain(|volume| {
+                    // A volume that is nobody's yet may be registered by everybody.
+                    let owners = rights::owners(&root, plugin, &volume.external_id);
+                    owners.is_empty() || rights::may_with(caller, &owners, &caps)
+                });
+                Ok((volumes, next_token))
+            }
             Ok(_) => {
                 Err(ServerError::new(Kind::Internal, "the controller answered something else to ListVolumes"))
             }

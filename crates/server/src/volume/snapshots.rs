@@ -1,16 +1,31 @@
 //! Snapshots. They are the plugin's: nothing of them is kept here, and its calls are idempotent by the
 //! snapshot's name (CSI specification, CreateSnapshot), so a command that was cut off is just given again.
 
-use super::Volumes;
 use super::controller::CallError;
+use super::{Volumes, rights};
+use crate::acl::{Caller, NsCap};
 use crate::admission::joined;
 use crate::error::ServerError;
 use caravan_state::Root;
 use caravan_types::plugin::CsiControllerInfo;
 use caravan_types::ser::Secrets;
-use caravan_types::volume::{CsiSnapshot, VolumePhase};
+use caravan_types::volume::{CsiSnapshot, VolumePhase, VolumeRequestBody};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
 use caravan_types::{Namespace, PluginId, VolumeKey};
+use std::collections::BTreeSet;
+
+/// Pages of a plugin's snapshots that are looked through for one, at most: plugins may ignore which one is asked for.
+const MAX_PAGES: usize = 64;
+
+/// What a plugin says of the origin of a snapshot.
+enum Source {
+    /// A volume with rows in these namespaces; none where the volume is not known here.
+    Volume(BTreeSet<Namespace>),
+    /// There is no such snapshot.
+    NoSnapshot,
+    /// The plugin cannot say.
+    Unknown,
+}
 
 /// Whether some controller of the plugin says that it can; none if the plugin is not known.
 fn can(root: &Root, plugin: &PluginId, what: impl Fn(&CsiControllerInfo) -> bool) -> Option<bool> {
@@ -110,8 +125,63 @@ impl Volumes {
         }
     }
 
+    /// Refuses a volume that is made of a volume or snapshot of a namespace where the caller may not write.
+    pub(super) async fn check_origin(
+        &self,
+        caller: &Caller,
+        body: &VolumeRequestBody,
+    ) -> Result<(), ServerError> {
+        let root = self.core.snapshot();
+        // A volume that is there is not made again.
+        let key = VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() };
+        if root.volume(&key).is_some_and(|row| row.phase != VolumePhase::Creating) {
+            return Ok(());
+        }
+        rights::check_clone(caller, &root, body)?;
+        if body.snapshot_id.is_empty() || caller.is_management() {
+            return Ok(());
+        }
+        let snapshot = body.snapshot_id.as_str();
+        match self.source_of(&body.plugin_id, snapshot, &body.secrets).await {
+            Source::Volume(owners) if rights::may_with(caller, &owners, &[NsCap::CsiWriteVolume]) => Ok(()),
+            _ => Err(rights::not_own_snapshot(snapshot)),
+        }
+    }
+
+    /// Finds the volume that a snapshot was taken of, by asking the plugin for the snapshot.
+    async fn source_of(&self, plugin: &PluginId, snapshot: &str, secrets: &Secrets) -> Source {
+        let root = self.core.snapshot();
+        if can(&root, plugin, |info| info.supports_list_snapshots) != Some(true) {
+            return Source::Unknown;
+        }
+        let mut starting_token = String::new();
+        for _ in 0..MAX_PAGES {
+            let call = ControllerOperation::ListSnapshots {
+                max_entries: 0,
+                starting_token,
+                secrets: secrets.clone(),
+                snapshot_id: snapshot.to_owned(),
+            };
+            let answer = self.reconciler.controllers.call(&root, plugin, call).await;
+            let Ok(ControllerAnswer::Snapshots { snapshots, next_token }) = answer else {
+                return Source::Unknown;
+            };
+            // A plugin may list others as well.
+            if let Some(found) = snapshots.iter().find(|found| found.id == snapshot) {
+                let owners = rights::owners(&root, plugin, &found.external_source_volume_id);
+                return Source::Volume(owners);
+            }
+            if next_token.is_empty() {
+                return Source::NoSnapshot;
+            }
+            starting_token = next_token;
+        }
+        Source::Unknown
+    }
+
     pub(crate) async fn delete_snapshot(
         &self,
+        caller: &Caller,
         plugin: &PluginId,
         snapshot: &str,
         secrets: Secrets,
@@ -126,6 +196,14 @@ impl Volumes {
         if snapshot.is_empty() {
             return refused("missing snapshot id".to_owned());
         }
+        if !caller.is_management() {
+            match self.source_of(plugin, snapshot, &secrets).await {
+                Source::Volume(owners) if rights::may_with(caller, &owners, &[NsCap::CsiWriteVolume]) => {}
+                // As it should be.
+                Source::NoSnapshot => return Ok(()),
+                _ => return Err(rights::not_own_snapshot(snapshot)),
+            }
+        }
         let call = ControllerOperation::DeleteSnapshot { snapshot_id: snapshot.to_owned(), secrets };
         match self.reconciler.controllers.call(&root, plugin, call).await {
             Ok(ControllerAnswer::Done) => Ok(()),
@@ -138,8 +216,10 @@ impl Volumes {
         }
     }
 
+    /// Returns a page of the plugin's snapshots, without those of volumes that the caller may not list.
     pub(crate) async fn list_snapshots(
         &self,
+        caller: &Caller,
         plugin: &PluginId,
         max_entries: i32,
         starting_token: String,
@@ -151,11 +231,21 @@ impl Volumes {
             Some(false) => return Err(ServerError::refused("plugin does not support listing snapshots")),
             Some(true) => {}
         }
-        let call = ControllerOperation::ListSnapshots { max_entries, starting_token, secrets };
+        let call = ControllerOperation::ListSnapshots {
+            max_entries,
+            starting_token,
+            secrets,
+            snapshot_id: String::new(),
+        };
         let name = call.name();
         let failed = |error: CallError| ServerError::refused(format!("controller list snapshots: {error}"));
         match self.reconciler.controllers.call(&root, plugin, call).await {
             Ok(ControllerAnswer::Snapshots { mut snapshots, next_token }) => {
+                let caps = [NsCap::CsiListVolume, NsCap::CsiReadVolume];
+                snapshots.retain(|snapshot| {
+                    let owners = rights::owners(&root, plugin, &snapshot.external_source_volume_id);
+                    rights::may_with(caller, &owners, &caps)
+                });
                 for snapshot in &mut snapshots {
                     snapshot.plugin_id = plugin.clone();
                 }

@@ -1,12 +1,13 @@
 //! Host volumes through the servers: intents, names, deletion, and the holds of sticky groups.
 
 use crate::make;
+use crate::plugin::Plugin;
 use crate::world::{Cluster, Setup, soon, until};
 use caravan_rpc::{Channel, Code, PeerIdentity, Registration, Router, RpcError, Secret, methods};
-use caravan_server::ServerError;
+use caravan_server::{Acl, Caller, JobSubmission, Kind, ServerError};
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec, HostVolumeState};
-use caravan_types::job::{Job, VolumeRequest, VolumeType};
+use caravan_types::job::{HostAccess, Job, VolumeRequest, VolumeType};
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node::{HostVolumeInfo, Node};
 use caravan_types::node_pool::NodePool;
@@ -157,6 +158,54 @@ fn using(id: &str, sticky: bool) -> Job {
         VolumeRequest { kind: VolumeType::Host, source: "data".into(), sticky, ..VolumeRequest::default() };
     job.task_groups[0].volumes.insert("d".into(), request);
     job
+}
+
+/// Somebody who may do everything in the namespace, and has no right to any host volume by its name.
+fn tenant() -> Arc<Caller> {
+    let rules = caravan_server::parse_rules("namespace \"default\" { policy = \"write\" }").unwrap();
+    Arc::new(Caller { acl: Arc::new(Acl::of([&rules])), ..Caller::nobody() })
+}
+
+/// A job that was allowed a volume of its namespace does not get the one of the configuration in its place.
+#[tokio::test]
+async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
+    let cluster = Setup::memory().start().await;
+    let submit = async |job: Job, caller: Option<Arc<Caller>>| {
+        cluster.handle.register_job(JobSubmission { job, caller, ..JobSubmission::default() }).await
+    };
+    // A node with a volume of its configuration, and one where users may make some.
+    let mut fixed = make::node("fixed");
+    let info = HostVolumeInfo { name: "data".into(), path: "/srv".into(), ..HostVolumeInfo::default() };
+    fixed.host_volumes.insert("data".into(), info);
+    let _fixed = cluster.join(fixed, &Plugin::default()).await;
+    let host = Host::join(&cluster, "n").await;
+    let error = submit(using("early", false), Some(tenant())).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Forbidden, "{error}");
+    // There is no place for one of the name where the configuration has it.
+    let on_fixed = HostVolumeSpec { node_id: "fixed-node".into(), ..spec("data") };
+    create(&cluster, on_fixed).await.unwrap_err();
+    let made = create(&cluster, spec("data")).await.unwrap();
+    assert_eq!(made.node_id, "n-node");
+    host.report().await;
+    submit(using("web", false), Some(tenant())).await.unwrap();
+    assert_eq!(cluster.placed("web").await.node_id, "n-node");
+    let kept = cluster.root().job(&make::job_key("web")).unwrap().clone();
+    assert_eq!(kept.task_groups[0].volumes["d"].host_access, HostAccess::Created);
+    // Without its volume it waits, although a node has one of the name.
+    cluster.stop_job("web").await;
+    let alloc = cluster.root().allocs_by_job(&make::job_key("web")).next().unwrap().clone();
+    host.over(&alloc).await;
+    delete(&cluster, &made.id, false).await.unwrap();
+    host.report().await;
+    submit(Job { priority: 51, ..(*kept).clone() }, None).await.unwrap();
+    cluster.blocked("web").await;
+    let allocs = || cluster.root().allocs_by_job(&make::job_key("web")).count();
+    assert_eq!(allocs(), 1);
+    // Somebody who may use volumes by their names registers the same.
+    let same = Job { priority: 51, ..using("web", false) };
+    submit(same, Some(Arc::new(Caller::unrestricted()))).await.unwrap();
+    until("a placement with the volume of the configuration", || (allocs() == 2).then_some(())).await;
+    cluster.stop().await;
 }
 
 /// Rough edge 38: without a plugin it is the built-in one.

@@ -3,7 +3,7 @@
 use crate::make;
 use crate::plugin::Plugin;
 use crate::world::{Setup, soon, until};
-use caravan_server::{JobSubmission, Kind};
+use caravan_server::{Caller, JobSubmission, Kind};
 use caravan_types::Nanos;
 use caravan_types::alloc::{ClientStatus, DesiredStatus};
 use caravan_types::eval::{EvalStatus, Trigger};
@@ -159,12 +159,12 @@ async fn a_plan_changes_nothing() {
     let _client = cluster.plain("a").await;
     cluster.quiet().await;
     let before = cluster.root().index();
-    let planned = cluster.handle.plan_job(make::job("web")).unwrap();
+    let planned = cluster.handle.plan_job(&Caller::unrestricted(), make::job("web")).unwrap();
     assert_eq!(planned.annotations.unwrap().desired_tg_updates["g"].place, 1);
     assert_eq!((planned.job_modify_index, planned.index), (0, before));
     let mut huge = make::job("web");
     huge.task_groups[0].tasks[0].resources.memory_mb = 1 << 30;
-    assert!(cluster.handle.plan_job(huge).unwrap().failed.contains_key("g"));
+    assert!(cluster.handle.plan_job(&Caller::unrestricted(), huge).unwrap().failed.contains_key("g"));
     assert_eq!(cluster.root().index(), before);
     assert!(cluster.root().job(&make::job_key("web")).is_none());
 }
@@ -227,9 +227,9 @@ async fn modes_that_a_volume_does_not_have_are_refused_at_once() {
     for request in job.task_groups[0].volumes.values_mut() {
         request.access_mode = AccessMode::MultiNodeMultiWriter;
     }
-    cluster.handle.plan_job(job.clone()).unwrap();
+    cluster.handle.plan_job(&Caller::unrestricted(), job.clone()).unwrap();
     cluster.create(make::volume("data")).await.unwrap();
-    let planned = cluster.handle.plan_job(job.clone()).unwrap_err();
+    let planned = cluster.handle.plan_job(&Caller::unrestricted(), job.clone()).unwrap_err();
     assert!(
         planned.message.contains(
             "volume \"data\" cannot be used as file-system with access mode multi-node-multi-writer: it was registered for file-system with access mode single-node-writer: ask for a mode that it has"

@@ -18,7 +18,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::launch::{Stdio, launch};
 use crate::lease::LeaseReader;
-use crate::logs::LogWriter;
+use crate::logs::{LogWriter, open_dir};
 use crate::protocol::{ProcessRef, Reply, StartReport, Started, VERSION};
 use crate::record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
 use crate::session::Client;
@@ -419,8 +419,9 @@ fn open_outputs(spec: &TaskSpec) -> Result<(Vec<Output>, Option<[OwnedFd; 2]>)> 
     let Some(logs) = &spec.logs else {
         return Ok((Vec::new(), None));
     };
+    let dir = open_dir(&logs.dir)?;
     let open = |name: &str| -> Result<(Output, OwnedFd)> {
-        let log = LogWriter::open(&logs.dir, name, logs.max_files, logs.max_bytes)?;
+        let log = LogWriter::open(dir.try_clone()?, name, logs.max_files, logs.max_bytes)?;
         let (near, far) = pipe_with(PipeFlags::CLOEXEC).map_err(io("make a pipe"))?;
         rustix::io::ioctl_fionbio(&near, true).map_err(io("set up a pipe"))?;
         Ok((Output { pipe: Some(near.into()), log }, far))

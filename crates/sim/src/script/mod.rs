@@ -120,7 +120,8 @@ impl Runner {
                 let imagined: Result<Vec<_>, String> =
                     line.words[1..].iter().map(|word| word.parse()).collect();
                 let params = caravan_scheduler::Params { now: self.cluster.now(), seed: 1 };
-                let consequences = caravan_scheduler::what_if(self.cluster.root(), &imagined?, &[], &params)?;
+                let (root, bounds) = (self.cluster.root(), caravan_scheduler::Bounds::NONE);
+                let consequences = caravan_scheduler::what_if(root, &imagined?, &[], &params, bounds)?;
                 self.output.push_str(&print::consequences(&consequences));
                 Ok(())
             }

@@ -34,6 +34,10 @@ impl Tx {
                 if let Some(source) = source.filter(|_| self.root.submission(&key, old.version).is_none()) {
                     self.put_submission(key.clone(), old.version, source.clone());
                 }
+                // The same specification from somebody who may use more.
+                if let Some(widened) = old.widened(&submitted) {
+                    self.put_job(widened);
+                }
                 self.job_eval(&key, eval, old.job_modify_index);
                 return Ok(());
             }

@@ -54,6 +54,7 @@ impl Tx {
     fn change(&mut self, change: &Change) -> Done {
         match change {
             Change::NodeRegister { node, evals } => {
+                self.is_own(node)?;
                 self.ensure_node_pool(&node.node_pool);
                 self.node_register(node);
                 self.node_evals(&node.id, evals);

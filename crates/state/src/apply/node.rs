@@ -56,6 +56,17 @@ impl Tx {
         }
     }
 
+    /// Refuses a node that comes with another secret than the one that is known by its id. Servers look before they
+    /// propose; of two first registrations only this order tells which one came first.
+    pub(super) fn is_own(&self, node: &Node) -> Done {
+        match self.root.node(&node.id) {
+            Some(known) if known.secret_id != node.secret_id => {
+                Err(Refusal::NodeSecret { node: node.id.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn node_register(&mut self, reported: &Node) {
         let mut node = reported.clone();
         let events = std::mem::take(&mut node.events);

@@ -3,9 +3,23 @@
 use super::Done;
 use crate::tx::Tx;
 use caravan_types::command::Refusal;
+use caravan_types::sealed::SealedSecrets;
 use caravan_types::variable::{LockUse, Variable, VariableKey};
 
 impl Tx {
+    /// Refuses secrets that are sealed with a root key that is gone: the writer sealed them before it was, and seals
+    /// them again. Secrets that are stored already may stay. Without any root key there is nothing to judge by.
+    pub(super) fn can_be_opened(&self, sealed: &SealedSecrets, stored: Option<&SealedSecrets>) -> Done {
+        let is_known = sealed.is_empty()
+            || stored == Some(sealed)
+            || self.root.root_key(&sealed.key).is_some()
+            || self.root.root_keys().next().is_none();
+        match is_known {
+            true => Ok(()),
+            false => Err(Refusal::UnknownKey { key: sealed.key.clone() }),
+        }
+    }
+
     fn check_variable(&self, key: &VariableKey, expected: Option<u64>) -> Done {
         let actual = self.root.variable(key).map_or(0, |row| row.modify_index);
         match expected {
@@ -20,6 +34,7 @@ impl Tx {
         let locked = || Refusal::VariableLocked { key: row.key.to_string() };
         let old = self.root.variable(&row.key).cloned();
         let holder = old.as_ref().and_then(|old| old.lock.as_ref());
+        self.can_be_opened(&row.items, old.as_ref().map(|old| &old.items))?;
         let mut row = row.clone();
         match (lock, holder) {
             (LockUse::None, None) => row.lock = None,

@@ -15,6 +15,8 @@ impl Tx {
         let actual = self.root.volume(&key).map_or(0, |row| row.modify_index);
         match (expect, actual) {
             (expect, actual) if expect == actual => {
+                let stored = self.root.volume(&key).map(|row| &row.secrets);
+                self.can_be_opened(&volume.secrets, stored)?;
                 self.put_volume(volume.clone());
                 Ok(())
             }

@@ -89,3 +89,21 @@ fn a_node_that_joins_reaches_the_jobs_that_want_every_node() {
     let wanted: Vec<_> = world.root.jobs_of_node(&"n3".into()).into_iter().collect();
     assert_eq!(wanted, [key("all")]);
 }
+
+#[test]
+fn of_two_first_registrations_the_first_one_has_the_id() {
+    use caravan_types::node::{Node, NodeSecret};
+    let register = |secret: &str| Change::NodeRegister {
+        node: Box::new(Node { secret_id: NodeSecret::new(secret), ..node("n1") }),
+        evals: vec![],
+    };
+    let mut world = World::default();
+    world.apply(register("first"));
+    let refused = world.try_apply(register("second")).refused;
+    assert!(matches!(refused, Some(Refusal::NodeSecret { .. })), "{refused:?}");
+    assert!(!format!("{refused:?}").contains("second"));
+    assert_eq!(world.root.node(&"n1".into()).unwrap().secret_id, NodeSecret::new("first"));
+    world.apply(register("first"));
+    world.apply(Change::NodeDelete { node: "n1".into(), evals: vec![] });
+    world.apply(register("second"));
+}

@@ -221,3 +221,45 @@ fn a_node_that_came_back_is_not_fenced_by_what_was_decided_before() {
         "its own word is needed now"
     );
 }
+
+#[test]
+fn what_is_sealed_with_a_key_that_is_gone_is_refused() {
+    use caravan_types::admin::AdminChange;
+    use caravan_types::command::Outcome;
+    use caravan_types::operator::{RootKeyMeta, RootKeyState};
+    use caravan_types::sealed::SealedSecrets;
+    use caravan_types::variable::{LockUse, Variable, VariableKey};
+    use caravan_types::volume::Volume;
+    let key = |id: &str, state| {
+        let key = RootKeyMeta { key_id: id.into(), state, ..RootKeyMeta::default() };
+        Change::Admin(AdminChange::RootKeyWrite { key: Box::new(key), full: false })
+    };
+    let sealed = |key: &str| SealedSecrets { key: key.into(), text: "c2VhbGVk".into() };
+    let variable = |key: &str| {
+        let key_of = VariableKey::new("default", "a");
+        let row = Variable { key: key_of, items: sealed(key), ..Variable::default() };
+        Change::VariableWrite { variable: Box::new(row), check_index: None, lock: LockUse::None }
+    };
+    let own = VolumeKey::new("default", "v");
+    let volume = |key: &str, expect: u64| {
+        let (namespace, id) = (own.namespace.clone(), own.id.clone());
+        let row = Volume { namespace, id, secrets: sealed(key), ..Volume::default() };
+        Change::VolumeWrite { volume: Box::new(row), expect_modify_index: expect }
+    };
+    let gone = |outcome: Outcome| matches!(outcome.refused, Some(Refusal::UnknownKey { .. }));
+    let mut world = World::default();
+    // A log from before there were rows of keys is read.
+    world.apply(variable("ancient"));
+    world.apply(key("k1", RootKeyState::Active));
+    world.apply(variable("k1"));
+    world.apply(key("k2", RootKeyState::Active));
+    world.apply(variable("k2"));
+    world.apply(volume("k1", 0));
+    let at = world.root.volume(&own).unwrap().modify_index;
+    world.apply(Change::Admin(AdminChange::RootKeyDelete { id: "k1".into(), force: true }));
+    assert!(gone(world.try_apply(variable("k1"))));
+    assert!(gone(world.try_apply(volume("k3", at))));
+    // What is there already may be written again: the phase of a volume changes on.
+    world.apply(volume("k1", at));
+    world.apply(variable("k2"));
+}

@@ -144,6 +144,11 @@ impl Token {
         !self.expiration_time.is_zero() && self.expiration_time.to_unix() <= now
     }
 
+    /// Returns when its time is over, if it ever is.
+    pub fn ends(&self) -> Option<UnixNanos> {
+        (!self.expiration_time.is_zero()).then(|| self.expiration_time.to_unix())
+    }
+
     /// Names of its own policies.
     pub fn policy_names(&self) -> &[String] {
         self.policies.as_deref().unwrap_or_default()

@@ -284,6 +284,8 @@ impl Problems {
             user: v.user.clone(),
             group: v.group.clone(),
             mode: v.mode.clone(),
+            // Only the servers say so.
+            host_access: kept::HostAccess::Any,
         }))
     }
 

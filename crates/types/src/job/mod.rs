@@ -14,7 +14,9 @@ pub use policy::{
 pub use resources::{Network, Port, RequestedDevice, Resources};
 pub use task::{CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
 pub use template::{Parameterized, Periodic};
-pub use volume::{BrokenMount, MountOptions, PropagationMode, VolumeMount, VolumeRequest, VolumeType};
+pub use volume::{
+    BrokenMount, HostAccess, MountOptions, PropagationMode, VolumeMount, VolumeRequest, VolumeType,
+};
 
 use crate::id::{JobId, JobKey, Namespace};
 use crate::ser::nil;
@@ -309,9 +311,34 @@ impl Job {
             job_modify_index: 0,
             version_tag: None,
             nomad_token_id: String::new(),
-            ..job.clone()
+            ..job.with_access(|_| HostAccess::Any)
         };
         strip(self) == strip(other)
+    }
+
+    /// Returns the job with another access of each request to host volumes.
+    fn with_access(&self, access: impl Fn(&VolumeRequest) -> HostAccess) -> Self {
+        let mut job = self.clone();
+        for request in job.task_groups.iter_mut().flat_map(|group| group.volumes.values_mut()) {
+            request.host_access = access(request);
+        }
+        job
+    }
+
+    /// Returns the job with what it may use of host volumes, and what the same specification from another submitter
+    /// may use; none if that is no more.
+    #[must_use]
+    pub fn widened(&self, other: &Self) -> Option<Self> {
+        let mut job = self.clone();
+        for group in &mut job.task_groups {
+            let Some(theirs) = other.group(&group.name) else { continue };
+            for (alias, request) in &mut group.volumes {
+                if theirs.volumes.get(alias).is_some_and(|own| own.host_access == HostAccess::Any) {
+                    request.host_access = HostAccess::Any;
+                }
+            }
+        }
+        (job != *self).then_some(job)
     }
 }
 

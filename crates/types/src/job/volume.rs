@@ -52,6 +52,20 @@ pub struct VolumeRequest {
     /// Permissions of the volume's root, octal; empty leaves them.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: String,
+    /// Which host volumes of the name may be used, as allowed when the job was registered.
+    #[serde(rename = "CaravanHostAccess", skip_serializing_if = "is_default")]
+    pub host_access: HostAccess,
+}
+
+/// Which host volumes of its name a request may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostAccess {
+    /// Those of the agents' configuration, and those that users made in the job's namespace.
+    #[default]
+    Any,
+    /// Only those that users made in the job's namespace.
+    Created,
 }
 
 /// What becomes of the tasks when the mount breaks under them (its daemon died, somebody unmounted it).

@@ -149,11 +149,18 @@ fn what_if(found: &WhatIf) -> String {
     for (name, node) in &found.placed {
         out.push_str(&format!("- {name}: new on {node}\n"));
     }
-    if found.moves.is_empty() && found.placed.is_empty() {
+    if found.moves.is_empty() && found.placed.is_empty() && found.hidden == 0 {
         out.push_str("- Nothing would move.\n");
     }
     for reason in &found.reasons {
         out.push_str(&format!("  {reason}\n"));
+    }
+    if found.hidden > 0 {
+        let hidden = found.hidden;
+        out.push_str(&format!("  {hidden} lines are left out: they are about jobs that you may not read.\n"));
+    }
+    if found.skipped > 0 {
+        out.push_str(&format!("  {} jobs were not looked at: there are too many.\n", found.skipped));
     }
     out + "\n"
 }

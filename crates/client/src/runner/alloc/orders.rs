@@ -3,7 +3,9 @@
 use super::{AllocRunner, Slot, Stage};
 use crate::ClientError;
 use crate::runner::lifecycle::Role;
+use crate::runner::start::Plan;
 use crate::runner::task::{Kill, TaskAction};
+use crate::runner::users::Users;
 use caravan_types::alloc::TaskRunState;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
@@ -119,6 +121,12 @@ impl AllocRunner {
     /// Names of its tasks.
     pub(crate) fn task_names(&self) -> Vec<String> {
         self.lock().tasks.keys().cloned().collect()
+    }
+
+    /// The users that its tasks run as. A task whose driver is gone has none.
+    pub(crate) fn users(&self) -> Users {
+        let plans = self.task_names();
+        Users::new(plans.iter().filter_map(|task| Plan::make(self, task)).map(|plan| plan.user()).collect())
     }
 
     /// Whether one of its tasks is a CSI plugin.

@@ -3,28 +3,31 @@
 
 mod fetch;
 mod source;
-mod tree;
-mod unpack;
 
 use super::alloc::AllocRunner;
-use super::fresh::Owner;
 use super::start::Plan;
 use super::templates::place::Places;
+use super::unpack::{Limits, OutwardLinks, Owners, Tree, Unpack};
 use crate::clock;
+use caravan_sys::describe;
+use caravan_sys::dir::{Access, Dir, Owner};
 use caravan_types::alloc::{TaskEvent, event};
 use caravan_types::api;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+use flate2::read::MultiGzDecoder;
 use source::{Packing, Source};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tree::Tree;
-use unpack::Unpack;
 
 /// In the private directory of a task whose artifacts are there.
 const DONE: &str = "artifacts";
+/// How much one artifact may unpack to (`jobspec` section 11.3).
+const LIMITS: Limits = Limits { bytes: 100_000_000_000, bytes_text: Cow::Borrowed("100 GB"), entries: 4096 };
 
 /// Sets a flag when it is dropped: whoever waited does not any more.
 struct StopOnDrop(Arc<AtomicBool>);
@@ -36,17 +39,21 @@ impl Drop for StopOnDrop {
 }
 
 /// Fetches all artifacts of a task, unless they were before. The error names the artifact.
-pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Option<Owner>) -> Result<(), String> {
+pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Owner) -> Result<(), String> {
     let blocks = &plan.task().artifacts;
-    let done = plan.dirs().private().join(DONE);
-    if blocks.is_empty() || done.exists() {
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    let unusable = |error| format!("the task's private directory cannot be used: {}", describe(&error));
+    let private = plan.dirs().open_part("private").map_err(unusable)?;
+    if private.stat(OsStr::new(DONE)).map_err(unusable)?.is_some() {
         return Ok(());
     }
     runner.emit(&plan.name, TaskEvent::new(event::DOWNLOADING, clock::now()));
     for block in blocks {
         let artifact: api::Artifact = api::from_value(&block.0).map_err(|error| error.to_string())?;
         let name = artifact.source.clone().unwrap_or_default();
-        one(plan, artifact, owner).await.map_err(|why| {
+        one(runner, plan, artifact, owner).await.map_err(|why| {
             // What comes before an @ may be secret.
             let shown = name.split_once("://").map_or(name.as_str(), |(_, rest)| rest);
             let shown = shown.split(['?', '#']).next().unwrap_or_default();
@@ -54,10 +61,10 @@ pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Option<O
             format!("failed to download artifact \"{shown}\": {why}")
         })?;
     }
-    std::fs::write(&done, "").map_err(|error| format!("{} cannot be written: {error}", done.display()))
+    private.replace(OsStr::new(DONE), b"", Access::mode(0o600)).map_err(unusable)
 }
 
-async fn one(plan: &Plan, artifact: api::Artifact, owner: Option<Owner>) -> Result<(), String> {
+async fn one(runner: &AllocRunner, plan: &Plan, artifact: api::Artifact, owner: Owner) -> Result<(), String> {
     let texts = |pairs: Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
         pairs.into_iter().flatten().map(|(key, value)| (key, plan.text(&value))).collect()
     };
@@ -81,22 +88,28 @@ async fn one(plan: &Plan, artifact: api::Artifact, owner: Option<Owner>) -> Resu
         ("dir", true) => return Err("mode \"dir\" needs an archive".to_owned()),
         _ => (destination, PathBuf::from(file_name(&source)?)),
     };
-    let places = Places::new(plan.dirs().clone(), plan.has_own_root());
+    let places = Places::new(plan.dirs().clone(), plan.has_own_root(), runner.users());
     // The directories of the task themselves are there already.
     let (base, below) = places.directory(&below)?;
-    let owner = owner.filter(|_| artifact.chown);
-    let into = unnamed(plan.dirs().root.as_path()).map_err(|error| format!("it cannot be kept: {error}"))?;
+    let owner = if artifact.chown { owner } else { Owner::default() };
+    // The allocation's own directory is out of reach of tasks.
+    let into =
+        unnamed(runner.dir().root()).map_err(|error| format!("it cannot be kept: {}", describe(&error)))?;
     let fetched =
         fetch::fetch(&source, &texts(artifact.headers), artifact.insecure.unwrap_or_default(), into).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let _guard = StopOnDrop(Arc::clone(&stop));
     let work = move || -> std::io::Result<()> {
-        let base = openat(CWD, &base, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let tree = Tree::make(&base, &below, owner)?;
-        let mut unpack = Unpack::new(&tree, Path::new(&source.inner), &stop);
-        match file {
-            true => unpack.single(source.packing, fetched, &name),
-            false => unpack.archive(source.packing, fetched),
+        let base = places.open(&base).map_err(|error| io::Error::other(describe(&error)))?;
+        let tree = Tree::make(&base, &below, Owners::One(owner))?;
+        let mut unpack = Unpack::new(&tree, Path::new(&source.inner), &stop, LIMITS, OutwardLinks::Refuse);
+        let fetched = BufReader::new(fetched);
+        match source.packing {
+            Packing::None => unpack.single(fetched, &name),
+            Packing::Gz => unpack.single(MultiGzDecoder::new(fetched), &name),
+            Packing::Tar => unpack.tar(fetched),
+            Packing::TarGz => unpack.tar(BufReader::new(MultiGzDecoder::new(fetched))),
+            Packing::Zip => unpack.zip(fetched),
         }
     };
     let done = tokio::task::spawn_blocking(work).await;
@@ -115,11 +128,10 @@ fn file_name(source: &Source) -> Result<String, String> {
 }
 
 /// A file that nobody else finds, and that is gone with its last user.
-fn unnamed(dir: &Path) -> std::io::Result<File> {
-    let dir = openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let name = format!(".artifact-{:016x}", rand::random::<u64>());
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(&dir, &name, flags, Mode::from_raw_mode(0o600))?;
-    unlinkat(&dir, &name, AtFlags::empty())?;
-    Ok(File::from(file))
+fn unnamed(dir: &Path) -> Result<File, caravan_sys::Error> {
+    let dir = Dir::open(dir)?;
+    let name = dir.temporary(OsStr::new("artifact"))?;
+    let file = dir.create(&name, Access::mode(0o600))?;
+    dir.remove_file(&name)?;
+    Ok(file)
 }

@@ -120,6 +120,7 @@ impl TaskRunner {
         let mut next = match (record.over, self.recover(&record).await) {
             (Some(failed), _) => Next::Over { failed },
             (None, Some(handle)) => {
+                self.adopt_directories().await;
                 self.alloc.open_socket(&self.name);
                 self.live(handle, record.stopping).await
             }
@@ -162,6 +163,16 @@ impl TaskRunner {
         }
     }
 
+    /// Gives the directories of a task that runs the owners and modes of this agent; the task goes on without.
+    async fn adopt_directories(&self) {
+        let Some(plan) = Plan::make(&self.alloc, &self.name) else { return };
+        if let Err(why) = plan.adopt_directories(&self.alloc).await {
+            tracing::warn!(alloc = %plan.alloc.id, task = %self.name, why, "directories of a task are not as they should be");
+            let words = format!("task_dir: a directory of the task cannot be secured: {why}");
+            self.emit(self.event(event::HOOK_MESSAGE).message(words));
+        }
+    }
+
     async fn start_when_due(&mut self) -> Next {
         let started_before = !self.record().state.started_at.is_zero();
         let shutdown = self.alloc.context().shutdown.clone();
@@ -181,6 +192,11 @@ impl TaskRunner {
             );
             return Next::Over { failed: true };
         };
+        if !self.binds.is_empty() {
+            // What an earlier agent bound must not cover what is made now. Of the task nothing may run beneath.
+            self.end_lost().await;
+            self.binds.undo();
+        }
         if !started_before {
             self.emit(self.event(event::TASK_SETUP).message("Building Task Directory"));
         }

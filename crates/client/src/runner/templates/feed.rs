@@ -4,6 +4,7 @@ use super::place::Places;
 use crate::fs::follow::Watch;
 use crate::runner::alloc::AllocRunner;
 use crate::servers::Answers;
+use caravan_sys::dir::Dir;
 use caravan_templates::Need;
 use caravan_types::lookup::{Found, Lookup, LookupsFound, WatchLookups};
 use futures::StreamExt;
@@ -70,10 +71,10 @@ impl Feed {
             self.stream = None;
         }
         self.wanted = wanted;
-        let directories: BTreeSet<PathBuf> =
+        let directories: BTreeMap<PathBuf, Option<Dir>> =
             self.paths().filter_map(|path| self.places.parent(path)).collect();
         // Looked at after the watches are there, so that nothing falls between.
-        self.watches = directories.iter().map(|dir| Watch::on(dir)).collect();
+        self.watches = directories.values().map(|dir| Watch::on(dir.as_ref())).collect();
         self.read_files()
     }
 

@@ -14,11 +14,12 @@ mod spec;
 use super::alloc::AllocRunner;
 use super::start::Plan;
 use crate::clock;
+use caravan_sys::dir::{Access, Owner};
 use caravan_templates::{Fault, Inputs, Need, Rendered, env_file, render};
 use caravan_types::alloc::{TaskEvent, event};
 use feed::Feed;
 use note::{Digest, Note};
-use place::{Access, Places};
+use place::Places;
 use spec::{ChangeMode, Script, Spec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -104,7 +105,7 @@ impl TaskTemplates {
         if plan.task().templates.is_empty() {
             return Ok(None);
         }
-        let places = Places::new(plan.dirs().clone(), plan.has_own_root());
+        let places = Places::new(plan.dirs().clone(), plan.has_own_root(), alloc.users());
         let mut this = Self {
             alloc: alloc.clone(),
             task: plan.name.clone(),
@@ -416,7 +417,8 @@ impl TaskTemplates {
             let fault = |error| Failed { why: format!("\"{name}\": {error}"), recoverable: true };
             item.variables = env_file::parse(&text).map_err(fault)?;
         }
-        let access = Access { mode: item.spec.mode, owner: item.spec.owner };
+        let access =
+            Access { mode: item.spec.mode, owner: Owner { uid: item.spec.owner.0, gid: item.spec.owner.1 } };
         let places = self.places.clone();
         let wrote = tokio::task::spawn_blocking(move || places.write(&name, text.as_bytes(), access)).await;
         let wrote = wrote.unwrap_or_else(|_| Err("the agent ends".to_owned()));

@@ -2,9 +2,12 @@
 //! directory, which is in memory and which the task does not see: the machine's end ends the task too.
 
 use crate::alloc_dir::TaskDir;
+use caravan_sys::dir::{Access, Mounts};
 use caravan_types::UnixNanos;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
+use std::ffi::OsStr;
+use std::path::Path;
 
 /// Tells one text from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,18 +31,21 @@ pub(super) struct Note {
     pub(super) source: Option<Digest>,
 }
 
+const DIR: &str = "private";
 const FILE: &str = "templates.json";
+/// Largest file that is read.
+const MOST: u64 = 1024 * 1024;
 
 /// Notes of an earlier agent, in the order of the templates; none if there are none that can be read.
 pub(super) fn load(dirs: &TaskDir) -> Vec<Note> {
-    let bytes = std::fs::read(dirs.private().join(FILE)).unwrap_or_default();
-    serde_json::from_slice(&bytes).unwrap_or_default()
+    let read = || dirs.open_part(DIR)?.read_all(Path::new(FILE), MOST, Mounts::Refuse);
+    serde_json::from_slice(&read().unwrap_or_default()).unwrap_or_default()
 }
 
 pub(super) fn store(dirs: &TaskDir, notes: &[Note]) -> Result<(), caravan_sys::Error> {
     // Plain data with text keys; nothing can fail in memory.
     let bytes = serde_json::to_vec(notes).unwrap_or_default();
-    caravan_sys::files::atomic_write(&dirs.private().join(FILE), &bytes, 0o600)
+    dirs.open_part(DIR)?.replace(OsStr::new(FILE), &bytes, Access::mode(0o600))
 }
 
 #[cfg(test)]

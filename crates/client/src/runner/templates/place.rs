@@ -1,21 +1,15 @@
 //! Files of templates: read and written within the task's directories only, whatever a task left there.
 
 use crate::alloc_dir::TaskDir;
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, fchmod, fchown, mkdirat, openat, openat2, renameat, unlinkat,
-};
-use rustix::io::Errno;
-use rustix::process::{Gid, Uid};
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use crate::runner::users::Users;
+use caravan_sys::dir::{Access, Dir, refuse_foreign_link};
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Largest file that is read: a template, or what one reads.
 const MOST: u64 = 4 * 1024 * 1024;
-/// The kernel follows links, but not out of the directory.
-const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// Where the paths of a task's templates lead.
 #[derive(Clone, Debug)]
@@ -23,18 +17,13 @@ pub(in crate::runner) struct Places {
     dirs: TaskDir,
     /// The task sees its directories at `/alloc`, `/local` and `/secrets`.
     own_root: bool,
-}
-
-/// Who may do what with a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Access {
-    pub(super) mode: u32,
-    pub(super) owner: (Option<u32>, Option<u32>),
+    users: Users,
 }
 
 impl Places {
-    pub(in crate::runner) fn new(dirs: TaskDir, own_root: bool) -> Self {
-        Self { dirs, own_root }
+    /// `users` are those of the allocation's tasks.
+    pub(in crate::runner) fn new(dirs: TaskDir, own_root: bool, users: Users) -> Self {
+        Self { dirs, own_root, users }
     }
 
     /// The directories of the task.
@@ -82,35 +71,45 @@ impl Places {
         Err(format!("\"{path}\" leads out of the directories of the task"))
     }
 
-    /// The directory that a file lies in.
-    pub(super) fn parent(&self, path: &str) -> Option<PathBuf> {
+    /// Opens a directory that [`Places::directory`] answers.
+    pub(in crate::runner) fn open(&self, base: &Path) -> Result<Dir, caravan_sys::Error> {
+        if base == self.dirs.shared { self.dirs.open_shared() } else { self.dirs.open() }
+    }
+
+    /// The directory that a file lies in, and that directory opened, if it is there.
+    pub(super) fn parent(&self, path: &str) -> Option<(PathBuf, Option<Dir>)> {
         let (base, names) = self.resolve(path).ok()?;
         let (_, parents) = names.split_last()?;
-        Some(parents.iter().fold(base, |dir, name| dir.join(name)))
+        let below: PathBuf = parents.iter().collect();
+        let opened = self.open(&base).and_then(|dir| dir.enter_linked(&below)).ok();
+        Some((base.join(below), opened))
     }
 
     /// A file's bytes; none if it is not there.
     pub(super) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
         let (base, names) = self.resolve(path)?;
         let below: PathBuf = names.iter().collect();
-        let failed = |error: io::Error| format!("\"{path}\" cannot be read: {error}");
-        let open = || -> io::Result<Vec<u8>> {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let file = File::from(openat2(directory(&base)?, &below, flags, Mode::empty(), WITHIN)?);
-            if !file.metadata()?.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
-            }
-            let mut bytes = Vec::new();
-            file.take(MOST + 1).read_to_end(&mut bytes)?;
-            match u64::try_from(bytes.len()).is_ok_and(|length| length <= MOST) {
-                true => Ok(bytes),
-                false => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 4 MiB")),
-            }
+        let failed = |error: &dyn std::error::Error| {
+            format!("\"{path}\" cannot be read: {}", crate::error::chain(error))
         };
-        match open() {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error)),
+        let file = match self.open(&base).and_then(|dir| dir.open_linked(&below)) {
+            Ok(file) => file,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(failed(&error)),
+        };
+        let meta = file.metadata().map_err(|error| failed(&error))?;
+        if !meta.is_file() {
+            return Err(failed(&io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
+        }
+        if meta.nlink() > 1 {
+            refuse_foreign_link(&meta, &self.users.known().uids(), &base.join(&below))
+                .map_err(|error| failed(&error))?;
+        }
+        let mut bytes = Vec::new();
+        file.take(MOST + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        match u64::try_from(bytes.len()).is_ok_and(|length| length <= MOST) {
+            true => Ok(Some(bytes)),
+            false => Err(failed(&io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 4 MiB"))),
         }
     }
 
@@ -120,74 +119,32 @@ impl Places {
             return Ok(());
         }
         let (base, names) = self.resolve(path)?;
-        replace(&base, &names, bytes, access)
-            .map_err(|error| format!("\"{path}\" cannot be written: {error}"))
+        let replace = || -> Result<(), caravan_sys::Error> {
+            let Some((name, parents)) = names.split_last() else { return Ok(()) };
+            let below: PathBuf = parents.iter().collect();
+            let dir = self.open(&base)?.make_linked(&below, Access::mode(0o755))?;
+            dir.replace(name, bytes, access)
+        };
+        replace().map_err(|error| format!("\"{path}\" cannot be written: {}", caravan_sys::describe(&error)))
     }
-}
-
-fn directory(base: &Path) -> io::Result<OwnedFd> {
-    Ok(openat(CWD, base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-fn replace(base: &Path, names: &[OsString], bytes: &[u8], access: Access) -> io::Result<()> {
-    let (name, parents) = names.split_last().ok_or(Errno::INVAL)?;
-    let base = directory(base)?;
-    let mut within = base.try_clone()?;
-    let mut below = PathBuf::new();
-    for parent in parents {
-        match mkdirat(&within, parent.as_os_str(), Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        below.push(parent);
-        // From the base each time: a link may lead upwards, but not out.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        within = openat2(&base, &below, flags, Mode::empty(), WITHIN)?;
-    }
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(".tmp");
-    let remove = |name: &OsStr| match unlinkat(&within, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(io::Error::from(error)),
-    };
-    remove(&temporary)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fresh = openat(&within, &temporary, flags, Mode::from_raw_mode(0o600))?;
-    let mut file = File::from(fresh);
-    let fill = || -> io::Result<()> {
-        file.write_all(bytes)?;
-        fchmod(&file, Mode::from_raw_mode(access.mode))?;
-        let (uid, gid) = (access.owner.0.map(Uid::from_raw), access.owner.1.map(Gid::from_raw));
-        if uid.is_some() || gid.is_some() {
-            fchown(&file, uid, gid)?;
-            // Giving a file away takes bits of its mode.
-            fchmod(&file, Mode::from_raw_mode(access.mode))?;
-        }
-        renameat(&within, &temporary, &within, name.as_os_str())?;
-        Ok(())
-    };
-    let mut fill = fill;
-    fill().inspect_err(|_| {
-        // What is half made is of no use; the error that is told is the first.
-        let _ = remove(&temporary);
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::users::TaskUser;
+    use caravan_sys::dir::Owner;
     use std::fs;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
-    const PLAIN: Access = Access { mode: 0o640, owner: (None, None) };
+    const PLAIN: Access = Access { mode: 0o640, owner: Owner { uid: None, gid: None } };
 
     fn places(base: &Path, own_root: bool) -> Places {
         let dirs = TaskDir { root: base.join("web"), shared: base.join("alloc") };
         for dir in [dirs.local(), dirs.secrets(), dirs.shared.join("data"), base.join("other")] {
             fs::create_dir_all(dir).unwrap();
         }
-        Places::new(dirs, own_root)
+        Places::new(dirs, own_root, Users::default())
     }
 
     #[test]
@@ -237,6 +194,19 @@ mod tests {
         places.write("local/link", b"new", PLAIN).unwrap();
         assert_eq!(fs::read_to_string(other.join("file")).unwrap(), "kept");
         assert_eq!(fs::read_to_string(local.join("link")).unwrap(), "new");
+        // A FIFO, a hard link and the names of temporary files as well.
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, local.join("fifo"), kind, rustix::fs::Mode::RWXU, 0).unwrap();
+        fs::hard_link(other.join("file"), local.join("hard")).unwrap();
+        symlink(other.join("file"), local.join(".link.tmp")).unwrap();
+        let foreign = Places::new(places.dirs.clone(), false, Users::new(vec![TaskUser::Nobody]));
+        assert!(foreign.read("local/hard").unwrap_err().contains("hard link"));
+        for path in ["local/fifo", "local/hard", "local/link"] {
+            places.write(path, b"newer", PLAIN).unwrap();
+            assert_eq!(fs::read_to_string(base.path().join("web").join(path)).unwrap(), "newer");
+        }
+        assert_eq!(fs::read_to_string(other.join("file")).unwrap(), "kept");
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
         // Within the directory links are followed.
         fs::create_dir(local.join("v1")).unwrap();
         symlink("v1", local.join("now")).unwrap();

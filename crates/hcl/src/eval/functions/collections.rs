@@ -2,142 +2,166 @@
 
 use std::collections::BTreeMap;
 
-use super::{Function, P, Result, f, items, num, string_items, text, v, whole};
+use super::{Function, P, Result, blame, f, items, num, text, v, whole};
 use crate::eval::operators::equal;
 use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, unify};
 
 const LIST: &[(&str, P)] = &[("list", P::List)];
 const STRINGS: &[(&str, P)] = &[("list", P::Strs)];
 
+/// The most elements of a product of sets.
+const MAX_PRODUCT: usize = 100_000;
+/// The most elements of a range, as in the reference.
+const MAX_RANGE: usize = 1024;
+
 pub(super) const TABLE: &[Function] = &[
     f("chunklist", &[("list", P::List), ("size", P::Num)], |_, a| chunklist(a)),
     v("coalesce", &[], ("vals", P::Any), |_, a| coalesce(a)),
-    v("coalescelist", &[], ("vals", P::Seq), |_, a| coalescelist(a)),
+    v("coalescelist", &[], ("vals", P::Any), |_, a| coalescelist(a)),
     f("compact", STRINGS, |_, mut a| {
-        let kept = items(a.remove(0)).into_iter().filter(|v| *v != Value::Null).collect();
-        Ok(Value::strings(string_items(Value::tuple(kept))?.into_iter().filter(|s| !s.is_empty())))
+        let mut kept = items(a.remove(0));
+        kept.retain(|v| matches!(v, Value::Str(s) if !s.is_empty()));
+        Ok(Value::list(Type::Str, kept))
     }),
-    v("concat", &[], ("seqs", P::Seq), |_, a| concat(a)),
-    f("contains", &[("list", P::Seq), ("value", P::Any)], |_, mut a| {
+    v("concat", &[], ("seqs", P::Some), |_, a| concat(a)),
+    f("contains", &[("list", P::Some), ("value", P::Some)], |_, mut a| {
         let wanted = a.remove(1);
-        Ok(Value::Bool(items(a.remove(0)).iter().any(|x| equal(x, &wanted))))
+        match a.remove(0) {
+            Value::Seq(.., items) => Ok(Value::Bool(items.iter().any(|x| equal(x, &wanted)))),
+            _ => Err("argument must be list, tuple, or set".into()),
+        }
     }),
     f("distinct", LIST, |_, mut a| {
+        let Value::Seq(kind, t, all) = a.remove(0) else { return Ok(Value::NULL) };
         let mut out: Vec<Value> = Vec::new();
-        for item in items(a.remove(0)) {
+        for item in all {
             if !out.iter().any(|x| equal(x, &item)) {
                 out.push(item);
             }
         }
-        listed(out)
+        Ok(Value::Seq(kind, t, out))
     }),
-    f("element", &[("list", P::Seq), ("index", P::Num)], |_, a| element(a)),
-    f("flatten", &[("list", P::Seq)], |_, mut a| {
-        let mut out = Vec::new();
-        flatten(a.remove(0), &mut out);
-        Ok(Value::tuple(out))
+    f("element", &[("list", P::Some), ("index", P::Num)], |_, a| element(a)),
+    f("flatten", &[("list", P::Some)], |_, mut a| match a.remove(0) {
+        list @ Value::Seq(..) => {
+            let mut out = Vec::new();
+            flatten(list, &mut out);
+            Ok(Value::tuple(out))
+        }
+        _ => Err("can only flatten lists, sets and tuples".into()),
     }),
     f("index", &[("collection", P::Some), ("key", P::Some)], |_, a| index(a)),
-    f("keys", &[("inputMap", P::Map)], |_, mut a| match a.remove(0) {
-        Value::Map(.., map) => Ok(Value::strings(map.into_keys())),
-        _ => Ok(Value::Null),
+    f("keys", &[("inputMap", P::Some)], |_, mut a| match a.remove(0) {
+        Value::Map(MapKind::Map, _, map) => Ok(Value::strings(map.into_keys())),
+        Value::Map(MapKind::Object, _, map) => Ok(Value::tuple(map.into_keys().map(Value::str).collect())),
+        _ => Err(blame(0, "must have map or object type")),
     }),
-    f("length", &[("value", P::Some)], |_, mut a| match a.remove(0) {
+    f("length", &[("collection", P::Some)], |_, mut a| match a.remove(0) {
         Value::Seq(.., items) => Ok(Value::Num(Number::from(items.len()))),
-        Value::Map(.., map) => Ok(Value::Num(Number::from(map.len()))),
-        other => Err(format!("argument must be a collection, but is {}", other.type_name())),
-    }),
-    f("lookup", &[("inputMap", P::Map), ("key", P::Str), ("default", P::Any)], |_, mut a| {
-        let default = a.remove(2);
-        let key = text(&a[1]);
-        match a.remove(0) {
-            Value::Map(.., mut map) => Ok(map.remove(&key).unwrap_or(default)),
-            _ => Ok(default),
+        Value::Map(MapKind::Map, _, map) => Ok(Value::Num(Number::from(map.len()))),
+        other => {
+            Err(format!("collection must be a list, a map or a tuple, not {}", other.type_name()).into())
         }
     }),
+    f("lookup", &[("inputMap", P::Some), ("key", P::Str), ("default", P::Some)], |_, a| lookup(a)),
     v("merge", &[], ("maps", P::Any), |_, a| merge(a)),
     v("range", &[], ("params", P::Num), |_, a| range(&a)),
     v("setintersection", &[("first_set", P::Set)], ("other_sets", P::Set), |_, a| {
         set_of(a, |all, x| all.iter().all(|s| s.iter().any(|y| equal(x, y))))
     }),
     v("setunion", &[("first_set", P::Set)], ("other_sets", P::Set), |_, a| set_of(a, |_, _| true)),
-    v("setproduct", &[], ("sets", P::Seq), |_, a| setproduct(a)),
-    f("slice", &[("list", P::Seq), ("start_index", P::Num), ("end_index", P::Num)], |_, a| slice(a)),
+    v("setproduct", &[], ("sets", P::Some), |_, a| setproduct(a)),
+    f("slice", &[("list", P::Some), ("start_index", P::Num), ("end_index", P::Num)], |_, a| slice(a)),
     f("sort", STRINGS, |_, mut a| {
-        let mut all = string_items(a.remove(0))?;
+        let all = items(a.remove(0));
+        if let Some(at) = all.iter().position(Value::is_null) {
+            return Err(format!("list element {at} is null; a null string cannot be sorted").into());
+        }
+        let mut all: Vec<String> = all.iter().map(text).collect();
         all.sort();
         Ok(Value::strings(all))
     }),
-    f("values", &[("mapping", P::Map)], |_, mut a| match a.remove(0) {
+    f("values", &[("mapping", P::Some)], |_, mut a| match a.remove(0) {
         Value::Map(MapKind::Map, t, map) => Ok(Value::list(t, map.into_values().collect())),
-        Value::Map(.., map) => Ok(Value::tuple(map.into_values().collect())),
-        _ => Ok(Value::Null),
+        Value::Map(MapKind::Object, _, map) => Ok(Value::tuple(map.into_values().collect())),
+        _ => Err("values() requires a map as the first argument".into()),
     }),
-    f("zipmap", &[("keys", P::Seq), ("values", P::Seq)], |_, mut a| {
-        let values = items(a.remove(1));
-        let keys = string_items(a.remove(0))?;
-        if keys.len() != values.len() {
-            return Err(format!(
-                "number of keys ({}) does not match number of values ({})",
-                keys.len(),
-                values.len()
-            ));
-        }
-        Ok(Value::object(keys.into_iter().zip(values).collect()))
-    }),
+    f("zipmap", &[("keys", P::Strs), ("values", P::Some)], |_, a| zipmap(a)),
 ];
-
-/// A list where the elements have a type in common, else a tuple.
-fn listed(all: Vec<Value>) -> Result<Value> {
-    let types: Vec<Type> = all.iter().map(Type::of).collect();
-    match unify(&types) {
-        Some(t) => {
-            Ok(Value::list(t.clone(), all.into_iter().map(|v| convert(v, &t)).collect::<Result<_>>()?))
-        }
-        None => Ok(Value::tuple(all)),
-    }
-}
 
 fn chunklist(mut a: Vec<Value>) -> Result<Value> {
     let size = usize::try_from(whole(&a[1])?).map_err(|_| "the size argument must be positive".to_owned())?;
-    let all = items(a.remove(0));
-    if size == 0 {
-        return Ok(Value::tuple(if all.is_empty() { vec![] } else { vec![Value::tuple(all)] }));
-    }
-    Ok(Value::tuple(all.chunks(size).map(|c| Value::tuple(c.to_vec())).collect()))
+    let list = a.remove(0);
+    let outer = Type::of(&list);
+    let Value::Seq(_, t, all) = list else { return Ok(Value::NULL) };
+    let size = if size == 0 { all.len().max(1) } else { size };
+    let chunks = all.chunks(size).map(|c| Value::list(t.clone(), c.to_vec())).collect();
+    Ok(Value::list(outer, chunks))
 }
 
 fn coalesce(a: Vec<Value>) -> Result<Value> {
     let types: Vec<Type> = a.iter().map(Type::of).collect();
     let t = unify(&types).ok_or_else(|| "all arguments must have the same type".to_owned())?;
-    match a.into_iter().find(|v| *v != Value::Null) {
-        Some(value) => convert(value, &t),
-        None => Err("no non-null arguments".to_owned()),
+    match a.into_iter().find(|v| !v.is_null()) {
+        Some(value) => Ok(convert(value, &t)?),
+        None => Err("no non-null arguments".into()),
     }
 }
 
 fn coalescelist(a: Vec<Value>) -> Result<Value> {
+    if a.is_empty() {
+        return Err("at least one argument is required".into());
+    }
+    if a.iter().any(|v| !matches!(Type::of(v), Type::List(_) | Type::Tuple(_))) {
+        return Err("coalescelist arguments must be lists or tuples".into());
+    }
     a.into_iter()
         .find(|v| matches!(v, Value::Seq(.., items) if !items.is_empty()))
-        .ok_or_else(|| "no non-null arguments".to_owned())
+        .ok_or_else(|| "no non-null arguments".into())
 }
 
+/// A list where all arguments are lists with a type in common, else a tuple.
 fn concat(a: Vec<Value>) -> Result<Value> {
-    if a.is_empty() {
-        return Err("at least one argument is required".to_owned());
+    let Some(first) = a.first() else { return Err("at least one argument is required".into()) };
+    let types: Vec<Type> = a.iter().map(Type::of).collect();
+    if matches!(first, Value::Seq(SeqKind::List, ..))
+        && types.iter().all(|t| matches!(t, Type::List(_)))
+        && let Some(Type::List(t)) = unify(&types)
+    {
+        let wanted = Type::List(t.clone());
+        let mut all = Vec::new();
+        for (i, list) in a.into_iter().enumerate() {
+            all.extend(items(convert(list, &wanted).map_err(|e| blame(i, e))?));
+        }
+        return Ok(Value::list(*t, all));
     }
-    Ok(Value::tuple(a.into_iter().flat_map(items).collect()))
+    let mut all = Vec::new();
+    for (i, value) in a.into_iter().enumerate() {
+        match value {
+            Value::Seq(SeqKind::Tuple | SeqKind::List, _, items) => all.extend(items),
+            other => {
+                let found = other.type_name();
+                return Err(blame(i, format!("all arguments must be lists or tuples; got {found}")));
+            }
+        }
+    }
+    Ok(Value::tuple(all))
 }
 
 fn element(mut a: Vec<Value>) -> Result<Value> {
-    let index = whole(&a[1])?;
-    let mut all = items(a.remove(0));
-    let length = i64::try_from(all.len()).unwrap_or(i64::MAX);
-    if length == 0 {
-        return Err("cannot use element function with an empty list".to_owned());
+    let index = a.remove(1);
+    match a.remove(0) {
+        Value::Seq(SeqKind::Tuple | SeqKind::List, _, mut all) => {
+            let index = whole(&index).map_err(|e| format!("invalid index: {}", e.text))?;
+            let length = i64::try_from(all.len()).unwrap_or(i64::MAX);
+            if length == 0 {
+                return Err("cannot use element function with an empty list".into());
+            }
+            let at = usize::try_from(index.rem_euclid(length)).map_err(|e| e.to_string())?;
+            Ok(all.swap_remove(at))
+        }
+        other => Err(format!("cannot read elements from {}", other.type_name()).into()),
     }
-    let at = usize::try_from(index.rem_euclid(length)).map_err(|e| e.to_string())?;
-    Ok(all.swap_remove(at))
 }
 
 fn flatten(value: Value, out: &mut Vec<Value>) {
@@ -150,55 +174,93 @@ fn flatten(value: Value, out: &mut Vec<Value>) {
 /// The element at a key or index: in this language `index` is the reverse of what its name says elsewhere.
 fn index(mut a: Vec<Value>) -> Result<Value> {
     let key = a.remove(1);
-    match a.remove(0) {
-        Value::Seq(.., mut all) => {
-            let Ok(Value::Num(n)) = convert(key, &Type::Num) else {
-                return Err("key must be number".to_owned());
-            };
+    match (a.remove(0), &key) {
+        (Value::Seq(SeqKind::Tuple | SeqKind::List, _, mut all), Value::Num(n)) => {
             match n.to_i64().and_then(|i| usize::try_from(i).ok()).filter(|i| *i < all.len()) {
                 Some(i) => Ok(all.swap_remove(i)),
-                None => Err("no element with the given index".to_owned()),
+                None => Err(format!("there is no element {n}: the list has {}", all.len()).into()),
             }
         }
-        Value::Map(.., mut map) => {
-            map.remove(&text(&key)).ok_or_else(|| "no element with the given key".to_owned())
+        (Value::Seq(SeqKind::Tuple | SeqKind::List, ..), _) => Err("key for list must be number".into()),
+        (Value::Map(MapKind::Map, _, mut map), Value::Str(key)) => {
+            map.remove(&**key).ok_or_else(|| format!("there is no element {key:?}").into())
         }
-        other => Err(format!("this value does not have any indices: it is a {}", other.type_name())),
+        (Value::Map(MapKind::Map, ..), _) => Err("key for map must be string".into()),
+        (other, _) => {
+            Err(format!("collection must be a list, a map or a tuple, not {}", other.type_name()).into())
+        }
     }
 }
 
+fn lookup(mut a: Vec<Value>) -> Result<Value> {
+    let default = a.remove(2);
+    let key = text(&a[1]);
+    match a.remove(0) {
+        Value::Map(MapKind::Object, _, mut map) => Ok(map.remove(&key).unwrap_or(default)),
+        Value::Map(MapKind::Map, t, mut map) => {
+            let default = convert(default, &t)
+                .map_err(|_| blame(2, "the default value must have the same type as the map elements"))?;
+            Ok(map.remove(&key).unwrap_or(default))
+        }
+        _ => Err(blame(0, "lookup() requires a map as the first argument")),
+    }
+}
+
+/// A map where all arguments are maps of one type, else an object.
 fn merge(a: Vec<Value>) -> Result<Value> {
+    let types: Vec<Type> = a.iter().map(Type::of).collect();
+    // Behind null without a type nothing is checked any more: what comes out is an object then.
+    let mut open = false;
+    for t in &types {
+        match t {
+            Type::Any => {
+                open = true;
+                break;
+            }
+            Type::Map(_) | Type::Object(_) => {}
+            other => return Err(format!("arguments must be maps or objects, got {:?}", other.name()).into()),
+        }
+    }
     let mut out = BTreeMap::new();
     for value in a {
         match value {
-            Value::Null => {}
+            Value::Null(_) => {}
             Value::Map(.., map) => out.extend(map),
-            other => return Err(format!("arguments must be maps or objects, got {:?}", other.type_name())),
+            other => {
+                return Err(format!("arguments must be maps or objects, got {:?}", other.type_name()).into());
+            }
         }
     }
-    Ok(Value::object(out))
+    match types.first() {
+        Some(Type::Map(t)) if !open && types.iter().all(|other| Some(other) == types.first()) => {
+            Ok(Value::map((**t).clone(), out))
+        }
+        _ => Ok(Value::object(out)),
+    }
 }
 
 fn range(a: &[Value]) -> Result<Value> {
     let n: Vec<Number> = a.iter().map(num).collect();
     let (start, end, step) = match n.as_slice() {
-        [end] => (Number::ZERO, end.clone(), Number::ONE),
-        [start, end] => (start.clone(), end.clone(), Number::ONE),
-        [start, end, step] => (start.clone(), end.clone(), step.clone()),
-        _ => return Err("must have one, two, or three arguments".to_owned()),
+        [end] => (Number::ZERO, end.clone(), None),
+        [start, end] => (start.clone(), end.clone(), None),
+        [start, end, step] => (start.clone(), end.clone(), Some(step.clone())),
+        _ => return Err("must have one, two, or three arguments".into()),
     };
-    let step = if a.len() < 3 && end < start { Number::ONE.negate() } else { step };
-    if step.is_zero() {
-        return Err("step must not be zero".to_owned());
+    let down = if end < start { Number::ONE.negate() } else { Number::ONE };
+    let step = step.unwrap_or(down);
+    let down = step.is_negative();
+    if down && end > start {
+        return Err(blame(1, "end must be less than start when step is negative"));
     }
-    if end > start && step.is_negative() || end < start && !step.is_negative() {
-        return Err("end must be reachable from start by the step".to_owned());
+    if !down && end < start {
+        return Err(blame(1, "end must be greater than start when step is positive"));
     }
     let mut out = Vec::new();
     let mut at = start;
-    while if step.is_negative() { at > end } else { at < end } {
-        if out.len() >= 1024 {
-            return Err("more than 1024 values were generated; either decrease the difference between start and end or use a smaller step".to_owned());
+    while if down { at > end } else { at < end } {
+        if out.len() >= MAX_RANGE || step.is_zero() {
+            return Err(format!("more than {MAX_RANGE} values were generated; either decrease the difference between start and end or use a step that is not so small").into());
         }
         out.push(Value::Num(at.clone()));
         at = at.plus(&step).ok_or("the numbers are out of range")?;
@@ -211,14 +273,21 @@ fn set_of(a: Vec<Value>, keep: fn(&[Vec<Value>], &Value) -> bool) -> Result<Valu
     let types: Vec<Type> = a
         .iter()
         .filter_map(|set| match set {
-            Value::Seq(_, t, items) if !items.is_empty() => Some(t.clone()),
+            Value::Seq(_, t, items) if !items.is_empty() || *t != Type::Any => Some(t.clone()),
             _ => None,
         })
         .collect();
-    let t = unify(&types).ok_or_else(|| "given sets must all have compatible element types".to_owned())?;
+    let t = match types.is_empty() {
+        true => Type::Any,
+        false => {
+            unify(&types).ok_or_else(|| "given sets must all have compatible element types".to_owned())?
+        }
+    };
+    let wanted = Type::Set(Box::new(t.clone()));
     let all: Vec<Vec<Value>> = a
         .into_iter()
-        .map(|set| items(set).into_iter().map(|v| convert(v, &t)).collect::<Result<Vec<_>>>())
+        .enumerate()
+        .map(|(i, set)| convert(set, &wanted).map(items).map_err(|e| blame(i, e)))
         .collect::<Result<_>>()?;
     let kept: Vec<Value> = all.iter().flatten().filter(|x| keep(&all, x)).cloned().collect();
     Ok(Value::set(t, kept))
@@ -226,14 +295,27 @@ fn set_of(a: Vec<Value>, keep: fn(&[Vec<Value>], &Value) -> bool) -> Result<Valu
 
 fn setproduct(a: Vec<Value>) -> Result<Value> {
     if a.len() < 2 {
-        return Err("at least two arguments are required".to_owned());
+        return Err("at least two arguments are required".into());
     }
     let ordered = a.iter().all(|v| !matches!(v, Value::Seq(SeqKind::Set, ..)));
+    let mut types = Vec::with_capacity(a.len());
+    for (i, value) in a.iter().enumerate() {
+        types.push(match value {
+            Value::Seq(SeqKind::Tuple, _, all) if all.is_empty() => Type::Any,
+            Value::Seq(SeqKind::Tuple, _, all) => {
+                let all: Vec<Type> = all.iter().map(Type::of).collect();
+                unify(&all).ok_or_else(|| blame(i, "all elements must be of the same type"))?
+            }
+            Value::Seq(_, t, _) => t.clone(),
+            _ => return Err(blame(i, "a set or a list is required")),
+        });
+    }
     let mut rows: Vec<Vec<Value>> = vec![Vec::new()];
-    for set in a {
-        let set = items(set);
-        if rows.len().saturating_mul(set.len()) > 100_000 {
-            return Err("the product has more than 100000 elements".to_owned());
+    for (set, t) in a.into_iter().zip(&types) {
+        let set =
+            items(set).into_iter().map(|v| convert(v, t)).collect::<std::result::Result<Vec<_>, _>>()?;
+        if rows.len().saturating_mul(set.len()) > MAX_PRODUCT {
+            return Err(format!("the product has more than {MAX_PRODUCT} elements").into());
         }
         rows = rows
             .into_iter()
@@ -247,19 +329,47 @@ fn setproduct(a: Vec<Value>) -> Result<Value> {
             .collect();
     }
     let rows: Vec<Value> = rows.into_iter().map(Value::tuple).collect();
-    Ok(if ordered { Value::tuple(rows) } else { Value::set(Type::Any, rows) })
+    let t = rows.first().map_or(Type::Tuple(types), Type::of);
+    Ok(if ordered { Value::list(t, rows) } else { Value::set(t, rows) })
 }
 
 fn slice(mut a: Vec<Value>) -> Result<Value> {
-    let (start, end) = (whole(&a[1])?, whole(&a[2])?);
-    let all = items(a.remove(0));
-    let (Ok(start), Ok(end)) = (usize::try_from(start), usize::try_from(end)) else {
-        return Err("start and end index must not be negative".to_owned());
+    let length = match &a[0] {
+        Value::Seq(SeqKind::Tuple | SeqKind::List, _, all) => all.len(),
+        Value::Seq(SeqKind::Set, ..) => {
+            return Err(blame(0, "cannot slice a set, because its elements do not have indices"));
+        }
+        _ => return Err(blame(0, "must be a list or tuple value")),
     };
+    let place = |i: usize, what: &str| {
+        let n = whole(&a[i]).map_err(|e| blame(i, format!("invalid {what} index: {}", e.text)))?;
+        let n =
+            usize::try_from(n).map_err(|_| blame(i, format!("{what} index must not be less than zero")))?;
+        let beyond = || blame(i, format!("{what} index must not be greater than the length of the list"));
+        (n <= length).then_some(n).ok_or_else(beyond)
+    };
+    let (start, end) = (place(1, "start")?, place(2, "end")?);
     if start > end {
-        return Err("start index must not be greater than end index".to_owned());
+        return Err(blame(1, "start index must not be greater than end index"));
     }
-    all.get(start..end)
-        .map(|s| Value::tuple(s.to_vec()))
-        .ok_or_else(|| "end index must not be greater than the length of the given list".to_owned())
+    let Value::Seq(kind, t, all) = a.remove(0) else { return Ok(Value::NULL) };
+    Ok(Value::Seq(kind, t, all[start..end].to_vec()))
+}
+
+fn zipmap(mut a: Vec<Value>) -> Result<Value> {
+    let values = a.remove(1);
+    let keys = items(a.remove(0));
+    let (kind, t, values) = match values {
+        Value::Seq(kind @ (SeqKind::Tuple | SeqKind::List), t, values) => (kind, t, values),
+        _ => return Err("values argument must be a list or tuple value".into()),
+    };
+    if keys.len() != values.len() {
+        let (keys, values) = (keys.len(), values.len());
+        return Err(format!("number of keys ({keys}) does not match number of values ({values})").into());
+    }
+    if let Some(at) = keys.iter().position(Value::is_null) {
+        return Err(format!("keys list has null value at index {at}").into());
+    }
+    let map = keys.iter().map(text).zip(values).collect();
+    Ok(if kind == SeqKind::List { Value::map(t, map) } else { Value::object(map) })
 }

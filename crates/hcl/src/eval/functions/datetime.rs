@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::{Function, P, Result, f, text};
+use super::{Function, P, Result, blame, f, text};
 use crate::duration::parse_duration;
 use crate::value::Value;
 
 pub(super) const TABLE: &[Function] = &[
     f("formatdate", &[("format", P::Str), ("time", P::Str)], |_, a| {
-        formatdate(&text(&a[0]), Stamp::parse(&text(&a[1]))?).map(Value::str)
+        let stamp = Stamp::parse(&text(&a[1])).map_err(|e| blame(1, e.text))?;
+        formatdate(&text(&a[0]), stamp).map(Value::str).map_err(|e| blame(0, e.text))
     }),
     f("timeadd", &[("timestamp", P::Str), ("duration", P::Str)], |_, a| {
         let stamp = Stamp::parse(&text(&a[0]))?;
@@ -45,11 +46,13 @@ const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "
 
 impl Stamp {
     fn parse(s: &str) -> Result<Self> {
-        Self::read(s).ok_or_else(|| format!("not a valid RFC3339 timestamp: {s:?}"))
+        Self::read(s).ok_or_else(|| format!("not a valid RFC3339 timestamp: {s:?}").into())
     }
 
     fn read(s: &str) -> Option<Self> {
-        let n = |from: usize, to: usize| s.get(from..to)?.parse::<u32>().ok();
+        let n = |from: usize, to: usize| {
+            s.get(from..to).filter(|t| t.bytes().all(|b| b.is_ascii_digit()))?.parse::<u32>().ok()
+        };
         let is = |at: usize, c: u8| s.as_bytes().get(at) == Some(&c);
         if !(is(4, b'-') && is(7, b'-') && is(10, b'T') && is(13, b':') && is(16, b':')) {
             return None;
@@ -76,7 +79,11 @@ impl Stamp {
         let offset = match rest.as_bytes() {
             b"Z" => 0,
             [sign @ (b'+' | b'-'), _, _, b':', _, _] => {
-                let minutes = rest[1..3].parse::<i32>().ok()? * 60 + rest[4..6].parse::<i32>().ok()?;
+                let part = |text: &str, below: i32| {
+                    let digits = text.bytes().all(|b| b.is_ascii_digit());
+                    digits.then(|| text.parse::<i32>().ok()).flatten().filter(|n| *n < below)
+                };
+                let minutes = part(rest.get(1..3)?, 24)? * 60 + part(rest.get(4..6)?, 60)?;
                 if *sign == b'-' { -minutes } else { minutes }
             }
             _ => return None,
@@ -109,7 +116,8 @@ impl std::fmt::Display for Stamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ((year, month, day), (hour, minute, second)) = (self.date(), self.time());
         let zone = if self.offset == 0 { "Z".to_owned() } else { self.zone(true) };
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{zone}")
+        let (before, year) = (if year < 0 { "-" } else { "" }, year.unsigned_abs());
+        write!(f, "{before}{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{zone}")
     }
 }
 
@@ -145,6 +153,11 @@ fn formatdate(pattern: &str, stamp: Stamp) -> Result<String> {
     let mut out = String::new();
     let mut rest = pattern;
     while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("''") {
+            out.push('\'');
+            rest = after;
+            continue;
+        }
         if c == '\'' {
             let mut chars = rest[1..].char_indices().peekable();
             let mut end = None;
@@ -159,7 +172,9 @@ fn formatdate(pattern: &str, stamp: Stamp) -> Result<String> {
                     break;
                 }
             }
-            rest = &rest[end.ok_or("unterminated literal '")?..];
+            // At the end, a doubled quote may stand for itself and close the part as well.
+            let closed = end.or_else(|| rest.ends_with("''").then_some(rest.len()));
+            rest = &rest[closed.ok_or("unterminated literal '")?..];
             continue;
         }
         if !c.is_ascii_alphabetic() {
@@ -197,7 +212,7 @@ fn formatdate(pattern: &str, stamp: Stamp) -> Result<String> {
             "ZZZ" => write!(out, "{}", stamp.zone(false)),
             "Z" if stamp.offset == 0 => write!(out, "Z"),
             "Z" => write!(out, "{}", stamp.zone(true)),
-            other => return Err(format!("invalid date format verb {other:?}")),
+            other => return Err(format!("invalid date format verb {other:?}").into()),
         };
         written.map_err(|e| e.to_string())?;
     }

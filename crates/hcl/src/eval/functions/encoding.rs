@@ -1,5 +1,6 @@
 //! Base64, JSON, YAML, CSV, URLs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -8,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::strings::bounded;
 use super::{Function, P, Result, f, text, yaml};
-use crate::value::Value;
+use crate::value::{Type, Value};
 
 const STR: &[(&str, P)] = &[("str", P::Str)];
 const ANY: &[(&str, P)] = &[("val", P::Any)];
@@ -19,12 +20,12 @@ pub(super) const TABLE: &[Function] = &[
         let bytes = base64_text(&text(&a[0])).ok_or("failed to decode base64 data")?;
         String::from_utf8(bytes)
             .map(Value::str)
-            .map_err(|_| "the result of decoding the provided string is not valid UTF-8".to_owned())
+            .map_err(|_| "the result of decoding the provided string is not valid UTF-8".into())
     }),
-    f("jsonencode", ANY, |_, a| bounded(to_json_text(&a[0]))),
+    f("jsonencode", ANY, |_, a| bounded(to_json_text(&a[0])?)),
     f("jsondecode", STR, |_, a| from_json_text(&text(&a[0]))),
     f("yamlencode", ANY, |_, a| bounded(yaml::encode(&a[0]))),
-    f("yamldecode", &[("src", P::Str)], |_, a| yaml::decode(&text(&a[0]))),
+    f("yamldecode", &[("src", P::Str)], |_, a| Ok(yaml::decode(&text(&a[0]))?)),
     f("csvdecode", STR, |_, a| csv(&text(&a[0]))),
     f("urlencode", STR, |_, a| {
         let mut out = String::new();
@@ -52,16 +53,17 @@ pub(super) fn base64_text(s: &str) -> Option<Vec<u8>> {
 }
 
 /// JSON with exact numbers and sorted keys; `<`, `>` and `&` are escaped.
-pub(super) fn to_json_text(value: &Value) -> String {
+pub(super) fn to_json_text(value: &Value) -> Result<String> {
     let mut out = String::new();
-    write_json(value, &mut out);
-    out
+    write_json(value, &mut out)?;
+    Ok(out)
 }
 
-fn write_json(value: &Value, out: &mut String) {
+fn write_json(value: &Value, out: &mut String) -> Result<()> {
     match value {
-        Value::Null => out.push_str("null"),
+        Value::Null(_) => out.push_str("null"),
         Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
+        Value::Num(n) if n.is_infinite() => return Err("JSON has no infinity".into()),
         Value::Num(n) => {
             let _ = write!(out, "{n}");
         }
@@ -72,7 +74,7 @@ fn write_json(value: &Value, out: &mut String) {
                 if i > 0 {
                     out.push(',');
                 }
-                write_json(item, out);
+                write_json(item, out)?;
             }
             out.push(']');
         }
@@ -84,11 +86,12 @@ fn write_json(value: &Value, out: &mut String) {
                 }
                 write_string(key, out);
                 out.push(':');
-                write_json(item, out);
+                write_json(item, out)?;
             }
             out.push('}');
         }
     }
+    Ok(())
 }
 
 pub(super) fn write_string(s: &str, out: &mut String) {
@@ -114,68 +117,117 @@ pub(super) fn write_string(s: &str, out: &mut String) {
 /// JSON to a value, without passing through floating point.
 fn from_json_text(s: &str) -> Result<Value> {
     use crate::parse::json::{Json, JsonKind, parse_json};
-    fn value(json: Json) -> Value {
-        match json.kind {
+    fn value(json: Json) -> Result<Value> {
+        Ok(match json.kind {
             JsonKind::Scalar(v) => v,
             JsonKind::Text(s) => Value::str(s),
-            JsonKind::Array(items) => Value::tuple(items.into_iter().map(value).collect()),
-            JsonKind::Object(o) => {
-                Value::object(o.members.into_iter().map(|(k, v)| (k.text, value(v))).collect())
+            JsonKind::Array(items) => Value::tuple(items.into_iter().map(value).collect::<Result<_>>()?),
+            JsonKind::Object(object) => {
+                let mut out: BTreeMap<String, Value> = BTreeMap::new();
+                for (name, json) in object.members {
+                    let new = value(json)?;
+                    // The last value counts, but only where it is of the same type.
+                    if let Some(old) = out.insert(name.text.clone(), new.clone())
+                        && Type::of(&old) != Type::of(&new)
+                    {
+                        return Err(format!("duplicate {:?} property in JSON object", name.text).into());
+                    }
+                }
+                Value::object(out)
             }
-        }
+        })
     }
-    parse_json(s, crate::source::SourceId::default()).map(value).map_err(|e| {
+    let json = parse_json(s, crate::source::SourceId::default()).map_err(|e| {
         e.into_iter().next().map(|d| d.detail.trim_end_matches('.').to_owned()).unwrap_or_default()
-    })
+    })?;
+    value(json)
 }
 
+/// The rows as objects (RFC 4180); the first row has the names.
 fn csv(s: &str) -> Result<Value> {
     let mut rows = csv_rows(s)?.into_iter();
-    let Some(header) = rows.next() else { return Err("missing header line".to_owned()) };
-    let mut out = Vec::new();
-    for (line, row) in rows.enumerate() {
-        if row.len() != header.len() {
-            return Err(format!("wrong number of fields in data row {}", line + 1));
+    let Some((_, header)) = rows.next() else { return Err("missing header line".into()) };
+    let mut types = BTreeMap::new();
+    for name in &header {
+        if types.insert(name.clone(), Type::Str).is_some() {
+            return Err(format!("duplicate column name {name:?}").into());
         }
-        let row: BTreeMap<String, Value> =
-            header.iter().cloned().zip(row.into_iter().map(Value::str)).collect();
+    }
+    let mut out = Vec::new();
+    for (line, row) in rows {
+        if row.len() != header.len() {
+            return Err(format!("CSV parse error on line {line}: wrong number of fields").into());
+        }
+        let row = header.iter().cloned().zip(row.into_iter().map(Value::str)).collect();
         out.push(Value::object(row));
     }
-    Ok(Value::tuple(out))
+    Ok(Value::list(Type::Object(types), out))
 }
 
-fn csv_rows(s: &str) -> Result<Vec<Vec<String>>> {
-    let (mut rows, mut row, mut field) = (Vec::new(), Vec::new(), String::new());
-    let (mut quoted, mut any) = (false, false);
-    let mut chars = s.chars().peekable();
-    while let Some(c) = chars.next() {
-        any = true;
-        match c {
-            '"' if quoted && chars.peek() == Some(&'"') => {
-                chars.next();
-                field.push('"');
-            }
-            '"' if quoted => quoted = false,
-            '"' if field.is_empty() => quoted = true,
-            '"' => return Err("bare \" in a field that is not quoted".to_owned()),
-            ',' if !quoted => row.push(std::mem::take(&mut field)),
-            '\r' if !quoted && chars.peek() == Some(&'\n') => {}
-            '\n' if !quoted => {
-                if !(row.is_empty() && field.is_empty()) {
-                    row.push(std::mem::take(&mut field));
-                    rows.push(std::mem::take(&mut row));
-                }
-                any = false;
-            }
-            _ => field.push(c),
+/// Records with the lines that they begin on. Empty lines are none.
+fn csv_rows(s: &str) -> Result<Vec<(usize, Vec<String>)>> {
+    let mut rows = Vec::new();
+    let mut lines = s.split_inclusive('\n').enumerate();
+    while let Some((number, line)) = lines.next() {
+        let wrong = |what: &str| format!("CSV parse error on line {}: {what}", number + 1);
+        let mut rest = without_cr(line);
+        if rest == "\n" || rest.is_empty() {
+            continue;
         }
-    }
-    if quoted {
-        return Err("a quoted field is not closed".to_owned());
-    }
-    if any {
-        row.push(field);
-        rows.push(row);
+        let mut row = Vec::new();
+        loop {
+            let Some(quoted) = rest.strip_prefix('"') else {
+                let end = rest.find(',').unwrap_or_else(|| rest.trim_end_matches('\n').len());
+                let field = &rest[..end];
+                if field.contains('"') {
+                    return Err(wrong("bare \" in a field that is not quoted").into());
+                }
+                row.push(field.to_owned());
+                match rest[end..].strip_prefix(',') {
+                    Some(after) => rest = Cow::Owned(after.to_owned()),
+                    None => break,
+                }
+                continue;
+            };
+            // A quoted field may go on over several lines.
+            let mut field = String::new();
+            let mut left = quoted.to_owned();
+            rest = loop {
+                let Some(quote) = left.find('"') else {
+                    field.push_str(&left);
+                    match lines.next() {
+                        Some((_, line)) => left = without_cr(line).into_owned(),
+                        None => return Err(wrong("a quoted field is not closed").into()),
+                    }
+                    continue;
+                };
+                field.push_str(&left[..quote]);
+                let after = &left[quote + 1..];
+                if let Some(more) = after.strip_prefix('"') {
+                    field.push('"');
+                    left = more.to_owned();
+                } else {
+                    break Cow::Owned(after.to_owned());
+                }
+            };
+            row.push(field);
+            if let Some(after) = rest.strip_prefix(',') {
+                rest = Cow::Owned(after.to_owned());
+            } else if matches!(&*rest, "" | "\n") {
+                break;
+            } else {
+                return Err(wrong("extra text behind a quoted field").into());
+            }
+        }
+        rows.push((number + 1, row));
     }
     Ok(rows)
+}
+
+/// A line that ends without a carriage return.
+fn without_cr(line: &str) -> Cow<'_, str> {
+    match line.strip_suffix("\r\n") {
+        Some(start) => Cow::Owned(format!("{start}\n")),
+        None => Cow::Borrowed(line.strip_suffix('\r').unwrap_or(line)),
+    }
 }

@@ -38,13 +38,15 @@ pub(super) const TABLE: &[Function] = &[
     f("file", PATH, |files, a| {
         let bytes = read(files, &text(&a[0]))?;
         String::from_utf8(bytes).map(Value::str).map_err(|_| {
-            format!("contents of {} are not valid UTF-8; use the filebase64 function to obtain the Base64 encoded contents", text(&a[0]))
+            let path = text(&a[0]);
+            format!("contents of {path} are not valid UTF-8; filebase64 reads them as base64").into()
         })
     }),
     f("filebase64", PATH, |files, a| bounded(STANDARD.encode(read(files, &text(&a[0]))?))),
-    f("fileexists", PATH, |files, a| {
-        let path = confined(files, &text(&a[0]))?;
-        Ok(Value::Bool(path.is_some_and(|p| p.is_file())))
+    f("fileexists", PATH, |files, a| match confined(files, &text(&a[0]))? {
+        Some(path) if path.is_file() => Ok(Value::Bool(true)),
+        Some(_) => Err(format!("{} is not a regular file", text(&a[0])).into()),
+        None => Ok(Value::Bool(false)),
     }),
     f("fileset", &[("path", P::Str), ("pattern", P::Str)], |files, a| {
         fileset(files, &text(&a[0]), &text(&a[1]))
@@ -56,7 +58,7 @@ pub(super) const TABLE: &[Function] = &[
         Ok(Value::str(match path.strip_prefix('~') {
             Some("") => home,
             Some(rest) if rest.starts_with('/') => format!("{home}{rest}"),
-            Some(_) => return Err("cannot expand user-specific home dir".to_owned()),
+            Some(_) => return Err("cannot expand user-specific home dir".into()),
             None => path,
         }))
     }),
@@ -64,7 +66,7 @@ pub(super) const TABLE: &[Function] = &[
 
 fn base(files: &Files) -> Result<&Path> {
     match files {
-        Files::Off => Err("filesystem function disabled".to_owned()),
+        Files::Off => Err("filesystem function disabled".into()),
         Files::Within(base) => Ok(base),
     }
 }
@@ -100,11 +102,11 @@ fn confined(files: &Files, path: &str) -> Result<Option<PathBuf>> {
     // Checked before looking, so that not even the existence of files elsewhere shows.
     let inside = |p: &Path| p.starts_with(&root);
     if !inside(Path::new(&clean(&wanted))) {
-        return Err(format!("{path} is outside the job file's directory"));
+        return Err(format!("{path} is outside the job file's directory").into());
     }
     match wanted.canonicalize() {
         Ok(real) if inside(&real) => Ok(Some(real)),
-        Ok(_) => Err(format!("{path} leads outside the job file's directory")),
+        Ok(_) => Err(format!("{path} leads outside the job file's directory").into()),
         Err(_) => Ok(None),
     }
 }
@@ -113,12 +115,12 @@ fn read(files: &Files, path: &str) -> Result<Vec<u8>> {
     let real = confined(files, path)?.ok_or_else(|| format!("no file exists at {path}"))?;
     let size = std::fs::metadata(&real).map_err(|e| format!("failed to read {path}: {e}"))?;
     if !size.is_file() {
-        return Err(format!("{path} is not a regular file"));
+        return Err(format!("{path} is not a regular file").into());
     }
     if size.len() > MAX_STRING as u64 {
-        return Err(format!("{path} is larger than {MAX_STRING} bytes"));
+        return Err(format!("{path} is larger than {MAX_STRING} bytes").into());
     }
-    std::fs::read(&real).map_err(|e| format!("failed to read {path}: {e}"))
+    std::fs::read(&real).map_err(|e| format!("failed to read {path}: {e}").into())
 }
 
 fn fileset(files: &Files, path: &str, pattern: &str) -> Result<Value> {
@@ -133,7 +135,7 @@ fn fileset(files: &Files, path: &str, pattern: &str) -> Result<Value> {
         for entry in entries.flatten() {
             seen += 1;
             if seen > 100_000 {
-                return Err("more than 100000 files are below this directory".to_owned());
+                return Err("more than 100000 files are below this directory".into());
             }
             let mut names = names.clone();
             names.push(entry.file_name().to_string_lossy().into_owned());
@@ -152,10 +154,10 @@ fn fileset(files: &Files, path: &str, pattern: &str) -> Result<Value> {
 fn braces(pattern: &str, depth: usize) -> Result<Vec<String>> {
     let Some(open) = pattern.find('{') else { return Ok(vec![pattern.to_owned()]) };
     let Some(close) = pattern[open..].find('}').map(|i| open + i) else {
-        return Err(format!("failed to glob pattern ({pattern}): syntax error in pattern"));
+        return Err(format!("failed to glob pattern ({pattern}): syntax error in pattern").into());
     };
     if depth > 8 {
-        return Err("too many alternatives in the pattern".to_owned());
+        return Err("too many alternatives in the pattern".into());
     }
     let mut out = Vec::new();
     for choice in pattern[open + 1..close].split(',') {

@@ -2,52 +2,53 @@
 
 use num_bigint::BigInt;
 
-use super::{Function, P, Result, f, num, text, v, whole};
+use super::powers::{ln, power};
+use super::{Function, P, Result, blame, f, num, text, v, whole};
 use crate::value::{Number, Value};
 
 const NUM: &[(&str, P)] = &[("num", P::Num)];
+
+/// More digits than this are not read: the work grows with their square.
+const MAX_DIGITS: usize = 1000;
 
 pub(super) const TABLE: &[Function] = &[
     f("abs", NUM, |_, a| Ok(num(&a[0]).abs().into())),
     f("ceil", NUM, |_, a| Ok(num(&a[0]).ceil().into())),
     f("floor", NUM, |_, a| Ok(num(&a[0]).floor().into())),
-    f("signum", NUM, |_, a| {
-        let n = num(&a[0]);
-        Ok(Value::int(if n.is_zero() {
-            0
-        } else if n.is_negative() {
-            -1
-        } else {
-            1
-        }))
-    }),
-    v("max", &[], ("numbers", P::Num), |_, a| {
-        a.iter().map(num).max().map(Value::Num).ok_or_else(|| "must pass at least one number".to_owned())
-    }),
-    v("min", &[], ("numbers", P::Num), |_, a| {
-        a.iter().map(num).min().map(Value::Num).ok_or_else(|| "must pass at least one number".to_owned())
-    }),
+    f("signum", NUM, |_, a| Ok(Value::int(whole(&a[0])?.signum()))),
+    v("max", &[], ("numbers", P::Num), |_, a| extreme(&a, |x, best| x > best)),
+    v("min", &[], ("numbers", P::Num), |_, a| extreme(&a, |x, best| x < best)),
     f("log", &[("num", P::Num), ("base", P::Num)], |_, a| {
-        float(num(&a[0]).to_f64().ln() / num(&a[1]).to_f64().ln())
+        float(ln(num(&a[0]).to_f64()) / ln(num(&a[1]).to_f64()))
     }),
     f("pow", &[("num", P::Num), ("power", P::Num)], |_, a| {
-        let (base, power) = (num(&a[0]), num(&a[1]));
-        if let Some(out) = power.to_i64().and_then(|p| u32::try_from(p).ok()).and_then(|p| base.power(p)) {
-            return float(out.to_f64());
-        }
-        float(base.to_f64().powf(power.to_f64()))
+        float(power(num(&a[0]).to_f64(), num(&a[1]).to_f64()))
     }),
-    f("parseint", &[("number", P::Str), ("base", P::Num)], |_, a| {
-        let base = u32::try_from(whole(&a[1])?).ok().filter(|b| (2..=62).contains(b));
-        let base = base.ok_or("base must be a whole number between 2 and 62 inclusive")?;
-        parse(&text(&a[0]), base)
-            .map(Value::Num)
-            .ok_or_else(|| format!("cannot parse {:?} as a base {base} integer", text(&a[0])))
+    f("parseint", &[("number", P::Some), ("base", P::Num)], |_, a| {
+        let Value::Str(digits) = &a[0] else {
+            return Err(blame(0, format!("first argument must be a string, not {}", a[0].type_name())));
+        };
+        let base = whole(&a[1]).map_err(|e| blame(1, e.text))?;
+        let base = u32::try_from(base).ok().filter(|b| (2..=62).contains(b));
+        let base = base.ok_or_else(|| blame(1, "base must be a whole number between 2 and 62 inclusive"))?;
+        let wrong = || blame(0, format!("cannot parse {:?} as a base {base} integer", text(&a[0])));
+        parse(digits, base).map(Value::Num).ok_or_else(wrong)
     }),
 ];
 
+/// The first argument that no other one is better than.
+fn extreme(a: &[Value], better: fn(&Number, &Number) -> bool) -> Result<Value> {
+    let mut best: Option<Number> = None;
+    for x in a.iter().map(num) {
+        if best.as_ref().is_none_or(|best| better(&x, best)) {
+            best = Some(x);
+        }
+    }
+    best.map(Value::Num).ok_or_else(|| "must pass at least one number".into())
+}
+
 fn float(f: f64) -> Result<Value> {
-    Number::from_f64(f).map(Value::Num).ok_or_else(|| "the result is not a finite number".to_owned())
+    Number::from_f64(f).map(Value::Num).ok_or_else(|| "the result is not a number".into())
 }
 
 fn parse(s: &str, base: u32) -> Option<Number> {
@@ -55,10 +56,7 @@ fn parse(s: &str, base: u32) -> Option<Number> {
         Some(rest) => (true, rest),
         None => (false, s.strip_prefix('+').unwrap_or(s)),
     };
-    if digits.is_empty() {
-        return None;
-    }
-    if digits.len() > 1000 {
+    if digits.is_empty() || digits.len() > MAX_DIGITS {
         return None;
     }
     let mut value = BigInt::ZERO;

@@ -2,7 +2,7 @@
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::{Function, P, Result, f, string_items, text, v, whole};
+use super::{Function, P, Result, blame, f, items, text, v, whole};
 use crate::eval::MAX_STRING;
 use crate::value::{Number, Value};
 
@@ -12,22 +12,32 @@ pub(super) const TABLE: &[Function] = &[
     f("chomp", STR, |_, a| Ok(Value::str(text(&a[0]).trim_end_matches(['\n', '\r'])))),
     f("indent", &[("spaces", P::Num), ("str", P::Str)], |_, a| {
         let spaces =
-            usize::try_from(whole(&a[0])?).ok().filter(|n| *n <= 1000).ok_or("invalid number of spaces")?;
-        bounded(text(&a[1]).replace('\n', &format!("\n{}", " ".repeat(spaces))))
+            usize::try_from(whole(&a[0])?).map_err(|_| "the number of spaces is negative".to_owned())?;
+        let s = text(&a[1]);
+        let lines = s.matches('\n').count();
+        if lines > 0 && spaces > MAX_STRING / lines {
+            return Err(format!("the result is longer than {MAX_STRING} bytes").into());
+        }
+        let pad = if lines == 0 { String::new() } else { " ".repeat(spaces) };
+        bounded(s.replace('\n', &format!("\n{pad}")))
     }),
     v("join", &[("separator", P::Str)], ("lists", P::Strs), |_, a| {
         let separator = text(&a[0]);
         if a.len() < 2 {
-            return Err("at least one list is required".to_owned());
+            return Err("at least one list is required".into());
         }
         let mut all = Vec::new();
-        for list in a.into_iter().skip(1) {
-            all.extend(string_items(list)?);
+        for (i, list) in a.into_iter().enumerate().skip(1) {
+            let list = items(list);
+            if let Some(at) = list.iter().position(Value::is_null) {
+                return Err(blame(i, format!("element {at} is null; cannot concatenate null values")));
+            }
+            all.extend(list.iter().map(text));
         }
         bounded(all.join(&separator))
     }),
-    f("lower", STR, |_, a| Ok(Value::str(each_char(&text(&a[0]), |c| single(c.to_lowercase(), c))))),
-    f("upper", STR, |_, a| Ok(Value::str(each_char(&text(&a[0]), |c| single(c.to_uppercase(), c))))),
+    f("lower", STR, |_, a| Ok(Value::str(text(&a[0]).chars().map(lower).collect::<String>()))),
+    f("upper", STR, |_, a| Ok(Value::str(text(&a[0]).chars().map(upper).collect::<String>()))),
     f("title", STR, |_, a| Ok(Value::str(title(&text(&a[0]))))),
     f("trim", &[("str", P::Str), ("cutset", P::Str)], |_, a| {
         let cut: Vec<char> = text(&a[1]).chars().collect();
@@ -62,39 +72,83 @@ pub(super) const TABLE: &[Function] = &[
         }))
     }),
     f("substr", &[("str", P::Str), ("offset", P::Num), ("length", P::Num)], |_, a| {
-        let s = text(&a[0]);
-        let all = clusters(&s);
-        let length = i64::try_from(all.len()).unwrap_or(i64::MAX);
-        let (offset, count) = (whole(&a[1])?, whole(&a[2])?);
-        let start = if offset < 0 { (length + offset).max(0) } else { offset.min(length) };
-        let end = if count < 0 { length } else { start.saturating_add(count).min(length) };
-        let cut = usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(s, e)| all.get(s..e));
-        Ok(Value::str(cut.unwrap_or_default().concat()))
+        substr(&text(&a[0]), whole(&a[1])?, whole(&a[2])?)
     }),
 ];
 
 /// Refuses strings that grow without bounds.
 pub(super) fn bounded(s: String) -> Result<Value> {
     if s.len() > MAX_STRING {
-        Err(format!("the result is longer than {MAX_STRING} bytes"))
+        Err(format!("the result is longer than {MAX_STRING} bytes").into())
     } else {
         Ok(Value::str(s))
     }
 }
 
 /// User-perceived characters (Unicode, annex 29).
-fn clusters(s: &str) -> Vec<&str> {
+pub(super) fn clusters(s: &str) -> Vec<&str> {
     s.graphemes(true).collect()
 }
-fn each_char(s: &str, map: impl Fn(char) -> char) -> String {
-    s.chars().map(map).collect()
+
+fn substr(s: &str, offset: i64, length: i64) -> Result<Value> {
+    let all = clusters(s);
+    let count = i64::try_from(all.len()).unwrap_or(i64::MAX);
+    // From the end, no length means all of the rest; from the beginning, nothing.
+    let (start, length) = match (offset, length) {
+        (0.., 0) => return Ok(Value::str("")),
+        (..0, 0) => (count.saturating_add(offset), -1),
+        (..0, length) => (count.saturating_add(offset), length),
+        (offset, length) => (offset, length),
+    };
+    let start = start.clamp(0, count);
+    let end = if length < 0 { count } else { start.saturating_add(length).min(count) };
+    let cut = usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(s, e)| all.get(s..e));
+    Ok(Value::str(cut.unwrap_or_default().concat()))
 }
 
-/// Case mapping one to one, as the reference has it: a letter without a single counterpart stays.
+/// A single character that a character becomes, where it becomes a single one.
 fn single(mut mapped: impl Iterator<Item = char>, c: char) -> char {
     match (mapped.next(), mapped.next()) {
         (Some(one), None) => one,
         _ => c,
+    }
+}
+
+/// The simple case mapping: one character for one (Unicode, section 3.13).
+fn lower(c: char) -> char {
+    match c {
+        '\u{130}' => 'i',
+        _ => single(c.to_lowercase(), c),
+    }
+}
+
+fn upper(c: char) -> char {
+    match title_pair(c) {
+        Some(other) => other,
+        None => single(c.to_uppercase(), c),
+    }
+}
+
+/// Greek letters with a subscript, whose upper case is two letters in full, but one here.
+fn title_pair(c: char) -> Option<char> {
+    let code = u32::from(c);
+    let other = match code {
+        0x1f80..=0x1faf if code & 8 == 0 => code + 8,
+        0x1fb3 | 0x1fc3 | 0x1ff3 => code + 9,
+        _ => return None,
+    };
+    char::from_u32(other)
+}
+
+/// What a word begins with: digraphs have a case of their own for it, and some scripts have none.
+fn title_case(c: char) -> char {
+    match c {
+        '\u{1c4}'..='\u{1c6}' => '\u{1c5}',
+        '\u{1c7}'..='\u{1c9}' => '\u{1c8}',
+        '\u{1ca}'..='\u{1cc}' => '\u{1cb}',
+        '\u{1f1}'..='\u{1f3}' => '\u{1f2}',
+        '\u{10d0}'..='\u{10fa}' | '\u{10fd}'..='\u{10ff}' => c,
+        _ => upper(c),
     }
 }
 
@@ -109,7 +163,7 @@ fn title(s: &str) -> String {
         .map(|c| {
             let starts = separates(previous);
             previous = c;
-            if starts { single(c.to_uppercase(), c) } else { c }
+            if starts { title_case(c) } else { c }
         })
         .collect()
 }

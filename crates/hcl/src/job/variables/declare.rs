@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::super::references::{each_traversal, first_name};
 use crate::ast::{Block, Body, Expr, ExprKind};
 use crate::diag::{Diagnostic, nearest};
-use crate::eval::{Evaluator, Scope};
+use crate::eval::{Evaluated, Evaluator, Scope};
 use crate::parse::json::{Strings, body as json_body};
 use crate::parse::native::parse_expression;
 use crate::source::Span;
@@ -189,7 +189,7 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
             }
         }
         if name == "type" {
-            match read_type(&attribute.value) {
+            match read_type(&attribute.value, block.body.json.is_some()) {
                 Ok(t) => out.kind = Some(t),
                 Err(error) => {
                     out.failed = true;
@@ -235,9 +235,9 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
 }
 
 /// A type; JSON has it in a string.
-fn read_type(expr: &Expr) -> crate::eval::Evaluated<Type> {
-    if let ExprKind::Literal(Value::Str(text)) = &expr.kind
-        && text.contains('(')
+fn read_type(expr: &Expr, json: bool) -> Evaluated<Type> {
+    if json
+        && let ExprKind::Literal(Value::Str(text)) = &expr.kind
         && let Ok(inner) = parse_expression(text, expr.span.source)
     {
         return type_expression(&inner).map_err(|mut e| {

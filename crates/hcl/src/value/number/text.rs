@@ -5,24 +5,49 @@ use std::str::FromStr;
 
 use num_bigint::{BigInt, BigUint};
 
-use super::{NotANumber, Number, Repr, WRITTEN};
+use super::{COUNTED, NotANumber, Number, RANGE, Repr, WRITTEN};
 
 /// Powers of ten beyond this are refused.
 const POWERS: i64 = 1000;
 /// More digits than this are refused: reading them takes time with their square.
 const DIGITS: usize = 8000;
 
+/// The sign and what follows it.
+fn signed(text: &str) -> (bool, &str) {
+    match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    }
+}
+
+impl Number {
+    /// What a string that is used as a number stands for: digits with a power of ten or, behind a `p`, of two, or an
+    /// infinity.
+    pub(crate) fn from_text(text: &str) -> Result<Self, NotANumber> {
+        let (negative, digits) = signed(text);
+        if matches!(digits, "Inf" | "inf") {
+            return Ok(Self::infinite(negative));
+        }
+        let Some((digits, power)) = digits.split_once(['p', 'P']) else { return text.parse() };
+        if digits.contains(['e', 'E', '+', '-']) {
+            return Err(NotANumber);
+        }
+        let power = power.parse::<i64>().ok().filter(|p| p.abs() <= RANGE).ok_or(NotANumber)?;
+        let (mantissa, exponent) = digits.parse::<Self>()?.parts();
+        let mantissa = if negative { -mantissa } else { mantissa };
+        Self::rounded(mantissa, exponent + power, false, WRITTEN).ok_or(NotANumber)
+    }
+}
+
 impl FromStr for Number {
     type Err = NotANumber;
 
     fn from_str(text: &str) -> Result<Self, NotANumber> {
-        let (negative, digits) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
+        let (negative, digits) = signed(text);
         if (1..=18).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit()) {
             let n = digits.bytes().fold(0_i64, |n, b| n * 10 + i64::from(b - b'0'));
-            return Ok(Self { repr: Repr::Small(if negative { -n } else { n }), precision: WRITTEN });
+            let n = Self { repr: Repr::Small(n), precision: WRITTEN };
+            return Ok(if negative { n.negate() } else { n });
         }
         let (digits, exponent) = match digits.find(['e', 'E']) {
             Some(i) => (&digits[..i], digits[i + 1..].parse::<i64>().map_err(|_| NotANumber)?),
@@ -38,7 +63,7 @@ impl FromStr for Number {
         let all = format!("{whole}{fraction}");
         let mantissa = BigUint::parse_bytes(all.as_bytes(), 10).ok_or(NotANumber)?;
         if mantissa == BigUint::ZERO {
-            return Ok(Self { precision: WRITTEN, ..Self::ZERO });
+            return Ok(Self::zero(negative, WRITTEN));
         }
         let fraction = i64::try_from(fraction.len()).map_err(|_| NotANumber)?;
         let power = exponent.checked_sub(fraction).ok_or(NotANumber)?;
@@ -65,11 +90,17 @@ impl FromStr for Number {
 /// Plain digits, never with an exponent: as few as tell the number from its neighbours.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Repr::Small(n) = &self.repr {
-            return write!(f, "{n}");
+        match &self.repr {
+            Repr::Small(n) if self.precision >= COUNTED || n.unsigned_abs() >> self.precision == 0 => {
+                write!(f, "{n}")
+            }
+            Repr::MinusZero => f.write_str("-0"),
+            Repr::Infinite { negative } => f.write_str(if *negative { "-Inf" } else { "+Inf" }),
+            Repr::Small(_) | Repr::Big(_) => {
+                let (digits, point) = self.shortest();
+                f.write_str(&plain(self.is_negative(), &digits, point, 0))
+            }
         }
-        let (digits, point) = self.shortest();
-        f.write_str(&plain(self.is_negative(), &digits, point, 0))
     }
 }
 
@@ -81,6 +112,9 @@ impl Number {
         if magnitude == BigUint::ZERO {
             return ("0".to_owned(), 1);
         }
+        // Without zeros at the end, so that its bits are those of the mantissa.
+        let zeros = magnitude.trailing_zeros().unwrap_or_default();
+        let (magnitude, exponent) = (magnitude >> zeros, exponent + i64::try_from(zeros).unwrap_or_default());
         shortest(&magnitude, exponent, u64::from(self.precision).max(magnitude.bits()))
     }
 
@@ -254,6 +288,21 @@ mod tests {
             ("0.0", "0"),
         ] {
             assert_eq!(text.parse::<Number>().unwrap().to_string(), want, "{text}");
+        }
+        for (text, want) in [
+            ("-0", "-0"),
+            ("-0.0", "-0"),
+            ("Inf", "+Inf"),
+            ("-inf", "-Inf"),
+            ("1p3", "8"),
+            ("-1p-3", "-0.125"),
+            ("5.", "5"),
+            ("1E+05", "100000"),
+        ] {
+            assert_eq!(Number::from_text(text).unwrap().to_string(), want, "{text}");
+        }
+        for bad in ["infinity", "NaN", "1p", "1e5p3", "1_000", "0x1F", " 1", "1 ", "\u{663}", "1p-+3"] {
+            assert!(Number::from_text(bad).is_err(), "{bad}");
         }
         for bad in ["", "-", ".", "1e", "1.2.3", "0x1", "1_000", "1e1001", "inf", "nan", &"1".repeat(9000)] {
             assert!(bad.parse::<Number>().is_err(), "{bad}");

@@ -7,6 +7,7 @@ pub(crate) use pending::Logins;
 
 use super::login::{facts_of, verified};
 use super::{Admin, bad};
+use crate::documents::Age;
 use crate::error::{Kind, ServerError};
 use caravan_types::acl::{AuthConfig, AuthMethod, Token};
 use pending::Begun;
@@ -59,7 +60,7 @@ impl Admin {
     /// If there is no such method, its provider cannot be asked, or the place to come back to is not allowed.
     pub async fn oidc_auth_url(&self, begin: OidcBegin) -> Result<String, ServerError> {
         let (_, config) = self.oidc_method(&begin.method)?;
-        let provider = Provider::discover(&config).await?;
+        let provider = Provider::discover(&self.documents, &config).await?;
         let why = "failed to generate auth URL";
         provider::check_redirect(&config, &begin.redirect_uri).map_err(|e| failed(why, e))?;
         let begun = Begun::new(begin.method, begin.redirect_uri, config.oidc_enable_pkce);
@@ -75,7 +76,7 @@ impl Admin {
     /// about who it names.
     pub async fn oidc_complete(&self, done: OidcDone) -> Result<Arc<Token>, ServerError> {
         let (method, config) = self.oidc_method(&done.method)?;
-        let provider = Provider::discover(&config).await?;
+        let provider = Provider::discover(&self.documents, &config).await?;
         let why = "failed to exchange token with provider";
         let begun = self.logins.take(&done.client_nonce, self.core.now());
         let begun = begun.filter(|begun| begun.is_of(&done)).ok_or_else(|| {
@@ -85,9 +86,17 @@ impl Admin {
             return Err(bad(format!("{why}: the answer is from another issuer")));
         }
         let tokens = provider.exchange(&config, &begun, &done.code).await.map_err(|e| failed(why, e))?;
-        let keys = provider.keys(&config).await?;
-        let mut claims = verified(&trusted(&config, &provider), &keys, &tokens.id_token, self.core.now())
-            .map_err(|e| failed(why, e))?;
+        let keys = provider.keys(&self.documents, &config, Age::Any).await?;
+        let trusted = trusted(&config, &provider);
+        let mut claims = match verified(&trusted, keys.all(), &tokens.id_token, self.core.now()) {
+            // The provider may have changed its keys.
+            Err(_) if !keys.know(&tokens.id_token) => {
+                let keys = provider.keys(&self.documents, &config, Age::Newer).await?;
+                verified(&trusted, keys.all(), &tokens.id_token, self.core.now())
+            }
+            claims => claims,
+        }
+        .map_err(|e| failed(why, e))?;
         provider::check_claims(&config, &claims, &done.client_nonce, &tokens).map_err(|e| failed(why, e))?;
         if !config.oidc_disable_user_info {
             let told = provider.user_info(&config, &tokens).await;

@@ -2,14 +2,15 @@
 
 use super::failed;
 use super::pending::Begun;
+use crate::documents::{Age, Documents, Unread};
 use crate::error::ServerError;
-use crate::jwks;
+use crate::jwks::{self, Keys};
 use crate::outbound::{self, Asking, escaped, form};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use caravan_types::acl::AuthConfig;
 use hyper::Uri;
-use jsonwebtoken::{Algorithm, DecodingKey, decode_header};
+use jsonwebtoken::{Algorithm, decode_header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
@@ -46,8 +47,8 @@ fn authorities(config: &AuthConfig) -> &[String] {
 
 impl Provider {
     /// Asks the provider what it is.
-    pub(super) async fn discover(config: &AuthConfig) -> Result<Self, ServerError> {
-        let told = Self::told(config).await;
+    pub(super) async fn discover(documents: &Documents, config: &AuthConfig) -> Result<Self, ServerError> {
+        let told = Self::told(documents, config).await;
         told.map_err(|why| {
             failed(
                 "failed to generate OIDC provider",
@@ -56,17 +57,14 @@ impl Provider {
         })
     }
 
-    async fn told(config: &AuthConfig) -> Result<Self, String> {
+    async fn told(documents: &Documents, config: &AuthConfig) -> Result<Self, String> {
         let issuer = &config.oidc_discovery_url;
         let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-        let answer = outbound::ask(&Asking::of(&url, authorities(config))).await;
-        let answer = answer.map_err(|why| format!("Get \"{url}\": {why}"))?;
-        if !answer.status.is_success() {
-            return Err(answer.status.to_string());
-        }
-        let provider: Self = answer
-            .json()
-            .and_then(serde_json::from_value)
+        let answer = documents.get(&url, authorities(config), Age::Any).await.map_err(|why| match why {
+            Unread::Status(status) => status.to_string(),
+            Unread::Failed(why) => format!("Get \"{url}\": {why}"),
+        })?;
+        let provider = Self::deserialize(&*answer)
             .map_err(|why| format!("oidc: failed to decode provider discovery object: {why}"))?;
         if provider.issuer != *issuer {
             return Err(format!(
@@ -158,8 +156,13 @@ impl Provider {
     }
 
     /// The keys that sign its tokens.
-    pub(super) async fn keys(&self, config: &AuthConfig) -> Result<Vec<DecodingKey>, ServerError> {
-        jwks::fetch(&self.jwks_uri, authorities(config)).await
+    pub(super) async fn keys(
+        &self,
+        documents: &Documents,
+        config: &AuthConfig,
+        age: Age,
+    ) -> Result<Keys, ServerError> {
+        jwks::fetch(documents, &self.jwks_uri, authorities(config), age).await
     }
 
     /// What else it tells of the user; nothing where it has nothing to tell.

@@ -1,83 +1,100 @@
-//! Scalars of YAML.
+//! What scalars of YAML mean.
 
-use super::super::Result;
-use crate::value::{Number, Value};
+use super::Result;
+use super::scan::Style;
+use crate::value::{Number, Type, Value, convert};
 
-/// A scalar by YAML 1.2's rules, with dates as the reference writes them.
-pub(super) fn scalar(s: &str) -> Result<Value> {
-    let unquoted = match s.as_bytes() {
-        [b'"', .., b'"'] => Some(serde_json::from_str::<String>(s).map_err(|e| e.to_string())?),
-        [b'\'', .., b'\''] => Some(s[1..s.len() - 1].replace("''", "'")),
-        _ => None,
+/// The prefix that `!!` stands for.
+pub(super) const CORE: &str = "tag:yaml.org,2002:";
+
+/// A scalar with its tag, if it has one.
+pub(super) fn scalar(text: &str, style: Style, tag: Option<&str>) -> Result<Value> {
+    let kind = match tag {
+        None if style == Style::Plain => return plain(text),
+        // A block is read like a text without quotes first and made a string again, as in the reference: of "yes" it
+        // makes "true".
+        None if matches!(style, Style::Literal | Style::Folded) => return convert(plain(text)?, &Type::Str),
+        None => return Ok(Value::str(text)),
+        Some(tag) => tag.strip_prefix(CORE).ok_or_else(|| unsupported(tag))?,
     };
-    if let Some(s) = unquoted {
-        return Ok(Value::str(s));
-    }
-    match s {
-        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
-        "true" | "True" | "TRUE" => return Ok(Value::Bool(true)),
-        "false" | "False" | "FALSE" => return Ok(Value::Bool(false)),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
-            return Err(format!("{s} has no counterpart in this language"));
+    match kind {
+        "str" => return Ok(Value::str(text)),
+        "binary" => {
+            let bytes: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+            let valid =
+                super::super::encoding::base64_text(&bytes).is_some() && bytes.len() == text.trim().len();
+            return if valid { Ok(Value::str(bytes)) } else { Err(format!("{text:?} is not valid base64")) };
         }
-        _ => {}
+        "null" if style == Style::Plain => return Ok(Value::NULL),
+        "int" | "float" | "bool" | "timestamp" | "null" => {}
+        _ => return Err(unsupported(tag.unwrap_or_default())),
     }
-    let based =
-        |digits: &str, base| i128::from_str_radix(digits, base).ok().map(|n| Value::Num(Number::from(n)));
-    if let Some(value) = s.strip_prefix("0x").and_then(|d| based(d, 16)) {
-        return Ok(value);
-    }
-    if let Some(value) = s.strip_prefix("0o").and_then(|d| based(d, 8)) {
-        return Ok(value);
-    }
-    if let Some(value) = s.strip_prefix("0b").and_then(|d| based(d, 2)) {
-        return Ok(value);
-    }
-    if s.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
-        && s.bytes().any(|b| b.is_ascii_digit())
-        && let Ok(n) = s.parse()
-    {
-        return Ok(Value::Num(n));
-    }
-    Ok(match timestamp(s) {
-        Some(stamp) => Value::str(stamp),
-        None => Value::str(s),
-    })
-}
-
-/// A plain scalar as a tag wants it.
-pub(super) fn tagged(tag: &str, s: &str) -> Result<Value> {
-    let value = scalar(s)?;
-    let plain = match &value {
-        Value::Str(text) if s.starts_with(['"', '\'']) => text.to_string(),
-        _ => s.to_owned(),
-    };
-    let wrong = || format!("{s:?} is no {}", tag.trim_start_matches('!'));
-    match tag {
-        "!!str" | "!" | "!!binary" => Ok(Value::str(plain)),
-        "!!int" => match scalar(&plain)? {
-            Value::Num(n) if n.is_whole() => Ok(Value::Num(n)),
-            _ => Err(wrong()),
-        },
-        "!!float" => match scalar(&plain)? {
-            Value::Num(n) => Ok(Value::Num(n)),
-            _ => Err(wrong()),
-        },
-        "!!bool" => match scalar(&plain)? {
-            Value::Bool(b) => Ok(Value::Bool(b)),
-            _ => Err(wrong()),
-        },
-        "!!null" => match scalar(&plain)? {
-            Value::Null => Ok(Value::Null),
-            _ => Err(wrong()),
-        },
-        "!!timestamp" => timestamp(&plain).map(Value::str).ok_or_else(wrong),
-        _ => Err(unsupported(tag)),
+    // The other tags do not change what a text is, they only refuse texts that are nothing else.
+    match plain(text)? {
+        Value::Str(_) if kind != "timestamp" || timestamp(text).is_none() => {
+            Err(format!("cannot parse {text:?} as {kind}"))
+        }
+        _ if matches!(style, Style::Single | Style::Double) => Ok(Value::str(text)),
+        value => Ok(value),
     }
 }
 
 pub(super) fn unsupported(tag: &str) -> String {
     format!("unsupported tag {tag:?}")
+}
+
+/// A scalar without quotes: the words for truth values of YAML 1.1, with the numbers of YAML 1.2.
+fn plain(s: &str) -> Result<Value> {
+    match s {
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::NULL),
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Ok(Value::Bool(true));
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Ok(Value::Bool(false));
+        }
+        _ => {}
+    }
+    match s.strip_prefix(['+', '-']).unwrap_or(s) {
+        ".inf" | ".Inf" | ".INF" => {
+            let text = if s.starts_with('-') { "-Inf" } else { "+Inf" };
+            return Number::from_text(text).map(Value::Num).map_err(|e| e.to_string());
+        }
+        ".nan" | ".NaN" | ".NAN" if s.starts_with('.') => {
+            return Err("floating point NaN is not supported".to_owned());
+        }
+        _ => {}
+    }
+    for (prefix, base) in [("0x", 16), ("0o", 8)] {
+        if let Some(digits) = s.strip_prefix(prefix)
+            && !digits.is_empty()
+            && digits.chars().all(|c| c.is_digit(base))
+        {
+            return match u64::from_str_radix(digits, base) {
+                Ok(n) => Ok(Value::Num(Number::from(i128::from(n)))),
+                Err(_) => Err(format!("{s:?} is too large a number")),
+            };
+        }
+    }
+    if is_decimal(s) {
+        return s.parse().map(Value::Num).map_err(|_| format!("{s:?} is out of range"));
+    }
+    Ok(timestamp(s).map_or_else(|| Value::str(s), Value::str))
+}
+
+/// Digits with a point and a power of ten.
+fn is_decimal(s: &str) -> bool {
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    let s = s.strip_prefix(['+', '-']).unwrap_or(s);
+    let (mantissa, exponent) = match s.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
+        None => (s, None),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    exponent.is_none_or(|e| !e.is_empty() && digits(e))
+        && digits(whole)
+        && digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
 }
 
 /// Dates and times in the notations of YAML, as RFC 3339 with whole seconds.
@@ -87,31 +104,56 @@ fn timestamp(s: &str) -> Option<String> {
         text.parse::<u32>().ok()
     };
     let (date, time) = match s.find(['T', 't', ' ']) {
-        Some(at) => (&s[..at], Some(s[at + 1..].trim_start())),
+        Some(at) => (&s[..at], Some((s.as_bytes()[at], &s[at + 1..]))),
         None => (s, None),
     };
     let mut parts = date.splitn(3, '-');
     let (year, month, day) = (parts.next()?, number(parts.next()?, 2)?, number(parts.next()?, 2)?);
-    if year.len() != 4 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    let year = (year.len() == 4).then(|| number(year, 4)).flatten()?;
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 if leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=days).contains(&day) {
         return None;
     }
-    let year = number(year, 4)?;
-    let Some(time) = time else { return Some(format!("{year:04}-{month:02}-{day:02}T00:00:00Z")) };
-    let end = time.find(|c: char| !(c.is_ascii_digit() || c == ':' || c == '.')).unwrap_or(time.len());
-    let (clock, zone) = (&time[..end], time[end..].trim());
+    let Some((separator, time)) = time else {
+        return Some(format!("{year:04}-{month:02}-{day:02}T00:00:00Z"));
+    };
+    // With a blank before the time there is no zone, with a letter there must be one.
+    let end =
+        time.find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | ','))).unwrap_or(time.len());
+    let (clock, zone) = (&time[..end], &time[end..]);
     let mut parts = clock.splitn(3, ':');
     let (hour, minute, second) = (number(parts.next()?, 2)?, number(parts.next()?, 2)?, parts.next()?);
-    let second = number(second.split('.').next()?, 2)?;
+    let (second, fraction) = match second.split_once(['.', ',']) {
+        Some((second, fraction)) => (second, Some(fraction)),
+        None => (second, None),
+    };
+    if fraction.is_some_and(|f| f.is_empty() || !f.bytes().all(|b| b.is_ascii_digit())) {
+        return None;
+    }
+    let second = number(second, 2)?;
     if hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    let zone = match zone {
-        "" | "Z" => "Z".to_owned(),
-        zone => {
+    let zone = match (separator, zone) {
+        (b' ', "") | (b'T' | b't', "Z") => "Z".to_owned(),
+        (b'T' | b't', zone) => {
             let (sign, rest) = zone.split_at_checked(1).filter(|(sign, _)| matches!(*sign, "+" | "-"))?;
-            let (hours, minutes) = rest.split_once(':').unwrap_or((rest, "00"));
-            format!("{sign}{:02}:{:02}", number(hours, 2)?, number(minutes, 2)?)
+            let (hours, minutes) = rest.split_once(':').filter(|(h, m)| h.len() == 2 && m.len() == 2)?;
+            let (hours, minutes) = (number(hours, 2)?, number(minutes, 2)?);
+            match (hours, minutes) {
+                (0, 0) => "Z".to_owned(),
+                (..=24, ..=60) => format!("{sign}{hours:02}:{minutes:02}"),
+                _ => return None,
+            }
         }
+        _ => return None,
     };
     Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{zone}"))
 }

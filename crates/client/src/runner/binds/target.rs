@@ -1,0 +1,210 @@
+//! One volume in the directories of a task, bound and ended by descriptor: the task, and the others of its
+//! allocation, may swap names while that is done.
+
+use super::place;
+use crate::alloc_dir::TaskDir;
+use caravan_drivers::{Mount, Propagation};
+use caravan_sys::Error;
+use caravan_sys::dir::{Access, Dir, Handle, Kind, Mounts};
+use caravan_sys::mount::{self, DetachedTree, Restrictions, Unmount, mount_id, unmount_open};
+use caravan_sys::mountinfo::MountTable;
+use caravan_sys::seal::{seal_open, unseal_open};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A place where a volume is bound, and what was there before.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// The allocation's directory. No task can replace a part of its path.
+    root: PathBuf,
+    /// The place below it.
+    below: PathBuf,
+    /// It is a directory of the task's own: kept as it is when the volume goes.
+    own: bool,
+    /// Mounts of the task's own that are there beneath volumes: secrets are kept in memory.
+    beneath: usize,
+    /// What was bound, as in the mount table.
+    mount: Option<u32>,
+}
+
+impl Target {
+    pub(super) fn of(wish: &Mount, dirs: &TaskDir) -> Self {
+        let path = place(&wish.task_path, dirs);
+        let shared = ["data", "logs", "tmp"].map(|name| dirs.shared.join(name));
+        let in_memory = [dirs.secrets(), dirs.private()];
+        let plain = [dirs.root.clone(), dirs.shared.clone(), dirs.local(), dirs.root.join("tmp")];
+        let own = in_memory.iter().chain(&shared).chain(&plain).any(|dir| *dir == path);
+        let root = dirs.root.parent().unwrap_or(&dirs.root).to_owned();
+        let beneath = usize::from(in_memory.contains(&path));
+        let below = path.strip_prefix(&root).unwrap_or(&path).to_owned();
+        Self { root, below, own, beneath, mount: None }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.root.join(&self.below)
+    }
+
+    fn parent(&self) -> &Path {
+        self.below.parent().unwrap_or(Path::new(""))
+    }
+
+    fn name(&self) -> &OsStr {
+        self.below.file_name().unwrap_or_default()
+    }
+
+    /// Binds a volume here. On failure nothing of it is left.
+    pub(super) fn bind(&mut self, wish: &Mount) -> Result<(), String> {
+        let failed = |what: &str, error: &dyn std::error::Error| {
+            let why = crate::error::chain(error);
+            format!("failed to {what} volume mount {}: {why}", wish.task_path.display())
+        };
+        let is_dir = fs::metadata(&wish.host_path).map_err(|e| failed("look at", &e))?.is_dir();
+        // A bind that a crash of the agent left from an earlier run of the task.
+        self.clear().map_err(|e| failed("replace", &e))?;
+        let (target, shown) = self.make(is_dir).map_err(|e| failed("make the target of", &e))?;
+        self.mount(wish, &target, &shown).map_err(|error| {
+            drop(target);
+            // Best effort: the failure is what counts.
+            let _left = self.end();
+            failed("make", &error)
+        })
+    }
+
+    /// Makes the directory or file to mount on, unless it is there. Returns it with the path that it has to have.
+    fn make(&self, is_dir: bool) -> Result<(Handle, PathBuf), Error> {
+        let root = Dir::open(&self.root)?;
+        // As the kernel has it, so that it can be compared.
+        let shown = root.real_path()?.join(&self.below);
+        let access = Access::mode(0o755);
+        if is_dir {
+            let dir = root.make(&self.below, access, Mounts::Follow)?;
+            if !self.own && dir.entries()?.next().is_none() {
+                // Without its mount the task must fail, not write to the host's disk.
+                seal_open(&dir, &self.path())?;
+            }
+            return Ok((dir.handle(Path::new("."), Mounts::Follow)?, shown));
+        }
+        let parent = root.make(self.parent(), access, Mounts::Follow)?;
+        if parent.kind(self.name())?.is_none() {
+            drop(parent.create(self.name(), Access::mode(0o644))?);
+        }
+        let file = parent.handle(Path::new(self.name()), Mounts::Follow)?;
+        let opened = file.read()?;
+        if !opened.metadata().is_ok_and(|meta| meta.is_file()) {
+            return Err(Error::not_a_file("mount on", self.path()));
+        }
+        if !self.own && opened.metadata().is_ok_and(|meta| meta.len() == 0) {
+            seal_open(&opened, &self.path())?;
+        }
+        Ok((file, shown))
+    }
+
+    fn mount(&mut self, wish: &Mount, target: &Handle, shown: &Path) -> Result<(), Error> {
+        let propagation = match wish.propagation {
+            Propagation::Private => mount::Propagation::Private,
+            Propagation::HostToTask => mount::Propagation::Slave,
+            Propagation::Bidirectional => mount::Propagation::Shared,
+        };
+        let tree = DetachedTree::copy(&wish.host_path, true)?;
+        if wish.read_only {
+            tree.restrict(Restrictions::READ_ONLY, false)?;
+        }
+        tree.attach_to(target, shown)?;
+        let done = || -> Result<u32, Error> {
+            // Not before: on a shared mount the copy becomes shared.
+            tree.set_propagation(propagation, true)?;
+            mount_id(&tree, shown)
+        };
+        let is_moved = target.real_path().map_or(true, |real| real != shown);
+        match done() {
+            Ok(id) if !is_moved => {
+                self.mount = Some(id);
+                Ok(())
+            }
+            done => {
+                // Wherever it is now.
+                unmount_open(&tree, Unmount::Lazy, shown)?;
+                done.and(Err(Error::moved("mount on", shown)))
+            }
+        }
+    }
+
+    /// Ends what was bound, and removes what was made for it.
+    pub(super) fn end(&self) -> Result<(), Error> {
+        self.clear()?;
+        self.clear_moved()?;
+        if self.own {
+            return Ok(());
+        }
+        if let Err(error) = self.remove()
+            && !error.is_not_found()
+        {
+            tracing::debug!(path = %self.path().display(), %error, "a mount target stays");
+        }
+        Ok(())
+    }
+
+    /// Ends the volumes that are bound here, and nothing of the task's own.
+    fn clear(&self) -> Result<(), Error> {
+        loop {
+            let there = match Dir::open(&self.root).and_then(|root| root.place(&self.below, Mounts::Follow)) {
+                Ok(there) => there,
+                // Nothing, or a link of the task's own that leads elsewhere: what is mounted there is not ours.
+                Err(error) if error.is_not_found() || is_no_way(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let real = there.real_path()?;
+            let count = MountTable::read()?.entries().iter().filter(|mount| mount.target == real).count();
+            if count <= self.beneath || !unmount_open(&there, Unmount::Lazy, &self.path())? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the volume if the task moved a directory above it.
+    fn clear_moved(&self) -> Result<(), Error> {
+        let Some(id) = self.mount else { return Ok(()) };
+        let table = MountTable::read()?;
+        let Some(entry) = table.entries().iter().find(|mount| mount.id == id) else { return Ok(()) };
+        let there = Handle::of(&entry.target)?;
+        // The path may lead elsewhere by now.
+        if mount_id(&there, &entry.target)? == id {
+            unmount_open(&there, Unmount::Lazy, &entry.target)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an empty target that is not mounted any more; one with content was the task's own.
+    fn remove(&self) -> Result<(), Error> {
+        let parent = Dir::open(&self.root)?.enter(self.parent(), Mounts::Follow)?;
+        let name = self.name();
+        match parent.kind(name)? {
+            Some(Kind::Directory) => {
+                let dir = parent.enter(Path::new(name), Mounts::Refuse)?;
+                if dir.entries()?.next().is_none() {
+                    unseal_open(&dir, &self.path())?;
+                    parent.remove_dir(name)?;
+                }
+            }
+            Some(Kind::File) => {
+                let handle = parent.handle(Path::new(name), Mounts::Refuse)?;
+                if handle.stat()?.st_size == 0 {
+                    unseal_open(handle.read()?, &self.path())?;
+                    parent.remove_file(name)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether a part of the path is no directory, or a link.
+fn is_no_way(error: &Error) -> bool {
+    error.io().is_some_and(|e| {
+        e.kind() == ErrorKind::NotADirectory
+            || (e.kind() == ErrorKind::InvalidInput && e.raw_os_error().is_none())
+    })
+}

@@ -1,0 +1,130 @@
+//! What is wrong with a text before it is taken apart: the reference looks at all tokens first, so that a quote that is
+//! missing shows where its line ends, and not where the parser stumbles over it.
+
+use super::native::{Parser, continues_name};
+use super::scan::heredoc_width;
+use crate::diag::Diagnostic;
+use crate::source::Span;
+
+/// What the scanner is within.
+enum Mode {
+    /// Code, with the number of braces that are open.
+    Code(usize),
+    Quoted,
+    /// Up to the line with this marker.
+    Heredoc(String),
+}
+
+/// The first character or line end that cannot stand where it does.
+pub(super) fn first_mistake(parser: &mut Parser<'_>, start: usize) -> Option<Diagnostic> {
+    let text = parser.text;
+    let mut modes = vec![Mode::Code(0)];
+    let mut pos = start;
+    while pos < text.len() {
+        let rest = &text[pos..];
+        let sequence = rest.starts_with("${") || rest.starts_with("%{");
+        let escaped = rest.starts_with("$${") || rest.starts_with("%%{");
+        let width = match modes.last_mut()? {
+            Mode::Code(_) => code(parser, &mut modes, pos)?,
+            Mode::Quoted if rest.starts_with('"') => {
+                modes.pop();
+                1
+            }
+            Mode::Quoted if rest.starts_with(['\n', '\r']) => {
+                let lines = rest.len() - rest.trim_start_matches(['\n', '\r']).len();
+                return Some(split_string(parser.span(pos, pos + lines)));
+            }
+            Mode::Quoted if rest.starts_with('\\') => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            Mode::Heredoc(marker) if at_line_start(text, pos) && ends(rest, marker) => {
+                modes.pop();
+                rest.find('\n').unwrap_or(rest.len())
+            }
+            _ if escaped => 3,
+            _ if sequence => {
+                modes.push(Mode::Code(0));
+                2
+            }
+            _ => rest.chars().next().map_or(1, char::len_utf8),
+        };
+        match width {
+            0 => {
+                parser.pos = pos;
+                return parser.strange().and_then(|_| parser.errors.pop());
+            }
+            width => pos += width,
+        }
+    }
+    None
+}
+
+/// The width of what stands here; 0 for what the language does not know.
+fn code(parser: &mut Parser<'_>, modes: &mut Vec<Mode>, pos: usize) -> Option<usize> {
+    let rest = &parser.text[pos..];
+    let line = || rest.find('\n').unwrap_or(rest.len());
+    let heredoc = heredoc_width(rest);
+    if heredoc > 0 {
+        modes.push(Mode::Heredoc(rest[..heredoc].trim_start_matches(['<', '-']).trim_end().to_owned()));
+        return Some(heredoc);
+    }
+    let outer = modes.len() > 1;
+    let first = rest.chars().next()?;
+    Some(match first {
+        '"' => {
+            modes.push(Mode::Quoted);
+            1
+        }
+        '#' => line(),
+        '/' if rest.starts_with("//") => line(),
+        '/' if rest.starts_with("/*") => rest[2..].find("*/").map_or(1, |end| end + 4),
+        '{' => {
+            if let Some(Mode::Code(braces)) = modes.last_mut() {
+                *braces += 1;
+            }
+            1
+        }
+        '}' => {
+            match modes.last_mut() {
+                Some(Mode::Code(0)) if outer => drop(modes.pop()),
+                Some(Mode::Code(braces)) => *braces = braces.saturating_sub(1),
+                _ => {}
+            }
+            1
+        }
+        // The end of a sequence that takes blanks away.
+        '~' if outer && rest.starts_with("~}") => 1,
+        '~' if outer && parser.text[..pos].ends_with(['{']) => 1,
+        '&' if rest.starts_with("&&") => 2,
+        '|' if rest.starts_with("||") => 2,
+        c if c.is_ascii_alphanumeric() || c == '_' => {
+            rest.find(|c| !(continues_name(c) || c == '.')).unwrap_or(rest.len())
+        }
+        _ => {
+            parser.pos = pos;
+            let strange = parser.strange().is_some();
+            if strange {
+                parser.errors.pop();
+                0
+            } else {
+                first.len_utf8()
+            }
+        }
+    })
+}
+
+fn at_line_start(text: &str, pos: usize) -> bool {
+    text[..pos].ends_with('\n')
+}
+
+/// Whether the line is the one that ends a heredoc.
+fn ends(rest: &str, marker: &str) -> bool {
+    rest.find('\n').is_some_and(|end| rest[..end].trim() == marker)
+}
+
+pub(super) fn split_string(span: Span) -> Diagnostic {
+    Diagnostic::error(
+        "E0120",
+        span,
+        "Invalid multi-line string",
+        "Quoted strings may not be split over multiple lines: a quote is missing here, or one too many before. For a string of several lines, use \\n or a heredoc.",
+    )
+}

@@ -1,0 +1,102 @@
+//! Rights that end while an answer is still on its way: a token is deleted, expires, or loses a policy.
+//!
+//! An answer that takes long is judged again whenever its caller's rights may have changed, and ends when the caller
+//! no longer has them.
+
+use super::{check_again, may_exec};
+use crate::call::Call;
+use crate::error::ApiError;
+use caravan_server::{Caller, Handle};
+use caravan_state::{AdminRow, Table, Topic};
+use caravan_types::UnixNanos;
+use caravan_types::wire::ExecOpen;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+
+/// Longest sleep before an end of a token's time is looked at again: the wall clock may be set meanwhile.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// Returns the rows that a caller's rights follow from.
+fn topics(caller: &Caller) -> Vec<Topic> {
+    let mut topics = vec![Topic::Table(Table::AclPolicies), Topic::Table(Table::AclRoles)];
+    topics.extend(
+        caller
+            .token
+            .iter()
+            .filter(|token| !token.secret_id.is_empty())
+            .map(|token| Topic::Admin(AdminRow::Token(token.accessor_id.clone()))),
+    );
+    topics.extend(
+        caller.claims.iter().map(|workload| Topic::Alloc(workload.claims.allocation_id.as_str().into())),
+    );
+    topics
+}
+
+/// Returns when the rights of a caller should be looked at again although no row changed.
+fn again_at(caller: &Caller) -> Option<Instant> {
+    let ends = caller.ends()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = UnixNanos(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+    let left = Duration::from_nanos(u64::try_from(ends.0.saturating_sub(now.0)).unwrap_or(0));
+    Some(Instant::now() + left.min(MAX_SLEEP))
+}
+
+/// Waits until then, for ever if there is no such time.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A watch of everything that a caller's rights follow from. Judge after it began.
+pub(crate) struct Watched {
+    watch: caravan_state::Watch,
+    again: Option<Instant>,
+}
+
+impl Watched {
+    /// Waits for the next change.
+    pub(crate) async fn changed(&mut self) {
+        tokio::select! {
+            () = self.watch.changed() => {}
+            () = sleep_until(self.again) => {}
+        }
+    }
+}
+
+/// Begins to watch the rights of a caller.
+pub(crate) fn watched(server: &Handle, caller: &Caller) -> Watched {
+    let watch = topics(caller).into_iter().fold(server.store().watch(), |watch, topic| watch.on(topic));
+    Watched { watch: watch.start(), again: again_at(caller) }
+}
+
+/// Waits until the caller of a request may no longer make it. Returns the refusal; never returns while access control
+/// is off.
+pub(crate) async fn lost(call: &Call, server: &Handle) -> ApiError {
+    if !server.admin().acl_enabled() {
+        return std::future::pending().await;
+    }
+    loop {
+        let mut watched = watched(server, &call.caller.load());
+        if let Err(error) = check_again(call, server, &server.store().snapshot()) {
+            return error;
+        }
+        watched.changed().await;
+    }
+}
+
+/// As [`lost`], for a command that another agent opened for a caller.
+pub(crate) async fn exec_lost(server: &Handle, open: &ExecOpen) -> ApiError {
+    if !server.admin().acl_enabled() {
+        return std::future::pending().await;
+    }
+    loop {
+        let Ok(caller) = server.admin().caller(open.secret.expose()) else { return super::denied() };
+        let mut watched = watched(server, &caller);
+        if let Err(error) = may_exec(server, open) {
+            return error;
+        }
+        watched.changed().await;
+    }
+}

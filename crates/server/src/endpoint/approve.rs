@@ -1,0 +1,89 @@
+//! Whether the submitter of a job may use what the job asks for beside a place in its namespace: volumes of both kinds,
+//! and to be a storage plugin.
+//!
+//! The job is judged as it will be stored. How a host volume was allowed stays with the request, because nodes may
+//! offer volumes of one name in two ways: by their configuration, for which a rule with the name is needed, and made
+//! by users of a namespace. Scheduler, planner and client hold to it.
+
+use crate::acl::{Caller, HostVolumeCap, NsCap};
+use crate::error::{Kind, ServerError};
+use caravan_state::Root;
+use caravan_types::Namespace;
+use caravan_types::job::{HostAccess, Job, TaskGroup, VolumeRequest, VolumeType};
+
+/// Allocations of a group whose volumes are looked at one by one; the volumes of a larger group are no one's by name.
+const MAX_ALLOCS: u32 = 10_000;
+
+fn denied() -> ServerError {
+    ServerError::new(Kind::Forbidden, "Permission denied")
+}
+
+/// Judges a job, and notes with each request of a host volume how it was allowed.
+pub(super) fn job(caller: &Caller, root: &Root, job: &mut Job) -> Result<(), ServerError> {
+    let namespace = job.namespace.clone();
+    for group in &mut job.task_groups {
+        let is_plugin = group.tasks.iter().any(|task| task.csi_plugin_config.is_some());
+        if is_plugin && !caller.may(namespace.as_str(), NsCap::CsiRegisterPlugin) {
+            return Err(denied());
+        }
+        let count = group.count;
+        for request in group.volumes.values_mut() {
+            request.host_access = HostAccess::Any;
+            match request.kind {
+                VolumeType::Csi if caller.may(namespace.as_str(), NsCap::CsiMountVolume) => {}
+                VolumeType::Csi => return Err(denied()),
+                VolumeType::Host => request.host_access = host(caller, root, &namespace, request, count)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The way in which a caller may use a host volume.
+fn host(
+    caller: &Caller,
+    root: &Root,
+    namespace: &Namespace,
+    request: &VolumeRequest,
+    count: u32,
+) -> Result<HostAccess, ServerError> {
+    if caller.is_management() || by_name(caller, request, 0..count) {
+        return Ok(HostAccess::Any);
+    }
+    let is_one = |name: &str| {
+        name == request.source
+            || (request.per_alloc
+                && name.strip_prefix(&request.source).is_some_and(|rest| rest.starts_with('[')))
+    };
+    let made = root.host_volumes().any(|row| row.namespace == *namespace && is_one(&row.name));
+    match made && caller.may(namespace.as_str(), NsCap::HostVolumeRead) {
+        true => Ok(HostAccess::Created),
+        false => Err(denied()),
+    }
+}
+
+/// Whether a caller may use the volumes of a request by their names: one name, or one for each allocation.
+fn by_name(caller: &Caller, request: &VolumeRequest, allocs: std::ops::Range<u32>) -> bool {
+    let cap = if request.read_only { HostVolumeCap::MountReadonly } else { HostVolumeCap::MountReadwrite };
+    if !request.per_alloc {
+        return caller.acl.host_volume(&request.source, cap);
+    }
+    let name = |at: u32| format!("{}[{at}]", request.source);
+    // The name without a number stands for a group without allocations.
+    let none = allocs.is_empty() && !caller.acl.host_volume(&request.source, cap);
+    !none && allocs.end <= MAX_ALLOCS && allocs.into_iter().all(|at| caller.acl.host_volume(&name(at), cap))
+}
+
+/// Judges a larger count of a group: each new allocation has host volumes of its own.
+pub(super) fn scale(caller: &Caller, group: &TaskGroup, count: u32) -> Result<(), ServerError> {
+    if caller.is_management() || count <= group.count {
+        return Ok(());
+    }
+    let own = |request: &&VolumeRequest| {
+        request.kind == VolumeType::Host && request.per_alloc && request.host_access == HostAccess::Any
+    };
+    match group.volumes.values().filter(own).all(|request| by_name(caller, request, group.count..count)) {
+        true => Ok(()),
+        false => Err(denied()),
+    }
+}

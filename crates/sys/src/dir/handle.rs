@@ -1,0 +1,152 @@
+//! Entries of any kind, opened without an effect on them.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, fstat, open, openat, openat2,
+};
+use rustix::io::Errno;
+
+use super::{Access, Dir, Kind, Mounts, Owner, met, resolve};
+use crate::{Error, Result};
+
+/// `O_PATH` neither waits for the other end of a FIFO nor opens a device.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// An open entry of any kind: a file, a directory, a socket, a device. Opening it has no effect on the entry.
+#[derive(Debug)]
+pub struct Handle {
+    pub(super) fd: OwnedFd,
+    pub(super) shown: PathBuf,
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Handle {
+    /// Opens the last name of a path without following it. The directory above is trusted.
+    pub fn of(path: &Path) -> Result<Self> {
+        let fd = openat(CWD, path, PLACE, Mode::empty()).map_err(Error::errno("open", path))?;
+        Ok(Self { fd, shown: path.to_owned() })
+    }
+
+    /// Returns a path that leads to this very entry as long as the value lives, for calls that take paths only.
+    pub fn proc_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// Returns where the kernel has the entry now.
+    pub fn real_path(&self) -> Result<PathBuf> {
+        std::fs::read_link(self.proc_path()).map_err(Error::path("look at", &self.shown))
+    }
+
+    /// Returns the attributes of the entry.
+    pub fn stat(&self) -> Result<Stat> {
+        fstat(&self.fd).map_err(Error::errno("look at", &self.shown))
+    }
+
+    /// Returns the kind of the entry.
+    pub fn kind(&self) -> Result<Kind> {
+        Ok(kind_of(&self.stat()?))
+    }
+
+    /// Sets owner and mode of the entry, which is no link.
+    pub fn set_access(&self, access: Access) -> Result<()> {
+        self.set_owner(access.owner)?;
+        // After the owner: changing that clears the set-id bits.
+        self.set_mode(access.mode)
+    }
+
+    /// Sets the owner of the entry.
+    pub fn set_owner(&self, Owner { uid, gid }: Owner) -> Result<()> {
+        if uid.is_none() && gid.is_none() {
+            return Ok(());
+        }
+        chownat(&self.fd, "", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH)
+            .map_err(Error::errno("set owner of", &self.shown))
+    }
+
+    /// Sets the mode of the entry, which is no link.
+    pub fn set_mode(&self, mode: u32) -> Result<()> {
+        chmodat(CWD, self.proc_path(), Mode::from_raw_mode(mode), AtFlags::empty())
+            .map_err(Error::errno("set mode of", &self.shown))
+    }
+
+    /// Opens the entry for reading if it is a regular file or a directory.
+    pub fn read(&self) -> Result<File> {
+        match self.kind()? {
+            Kind::File | Kind::Directory => self.reopen(OFlags::RDONLY),
+            _ => Err(self.unfit()),
+        }
+    }
+
+    /// Opens the entry for appending if it is a regular file.
+    pub fn append(&self) -> Result<File> {
+        match self.kind()? {
+            Kind::File => self.reopen(OFlags::WRONLY.union(OFlags::APPEND)),
+            _ => Err(self.unfit()),
+        }
+    }
+
+    fn reopen(&self, how: OFlags) -> Result<File> {
+        // NONBLOCK: a lease that another process holds on the file (fcntl(2)) must not delay the caller.
+        let flags = how | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = open(self.proc_path(), flags, Mode::empty()).map_err(Error::errno("open", &self.shown))?;
+        Ok(File::from(fd))
+    }
+
+    fn unfit(&self) -> Error {
+        Error::path("open", &self.shown)(super::invalid("it is not a regular file"))
+    }
+}
+
+impl Dir {
+    /// Opens an entry below, whatever it is. A symbolic link is an error.
+    pub fn handle(&self, below: &Path, mounts: Mounts) -> Result<Handle> {
+        let handle = self.place(below, mounts)?;
+        match handle.kind()? {
+            Kind::Link => Err(met(Errno::LOOP, "open", &handle.shown)),
+            _ => Ok(handle),
+        }
+    }
+
+    /// Opens the place of an entry below and asks its file system nothing, which may not answer. The last name may be
+    /// a symbolic link, which is opened itself.
+    pub fn place(&self, below: &Path, mounts: Mounts) -> Result<Handle> {
+        let shown = self.shown.join(below);
+        let fd = openat2(&self.fd, below, PLACE, Mode::empty(), resolve(mounts))
+            .map_err(|errno| met(errno, "open", &shown))?;
+        Ok(Handle { fd, shown })
+    }
+
+    /// Opens a regular file or a directory below for reading, as [`Dir::handle`] finds it.
+    pub fn open_any(&self, below: &Path, mounts: Mounts) -> Result<File> {
+        self.handle(below, mounts)?.read()
+    }
+}
+
+pub(super) fn kind_of(stat: &Stat) -> Kind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Kind::Directory,
+        FileType::RegularFile => Kind::File,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Other,
+    }
+}
+
+/// Fails for a file that has other names and belongs to none of `owners`: a hard link that a user made to a file of
+/// another user leads out of the directory it lies in.
+pub fn refuse_foreign_link(meta: &Metadata, owners: &[u32], shown: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    if meta.is_file() && meta.nlink() > 1 && !owners.contains(&meta.uid()) {
+        let text = "it is a hard link to a file of another user";
+        return Err(Error::path("read", shown)(io::Error::new(io::ErrorKind::PermissionDenied, text)));
+    }
+    Ok(())
+}
