@@ -4,8 +4,8 @@
 use crate::{DRIVERS, create_volume, id_of, run_job};
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{
-    Agent, AgentOptions, ForeignPlugin, Writer, eventually, foreign_plugin_job, mounts_below, process_alive,
-    test_plugin, writer_job,
+    Agent, AgentOptions, ForeignPlugin, Space, Writer, eventually, foreign_plugin_job, mounts_below,
+    process_alive, test_plugin, writer_job,
 };
 use std::fs;
 
@@ -17,6 +17,10 @@ fn agent() -> Result<Agent> {
 }
 
 fn agent_in(data: &str) -> Result<Agent> {
+    Agent::with(options(data))
+}
+
+fn options(data: &str) -> AgentOptions {
     let paths = ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
     let shown: String = paths.map(|p| format!("    \"{p}\" = \"{p}\"\n")).concat();
     let plugin = test_plugin();
@@ -24,7 +28,7 @@ fn agent_in(data: &str) -> Result<Agent> {
         "client {{\n  chroot_env {{\n{shown}    \"{}\" = \"{IN_ROOT}\"\n  }}\n}}\n",
         plugin.display()
     );
-    Agent::with(AgentOptions { extra, data: data.to_owned(), ..AgentOptions::default() })
+    AgentOptions { extra, data: data.to_owned(), ..AgentOptions::default() }
 }
 
 fn plugin(job: &str, kind: &str, driver: &str, habits: &[&str]) -> ForeignPlugin {
@@ -172,6 +176,25 @@ fn foreign_exec_plugin_raw_exec_consumers() -> Result<()> {
 #[test]
 fn foreign_exec_plugin_exec_consumers() -> Result<()> {
     whole_life(DRIVERS[1], DRIVERS[1], &["--context", "--stage-mounts"])
+}
+
+/// Mounts travel between mount namespaces by shared mounts only. The agent makes its own directories shared, so a plugin
+/// in its own root reaches it although nothing else is.
+#[test]
+fn a_plugin_in_its_own_root_reaches_an_agent_whose_root_mount_is_private() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let space = Space::new(scratch.path(), "of-a-private-root")?;
+    let agent = Agent::with(AgentOptions { space: Some(space.clone()), ..options("data") })?;
+    run_foreign(&agent, "exec", &["--stage-mounts"])?;
+    create_volume(&agent, "data", "single-node-writer")?;
+    for driver in DRIVERS {
+        run_writer(&agent, driver, driver, "single-node-writer")?;
+        let mounts = space.mounts_below(&agent.dir().to_string_lossy())?;
+        ensure!(mounts.iter().any(|mount| mount.contains("/per-alloc/")), "{mounts:?}");
+        stop(&agent, driver)?;
+        agent.wait_no_claims("data").with_context(|| told(&agent))?;
+    }
+    all_gone(&agent)
 }
 
 #[test]

@@ -181,3 +181,22 @@ pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plugin_left_at_its_target_keeps_no_claim() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("per-alloc/a/v/rw");
+        std::fs::create_dir_all(&target).unwrap();
+        std::fs::write(target.join("metadata"), "of the plugin").unwrap();
+        clear(&target, root.path()).unwrap();
+        assert!(target.join("metadata").exists(), "it is the plugin's to remove");
+        std::fs::remove_file(target.join("metadata")).unwrap();
+        clear(&target, root.path()).unwrap();
+        clear(&target, root.path()).unwrap();
+        assert!(!root.path().join("per-alloc").exists() && root.path().exists());
+    }
+}
