@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower_service::Service;
@@ -56,6 +57,7 @@ impl Default for KeepAlive {
 pub(crate) struct Connection {
     send: SendRequest<Body>,
     closed: CancellationToken,
+    driver: AbortHandle,
 }
 
 /// A request that could not be handed to the connection, so that it is safe to send it elsewhere.
@@ -76,13 +78,18 @@ impl Connection {
             .map_err(|error| RpcError::unavailable(format!("HTTP/2 failed: {}", innermost(&error))))?;
         let closed = CancellationToken::new();
         let guard = closed.clone().drop_guard();
-        tokio::spawn(async move {
+        let driver = tokio::spawn(async move {
             let _guard = guard;
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "an RPC connection ended");
             }
         });
-        Ok(Self { send, closed })
+        Ok(Self { send, closed, driver: driver.abort_handle() })
+    }
+
+    /// Ends the connection, whoever holds it still; calls in progress fail.
+    pub(crate) fn cut(&self) {
+        self.driver.abort();
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -277,16 +277,20 @@ async fn talk(
     match (role, &peer) {
         (Role::Reversed, PeerIdentity::Client { node_id, secret }) => {
             let connection = Connection::handshake(io, options.keep_alive).await?;
-            let closed = connection.closed();
+            let (closed, cut) = (connection.closed(), connection.clone());
             let channel = Channel::over(connection, peer.clone());
             let entry = options.registry.enter(node_id.clone(), channel, Some(secret.clone()));
             // What was proved with the greeting may have been undone before the entry was there to be revoked.
             if !options.authenticator.proves(&peer, None) {
+                cut.cut();
                 return Err(RpcError::new(Code::Permission, format!("{peer} is not known any more")));
             }
             tokio::select! {
                 () = closed => {}
-                () = entry.revoked() => tracing::info!(%peer, "the way back to a client is closed: it is not known by its secret any more"),
+                () = entry.revoked() => {
+                    tracing::info!(%peer, "the way back to a client is closed: its secret is not good any more");
+                    cut.cut();
+                }
                 () = cancel.cancelled() => {}
             }
             Ok(())

@@ -251,7 +251,7 @@ static TABLE: &[Line] = &[
     line(Any, "system/gc", Management, To::System),
     line(Any, "system/reconcile/summaries", Management, To::System),
     line(Get, "quotas", Quota(Level::Read), To::Enterprise),
-    line(Get, "quota/*", Quota(Level::Read), To::Enterprise),
+    line(Get, "quota/**", Quota(Level::Read), To::Enterprise),
     line(Any, "quotas", Quota(Level::Write), To::Enterprise),
     line(Any, "quota", Quota(Level::Write), To::Enterprise),
     line(Any, "quota/**", Quota(Level::Write), To::Enterprise),

@@ -147,7 +147,9 @@ async fn snapshots_and_copies_belong_to_the_namespace_of_their_volume() {
 async fn an_identity_for_somebody_else_is_none_here() {
     let acl = AclConfig { enabled: true, ..AclConfig::default() };
     let cluster = Setup { acl, ..Setup::memory() }.start().await;
-    let client = cluster.plain("a").await;
+    let mut row = make::node("a");
+    row.attributes.insert("nomad.version".into(), "1.11.0".into());
+    let client = cluster.join(row, &Plugin::default()).await;
     let audiences: [(&str, &[&str]); 4] = [
         ("default", &["nomadproject.io"]),
         ("ext", &["third-party.example"]),
