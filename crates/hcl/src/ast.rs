@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::parse::json::JsonObject;
+use crate::parse::json::JsonBody;
 use crate::source::Span;
 use crate::value::Value;
 
@@ -16,7 +16,15 @@ pub struct Body {
     /// With the braces.
     pub span: Span,
     /// Set where the notation is HCL-JSON: what is a block there only the schema tells.
-    pub json: Option<Arc<Vec<JsonObject>>>,
+    pub json: Option<Arc<JsonBody>>,
+}
+
+impl Body {
+    /// The place where something missing is reported.
+    #[must_use]
+    pub fn missing(&self) -> Span {
+        self.json.as_ref().map_or_else(|| self.span.at_start(), |json| json.missing())
+    }
 }
 
 /// A name and its place.
@@ -46,17 +54,19 @@ pub struct Block {
     pub labels: Vec<Name>,
     /// What is inside.
     pub body: Body,
+    /// The place that messages about the block name: from the kind to the last label, and in JSON the bracket or
+    /// brace that opens the block.
+    pub header: Span,
 }
 
 impl Block {
-    /// From the kind to the last label.
+    /// A block of the native notation.
     #[must_use]
-    pub fn header(&self) -> Span {
-        self.labels.last().map_or(self.kind.span, |l| self.kind.span.to(l.span))
+    pub fn new(kind: Name, labels: Vec<Name>, body: Body) -> Self {
+        let header = labels.last().map_or(kind.span, |label| kind.span.to(label.span));
+        Self { kind, labels, body, header }
     }
-}
 
-impl Block {
     /// The opening brace.
     #[must_use]
     pub fn brace(&self) -> Span {

@@ -76,7 +76,7 @@ pub fn parse(files: &[Source]) -> Result<AgentConfig, Diagnostics> {
             }
         };
         let mut decoder = Decoder::literal(&evaluator);
-        let header = Header { span: body.span.at_start(), labels: &[] };
+        let header = Header { span: body.span.at_start(), labels: &[], arguments: &[] };
         let object = decoder.body(&body, &AGENT, &header, &Scope::default());
         items.append(&mut decoder.errors);
         merge(&mut merged, object);

@@ -16,12 +16,12 @@ use serde_json::Value as Json;
 
 pub use self::variables::VarInput;
 use crate::ast::{Block, Body};
-use crate::diag::{Diagnostic, Diagnostics, Severity, nearest};
+use crate::diag::{Diagnostic, Diagnostics, Severity};
 use crate::eval::functions::Files;
 use crate::eval::{Evaluator, Scope};
 use crate::parse;
-use crate::parse::json::Strings;
-use crate::schema::{Decoder, Header};
+use crate::parse::json::{Members, Strings};
+use crate::schema::{Decoder, Header, unexpected};
 use crate::source::{Source, Sources};
 
 /// What a job file is parsed with.
@@ -84,59 +84,18 @@ fn read(
     sources: &mut Sources,
     items: &mut Vec<Diagnostic>,
 ) -> Option<api::Job> {
-    const BLOCKS: [&str; 4] = ["variable", "variables", "locals", "job"];
     let from_json;
+    let is_json = body.json.is_some();
     let body = match &body.json {
         None => body,
-        Some(objects) => {
-            let labels_of = |name: &str| match name {
-                "variable" | "job" => Some(1),
-                "variables" | "locals" => Some(0),
-                _ => None,
-            };
-            match parse::json::body(objects, body.span, Strings::Templates, &labels_of) {
-                Ok(read) => from_json = read,
-                Err(errors) => {
-                    items.extend(errors);
-                    return None;
-                }
-            }
+        Some(json) => {
+            let member = Members::Table(&|name| tables::FILE.member(name));
+            from_json = json.read(Strings::Templates, member, items);
             &from_json
         }
     };
-    for attribute in &body.attributes {
-        let name = &attribute.name.text;
-        let hint = if BLOCKS.contains(&name.as_str()) {
-            format!(" Did you mean to define a block of type {name:?}?")
-        } else {
-            String::new()
-        };
-        items.push(Diagnostic::error(
-            "E0401",
-            attribute.name.span,
-            "Unsupported argument",
-            format!("An argument named {name:?} is not expected here.{hint}"),
-        ));
-    }
-    let mut jobs: Vec<&Block> = Vec::new();
-    for block in &body.blocks {
-        match block.kind.text.as_str() {
-            "job" => jobs.push(block),
-            "variable" | "variables" | "locals" => {}
-            other => {
-                let mut error = Diagnostic::error(
-                    "E0402",
-                    block.kind.span,
-                    "Unsupported block type",
-                    format!("Blocks of type {other:?} are not expected here."),
-                );
-                if let Some(near) = nearest(other, BLOCKS) {
-                    error.detail.push_str(&format!(" Did you mean {near:?}?"));
-                }
-                items.push(error);
-            }
-        }
-    }
+    items.extend(unexpected(body, &tables::FILE, is_json));
+    let jobs: Vec<&Block> = body.blocks.iter().filter(|b| b.kind.text == "job").collect();
     let Some(job) = jobs.first() else {
         if items.is_empty() {
             items.push(Diagnostic::error("E0412", None, "Missing job block", "A job block is required"));
@@ -146,14 +105,14 @@ fn read(
     if let Some(second) = jobs.get(1) {
         let error = Diagnostic::error(
             "E0412",
-            second.header(),
+            second.header,
             "Duplicate job block",
             format!(
                 "Only one block of type \"job\" is allowed. Previous definition was at {}.",
-                sources.show(job.header())
+                sources.show(job.header)
             ),
         );
-        items.push(error.label(job.header(), "the first job"));
+        items.push(error.label(job.header, "the first job"));
     }
     let files = options.file_functions.clone().map_or(Files::Off, Files::Within);
     let mut evaluator = Evaluator::new(files);
@@ -191,7 +150,7 @@ fn decode(job: &Block, evaluator: &Evaluator, items: &mut Vec<Diagnostic>) -> Op
             return None;
         }
     }
-    let header = Header { span: job.header(), labels: &job.labels };
+    let header = Header { span: job.header, labels: &job.labels, arguments: &[] };
     let object = decoder.body(&job.body, &tables::JOB, &header, &Scope::default());
     items.append(&mut decoder.errors);
     items.append(&mut decoder.warnings);
@@ -201,7 +160,7 @@ fn decode(job: &Block, evaluator: &Evaluator, items: &mut Vec<Diagnostic>) -> Op
         Err(error) => {
             items.push(Diagnostic::error(
                 "E0413",
-                job.header(),
+                job.header,
                 "Job cannot be represented",
                 format!("{error}."),
             ));

@@ -15,6 +15,7 @@ use crate::ast::Body;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::eval::{Evaluator, Scope};
 use crate::parse::hcl1;
+use crate::parse::json::{Member, Members};
 use crate::schema::{Decoder, Header, Object, Schema};
 use crate::source::{Source, Sources};
 
@@ -265,7 +266,7 @@ pub fn parse_node_pool(text: &str, filename: &str) -> Result<NodePoolSpec, Diagn
             _ => Vec::new(),
         };
         let [Json::Object(pool)] = pools.as_slice() else {
-            let second = body.blocks.get(1).map_or(body.span.at_start(), crate::ast::Block::header);
+            let second = body.blocks.get(1).map_or(body.span.at_start(), |block| block.header);
             items.push(Diagnostic::error(
                 "E0510",
                 second,
@@ -301,9 +302,12 @@ fn read<T>(
         Ok(body) => {
             let evaluator = Evaluator::literals();
             let mut decoder = Decoder::literal(&evaluator);
-            let labels = |name: &str| schema.blocks.iter().find(|b| b.name == name).map(|b| b.labels.len());
-            let body = decoder.native(&body, &labels).into_owned();
-            let header = Header { span: body.span.at_start(), labels: &[] };
+            let member = |name: &str| match schema.member(name) {
+                Member::ArgumentOrBlock => Member::Block(&[]),
+                member => member,
+            };
+            let body = decoder.native(&body, Members::Table(&member)).into_owned();
+            let header = Header { span: body.span.at_start(), labels: &[], arguments: &[] };
             let object = decoder.body(&body, schema, &header, &Scope::default());
             items.append(&mut decoder.errors);
             if items.is_empty() {

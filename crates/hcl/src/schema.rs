@@ -7,11 +7,14 @@
 mod decode;
 mod dynamic;
 mod free;
+mod names;
 mod typed;
 
 pub use self::decode::{Decoder, Object};
-use crate::ast::Name;
+pub(crate) use self::names::unexpected;
+use crate::ast::{self, Name};
 use crate::diag::Diagnostic;
+use crate::parse::json::Member;
 use crate::source::Span;
 
 /// What may stand in a body.
@@ -27,6 +30,21 @@ pub struct Schema {
     pub finish: Option<Finish>,
 }
 
+impl Schema {
+    /// What a name is in HCL-JSON.
+    pub(crate) fn member(&self, name: &str) -> Member {
+        if self.attributes.iter().any(|a| a.name == name) {
+            return Member::Argument;
+        }
+        match self.blocks.iter().find(|b| b.name == name) {
+            Some(BlockType { content: Content::StringsOrAttribute, .. }) => Member::ArgumentOrBlock,
+            Some(block) => Member::Block(block.labels),
+            None if name == "dynamic" && !self.blocks.is_empty() => Member::Block(&["type"]),
+            None => Member::Unknown,
+        }
+    }
+}
+
 /// Computes keys from other keys of a decoded body.
 pub type Finish = fn(&mut Object, &Header<'_>) -> Result<(), Box<Diagnostic>>;
 
@@ -37,6 +55,8 @@ pub struct Header<'a> {
     pub span: Span,
     /// The labels.
     pub labels: &'a [Name],
+    /// The arguments of the body, once they are read.
+    pub arguments: &'a [ast::Attribute],
 }
 
 /// An argument.
@@ -58,6 +78,20 @@ pub struct Attribute {
     pub values: &'static [&'static str],
     /// What to do instead, for arguments that are only kept for older files: using them gives a warning.
     pub deprecated: Option<&'static str>,
+    /// What holds the value.
+    pub holder: Holder,
+}
+
+/// What holds the value of an argument in the reference, which decides what `null` does and how a value of
+/// another type is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// A pointer, a list or a map: `null` leaves it unset.
+    Optional,
+    /// A plain value, which cannot be `null`.
+    Plain,
+    /// An attribute of a specification: `null` leaves it unset, and a mismatch names the argument.
+    Specified,
 }
 
 impl Attribute {
@@ -84,6 +118,12 @@ impl Attribute {
     pub const fn deprecated(self, instead: &'static str) -> Self {
         Self { deprecated: Some(instead), ..self }
     }
+
+    /// Refuses `null`.
+    #[must_use]
+    pub const fn plain(self) -> Self {
+        Self { holder: Holder::Plain, ..self }
+    }
 }
 
 /// What an argument holds.
@@ -95,18 +135,24 @@ pub enum Kind {
     Bool,
     /// A whole number of 64 bits.
     Int,
+    /// A whole number of 8 bits.
+    SmallInt,
+    /// A number of which the low eight bits are taken, as the reference does with weights of affinities.
+    LowByte,
     /// A whole number from 0 to 255.
     Byte,
-    /// A number of which the low eight bits are taken, as the reference does with weights.
-    SmallInt,
-    /// A whole number, not negative.
+    /// A whole number from 0 to 65535.
+    Port,
+    /// A whole number of 32 bits, not negative.
+    Unsigned32,
+    /// A whole number of 64 bits, not negative.
     Unsigned,
     /// A duration: text with units, or nanoseconds.
     Duration,
     /// A list of strings.
     Strings,
-    /// A list of whole numbers, not negative.
-    UnsignedList,
+    /// A list of whole numbers from 0 to 65535.
+    Ports,
     /// A map of strings.
     StringMap,
 }
@@ -143,6 +189,8 @@ pub enum Repeat {
     One,
     /// Any number: an array.
     Many,
+    /// Any number whose labels differ, with case ignored: an array.
+    Distinct,
     /// Any number: an object keyed by the label.
     ByLabel,
 }
@@ -165,7 +213,20 @@ pub enum Content {
 /// An optional argument.
 #[must_use]
 pub const fn attr(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
-    Attribute { name, key, kind, required: false, doc: "", default: "", values: &[], deprecated: None }
+    let holder = Holder::Optional;
+    Attribute { name, key, kind, required: false, doc: "", default: "", values: &[], deprecated: None, holder }
+}
+
+/// An optional argument that refuses `null`.
+#[must_use]
+pub const fn plain(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
+    attr(name, key, kind).plain()
+}
+
+/// An optional argument of a specification.
+#[must_use]
+pub const fn specified(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
+    Attribute { holder: Holder::Specified, ..attr(name, key, kind) }
 }
 
 /// A required argument.

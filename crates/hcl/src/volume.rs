@@ -12,6 +12,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::duration::parse_size;
 use crate::eval::{Evaluator, Scope};
 use crate::parse::hcl1;
+use crate::parse::json::{Member, Members};
 use crate::schema::{Decoder, Header, Object, Schema};
 use crate::source::{Source, Sources, Span};
 
@@ -49,11 +50,14 @@ pub fn parse(text: &str, filename: &str) -> Result<VolumeSpec, Diagnostics> {
 
 fn read(body: &Body, items: &mut Vec<Diagnostic>) -> Option<VolumeSpec> {
     let evaluator = Evaluator::literals();
-    let labels = |schema: &'static Schema| {
-        move |name: &str| schema.blocks.iter().any(|b| same(b.name, name)).then_some(0)
+    let member = |schema: &'static Schema| {
+        move |name: &str| match schema.blocks.iter().any(|b| same(b.name, name)) {
+            true => Member::Block(&[]),
+            false => Member::Unknown,
+        }
     };
     let mut decoder = Decoder::literal(&evaluator);
-    let kinds = decoder.native(body, &labels(&tables::CSI)).into_owned();
+    let kinds = decoder.native(body, Members::Table(&member(&tables::CSI))).into_owned();
     let kind = kinds.attributes.iter().find(|a| same("type", &a.name.text));
     let word = kind.and_then(|a| decoder.eval(&a.value, &Scope::default()));
     items.append(&mut decoder.errors);
@@ -80,9 +84,9 @@ fn read(body: &Body, items: &mut Vec<Diagnostic>) -> Option<VolumeSpec> {
             return None;
         }
     };
-    let read = decoder.native(body, &labels(schema)).into_owned();
+    let read = decoder.native(body, Members::Table(&member(schema))).into_owned();
     let root = normalized(read, schema);
-    let header = Header { span: body.span.at_start(), labels: &[] };
+    let header = Header { span: body.span.at_start(), labels: &[], arguments: &[] };
     let mut object = decoder.body(&root, schema, &header, &Scope::default());
     items.append(&mut decoder.errors);
     sizes(&mut object, &root, items);

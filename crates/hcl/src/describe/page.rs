@@ -138,12 +138,14 @@ fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Str => "string",
         Kind::Bool => "bool",
-        Kind::Int | Kind::SmallInt => "whole number",
+        Kind::Int | Kind::LowByte => "whole number",
+        Kind::SmallInt => "-128 to 127",
         Kind::Byte => "0 to 255",
-        Kind::Unsigned => "whole number, not negative",
+        Kind::Port => "0 to 65535",
+        Kind::Unsigned | Kind::Unsigned32 => "whole number, not negative",
         Kind::Duration => "duration",
         Kind::Strings => "list of strings",
-        Kind::UnsignedList => "list of whole numbers",
+        Kind::Ports => "list of numbers from 0 to 65535",
         Kind::StringMap => "map of strings",
     }
 }
@@ -173,7 +175,7 @@ fn argument(out: &mut String, attribute: &Attribute) {
 fn inner(out: &mut String, block: &BlockType, all: &[Place]) {
     let often = match block.repeat {
         Repeat::One => "once",
-        Repeat::Many | Repeat::ByLabel => "any number",
+        Repeat::Many | Repeat::Distinct | Repeat::ByLabel => "any number",
     };
     let labels: String = block.labels.iter().map(|label| format!(" \"{label}\"")).collect();
     let link = |schema: &'static Schema| {

@@ -75,13 +75,20 @@ fn member(attribute: &Attribute) -> Json {
         Kind::Str => json!({"anyOf": [{"enum": attribute.values}, {"type": ["string", "null"]}]}),
         Kind::Bool => or_null("boolean"),
         Kind::Int => or_null("integer"),
-        Kind::SmallInt => json!({"type": ["integer", "null"], "minimum": -128, "maximum": 127}),
+        Kind::SmallInt | Kind::LowByte => {
+            json!({"type": ["integer", "null"], "minimum": -128, "maximum": 127})
+        }
         Kind::Byte => json!({"type": ["integer", "null"], "minimum": 0, "maximum": 255}),
+        Kind::Port => json!({"type": ["integer", "null"], "minimum": 0, "maximum": u16::MAX}),
+        Kind::Unsigned32 => json!({"type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX}),
         Kind::Unsigned => json!({"type": ["integer", "null"], "minimum": 0}),
         // Text such as "30s", or nanoseconds.
         Kind::Duration => json!({"type": ["integer", "string", "null"]}),
         Kind::Strings => json!({"type": ["array", "null"], "items": {"type": "string"}}),
-        Kind::UnsignedList => json!({"type": ["array", "null"], "items": {"type": "integer", "minimum": 0}}),
+        Kind::Ports => json!({
+            "type": ["array", "null"],
+            "items": {"type": "integer", "minimum": 0, "maximum": u16::MAX},
+        }),
         Kind::StringMap => strings(),
     };
     if !attribute.doc.is_empty() {
@@ -129,7 +136,7 @@ fn block_members(schema: &'static Schema, block: &'static BlockType, all: &[Plac
     }
     let value = match block.repeat {
         Repeat::One => content,
-        Repeat::Many => many(content),
+        Repeat::Many | Repeat::Distinct => many(content),
         Repeat::ByLabel => json!({"type": ["object", "null"], "additionalProperties": content}),
     };
     vec![(block.key.to_owned(), described(value))]

@@ -3,7 +3,7 @@
 use super::{Evaluated, Evaluator, Scope, fail};
 use crate::ast::{Binary, Expr, Unary};
 use crate::diag::Diagnostic;
-use crate::value::{MapKind, Number, SeqKind, Type, Value, convert};
+use crate::value::{MapKind, SeqKind, Type, Value, convert};
 
 const SUMMARY: &str = "Invalid operand";
 

@@ -6,7 +6,7 @@ use super::references::{each_traversal, first_name};
 use crate::ast::{Body, Expr};
 use crate::diag::Diagnostic;
 use crate::eval::{Evaluator, Scope};
-use crate::parse::json::{Strings, body as json_body};
+use crate::parse::json::{Members, Strings};
 use crate::value::Value;
 
 pub(super) fn load(body: &Body, evaluator: &mut Evaluator, items: &mut Vec<Diagnostic>) {
@@ -31,13 +31,7 @@ pub(super) fn load(body: &Body, evaluator: &mut Evaluator, items: &mut Vec<Diagn
         }
         let attributes = match &block.body.json {
             None => block.body.attributes.clone(),
-            Some(objects) => match json_body(objects, block.body.span, Strings::Templates, &|_| None) {
-                Ok(body) => body.attributes,
-                Err(errors) => {
-                    items.extend(errors);
-                    continue;
-                }
-            },
+            Some(json) => json.read(Strings::Templates, Members::Arguments, items).attributes,
         };
         all.extend(attributes.into_iter().map(|a| (a.name.text, a.value)));
     }

@@ -68,10 +68,10 @@ pub fn locate(sources: &Sources, id: SourceId, path: &[Step], arguments: &[&str]
     let body = parse::parse(sources, id).ok().filter(|body| body.json.is_none())?;
     let mut block = body.blocks.iter().find(|block| block.kind.text == "job")?;
     for step in path {
-        let Some(inner) = child(&block.body, step) else { return Some(block.header()) };
+        let Some(inner) = child(&block.body, step) else { return Some(block.header) };
         block = inner;
     }
-    Some(arguments.iter().find_map(|name| argument(&block.body, name)).unwrap_or_else(|| block.header()))
+    Some(arguments.iter().find_map(|name| argument(&block.body, name)).unwrap_or_else(|| block.header))
 }
 
 /// What a server says is wrong with a part of a job, at its place. `whole` names the job: `job "a"`.
@@ -116,10 +116,10 @@ fn argument(body: &Body, path: &str) -> Option<Span> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     let block = || body.blocks.iter().find(|block| block.kind.text == name);
     match rest {
-        Some(rest) => block().map(|block| argument(&block.body, rest).unwrap_or_else(|| block.header())),
+        Some(rest) => block().map(|block| argument(&block.body, rest).unwrap_or_else(|| block.header)),
         None => match body.attributes.iter().find(|a| a.name.text == name) {
             Some(attribute) => Some(attribute.name.span.to(attribute.value.span)),
-            None => block().map(Block::header),
+            None => block().map(|block| block.header),
         },
     }
 }

@@ -1,5 +1,6 @@
 //! The tables of the job language (jobspec.md section 4).
 
+mod file;
 mod finish;
 mod group;
 mod job;
@@ -7,4 +8,5 @@ mod mesh;
 mod service;
 mod task;
 
+pub use self::file::{FILE, VALIDATION, VARIABLE};
 pub use self::job::{CONSTRAINT, JOB};

@@ -13,7 +13,7 @@ use crate::diag::{Diagnostic, nearest};
 use crate::eval::functions::Files;
 use crate::eval::{Evaluator, Scope};
 use crate::parse;
-use crate::parse::json::{Strings, body as json_body};
+use crate::parse::json::{Members, Strings};
 use crate::source::{Source, Sources, Span};
 use crate::value::{Type, Value, convert};
 
@@ -141,14 +141,6 @@ fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), it
         None => Ok(value),
     };
     match converted {
-        Ok(Value::Null(_)) if !variable.nullable => {
-            variable.failed = true;
-            let detail = format!("The variable {:?} is declared with nullable = false.", variable.name);
-            items.push(
-                Diagnostic::error("E0306", span, "Invalid value for variable", detail)
-                    .label(variable.span, "declared here"),
-            );
-        }
         Ok(value) => {
             variable.value = Some(value);
             variable.origin = Some((how, span));
@@ -190,14 +182,15 @@ fn from_file(
     let json = file.name.to_ascii_lowercase().ends_with(".json");
     let id = sources.add(file.clone());
     let body = if json {
-        parse::json::parse_body(&file.text, id).and_then(|b| {
-            json_body(b.json.as_deref().map_or(&[], Vec::as_slice), b.span, Strings::Literal, &|_| None)
-        })
+        parse::json::parse_body(&file.text, id)
     } else {
         parse::native::parse_body(&file.text, id)
     };
     let body = match body {
-        Ok(body) => body,
+        Ok(body) => match &body.json {
+            Some(json) => json.read(Strings::Literal, Members::Arguments, items),
+            None => body,
+        },
         Err(errors) => {
             items.extend(errors);
             return;

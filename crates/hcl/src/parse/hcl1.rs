@@ -170,7 +170,7 @@ impl Parser<'_> {
         self.depth -= 1;
         let mut keys = keys.into_iter();
         if let Some(kind) = keys.next() {
-            body.blocks.push(Block { kind, labels: keys.collect(), body: inner });
+            body.blocks.push(Block::new(kind, keys.collect(), inner));
         }
         Ok(())
     }
@@ -353,7 +353,7 @@ fn assign(body: &mut Body, name: Name, value: Expr) {
         && items.iter().all(|i| matches!(i.kind, ExprKind::Object(_)))
     {
         for item in items {
-            body.blocks.push(Block { kind: name.clone(), labels: Vec::new(), body: body_of(item) });
+            body.blocks.push(Block::new(name.clone(), Vec::new(), body_of(item)));
         }
         return;
     }
@@ -384,7 +384,7 @@ fn body_of(expr: &Expr) -> Body {
         for (key, value) in items {
             let Key::Name(name) = key else { continue };
             if matches!(value.kind, ExprKind::Object(_)) {
-                body.blocks.push(Block { kind: name.clone(), labels: Vec::new(), body: body_of(value) });
+                body.blocks.push(Block::new(name.clone(), Vec::new(), body_of(value)));
             } else {
                 assign(&mut body, name.clone(), value.clone());
             }

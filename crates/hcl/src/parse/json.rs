@@ -1,11 +1,13 @@
 //! HCL-JSON: JSON with places, and bodies read from it by a schema, because only the schema tells blocks
 //! from arguments there.
 
+mod body;
+
 use std::sync::Arc;
 
+pub use self::body::{JsonBody, Member, Members, Strings, expression};
 use super::MAX_DEPTH;
-use super::native::parse_template_text;
-use crate::ast::{Attribute, Block, Body, Expr, ExprKind, Key, Name};
+use crate::ast::{Body, Name};
 use crate::diag::Diagnostic;
 use crate::source::{SourceId, Span};
 use crate::value::Value;
@@ -41,22 +43,35 @@ pub struct JsonObject {
     pub span: Span,
 }
 
-/// Parses a text that must be one object.
+impl Json {
+    /// The bracket or brace that opens it; all of it where it is neither array nor object.
+    #[must_use]
+    pub fn start(&self) -> Span {
+        match self.kind {
+            JsonKind::Array(_) | JsonKind::Object(_) => {
+                Span { end: (self.span.start + 1).min(self.span.end), ..self.span }
+            }
+            JsonKind::Scalar(_) | JsonKind::Text(_) => self.span,
+        }
+    }
+}
+
+/// Parses a text that must be one object, or an array of objects.
 ///
 /// # Errors
-/// The text is not JSON, or not an object.
+/// The text is not JSON, or of another kind.
 pub fn parse_body(text: &str, source: SourceId) -> Result<Body, Vec<Diagnostic>> {
     let value = parse_json(text, source)?;
     let span = value.span;
-    match value.kind {
-        JsonKind::Object(object) => Ok(Body { span, json: Some(Arc::new(vec![object])), ..Body::default() }),
-        _ => Err(vec![Diagnostic::error(
+    if !matches!(value.kind, JsonKind::Object(_) | JsonKind::Array(_)) {
+        return Err(vec![Diagnostic::error(
             "E0131",
             span,
             "Root value must be object",
-            "The root value in a JSON-based configuration must be an object.",
-        )]),
+            "The root value in a JSON-based configuration must be an object, or an array of objects.",
+        )]);
     }
+    Ok(Body { span, json: Some(Arc::new(JsonBody { value })), ..Body::default() })
 }
 
 /// Parses a JSON text.
@@ -411,107 +426,5 @@ fn token_width(rest: &str) -> usize {
         '-' | '0'..='9' => run(|c| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E')),
         c if c.is_alphabetic() => run(char::is_alphanumeric),
         c => c.len_utf8(),
-    }
-}
-
-/// Whether strings in the text are templates, or stand for themselves (variable files).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strings {
-    /// `${}` means something.
-    Templates,
-    /// Literal text.
-    Literal,
-}
-
-/// The value as an expression.
-///
-/// # Errors
-/// A string is no valid template.
-pub fn expression(json: &Json, strings: Strings) -> Result<Expr, Vec<Diagnostic>> {
-    let kind = match &json.kind {
-        JsonKind::Scalar(value) => ExprKind::Literal(value.clone()),
-        JsonKind::Text(text) if strings == Strings::Templates => {
-            ExprKind::Embedded(Box::new(parse_template_text(text, json.span)?))
-        }
-        JsonKind::Text(text) => ExprKind::Literal(Value::str(text)),
-        JsonKind::Array(items) => {
-            ExprKind::Tuple(items.iter().map(|j| expression(j, strings)).collect::<Result<_, _>>()?)
-        }
-        JsonKind::Object(object) => ExprKind::Object(
-            object
-                .members
-                .iter()
-                .map(|(name, value)| {
-                    let key = match strings {
-                        Strings::Templates => Key::Expr(parse_template_text(&name.text, name.span)?),
-                        Strings::Literal => Key::Name(name.clone()),
-                    };
-                    Ok((key, expression(value, strings)?))
-                })
-                .collect::<Result<_, Vec<Diagnostic>>>()?,
-        ),
-    };
-    Ok(Expr { kind, span: json.span })
-}
-
-/// Reads objects as a body: members that `labels_of` knows are blocks with that many labels, all others are
-/// arguments.
-///
-/// # Errors
-/// A block is no object, or a string is no valid template.
-pub fn body(
-    objects: &[JsonObject],
-    span: Span,
-    strings: Strings,
-    labels_of: &dyn Fn(&str) -> Option<usize>,
-) -> Result<Body, Vec<Diagnostic>> {
-    let mut out = Body { span, ..Body::default() };
-    for (name, value) in objects.iter().flat_map(|o| &o.members) {
-        if name.text == "//" {
-            continue;
-        }
-        match labels_of(&name.text) {
-            Some(labels) => blocks(name, value, labels, &mut Vec::new(), &mut out.blocks)?,
-            None => out.attributes.push(Attribute { name: name.clone(), value: expression(value, strings)? }),
-        }
-    }
-    Ok(out)
-}
-
-fn blocks(
-    kind: &Name,
-    value: &Json,
-    missing: usize,
-    labels: &mut Vec<Name>,
-    out: &mut Vec<Block>,
-) -> Result<(), Vec<Diagnostic>> {
-    match &value.kind {
-        JsonKind::Array(items) => {
-            for item in items {
-                blocks(kind, item, missing, labels, out)?;
-            }
-            Ok(())
-        }
-        JsonKind::Scalar(Value::Null(_)) => Ok(()),
-        JsonKind::Object(object) if missing > 0 => {
-            for (label, value) in &object.members {
-                labels.push(label.clone());
-                blocks(kind, value, missing - 1, labels, out)?;
-                labels.pop();
-            }
-            Ok(())
-        }
-        JsonKind::Object(object) => {
-            let body =
-                Body { span: object.span, json: Some(Arc::new(vec![object.clone()])), ..Body::default() };
-            out.push(Block { kind: kind.clone(), labels: labels.clone(), body });
-            Ok(())
-        }
-        _ => Err(vec![Diagnostic::error(
-            "E0131",
-            value.span,
-            "Incorrect JSON value type",
-            format!("An object is required here: {:?} is a block.", kind.text),
-        )]),
     }
 }

@@ -494,7 +494,7 @@ impl<'t> Parser<'t> {
             self.newlines.push(false);
         }
         self.depth -= 1;
-        body.blocks.push(Block { kind, labels, body: inner? });
+        body.blocks.push(Block::new(kind, labels, inner?));
         self.end_of_item("block definition")
     }
 

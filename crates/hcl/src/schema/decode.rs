@@ -1,14 +1,16 @@
 //! Reading bodies by tables.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value as Json};
 
 use super::typed::{string_map, typed};
-use super::{BlockType, Content, Header, Kind, Repeat, Schema, free};
+use super::{BlockType, Content, Header, Holder, Kind, Repeat, Schema, free, names};
 use crate::ast::{self, Block, Body, Expr};
-use crate::diag::{Diagnostic, nearest};
+use crate::diag::Diagnostic;
 use crate::eval::{Evaluator, Scope};
 use crate::parse::MAX_DEPTH;
-use crate::parse::json::{Strings, body as json_body};
+use crate::parse::json::{Members, Strings};
 use crate::value::{Type, Value, convert};
 
 /// A decoded body: only what was set.
@@ -75,20 +77,12 @@ impl<'e> Decoder<'e> {
     }
 
     /// The body as the native notation has it; JSON is read by the schema.
-    pub(crate) fn native<'b>(
-        &mut self,
-        body: &'b Body,
-        labels_of: &dyn Fn(&str) -> Option<usize>,
-    ) -> std::borrow::Cow<'b, Body> {
-        use std::borrow::Cow;
-        let Some(objects) = &body.json else { return Cow::Borrowed(body) };
-        match json_body(objects, body.span, self.strings, labels_of) {
-            Ok(body) => Cow::Owned(body),
-            Err(errors) => {
-                errors.into_iter().for_each(|e| self.report(e));
-                Cow::Owned(Body { span: body.span, ..Body::default() })
-            }
-        }
+    pub(crate) fn native<'b>(&mut self, body: &'b Body, members: Members<'_>) -> Cow<'b, Body> {
+        let Some(json) = &body.json else { return Cow::Borrowed(body) };
+        let mut found = Vec::new();
+        let body = json.read(self.strings, members, &mut found);
+        found.into_iter().for_each(|e| self.report(e));
+        Cow::Owned(body)
     }
 
     /// Reads a body by its table.
@@ -99,22 +93,20 @@ impl<'e> Decoder<'e> {
         header: &Header<'_>,
         scope: &Scope,
     ) -> Object {
-        let labels_of = |name: &str| match name {
-            "dynamic" => Some(1),
-            _ => schema.blocks.iter().find(|b| b.name == name).map(|b| b.labels.len()),
-        };
-        let body = self.native(body, &labels_of);
+        let is_json = body.json.is_some();
+        let missing = body.missing();
+        let body = self.native(body, Members::Table(&|name| schema.member(name)));
         let mut out =
             Object::with_capacity(body.attributes.len() + body.blocks.len().min(schema.blocks.len()));
         let mut seen = Seen::default();
         for attribute in &body.attributes {
-            self.attribute(attribute, schema, &mut out, &mut seen, scope);
+            self.attribute((attribute, &body, is_json), schema, &mut out, &mut seen, scope);
         }
         for wanted in schema.attributes.iter().filter(|a| a.required) {
             if !body.attributes.iter().any(|a| a.name.text == wanted.name) {
                 self.report(Diagnostic::error(
                     "E0404",
-                    body.span.at_start(),
+                    missing,
                     "Missing required argument",
                     format!("The argument {:?} is required, but no definition was found.", wanted.name),
                 ));
@@ -123,8 +115,9 @@ impl<'e> Decoder<'e> {
         for block in &body.blocks {
             self.block(block, schema, &mut out, &mut seen, scope);
         }
+        let header = Header { arguments: &body.attributes, ..*header };
         if let Some(finish) = schema.finish
-            && let Err(error) = finish(&mut out, header)
+            && let Err(error) = finish(&mut out, &header)
         {
             self.report(*error);
         }
@@ -133,7 +126,7 @@ impl<'e> Decoder<'e> {
 
     fn attribute(
         &mut self,
-        attribute: &ast::Attribute,
+        (attribute, body, is_json): (&ast::Attribute, &Body, bool),
         schema: &'static Schema,
         out: &mut Object,
         seen: &mut Seen,
@@ -151,12 +144,23 @@ impl<'e> Decoder<'e> {
                     format!("The argument {name:?} is only kept for older files: {instead}."),
                 ));
             }
-            if let Some(value) = self.eval_known(&attribute.value, scope, spec.kind != Kind::Duration) {
+            let specified = spec.holder == Holder::Specified;
+            let told = spec.kind != Kind::Duration && !specified;
+            if let Some(value) = self.eval_known(&attribute.value, scope, told) {
                 match typed(spec, value) {
                     Ok(Some(json)) => {
                         out.insert(spec.key.to_owned(), json);
                     }
                     Ok(None) => {}
+                    Err(detail) if specified => {
+                        let detail = detail.strip_prefix("Unsuitable value: ").unwrap_or(&detail);
+                        self.report(Diagnostic::error(
+                            "E0405",
+                            attribute.value.span,
+                            "Incorrect attribute value type",
+                            format!("Inappropriate value for attribute {name:?}: {detail}."),
+                        ));
+                    }
                     Err(detail) => {
                         self.report(Diagnostic::error("E0405", attribute.value.start(), UNSUITABLE, detail));
                     }
@@ -166,7 +170,7 @@ impl<'e> Decoder<'e> {
         }
         let block = schema.blocks.iter().find(|b| b.name == name);
         if let Some(block @ BlockType { content: Content::StringsOrAttribute, .. }) = block {
-            seen.0.push((block.name, attribute.name.span));
+            seen.0.push((block.name, String::new(), attribute.name.span));
             if let Some(value) = self.eval(&attribute.value, scope) {
                 match string_map(value) {
                     Ok(Some(map)) => {
@@ -180,17 +184,7 @@ impl<'e> Decoder<'e> {
             }
             return;
         }
-        let mut detail = format!("An argument named {name:?} is not expected here.");
-        if block.is_some() {
-            detail.push_str(&format!(" Did you mean to define a block of type {name:?}?"));
-        } else if let Some(near) = nearest(
-            name,
-            // In JSON a block's misspelt name looks like an argument's.
-            schema.attributes.iter().map(|a| a.name).chain(schema.blocks.iter().map(|b| b.name)),
-        ) {
-            detail.push_str(&format!(" Did you mean {near:?}?"));
-        }
-        self.report(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", detail));
+        self.report(names::argument(attribute, body, schema, is_json));
     }
 
     pub(super) fn block(
@@ -208,21 +202,8 @@ impl<'e> Decoder<'e> {
         }
         match schema.blocks.iter().find(|b| b.name == name) {
             Some(spec) => self.known_block(block, spec, out, seen, scope),
-            None => self.unknown_block(block, schema),
+            None => self.report(names::block(block, schema)),
         }
-    }
-
-    fn unknown_block(&mut self, block: &Block, schema: &'static Schema) {
-        let name = block.kind.text.as_str();
-        let mut detail = format!("Blocks of type {name:?} are not expected here.");
-        if schema.attributes.iter().any(|a| a.name == name) {
-            detail.push_str(&format!(
-                " Did you mean to define argument {name:?}? If so, use the equals sign to assign it a value."
-            ));
-        } else if let Some(near) = nearest(name, schema.blocks.iter().map(|b| b.name)) {
-            detail.push_str(&format!(" Did you mean {near:?}?"));
-        }
-        self.report(Diagnostic::error("E0402", block.kind.span, "Unsupported block type", detail));
     }
 
     fn known_block(
@@ -236,19 +217,30 @@ impl<'e> Decoder<'e> {
         if !self.labels(block, spec) {
             return;
         }
-        if spec.repeat == Repeat::One {
-            if let Some((_, first)) = seen.0.iter().find(|(name, _)| *name == spec.name) {
+        if matches!(spec.repeat, Repeat::One | Repeat::Distinct) {
+            let label = match spec.repeat {
+                Repeat::Distinct => block.labels.first().map(|l| l.text.to_lowercase()),
+                _ => None,
+            };
+            let label = label.unwrap_or_default();
+            if let Some((.., first)) =
+                seen.0.iter().find(|(name, other, _)| *name == spec.name && *other == label)
+            {
+                let (quoted, name) = match label.as_str() {
+                    "" => (String::new(), spec.name.to_owned()),
+                    label => (format!("{label:?} "), format!("{} {label}", spec.name)),
+                };
                 let error = Diagnostic::error(
                     "E0406",
-                    block.header(),
-                    format!("Duplicate {} block", spec.name),
-                    format!("Only one {} block is allowed.", spec.name),
+                    block.header,
+                    format!("Duplicate {} {quoted}block", spec.name),
+                    format!("Only one {name} block is allowed."),
                 )
                 .label(*first, "the first one");
                 self.report(error);
                 return;
             }
-            seen.0.push((spec.name, block.kind.span));
+            seen.0.push((spec.name, label, block.header));
         }
         if let Err(error) = self.evaluator.charge_block(block.kind.span) {
             self.report(*error);
@@ -274,7 +266,7 @@ impl<'e> Decoder<'e> {
             Repeat::One => {
                 out.insert(spec.key.to_owned(), Json::Object(value));
             }
-            Repeat::Many => {
+            Repeat::Many | Repeat::Distinct => {
                 if let Json::Array(items) = out.entry(spec.key).or_insert_with(|| Json::Array(Vec::new())) {
                     items.push(Json::Object(value));
                 }
@@ -321,7 +313,7 @@ impl<'e> Decoder<'e> {
     fn content(&mut self, block: &Block, content: Content, scope: &Scope) -> Object {
         match content {
             Content::Schema(schema) => {
-                let header = Header { span: block.header(), labels: &block.labels };
+                let header = Header { span: block.header, labels: &block.labels, arguments: &[] };
                 self.body(&block.body, schema, &header, scope)
             }
             Content::Free => free::body(self, &block.body, scope),
@@ -341,7 +333,7 @@ impl<'e> Decoder<'e> {
     }
 
     fn strings(&mut self, body: &Body, scope: &Scope, read: fn(Value) -> Result<Json, String>) -> Object {
-        let body = self.native(body, &|_| None);
+        let body = self.native(body, Members::Arguments);
         let mut out = Object::new();
         for attribute in &body.attributes {
             if let Some(value) = self.eval_known(&attribute.value, scope, true) {
@@ -367,6 +359,6 @@ impl<'e> Decoder<'e> {
     }
 }
 
-/// Blocks of which one is allowed, with the place of the first.
+/// Blocks of which one is allowed, with a label where there may be one of each, and the place of the first.
 #[derive(Debug, Default)]
-pub(super) struct Seen(Vec<(&'static str, crate::source::Span)>);
+pub(super) struct Seen(Vec<(&'static str, String, crate::source::Span)>);

@@ -4,6 +4,7 @@ use super::Schema;
 use super::decode::{Decoder, Object, Seen};
 use crate::ast::{Attribute, Block, Body, Expr, ExprKind, Name};
 use crate::diag::{Diagnostic, nearest};
+use crate::parse::json::{Member, Members};
 use crate::eval::{Scope, elements};
 use crate::source::Span;
 use crate::value::{Type, Value, convert};
@@ -42,7 +43,7 @@ impl Decoder<'_> {
             self.report(Diagnostic::error("E0402", kind.span, "Unsupported block type", detail));
             return;
         };
-        let body = self.native(&block.body, &|name| (name == "content").then_some(0));
+        let body = self.native(&block.body, Members::Table(&member));
         let Some(plan) = self.plan(&body, kind, spec.labels) else { return };
         let Some(content) = self.dynamic_content(&body) else { return };
         let Some(collection) = self.eval(plan.for_each, scope) else { return };
@@ -64,7 +65,7 @@ impl Decoder<'_> {
             let labels: Option<Vec<Name>> =
                 plan.labels.iter().map(|expr| self.dynamic_label(expr, &inner)).collect();
             if let Some(labels) = labels {
-                let made = Block { kind: kind.clone(), labels, body: content.clone() };
+                let made = Block { kind: kind.clone(), labels, body: content.clone(), header: block.header };
                 self.block(&made, schema, out, seen, &inner);
             }
             if self.errors.len() > before {
@@ -160,7 +161,7 @@ impl Decoder<'_> {
         }
         if let Some(second) = all.next() {
             self.wrong(
-                second.header(),
+                second.header,
                 "Extraneous dynamic content block",
                 "Only one nested content block is allowed.",
             );
@@ -177,6 +178,15 @@ impl Decoder<'_> {
         };
         self.wrong(expr.span, "Invalid dynamic block label", detail);
         None
+    }
+}
+
+/// What the names in a `dynamic` block are in JSON.
+fn member(name: &str) -> Member {
+    match name {
+        "for_each" | "iterator" | "labels" => Member::Argument,
+        "content" => Member::Block(&[]),
+        _ => Member::Unknown,
     }
 }
 

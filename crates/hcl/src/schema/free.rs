@@ -1,13 +1,15 @@
 //! Free-form bodies (jobspec.md 3): a nested block becomes an array of objects, and so does an argument that
-//! is written as an object.
+//! is written as an object in the native notation.
 
 use serde_json::Value as Json;
 
 use super::decode::{Decoder, Object};
-use crate::ast::{Block, Body, ExprKind};
+use crate::ast::{Block, Body, Expr, ExprKind};
 use crate::diag::Diagnostic;
 use crate::eval::Scope;
 use crate::parse::MAX_DEPTH;
+use crate::parse::json::Members;
+use crate::value::{MapKind, Type, Value};
 
 pub(super) fn body(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope) -> Object {
     nested(decoder, body, scope, 0)
@@ -15,18 +17,17 @@ pub(super) fn body(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope) -> Obj
 
 fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -> Object {
     let mut out = Object::new();
-    let body = decoder.native(body, &|_| None);
+    let is_native = body.json.is_none();
+    let body = decoder.native(body, Members::Arguments);
     for attribute in &body.attributes {
         let Some(value) = decoder.eval(&attribute.value, scope) else { continue };
-        if value.is_null() {
+        // Only the outermost names go away when they are null.
+        if value.is_null() && depth == 0 {
             continue;
         }
-        let written_as_object = matches!(attribute.value.kind, ExprKind::Object(_));
-        let json = value.to_json();
-        out.insert(
-            attribute.name.text.clone(),
-            if written_as_object { Json::Array(vec![json]) } else { json },
-        );
+        let Some(json) = plain(decoder, &attribute.value, &value) else { continue };
+        let wrapped = is_native && matches!(attribute.value.kind, ExprKind::Object(_));
+        out.insert(attribute.name.text.clone(), if wrapped { Json::Array(vec![json]) } else { json });
     }
     for block in &body.blocks {
         if depth > MAX_DEPTH {
@@ -59,4 +60,28 @@ fn labelled(decoder: &mut Decoder<'_>, block: &Block, scope: &Scope, depth: usiz
         outer.insert(label.text.clone(), Json::Array(vec![inner]));
         Json::Object(outer)
     })
+}
+
+/// The value as drivers get it; `None` after an error was recorded.
+fn plain(decoder: &mut Decoder<'_>, expr: &Expr, value: &Value) -> Option<Json> {
+    match value {
+        Value::Seq(.., items) => items.iter().map(|item| plain(decoder, expr, item)).collect(),
+        // Like a list or a set of maps, a map of maps is an array of them.
+        Value::Map(MapKind::Map, Type::Map(_) | Type::Object(_), items) => {
+            items.values().map(|item| plain(decoder, expr, item)).collect()
+        }
+        Value::Map(.., items) => {
+            items.iter().map(|(key, item)| Some((key.clone(), plain(decoder, expr, item)?))).collect()
+        }
+        Value::Num(n) if n.is_infinite() => {
+            decoder.report(Diagnostic::error(
+                "E0405",
+                expr.start(),
+                "Unsuitable value type",
+                "Unsuitable value: an infinite number cannot be part of a job.",
+            ));
+            None
+        }
+        other => Some(other.to_json()),
+    }
 }

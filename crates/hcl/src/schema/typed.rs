@@ -1,11 +1,15 @@
 //! Values as the kinds of arguments want them.
 
+use std::ops::RangeInclusive;
+
 use serde_json::Value as Json;
 
 use super::decode::Object;
-use super::{Attribute, Kind};
+use super::{Attribute, Holder, Kind};
 use crate::duration::parse_duration;
 use crate::value::{Number, Type, Value, convert};
+
+const NULL: &str = "Unsuitable value: null value is not allowed";
 
 /// The value as the argument's kind wants it; `None` for null, which means unset.
 pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, String> {
@@ -15,11 +19,11 @@ pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, Stri
     {
         return Ok(Some(Json::String(text.as_ref().to_owned())));
     }
+    if spec.kind == Kind::Duration {
+        return duration(value).map(Some);
+    }
     if value.is_null() {
-        return match spec.kind {
-            Kind::Duration => Err(unsuitable("null value is not allowed".to_owned())),
-            _ => Ok(None),
-        };
+        return if spec.holder == Holder::Plain { Err(NULL.to_owned()) } else { Ok(None) };
     }
     let number = |v: Value| match convert(v, &Type::Num).map_err(unsuitable)? {
         Value::Num(n) => Ok(n),
@@ -28,58 +32,22 @@ pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, Stri
     let json = match spec.kind {
         Kind::Str => convert(value, &Type::Str).map_err(unsuitable)?.to_json(),
         Kind::Bool => convert(value, &Type::Bool).map_err(unsuitable)?.to_json(),
-        Kind::Int => number(value)?.to_i64().map(Json::from).ok_or_else(|| {
-            unsuitable(format!("value must be a whole number, between {} and {}", i64::MIN, i64::MAX))
-        })?,
-        Kind::Byte => {
-            number(value)?.to_i64().and_then(|n| u8::try_from(n).ok()).map(Json::from).ok_or_else(|| {
-                unsuitable("value must be a whole number, between 0 and 255 inclusive".to_owned())
-            })?
-        }
-        Kind::SmallInt => {
-            let n = number(value)?.truncate().to_i64();
-            let n = n.ok_or_else(|| unsuitable("value must be a whole number".to_owned()))?;
-            let [low, ..] = n.to_le_bytes();
+        Kind::Int => whole(&number(value)?, i64::MIN..=i64::MAX)?,
+        Kind::SmallInt => whole(&number(value)?, i64::from(i8::MIN)..=i64::from(i8::MAX))?,
+        Kind::LowByte => {
+            let [low, ..] = number(value)?.saturated().to_le_bytes();
             Json::from(i8::from_le_bytes([low]))
         }
-        Kind::Unsigned => unsigned(number(value)?).ok_or_else(|| {
-            unsuitable(format!("value must be a whole number, between 0 and {} inclusive", u64::MAX))
+        Kind::Byte => unsigned(&number(value)?, u64::from(u8::MAX))?,
+        Kind::Port => unsigned(&number(value)?, u64::from(u16::MAX))?,
+        Kind::Unsigned32 => unsigned(&number(value)?, u64::from(u32::MAX))?,
+        Kind::Unsigned => unsigned(&number(value)?, u64::MAX)?,
+        Kind::Duration => return duration(value).map(Some),
+        Kind::Strings => elements(value, Type::Str, |item| Ok(item.to_json()))?,
+        Kind::Ports => elements(value, Type::Num, |item| match item {
+            Value::Num(n) => unsigned(n, u64::from(u16::MAX)),
+            other => Ok(other.to_json()),
         })?,
-        Kind::Duration => match value {
-            Value::Str(s) => {
-                Json::from(parse_duration(&s).map_err(|e| format!("Unsuitable duration value: {e}"))?)
-            }
-            Value::Num(n) => Json::from(n.to_i64().ok_or_else(|| {
-                unsuitable("a duration without a unit must be a whole number of nanoseconds".to_owned())
-            })?),
-            other => {
-                return Err(unsuitable(format!(
-                    "expected a duration such as \"30s\" but found {}",
-                    other.type_name()
-                )));
-            }
-        },
-        Kind::Strings => {
-            let list = convert(value, &Type::List(Box::new(Type::Str))).map_err(unsuitable)?;
-            if let Value::Seq(.., items) = &list
-                && items.iter().any(Value::is_null)
-            {
-                return Err(unsuitable("null value is not allowed in a list of strings".to_owned()));
-            }
-            list.to_json()
-        }
-        Kind::UnsignedList => match convert(value, &Type::List(Box::new(Type::Num))).map_err(unsuitable)? {
-            Value::Seq(.., items) => items
-                .into_iter()
-                .map(|v| match v {
-                    Value::Num(n) => unsigned(n),
-                    _ => None,
-                })
-                .collect::<Option<Vec<_>>>()
-                .map(Json::Array)
-                .ok_or_else(|| unsuitable("values must be whole numbers, not negative".to_owned()))?,
-            other => other.to_json(),
-        },
         Kind::StringMap => match string_map(value)? {
             Some(map) => Json::Object(map),
             None => return Ok(None),
@@ -88,22 +56,57 @@ pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, Stri
     Ok(Some(json))
 }
 
-fn unsigned(n: Number) -> Option<Json> {
-    n.to_i128().and_then(|n| u64::try_from(n).ok()).map(Json::from)
+fn duration(value: Value) -> Result<Json, String> {
+    match value {
+        Value::Null(_) => Err(NULL.to_owned()),
+        Value::Str(s) => {
+            parse_duration(&s).map(Json::from).map_err(|e| format!("Unsuitable duration value: {e}"))
+        }
+        Value::Num(n) => n.to_i64().map(Json::from).ok_or_else(|| {
+            "Unsuitable value: a duration without a unit must be a whole number of nanoseconds".to_owned()
+        }),
+        other => Err(format!(
+            "Unsuitable value: expected a duration such as \"30s\" but found {}",
+            other.type_name()
+        )),
+    }
 }
 
+fn whole(n: &Number, range: RangeInclusive<i64>) -> Result<Json, String> {
+    n.to_i64().filter(|n| range.contains(n)).map(Json::from).ok_or_else(|| {
+        format!(
+            "Unsuitable value: value must be a whole number, between {} and {}",
+            range.start(),
+            range.end()
+        )
+    })
+}
+
+fn unsigned(n: &Number, max: u64) -> Result<Json, String> {
+    n.to_unsigned().filter(|n| *n <= max).map(Json::from).ok_or_else(|| {
+        format!("Unsuitable value: value must be a whole number, between 0 and {max} inclusive")
+    })
+}
+
+/// A list whose elements are not null.
+fn elements(value: Value, element: Type, read: fn(&Value) -> Result<Json, String>) -> Result<Json, String> {
+    match convert(value, &Type::List(Box::new(element))).map_err(|e| format!("Unsuitable value: {e}"))? {
+        Value::Seq(.., items) => items
+            .iter()
+            .map(|item| if item.is_null() { Err(NULL.to_owned()) } else { read(item) })
+            .collect(),
+        other => Ok(other.to_json()),
+    }
+}
+
+/// A map of strings; null is none.
 pub(super) fn string_map(value: Value) -> Result<Option<Object>, String> {
-    match value {
-        Value::Null(_) => Ok(None),
+    match convert(value, &Type::Map(Box::new(Type::Str))).map_err(|e| format!("Unsuitable value: {e}"))? {
         Value::Map(.., map) => map
             .into_iter()
-            .map(|(k, v)| match convert(v, &Type::Str) {
-                Ok(Value::Null(_)) => Err("Unsuitable value: null value is not allowed".to_owned()),
-                Ok(v) => Ok((k, v.to_json())),
-                Err(e) => Err(format!("Unsuitable value: {e}")),
-            })
+            .map(|(key, value)| if value.is_null() { Err(NULL.to_owned()) } else { Ok((key, value.to_json())) })
             .collect::<Result<_, _>>()
             .map(Some),
-        other => Err(format!("Unsuitable value: map of string required, but have {}", other.type_name())),
+        _ => Ok(None),
     }
 }

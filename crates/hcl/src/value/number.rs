@@ -190,6 +190,25 @@ impl Number {
         }
     }
 
+    /// As a whole number of 64 bits that is not negative. A fraction is cut off where the number is not below one and
+    /// has no more than 64 significant bits: so does `Uint64` of Go's `big.Float`, which the reference asks.
+    #[must_use]
+    pub fn to_unsigned(&self) -> Option<u64> {
+        match &self.repr {
+            Repr::Big(big) if big.exponent < 0 => {
+                let cut = self.truncate();
+                (big.mantissa.bits() <= 64 && !cut.is_zero()).then(|| cut.to_unsigned()).flatten()
+            }
+            _ => u64::try_from(self.to_whole()?).ok(),
+        }
+    }
+
+    /// Without its fraction, as a whole number of 64 bits; the nearest one where it is out of range.
+    #[must_use]
+    pub fn saturated(&self) -> i64 {
+        self.truncate().to_i64().unwrap_or(if self.has_sign() { i64::MIN } else { i64::MAX })
+    }
+
     /// The nearest floating point number.
     #[must_use]
     pub fn to_f64(&self) -> f64 {

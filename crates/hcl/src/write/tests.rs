@@ -257,9 +257,14 @@ impl Chance {
                 Kind::Str => json!(self.text()),
                 Kind::Bool => json!(self.below(2) == 0),
                 Kind::Int | Kind::Duration => json!(self.number()),
-                Kind::Byte | Kind::SmallInt | Kind::Unsigned => json!(self.below(100)),
+                Kind::Byte
+                | Kind::SmallInt
+                | Kind::LowByte
+                | Kind::Port
+                | Kind::Unsigned32
+                | Kind::Unsigned => json!(self.below(100)),
                 Kind::Strings => json!((0..self.below(3)).map(|_| self.text()).collect::<Vec<_>>()),
-                Kind::UnsignedList => json!([self.below(9)]),
+                Kind::Ports => json!([self.below(9)]),
                 Kind::StringMap => Json::Object(self.strings(true)),
             };
             out.insert(attribute.key.to_owned(), value);

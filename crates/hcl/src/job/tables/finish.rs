@@ -58,9 +58,10 @@ pub(super) fn port(object: &mut Object, header: &Header<'_>) -> Done {
     Ok(())
 }
 
-/// Ports with a number are reserved, all others dynamic.
+/// Ports with a number are reserved, all others dynamic. Where there are any, `reserved_ports` do not count.
 pub(super) fn network(object: &mut Object, _: &Header<'_>) -> Done {
     let Some(Json::Array(ports)) = object.remove("~Ports") else { return Ok(()) };
+    object.remove("ReservedPorts");
     for port in ports {
         let fixed = port.get("Value").and_then(Json::as_i64).is_some_and(|v| v > 0);
         let key = if fixed { "ReservedPorts" } else { "DynamicPorts" };
@@ -78,7 +79,15 @@ pub(super) fn group_scaling(object: &mut Object, header: &Header<'_>) -> Done {
             Ok(())
         }
         Some("horizontal") => Ok(()),
-        Some(other) => Err(scaling_type(header, "horizontal", other)),
+        Some(other) => {
+            let at = header.arguments.iter().find(|a| a.name.text == "type").map_or(header.span, |a| a.value.span);
+            Err(Box::new(Diagnostic::error(
+                "E0411",
+                at,
+                "Invalid group scaling type",
+                format!("The policy of a group is of type \"horizontal\", not {other:?}."),
+            )))
+        }
     }
 }
 
@@ -115,8 +124,11 @@ fn scaling_type(header: &Header<'_>, wanted: &str, found: &str) -> Box<Diagnosti
     ))
 }
 
+/// Without times there is no type of times.
 pub(super) fn periodic(object: &mut Object, _: &Header<'_>) -> Done {
-    default(object, "SpecType", json!("cron"));
+    if object.contains_key("Spec") || object.contains_key("Specs") {
+        default(object, "SpecType", json!("cron"));
+    }
     Ok(())
 }
 
@@ -149,11 +161,7 @@ pub(super) fn task(object: &mut Object, _: &Header<'_>) -> Done {
     let is_default = |i: &Json| matches!(i.get("Name").and_then(Json::as_str), None | Some("" | "default"));
     if let Some(at) = identities.iter().position(is_default) {
         let identity = identities.remove(at);
-        let left = identities.is_empty();
         object.insert("Identity".to_owned(), identity);
-        if left {
-            object.remove("Identities");
-        }
     }
     Ok(())
 }

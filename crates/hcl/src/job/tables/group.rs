@@ -4,7 +4,7 @@ use super::finish;
 use super::job::{AFFINITY, CONSTRAINT, MIGRATE, RESCHEDULE, RESTART, SPREAD, UPDATE};
 use super::service::SERVICE;
 use super::task::{CONSUL, SECRET, TASK, VAULT};
-use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, labelled, many, one, required};
+use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, labelled, many, one, plain, required};
 
 pub(super) static GROUP: Schema = Schema {
     name: "group",
@@ -97,7 +97,7 @@ static EPHEMERAL_DISK: Schema = Schema {
 static VOLUME: Schema = Schema {
     name: "volume",
     attributes: &[
-        attr("access_mode", "AccessMode", Kind::Str).doc("Who may use the volume and how.").values(&[
+        plain("access_mode", "AccessMode", Kind::Str).doc("Who may use the volume and how.").values(&[
             "single-node-reader-only",
             "single-node-writer",
             "multi-node-reader-only",
@@ -106,25 +106,25 @@ static VOLUME: Schema = Schema {
             "single-node-single-writer",
             "single-node-multi-writer",
         ]),
-        attr("attachment_mode", "AttachmentMode", Kind::Str)
+        plain("attachment_mode", "AttachmentMode", Kind::Str)
             .doc("As a file system or as a device.")
             .values(&["file-system", "block-device"]),
-        attr("broken_mount", "BrokenMount", Kind::Str)
+        plain("broken_mount", "BrokenMount", Kind::Str)
             .doc("What happens to tasks whose mount is gone.")
             .default("hold")
             .values(&["hold", "restart", "remount"]),
-        attr("group", "Group", Kind::Str).doc("Group owner that the mounted volume is given."),
-        attr("mode", "Mode", Kind::Str).doc("Permissions of the mounted volume, such as `0770`."),
-        attr("per_alloc", "PerAlloc", Kind::Bool)
+        plain("group", "Group", Kind::Str).doc("Group owner that the mounted volume is given."),
+        plain("mode", "Mode", Kind::Str).doc("Permissions of the mounted volume, such as `0770`."),
+        plain("per_alloc", "PerAlloc", Kind::Bool)
             .doc("The source is the volume `source[index]`, one for each allocation.")
             .default("false"),
-        attr("read_only", "ReadOnly", Kind::Bool).doc("Mount for reading only.").default("false"),
-        attr("source", "Source", Kind::Str).doc("Id of the volume."),
-        attr("sticky", "Sticky", Kind::Bool)
+        plain("read_only", "ReadOnly", Kind::Bool).doc("Mount for reading only.").default("false"),
+        plain("source", "Source", Kind::Str).doc("Id of the volume."),
+        plain("sticky", "Sticky", Kind::Bool)
             .doc("Allocations keep the volume that they had.")
             .default("false"),
-        attr("type", "Type", Kind::Str).doc("Kind of volume.").default("host").values(&["host", "csi"]),
-        attr("user", "User", Kind::Str).doc("User owner that the mounted volume is given."),
+        plain("type", "Type", Kind::Str).doc("Kind of volume.").default("host").values(&["host", "csi"]),
+        plain("user", "User", Kind::Str).doc("User owner that the mounted volume is given."),
     ],
     blocks: &[one("mount_options", "MountOptions", Content::Schema(&MOUNT_OPTIONS))
         .doc("How the volume is mounted.")],
@@ -134,7 +134,7 @@ static VOLUME: Schema = Schema {
 static MOUNT_OPTIONS: Schema = Schema {
     name: "mount_options",
     attributes: &[
-        attr("fs_type", "FSType", Kind::Str).doc("File system type."),
+        plain("fs_type", "FSType", Kind::Str).doc("File system type."),
         attr("mount_flags", "MountFlags", Kind::Strings).doc("Flags for the mount; may be secret."),
     ],
     blocks: &[],
@@ -147,7 +147,7 @@ static SCALING: Schema = Schema {
         attr("enabled", "Enabled", Kind::Bool).doc("Whether an autoscaler acts on it.").default("true"),
         required("max", "Max", Kind::Int).doc("Highest count."),
         attr("min", "Min", Kind::Int).doc("Lowest count.").default("count"),
-        attr("type", "Type", Kind::Str).doc("Kind of policy.").default("horizontal").values(&["horizontal"]),
+        plain("type", "Type", Kind::Str).doc("Kind of policy.").default("horizontal").values(&["horizontal"]),
     ],
     blocks: &[one("policy", "Policy", Content::Free).doc("Passed on to the autoscaler.")],
     finish: Some(finish::group_scaling),
@@ -159,7 +159,7 @@ pub(super) static TASK_SCALING: Schema = Schema {
         attr("enabled", "Enabled", Kind::Bool).doc("Whether an autoscaler acts on it.").default("true"),
         required("max", "Max", Kind::Int).doc("Highest value."),
         attr("min", "Min", Kind::Int).doc("Lowest value."),
-        attr("type", "Type", Kind::Str)
+        plain("type", "Type", Kind::Str)
             .doc("Kind of policy.")
             .default("by label")
             .values(&["vertical_cpu", "vertical_mem"]),
@@ -171,12 +171,12 @@ pub(super) static TASK_SCALING: Schema = Schema {
 pub(super) static NETWORK: Schema = Schema {
     name: "network",
     attributes: &[
-        attr("cidr", "CIDR", Kind::Str).doc("Kept for older jobs; ports of this network are chosen."),
-        attr("device", "Device", Kind::Str).doc("Kept for older jobs; name of the interface."),
-        attr("hostname", "Hostname", Kind::Str).doc("Host name inside the network namespace."),
-        attr("ip", "IP", Kind::Str).doc("Kept for older jobs; address of the interface."),
+        plain("cidr", "CIDR", Kind::Str).doc("Kept for older jobs; ports of this network are chosen."),
+        plain("device", "Device", Kind::Str).doc("Kept for older jobs; name of the interface."),
+        plain("hostname", "Hostname", Kind::Str).doc("Host name inside the network namespace."),
+        plain("ip", "IP", Kind::Str).doc("Kept for older jobs; address of the interface."),
         attr("mbits", "MBits", Kind::Int).doc("Bandwidth.").deprecated("it has no effect"),
-        attr("mode", "Mode", Kind::Str)
+        plain("mode", "Mode", Kind::Str)
             .doc("Kind of network.")
             .default("host")
             .values(&["host", "bridge", "none", "cni/NAME"]),
@@ -225,14 +225,14 @@ static DNS: Schema = Schema {
 static PORT: Schema = Schema {
     name: "port",
     attributes: &[
-        attr("host_network", "HostNetwork", Kind::Str)
+        plain("host_network", "HostNetwork", Kind::Str)
             .doc("Which of the networks of the host is used.")
             .default("default"),
-        attr("ignore_collision", "IgnoreCollision", Kind::Bool)
+        plain("ignore_collision", "IgnoreCollision", Kind::Bool)
             .doc("Several allocations may share this port; host mode only.")
             .default("false"),
-        attr("static", "Value", Kind::Int).doc("Port of the host; without it one is chosen."),
-        attr("to", "To", Kind::Int)
+        plain("static", "Value", Kind::Int).doc("Port of the host; without it one is chosen."),
+        plain("to", "To", Kind::Int)
             .doc("Port inside the network namespace; -1 is the port of the host.")
             .default("0"),
     ],

@@ -5,7 +5,7 @@ use super::group::GROUP;
 use super::task::{SECRET, TASK, VAULT};
 use caravan_lang::constraint::{AFFINITY_OPERATORS, OPERATORS};
 
-use crate::schema::{Content, Kind, Schema, attr, labelled, many, one};
+use crate::schema::{Content, Kind, Schema, attr, labelled, many, one, plain, specified};
 
 /// `job "name" {}`.
 pub static JOB: Schema = Schema {
@@ -64,33 +64,33 @@ pub static JOB: Schema = Schema {
 pub static CONSTRAINT: Schema = Schema {
     name: "constraint",
     attributes: &[
-        attr("attribute", "LTarget", Kind::Str).doc("What is compared, such as `${attr.kernel.name}`."),
-        attr("distinct_hosts", "~distinct_hosts", Kind::Str).doc("Place each allocation on another node."),
-        attr("distinct_property", "~distinct_property", Kind::Str)
+        specified("attribute", "LTarget", Kind::Str).doc("What is compared, such as `${attr.kernel.name}`."),
+        specified("distinct_hosts", "~distinct_hosts", Kind::Bool).doc("Place each allocation on another node."),
+        specified("distinct_property", "~distinct_property", Kind::Str)
             .doc("Attribute whose values allocations must not share; `value` says how many may."),
-        attr("is_not_set", "~ignored", Kind::Str)
+        specified("is_not_set", "~ignored", Kind::Str)
             .doc("Has no effect in constraints.")
             .deprecated("write `operator = \"is_not_set\"`"),
-        attr("is_set", "~ignored", Kind::Str)
+        specified("is_set", "~ignored", Kind::Str)
             .doc("Has no effect in constraints.")
             .deprecated("write `operator = \"is_set\"`"),
-        attr("operator", "Operand", Kind::Str)
+        specified("operator", "Operand", Kind::Str)
             .doc("How both sides are compared.")
             .default("=")
             .values(&OPERATORS),
-        attr("regexp", "~regexp", Kind::Str).doc("Short for operator `regexp` with this value."),
-        attr("semver", "~semver", Kind::Str).doc("Short for operator `semver` with this value."),
-        attr("set_contains", "~set_contains", Kind::Str)
+        specified("regexp", "~regexp", Kind::Str).doc("Short for operator `regexp` with this value."),
+        specified("semver", "~semver", Kind::Str).doc("Short for operator `semver` with this value."),
+        specified("set_contains", "~set_contains", Kind::Str)
             .doc("Short for operator `set_contains` with this value."),
         // The reference takes these two and ignores them (jobspec.md 3).
-        attr("set_contains_all", "~ignored", Kind::Str)
+        specified("set_contains_all", "~ignored", Kind::Str)
             .doc("Has no effect in constraints.")
             .deprecated("write `operator = \"set_contains_all\"`"),
-        attr("set_contains_any", "~ignored", Kind::Str)
+        specified("set_contains_any", "~ignored", Kind::Str)
             .doc("Has no effect in constraints.")
             .deprecated("write `operator = \"set_contains_any\"`"),
-        attr("value", "RTarget", Kind::Str).doc("What it is compared with."),
-        attr("version", "~version", Kind::Str).doc("Short for operator `version` with this value."),
+        specified("value", "RTarget", Kind::Str).doc("What it is compared with."),
+        specified("version", "~version", Kind::Str).doc("Short for operator `version` with this value."),
     ],
     blocks: &[],
     finish: Some(finish::constraint),
@@ -99,22 +99,22 @@ pub static CONSTRAINT: Schema = Schema {
 pub(super) static AFFINITY: Schema = Schema {
     name: "affinity",
     attributes: &[
-        attr("attribute", "LTarget", Kind::Str).doc("What is compared, such as `${node.datacenter}`."),
-        attr("operator", "Operand", Kind::Str)
+        specified("attribute", "LTarget", Kind::Str).doc("What is compared, such as `${node.datacenter}`."),
+        specified("operator", "Operand", Kind::Str)
             .doc("How both sides are compared.")
             .default("=")
             .values(AFFINITY_OPERATORS),
-        attr("regexp", "~regexp", Kind::Str).doc("Short for operator `regexp` with this value."),
-        attr("semver", "~semver", Kind::Str).doc("Short for operator `semver` with this value."),
-        attr("set_contains", "~set_contains", Kind::Str)
+        specified("regexp", "~regexp", Kind::Str).doc("Short for operator `regexp` with this value."),
+        specified("semver", "~semver", Kind::Str).doc("Short for operator `semver` with this value."),
+        specified("set_contains", "~set_contains", Kind::Str)
             .doc("Short for operator `set_contains` with this value."),
-        attr("set_contains_all", "~set_contains_all", Kind::Str)
+        specified("set_contains_all", "~set_contains_all", Kind::Str)
             .doc("Short for operator `set_contains_all` with this value."),
-        attr("set_contains_any", "~set_contains_any", Kind::Str)
+        specified("set_contains_any", "~set_contains_any", Kind::Str)
             .doc("Short for operator `set_contains_any` with this value."),
-        attr("value", "RTarget", Kind::Str).doc("What it is compared with."),
-        attr("version", "~version", Kind::Str).doc("Short for operator `version` with this value."),
-        attr("weight", "Weight", Kind::SmallInt)
+        specified("value", "RTarget", Kind::Str).doc("What it is compared with."),
+        specified("version", "~version", Kind::Str).doc("Short for operator `version` with this value."),
+        specified("weight", "Weight", Kind::LowByte)
             .doc("From -100 to 100, not 0; negative ones push away.")
             .default("50"),
     ],
@@ -125,7 +125,7 @@ pub(super) static AFFINITY: Schema = Schema {
 pub(super) static SPREAD: Schema = Schema {
     name: "spread",
     attributes: &[
-        attr("attribute", "Attribute", Kind::Str)
+        plain("attribute", "Attribute", Kind::Str)
             .doc("Node attribute over whose values allocations are spread."),
         attr("weight", "Weight", Kind::SmallInt)
             .doc("From 1 to 100, against other spreads and affinities.")
@@ -138,8 +138,8 @@ pub(super) static SPREAD: Schema = Schema {
 static TARGET: Schema = Schema {
     name: "target",
     attributes: &[
-        attr("percent", "Percent", Kind::Byte).doc("Share of the allocations, from 0 to 100."),
-        attr("value", "Value", Kind::Str).doc("Value of the attribute.").default("the label"),
+        plain("percent", "Percent", Kind::Byte).doc("Share of the allocations, from 0 to 100."),
+        plain("value", "Value", Kind::Str).doc("Value of the attribute.").default("the label"),
     ],
     blocks: &[],
     finish: Some(finish::spread_target),
@@ -265,7 +265,7 @@ static PARAMETERIZED: Schema = Schema {
             .doc("Keys of meta data that a dispatch may give."),
         attr("meta_required", "MetaRequired", Kind::Strings)
             .doc("Keys of meta data that a dispatch must give."),
-        attr("payload", "Payload", Kind::Str)
+        plain("payload", "Payload", Kind::Str)
             .doc("Whether a dispatch has a payload.")
             .default("optional")
             .values(&["optional", "required", "forbidden"]),
@@ -299,15 +299,15 @@ static MULTIREGION_REGION: Schema = Schema {
     attributes: &[
         attr("count", "Count", Kind::Int).doc("Count of groups that set none."),
         attr("datacenters", "Datacenters", Kind::Strings).doc("Datacenters of this region."),
-        attr("node_pool", "NodePool", Kind::Str).doc("Node pool in this region."),
+        plain("node_pool", "NodePool", Kind::Str).doc("Node pool in this region."),
     ],
-    blocks: &[one("meta", "Meta", Content::StringsOrAttribute).doc("Meta data: names with strings.")],
+    blocks: &[one("meta", "Meta", Content::Strings).doc("Meta data: names with strings.")],
     finish: None,
 };
 
 static UI: Schema = Schema {
     name: "ui",
-    attributes: &[attr("description", "Description", Kind::Str)
+    attributes: &[plain("description", "Description", Kind::Str)
         .doc("Markdown shown on the page of the job, at most 1000 characters.")],
     blocks: &[many("link", "Links", &UI_LINK).doc("A link.")],
     finish: None,
@@ -316,8 +316,8 @@ static UI: Schema = Schema {
 static UI_LINK: Schema = Schema {
     name: "link",
     attributes: &[
-        attr("label", "Label", Kind::Str).doc("Text of the link."),
-        attr("url", "URL", Kind::Str).doc("Where it leads."),
+        plain("label", "Label", Kind::Str).doc("Text of the link."),
+        plain("url", "URL", Kind::Str).doc("Where it leads."),
     ],
     blocks: &[],
     finish: None,

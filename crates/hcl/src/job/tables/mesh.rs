@@ -1,11 +1,11 @@
 //! The service mesh (jobspec.md 4.7).
 
 use super::task::{IDENTITY, LOGS, RESOURCES, VOLUME_MOUNT};
-use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, many, one};
+use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, many, one, plain};
 
 pub(super) static CONNECT: Schema = Schema {
     name: "connect",
-    attributes: &[attr("native", "Native", Kind::Bool)
+    attributes: &[plain("native", "Native", Kind::Bool)
         .doc("The service speaks to the mesh itself.")
         .default("false")],
     blocks: &[
@@ -21,14 +21,14 @@ pub(super) static CONNECT: Schema = Schema {
 static SIDECAR_SERVICE: Schema = Schema {
     name: "sidecar_service",
     attributes: &[
-        attr("disable_default_tcp_check", "DisableDefaultTCPCheck", Kind::Bool)
+        plain("disable_default_tcp_check", "DisableDefaultTCPCheck", Kind::Bool)
             .doc("Register no TCP check of the sidecar.")
             .default("false"),
-        attr("port", "Port", Kind::Str).doc("Label of the port of the sidecar."),
+        plain("port", "Port", Kind::Str).doc("Label of the port of the sidecar."),
         attr("tags", "Tags", Kind::Strings).doc("Tags of the sidecar."),
     ],
     blocks: &[
-        one("meta", "Meta", Content::StringsOrAttribute).doc("Meta data: names with strings."),
+        one("meta", "Meta", Content::Strings).doc("Meta data: names with strings."),
         one("proxy", "Proxy", Content::Schema(&PROXY)).doc("Settings of the proxy."),
     ],
     finish: None,
@@ -37,10 +37,10 @@ static SIDECAR_SERVICE: Schema = Schema {
 static PROXY: Schema = Schema {
     name: "proxy",
     attributes: &[
-        attr("local_service_address", "LocalServiceAddress", Kind::Str)
+        plain("local_service_address", "LocalServiceAddress", Kind::Str)
             .doc("Address of the service behind the sidecar.")
             .default("127.0.0.1"),
-        attr("local_service_port", "LocalServicePort", Kind::Int)
+        plain("local_service_port", "LocalServicePort", Kind::Int)
             .doc("Port of the service behind the sidecar."),
     ],
     blocks: &[
@@ -63,10 +63,10 @@ static EXPOSE: Schema = Schema {
 static EXPOSE_PATH: Schema = Schema {
     name: "path",
     attributes: &[
-        attr("listener_port", "ListenerPort", Kind::Str).doc("Label of the port that is opened."),
-        attr("local_path_port", "LocalPathPort", Kind::Int).doc("Port of the service."),
-        attr("path", "Path", Kind::Str).doc("Path that is exposed."),
-        attr("protocol", "Protocol", Kind::Str).doc("Protocol.").values(&["http", "http2"]),
+        plain("listener_port", "ListenerPort", Kind::Str).doc("Label of the port that is opened."),
+        plain("local_path_port", "LocalPathPort", Kind::Int).doc("Port of the service."),
+        plain("path", "Path", Kind::Str).doc("Path that is exposed."),
+        plain("protocol", "Protocol", Kind::Str).doc("Protocol.").values(&["http", "http2"]),
     ],
     blocks: &[],
     finish: None,
@@ -79,14 +79,14 @@ static TRANSPARENT_PROXY: Schema = Schema {
             .doc("Ports of the host that go around the proxy."),
         attr("exclude_outbound_cidrs", "ExcludeOutboundCIDRs", Kind::Strings)
             .doc("Networks that are reached without the proxy."),
-        attr("exclude_outbound_ports", "ExcludeOutboundPorts", Kind::UnsignedList)
+        attr("exclude_outbound_ports", "ExcludeOutboundPorts", Kind::Ports)
             .doc("Ports that are reached without the proxy."),
         attr("exclude_uids", "ExcludeUIDs", Kind::Strings).doc("Users whose traffic goes around the proxy."),
-        attr("no_dns", "NoDNS", Kind::Bool).doc("Leave DNS alone.").default("false"),
-        attr("outbound_port", "OutboundPort", Kind::Unsigned)
+        plain("no_dns", "NoDNS", Kind::Bool).doc("Leave DNS alone.").default("false"),
+        plain("outbound_port", "OutboundPort", Kind::Port)
             .doc("Port of the proxy for outgoing traffic.")
             .default("15001"),
-        attr("uid", "UID", Kind::Str).doc("User that the proxy runs as.").default("101"),
+        plain("uid", "UID", Kind::Str).doc("User that the proxy runs as.").default("101"),
     ],
     blocks: &[],
     finish: None,
@@ -95,21 +95,21 @@ static TRANSPARENT_PROXY: Schema = Schema {
 static UPSTREAM: Schema = Schema {
     name: "upstreams",
     attributes: &[
-        attr("datacenter", "Datacenter", Kind::Str).doc("Datacenter of the upstream."),
-        attr("destination_name", "DestinationName", Kind::Str).doc("Name of the service."),
-        attr("destination_namespace", "DestinationNamespace", Kind::Str).doc("Its namespace in Consul."),
-        attr("destination_partition", "DestinationPartition", Kind::Str).doc("Its admin partition."),
-        attr("destination_peer", "DestinationPeer", Kind::Str).doc("Its cluster peer."),
-        attr("destination_type", "DestinationType", Kind::Str)
+        plain("datacenter", "Datacenter", Kind::Str).doc("Datacenter of the upstream."),
+        plain("destination_name", "DestinationName", Kind::Str).doc("Name of the service."),
+        plain("destination_namespace", "DestinationNamespace", Kind::Str).doc("Its namespace in Consul."),
+        plain("destination_partition", "DestinationPartition", Kind::Str).doc("Its admin partition."),
+        plain("destination_peer", "DestinationPeer", Kind::Str).doc("Its cluster peer."),
+        plain("destination_type", "DestinationType", Kind::Str)
             .doc("What the name is.")
             .default("service")
             .values(&["service", "prepared_query"]),
-        attr("local_bind_address", "LocalBindAddress", Kind::Str)
+        plain("local_bind_address", "LocalBindAddress", Kind::Str)
             .doc("Address that the sidecar listens on.")
             .default("127.0.0.1"),
-        attr("local_bind_port", "LocalBindPort", Kind::Int).doc("Port that the sidecar listens on."),
-        attr("local_bind_socket_mode", "LocalBindSocketMode", Kind::Str).doc("Permissions of that socket."),
-        attr("local_bind_socket_path", "LocalBindSocketPath", Kind::Str)
+        plain("local_bind_port", "LocalBindPort", Kind::Int).doc("Port that the sidecar listens on."),
+        plain("local_bind_socket_mode", "LocalBindSocketMode", Kind::Str).doc("Permissions of that socket."),
+        plain("local_bind_socket_path", "LocalBindSocketPath", Kind::Str)
             .doc("Unix socket that the sidecar listens on."),
     ],
     blocks: &[
@@ -121,7 +121,7 @@ static UPSTREAM: Schema = Schema {
 
 static MESH_GATEWAY: Schema = Schema {
     name: "mesh_gateway",
-    attributes: &[attr("mode", "Mode", Kind::Str)
+    attributes: &[plain("mode", "Mode", Kind::Str)
         .doc("Which gateways are used.")
         .values(&["none", "local", "remote"])],
     blocks: &[],
@@ -131,23 +131,23 @@ static MESH_GATEWAY: Schema = Schema {
 static SIDECAR_TASK: Schema = Schema {
     name: "sidecar_task",
     attributes: &[
-        attr("driver", "Driver", Kind::Str).doc("Driver of the sidecar.").default("docker"),
-        attr("kill_signal", "KillSignal", Kind::Str).doc("Signal that asks it to stop."),
+        plain("driver", "Driver", Kind::Str).doc("Driver of the sidecar.").default("docker"),
+        plain("kill_signal", "KillSignal", Kind::Str).doc("Signal that asks it to stop."),
         attr("kill_timeout", "KillTimeout", Kind::Duration)
             .doc("Time between that signal and the end by force.")
             .default("5s"),
-        attr("name", "Name", Kind::Str).doc("Name of the task.").default("`connect-proxy-<service>`"),
+        plain("name", "Name", Kind::Str).doc("Name of the task.").default("`connect-proxy-<service>`"),
         attr("shutdown_delay", "ShutdownDelay", Kind::Duration)
             .doc("Pause before it is stopped.")
             .default("5s"),
-        attr("user", "User", Kind::Str).doc("User that it runs as."),
+        plain("user", "User", Kind::Str).doc("User that it runs as."),
     ],
     blocks: &[
         one("config", "Config", Content::Free).doc("Settings for the driver, plugin or proxy."),
-        one("env", "Env", Content::StringsOrAttribute).doc("Environment variables."),
+        one("env", "Env", Content::Strings).doc("Environment variables."),
         many("identity", "Identities", &IDENTITY).doc("An identity token of the workload."),
         one("logs", "LogConfig", Content::Schema(&LOGS)).doc("How logs are kept."),
-        one("meta", "Meta", Content::StringsOrAttribute).doc("Meta data: names with strings."),
+        one("meta", "Meta", Content::Strings).doc("Meta data: names with strings."),
         one("resources", "Resources", Content::Schema(&RESOURCES)).doc("What the task needs."),
         many("volume_mount", "VolumeMounts", &VOLUME_MOUNT).doc("Mounts a volume of the group."),
     ],
@@ -174,13 +174,13 @@ static GATEWAY_PROXY: Schema = Schema {
         attr("connect_timeout", "ConnectTimeout", Kind::Duration)
             .doc("Time to connect to upstreams.")
             .default("5s"),
-        attr("envoy_dns_discovery_type", "EnvoyDNSDiscoveryType", Kind::Str)
+        plain("envoy_dns_discovery_type", "EnvoyDNSDiscoveryType", Kind::Str)
             .doc("How names are resolved.")
             .values(&["STRICT_DNS", "LOGICAL_DNS"]),
-        attr("envoy_gateway_bind_tagged_addresses", "EnvoyGatewayBindTaggedAddresses", Kind::Bool)
+        plain("envoy_gateway_bind_tagged_addresses", "EnvoyGatewayBindTaggedAddresses", Kind::Bool)
             .doc("Listen on the tagged addresses.")
             .default("false"),
-        attr("envoy_gateway_no_default_bind", "EnvoyGatewayNoDefaultBind", Kind::Bool)
+        plain("envoy_gateway_no_default_bind", "EnvoyGatewayNoDefaultBind", Kind::Bool)
             .doc("Do not listen on the default address.")
             .default("false"),
     ],
@@ -201,8 +201,8 @@ static GATEWAY_PROXY: Schema = Schema {
 static BIND_ADDRESS: Schema = Schema {
     name: "envoy_gateway_bind_addresses",
     attributes: &[
-        attr("address", "Address", Kind::Str).doc("Address to listen on."),
-        attr("port", "Port", Kind::Int).doc("Port to listen on."),
+        plain("address", "Address", Kind::Str).doc("Address to listen on."),
+        plain("port", "Port", Kind::Int).doc("Port to listen on."),
     ],
     blocks: &[],
     finish: None,
@@ -222,11 +222,11 @@ static TLS: Schema = Schema {
     name: "tls",
     attributes: &[
         attr("cipher_suites", "CipherSuites", Kind::Strings).doc("Cipher suites."),
-        attr("enabled", "Enabled", Kind::Bool).doc("Whether TLS is on.").default("false"),
-        attr("tls_max_version", "TLSMaxVersion", Kind::Str)
+        plain("enabled", "Enabled", Kind::Bool).doc("Whether TLS is on.").default("false"),
+        plain("tls_max_version", "TLSMaxVersion", Kind::Str)
             .doc("Newest version.")
             .values(&["TLS_AUTO", "TLSv1_0", "TLSv1_1", "TLSv1_2", "TLSv1_3"]),
-        attr("tls_min_version", "TLSMinVersion", Kind::Str)
+        plain("tls_min_version", "TLSMinVersion", Kind::Str)
             .doc("Oldest version.")
             .values(&["TLS_AUTO", "TLSv1_0", "TLSv1_1", "TLSv1_2", "TLSv1_3"]),
     ],
@@ -237,8 +237,8 @@ static TLS: Schema = Schema {
 static SDS: Schema = Schema {
     name: "sds",
     attributes: &[
-        attr("cert_resource", "CertResource", Kind::Str).doc("Name of the certificate."),
-        attr("cluster_name", "ClusterName", Kind::Str).doc("Cluster that serves certificates."),
+        plain("cert_resource", "CertResource", Kind::Str).doc("Name of the certificate."),
+        plain("cluster_name", "ClusterName", Kind::Str).doc("Cluster that serves certificates."),
     ],
     blocks: &[],
     finish: None,
@@ -247,8 +247,8 @@ static SDS: Schema = Schema {
 static LISTENER: Schema = Schema {
     name: "listener",
     attributes: &[
-        attr("port", "Port", Kind::Int).doc("Port that is opened."),
-        attr("protocol", "Protocol", Kind::Str)
+        plain("port", "Port", Kind::Int).doc("Port that is opened."),
+        plain("protocol", "Protocol", Kind::Str)
             .doc("Protocol.")
             .default("tcp")
             .values(&["tcp", "http", "http2", "grpc"]),
@@ -261,10 +261,10 @@ static INGRESS_SERVICE: Schema = Schema {
     name: "service",
     attributes: &[
         attr("hosts", "Hosts", Kind::Strings).doc("Host names that lead to the service."),
-        attr("max_concurrent_requests", "MaxConcurrentRequests", Kind::Unsigned).doc("Requests at once."),
-        attr("max_connections", "MaxConnections", Kind::Unsigned).doc("Connections at once."),
-        attr("max_pending_requests", "MaxPendingRequests", Kind::Unsigned).doc("Requests that may wait."),
-        attr("name", "Name", Kind::Str).doc("Name of the service; `*` is all."),
+        attr("max_concurrent_requests", "MaxConcurrentRequests", Kind::Unsigned32).doc("Requests at once."),
+        attr("max_connections", "MaxConnections", Kind::Unsigned32).doc("Connections at once."),
+        attr("max_pending_requests", "MaxPendingRequests", Kind::Unsigned32).doc("Requests that may wait."),
+        plain("name", "Name", Kind::Str).doc("Name of the service; `*` is all."),
     ],
     blocks: &[
         one("request_headers", "RequestHeaders", Content::Schema(&HEADERS)).doc("Changes to requests."),
@@ -278,8 +278,8 @@ static HEADERS: Schema = Schema {
     name: "headers",
     attributes: &[attr("remove", "Remove", Kind::Strings).doc("Headers that are removed.")],
     blocks: &[
-        one("add", "Add", Content::StringsOrAttribute).doc("Headers that are added."),
-        one("set", "Set", Content::StringsOrAttribute).doc("Headers that are set."),
+        one("add", "Add", Content::Strings).doc("Headers that are added."),
+        one("set", "Set", Content::Strings).doc("Headers that are set."),
     ],
     finish: None,
 };
@@ -294,11 +294,11 @@ static TERMINATING: Schema = Schema {
 static LINKED_SERVICE: Schema = Schema {
     name: "service",
     attributes: &[
-        attr("ca_file", "CAFile", Kind::Str).doc("Certificate authority."),
-        attr("cert_file", "CertFile", Kind::Str).doc("Certificate."),
-        attr("key_file", "KeyFile", Kind::Str).doc("Private key."),
-        attr("name", "Name", Kind::Str).doc("Name of the service."),
-        attr("sni", "SNI", Kind::Str).doc("Name sent in TLS."),
+        plain("ca_file", "CAFile", Kind::Str).doc("Certificate authority."),
+        plain("cert_file", "CertFile", Kind::Str).doc("Certificate."),
+        plain("key_file", "KeyFile", Kind::Str).doc("Private key."),
+        plain("name", "Name", Kind::Str).doc("Name of the service."),
+        plain("sni", "SNI", Kind::Str).doc("Name sent in TLS."),
     ],
     blocks: &[],
     finish: None,

@@ -4,24 +4,24 @@ use super::finish;
 use super::group::{NETWORK, TASK_SCALING};
 use super::job::{AFFINITY, CONSTRAINT, RESTART};
 use super::service::SERVICE;
-use crate::schema::{Content, Kind, Schema, attr, labelled, many, one, required};
+use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, labelled, many, one, plain, required};
 
 pub(super) static TASK: Schema = Schema {
     name: "task",
     attributes: &[
-        attr("driver", "Driver", Kind::Str).doc("Driver that runs it, such as `exec` or `docker`."),
-        attr("kill_signal", "KillSignal", Kind::Str).doc("Signal that asks the task to stop."),
+        plain("driver", "Driver", Kind::Str).doc("Driver that runs it, such as `exec` or `docker`."),
+        plain("kill_signal", "KillSignal", Kind::Str).doc("Signal that asks the task to stop."),
         attr("kill_timeout", "KillTimeout", Kind::Duration)
             .doc("Time between that signal and the end by force.")
             .default("5s"),
-        attr("kind", "Kind", Kind::Str).doc("Set for tasks of the service mesh."),
-        attr("leader", "Leader", Kind::Bool)
+        plain("kind", "Kind", Kind::Str).doc("Set for tasks of the service mesh."),
+        plain("leader", "Leader", Kind::Bool)
             .doc("When it ends, the other tasks of the group are stopped.")
             .default("false"),
         attr("shutdown_delay", "ShutdownDelay", Kind::Duration)
             .doc("Pause between taking services out of the catalog and stopping the task.")
             .default("0s"),
-        attr("user", "User", Kind::Str).doc("User that it runs as."),
+        plain("user", "User", Kind::Str).doc("User that it runs as."),
     ],
     blocks: &[
         labelled("action", "Actions", &ACTION).doc("A command that users may run in the task."),
@@ -42,7 +42,8 @@ pub(super) static TASK: Schema = Schema {
         one("resources", "Resources", Content::Schema(&RESOURCES)).doc("What the task needs."),
         one("restart", "RestartPolicy", Content::Schema(&RESTART))
             .doc("How failed tasks are restarted on their node."),
-        labelled("scaling", "ScalingPolicies", &TASK_SCALING).doc("Limits for an autoscaler."),
+        BlockType { repeat: Repeat::Distinct, ..labelled("scaling", "ScalingPolicies", &TASK_SCALING) }
+            .doc("Limits for an autoscaler."),
         one("schedule", "Schedule", Content::Schema(&SCHEDULE)).doc("When the task runs."),
         labelled("secret", "Secrets", &SECRET).doc("Secrets fetched before the task starts."),
         many("service", "Services", &SERVICE).doc("A service in a catalog."),
@@ -57,7 +58,7 @@ static ACTION: Schema = Schema {
     name: "action",
     attributes: &[
         attr("args", "Args", Kind::Strings).doc("Arguments."),
-        attr("command", "Command", Kind::Str).doc("Program run inside the task."),
+        required("command", "Command", Kind::Str).plain().doc("Program run inside the task."),
     ],
     blocks: &[],
     finish: None,
@@ -66,7 +67,7 @@ static ACTION: Schema = Schema {
 static ARTIFACT: Schema = Schema {
     name: "artifact",
     attributes: &[
-        attr("chown", "Chown", Kind::Bool).doc("Give the files to the user of the task.").default("false"),
+        plain("chown", "Chown", Kind::Bool).doc("Give the files to the user of the task.").default("false"),
         attr("destination", "RelativeDest", Kind::Str)
             .doc("Where it is put, below the directory of the task.")
             .default("local/"),
@@ -78,8 +79,8 @@ static ARTIFACT: Schema = Schema {
         attr("source", "GetterSource", Kind::Str).doc("URL of the source."),
     ],
     blocks: &[
-        one("headers", "GetterHeaders", Content::StringsOrAttribute).doc("HTTP headers of the request."),
-        one("options", "GetterOptions", Content::StringsOrAttribute).doc("Options of the source."),
+        one("headers", "GetterHeaders", Content::Strings).doc("HTTP headers of the request."),
+        one("options", "GetterOptions", Content::Strings).doc("Options of the source."),
     ],
     finish: None,
 };
@@ -87,9 +88,9 @@ static ARTIFACT: Schema = Schema {
 pub(super) static CONSUL: Schema = Schema {
     name: "consul",
     attributes: &[
-        attr("cluster", "Cluster", Kind::Str).doc("Name of the Consul cluster.").default("default"),
-        attr("namespace", "Namespace", Kind::Str).doc("Namespace in Consul."),
-        attr("partition", "Partition", Kind::Str).doc("Admin partition in Consul."),
+        plain("cluster", "Cluster", Kind::Str).doc("Name of the Consul cluster.").default("default"),
+        plain("namespace", "Namespace", Kind::Str).doc("Namespace in Consul."),
+        plain("partition", "Partition", Kind::Str).doc("Admin partition in Consul."),
     ],
     blocks: &[],
     finish: None,
@@ -101,14 +102,14 @@ static CSI_PLUGIN: Schema = Schema {
         attr("health_timeout", "HealthTimeout", Kind::Duration)
             .doc("Time in which the plugin must become healthy.")
             .default("30s"),
-        attr("id", "ID", Kind::Str).doc("Id of the plugin, as volumes name it."),
-        attr("mount_dir", "MountDir", Kind::Str)
+        plain("id", "ID", Kind::Str).doc("Id of the plugin, as volumes name it."),
+        plain("mount_dir", "MountDir", Kind::Str)
             .doc("Where the socket directory is in the task.")
             .default("/csi"),
-        attr("stage_publish_base_dir", "StagePublishBaseDir", Kind::Str)
+        plain("stage_publish_base_dir", "StagePublishBaseDir", Kind::Str)
             .doc("Where volumes are staged and published in the task.")
             .default("/local/csi"),
-        attr("type", "Type", Kind::Str).doc("What the plugin serves.").values(&[
+        plain("type", "Type", Kind::Str).doc("What the plugin serves.").values(&[
             "node",
             "controller",
             "monolith",
@@ -120,7 +121,7 @@ static CSI_PLUGIN: Schema = Schema {
 
 static DISPATCH_PAYLOAD: Schema = Schema {
     name: "dispatch_payload",
-    attributes: &[attr("file", "File", Kind::Str).doc("File below `local/` that the payload is written to.")],
+    attributes: &[plain("file", "File", Kind::Str).doc("File below `local/` that the payload is written to.")],
     blocks: &[],
     finish: None,
 };
@@ -129,16 +130,16 @@ pub(super) static IDENTITY: Schema = Schema {
     name: "identity",
     attributes: &[
         attr("aud", "Audience", Kind::Strings).doc("Audience of the token."),
-        attr("change_mode", "ChangeMode", Kind::Str)
+        plain("change_mode", "ChangeMode", Kind::Str)
             .doc("What happens when the token is renewed.")
             .values(&["noop", "restart", "signal"]),
-        attr("change_signal", "ChangeSignal", Kind::Str).doc("Signal for `change_mode = \"signal\"`."),
-        attr("env", "Env", Kind::Bool).doc("Put the token into the environment.").default("false"),
+        plain("change_signal", "ChangeSignal", Kind::Str).doc("Signal for `change_mode = \"signal\"`."),
+        plain("env", "Env", Kind::Bool).doc("Put the token into the environment.").default("false"),
         attr("extra_claims", "ExtraClaims", Kind::Strings).doc("Claims that are added."),
-        attr("file", "File", Kind::Bool).doc("Write the token to a file.").default("false"),
-        attr("filepath", "Filepath", Kind::Str).doc("Where that file is, below the directory of the task."),
-        attr("name", "Name", Kind::Str).doc("Name of the identity.").default("default"),
-        attr("service_name", "ServiceName", Kind::Str).doc("Service that the identity is for."),
+        plain("file", "File", Kind::Bool).doc("Write the token to a file.").default("false"),
+        plain("filepath", "Filepath", Kind::Str).doc("Where that file is, below the directory of the task."),
+        plain("name", "Name", Kind::Str).doc("Name of the identity.").default("default"),
+        plain("service_name", "ServiceName", Kind::Str).doc("Service that the identity is for."),
         attr("ttl", "TTL", Kind::Duration).doc("How long a token is valid."),
     ],
     blocks: &[],
@@ -148,12 +149,12 @@ pub(super) static IDENTITY: Schema = Schema {
 static LIFECYCLE: Schema = Schema {
     name: "lifecycle",
     attributes: &[
-        required("hook", "Hook", Kind::Str).doc("When the task runs.").values(&[
+        required("hook", "Hook", Kind::Str).plain().doc("When the task runs.").values(&[
             "prestart",
             "poststart",
             "poststop",
         ]),
-        attr("sidecar", "Sidecar", Kind::Bool)
+        plain("sidecar", "Sidecar", Kind::Bool)
             .doc("Whether it runs along with the main tasks.")
             .default("false"),
     ],
@@ -207,7 +208,7 @@ static DEVICE: Schema = Schema {
 static NUMA: Schema = Schema {
     name: "numa",
     attributes: &[
-        attr("affinity", "Affinity", Kind::Str)
+        plain("affinity", "Affinity", Kind::Str)
             .doc("How much the cores must be near each other.")
             .default("none")
             .values(&["none", "prefer", "require"]),
@@ -227,9 +228,9 @@ static SCHEDULE: Schema = Schema {
 static SCHEDULE_CRON: Schema = Schema {
     name: "cron",
     attributes: &[
-        attr("end", "End", Kind::Str).doc("When the task is stopped, in cron syntax."),
-        attr("start", "Start", Kind::Str).doc("When the task is started, in cron syntax."),
-        attr("timezone", "Timezone", Kind::Str).doc("Time zone of both."),
+        plain("end", "End", Kind::Str).doc("When the task is stopped, in cron syntax."),
+        plain("start", "Start", Kind::Str).doc("When the task is started, in cron syntax."),
+        plain("timezone", "Timezone", Kind::Str).doc("Time zone of both."),
     ],
     blocks: &[],
     finish: None,
@@ -238,12 +239,12 @@ static SCHEDULE_CRON: Schema = Schema {
 pub(super) static SECRET: Schema = Schema {
     name: "secret",
     attributes: &[
-        attr("path", "Path", Kind::Str).doc("Path of the secret."),
-        attr("provider", "Provider", Kind::Str).doc("`nomad`, `vault`, or the name of a plugin."),
+        plain("path", "Path", Kind::Str).doc("Path of the secret."),
+        plain("provider", "Provider", Kind::Str).doc("`nomad`, `vault`, or the name of a plugin."),
     ],
     blocks: &[
         one("config", "Config", Content::Free).doc("Settings for the driver, plugin or proxy."),
-        one("env", "Env", Content::StringsOrAttribute).doc("Environment variables."),
+        one("env", "Env", Content::Strings).doc("Environment variables."),
     ],
     finish: None,
 };
@@ -293,7 +294,7 @@ static CHANGE_SCRIPT: Schema = Schema {
     attributes: &[
         attr("args", "Args", Kind::Strings).doc("Arguments.").default("[]"),
         attr("command", "Command", Kind::Str).doc("Program run inside the task."),
-        required("fail_on_error", "FailOnError", Kind::Bool).doc("Kill the task when the script fails."),
+        attr("fail_on_error", "FailOnError", Kind::Bool).doc("Kill the task when the script fails.").default("false"),
         attr("run_on_first_render", "RunOnFirstRender", Kind::Bool)
             .doc("Run it after the first rendering too.")
             .default("false"),
@@ -326,12 +327,12 @@ pub(super) static VAULT: Schema = Schema {
             .default("restart")
             .values(&["noop", "restart", "signal"]),
         attr("change_signal", "ChangeSignal", Kind::Str).doc("Signal for `change_mode = \"signal\"`."),
-        attr("cluster", "Cluster", Kind::Str).doc("Name of the Vault cluster.").default("default"),
+        plain("cluster", "Cluster", Kind::Str).doc("Name of the Vault cluster.").default("default"),
         attr("disable_file", "DisableFile", Kind::Bool).doc("Write no token file.").default("false"),
         attr("env", "Env", Kind::Bool).doc("Put the token into the environment.").default("true"),
         attr("namespace", "Namespace", Kind::Str).doc("Namespace in Vault."),
         attr("policies", "Policies", Kind::Strings).doc("Policies of the token.").deprecated("use `role`"),
-        attr("role", "Role", Kind::Str).doc("Role that the token is made from."),
+        plain("role", "Role", Kind::Str).doc("Role that the token is made from."),
     ],
     blocks: &[],
     finish: Some(finish::vault),

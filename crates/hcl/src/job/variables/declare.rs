@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::super::references::{each_traversal, first_name};
+use super::super::tables::{VALIDATION, VARIABLE};
 use crate::ast::{Block, Body, Expr, ExprKind};
-use crate::diag::{Diagnostic, nearest};
+use crate::diag::Diagnostic;
 use crate::eval::{Evaluated, Evaluator, Scope};
-use crate::parse::json::{Strings, body as json_body};
+use crate::parse::json::{Members, Strings};
 use crate::parse::native::parse_expression;
+use crate::schema::{Schema, unexpected};
 use crate::source::Span;
 use crate::types::type_expression;
 use crate::value::{Type, Value, convert};
@@ -24,8 +27,6 @@ pub(super) struct Variable {
     pub value: Option<Value>,
     /// Where that value was given, and how.
     pub origin: Option<(Origin, Span)>,
-    /// Whether null is a value.
-    pub nullable: bool,
     /// An error about its value was reported, so that it being unset is no news.
     pub failed: bool,
     pub rules: Vec<Rule>,
@@ -59,8 +60,6 @@ pub(super) struct Rule {
     pub span: Span,
 }
 
-const ARGUMENTS: [&str; 5] = ["default", "description", "nullable", "sensitive", "type"];
-
 pub(super) fn declarations(body: &Body, items: &mut Vec<Diagnostic>) -> BTreeMap<String, Variable> {
     let mut out: BTreeMap<String, Variable> = BTreeMap::new();
     for block in &body.blocks {
@@ -88,24 +87,19 @@ pub(super) fn declarations(body: &Body, items: &mut Vec<Diagnostic>) -> BTreeMap
     out
 }
 
-fn native<'b>(
-    body: &'b Body,
-    labels_of: &dyn Fn(&str) -> Option<usize>,
-    items: &mut Vec<Diagnostic>,
-) -> Cow<'b, Body> {
-    let Some(objects) = &body.json else { return Cow::Borrowed(body) };
-    // Defaults in JSON are literal text.
-    match json_body(objects, body.span, Strings::Literal, labels_of) {
-        Ok(read) => Cow::Owned(read),
-        Err(errors) => {
-            items.extend(errors);
-            Cow::Owned(Body { span: body.span, ..Body::default() })
-        }
-    }
-}
-
 fn many(block: &Block, items: &mut Vec<Diagnostic>) -> Vec<Variable> {
-    let body = native(&block.body, &|_| None, items);
+    let body = match &block.body.json {
+        Some(json) => Cow::Owned(json.read(Strings::Literal, Members::Arguments, items)),
+        None => Cow::Borrowed(&block.body),
+    };
+    if let Some(inner) = body.blocks.first() {
+        items.push(Diagnostic::error(
+            "E0402",
+            inner.kind.span,
+            format!("Unexpected {:?} block", inner.kind.text),
+            "Blocks are not allowed here; variables are arguments.",
+        ));
+    }
     let mut out = Vec::new();
     for attribute in &body.attributes {
         match Evaluator::literals().eval(&attribute.value, &Scope::default()) {
@@ -115,7 +109,6 @@ fn many(block: &Block, items: &mut Vec<Diagnostic>) -> Vec<Variable> {
                 kind: Some(Type::of(&value)),
                 value: Some(value),
                 origin: Some((Origin::Default, attribute.value.span)),
-                nullable: true,
                 failed: false,
                 rules: Vec::new(),
             }),
@@ -149,56 +142,28 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
     }
     let mut out = Variable {
         name: label.text.clone(),
-        span: block.header(),
+        span: block.header,
         kind: None,
         value: None,
         origin: None,
-        nullable: true,
         failed: false,
         rules: Vec::new(),
     };
-    let body = native(&block.body, &|name| (name == "validation").then_some(0), items);
-    for attribute in &body.attributes {
-        let name = attribute.name.text.as_str();
-        if !ARGUMENTS.contains(&name) {
-            let near = nearest(name, ARGUMENTS).map(|n| format!(" Did you mean {n:?}?")).unwrap_or_default();
-            items.push(Diagnostic::error(
-                "E0401",
-                attribute.name.span,
-                "Unsupported argument",
-                format!("An argument named {name:?} is not expected here.{near}"),
-            ));
-        }
-        let plain = match name {
-            "description" => Some(Type::Str),
-            "nullable" | "sensitive" => Some(Type::Bool),
-            _ => None,
-        };
-        if let Some(wanted) = plain {
-            let value = Evaluator::literals().eval(&attribute.value, &Scope::default());
-            match value.map(|v| convert(v, &wanted)) {
-                Ok(Ok(value)) if name == "nullable" => out.nullable = value != Value::Bool(false),
-                Ok(Ok(_)) => {}
-                Ok(Err(e)) => items.push(Diagnostic::error(
-                    "E0405",
-                    attribute.value.start(),
-                    "Unsuitable value type",
-                    format!("Unsuitable value: {e}"),
-                )),
-                Err(error) => items.push(*error),
-            }
-        }
-        if name == "type" {
-            match read_type(&attribute.value, block.body.json.is_some()) {
-                Ok(t) => out.kind = Some(t),
-                Err(error) => {
-                    out.failed = true;
-                    items.push(*error);
-                }
+    let body = body(&block.body, &VARIABLE, Strings::Literal, items);
+    let argument = |name: &str| body.attributes.iter().find(|a| a.name.text == name);
+    if let Some(description) = argument("description") {
+        text(&description.value, items);
+    }
+    if let Some(kind) = argument("type") {
+        match read_type(&kind.value, block.body.json.is_some()) {
+            Ok(t) => out.kind = Some(t),
+            Err(error) => {
+                out.failed = true;
+                items.push(*error);
             }
         }
     }
-    if let Some(default) = body.attributes.iter().find(|a| a.name.text == "default") {
+    if let Some(default) = argument("default") {
         match Evaluator::literals().eval(&default.value, &Scope::default()) {
             Ok(value) => {
                 let kind = out.kind.get_or_insert_with(|| Type::of(&value)).clone();
@@ -219,19 +184,43 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
             }
         }
     }
-    for inner in &body.blocks {
-        if inner.kind.text == "validation" {
-            out.rules.extend(rule(inner, &out.name, items));
-        } else {
-            items.push(Diagnostic::error(
-                "E0402",
-                inner.kind.span,
-                "Unsupported block type",
-                format!("Blocks of type {:?} are not expected here.", inner.kind.text),
-            ));
-        }
+    for inner in body.blocks.iter().filter(|b| b.kind.text == "validation") {
+        out.rules.extend(rule(inner, &out.name, items));
     }
     Some(out)
+}
+
+/// Reads a body by its table, apart from the values; names that the table does not have are reported.
+fn body<'b>(
+    body: &'b Body,
+    schema: &'static Schema,
+    strings: Strings,
+    items: &mut Vec<Diagnostic>,
+) -> Cow<'b, Body> {
+    let is_json = body.json.is_some();
+    let body = match &body.json {
+        Some(json) => {
+            Cow::Owned(json.read(strings, Members::Table(&|name| schema.member(name)), items))
+        }
+        None => Cow::Borrowed(body),
+    };
+    items.extend(unexpected(&body, schema, is_json));
+    body
+}
+
+/// Evaluates a text in which nothing can be referred to.
+fn text(expr: &Expr, items: &mut Vec<Diagnostic>) -> Option<Arc<str>> {
+    let detail = match Evaluator::literals().eval(expr, &Scope::default()).map(|v| convert(v, &Type::Str)) {
+        Ok(Ok(Value::Str(text))) => return Some(text),
+        Ok(Ok(_)) => "Unsuitable value: null value is not allowed".to_owned(),
+        Ok(Err(e)) => format!("Unsuitable value: {e}"),
+        Err(error) => {
+            items.push(*error);
+            "Unsuitable value: value must be known".to_owned()
+        }
+    };
+    items.push(Diagnostic::error("E0405", expr.start(), "Unsuitable value type", detail));
+    None
 }
 
 /// A type; JSON has it in a string.
@@ -249,39 +238,25 @@ fn read_type(expr: &Expr, json: bool) -> Evaluated<Type> {
 }
 
 fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Rule> {
-    let body = match &block.body.json {
-        None => Cow::Borrowed(&block.body),
-        Some(objects) => match json_body(objects, block.body.span, Strings::Templates, &|_| None) {
-            Ok(read) => Cow::Owned(read),
-            Err(errors) => {
-                items.extend(errors);
-                return None;
-            }
-        },
-    };
-    let mut wanted = |name: &str| {
-        let found = body.attributes.iter().find(|a| a.name.text == name).map(|a| a.value.clone());
+    let templates = body(&block.body, &VALIDATION, Strings::Templates, items);
+    let missing = block.body.missing();
+    let mut argument = |name: &str| {
+        let found = templates.attributes.iter().find(|a| a.name.text == name).map(|a| a.value.clone());
         if found.is_none() {
             items.push(Diagnostic::error(
                 "E0404",
-                block.body.span.at_start(),
+                missing,
                 "Missing required argument",
                 format!("The argument {name:?} is required, but no definition was found."),
             ));
         }
         found
     };
-    let (condition, message) = (wanted("condition"), wanted("error_message"));
-    for attribute in &body.attributes {
-        if !matches!(attribute.name.text.as_str(), "condition" | "error_message") {
-            let detail = format!("An argument named {:?} is not expected here.", attribute.name.text);
-            items.push(Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", detail));
-        }
-    }
+    let (condition, message) = (argument("condition"), argument("error_message"));
     if condition.is_none() {
         let detail = "validation requires a condition.";
         let error =
-            Diagnostic::error("E0404", block.header(), "Invalid variable validation specification", detail);
+            Diagnostic::error("E0404", block.header, "Invalid variable validation specification", detail);
         items.push(error.echo());
     }
     let (condition, message) = (condition?, message?);
@@ -300,43 +275,31 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         ));
         return None;
     }
-    const SUMMARY: &str = "Invalid validation error message";
-    let text = match Evaluator::literals().eval(&message, &Scope::default()).map(|v| convert(v, &Type::Str)) {
-        Ok(Ok(Value::Str(text))) => text,
-        Ok(Ok(_)) => {
-            items.push(Diagnostic::error("E0310", message.span, SUMMARY, "The message must not be null."));
-            return None;
+    // Nothing is interpolated into the message, in JSON as little as in the native notation.
+    let literal = match (&block.body.json, &message.kind) {
+        (Some(json), ExprKind::Embedded(_)) => {
+            let members = Members::Table(&|name| VALIDATION.member(name));
+            let read = json.read(Strings::Literal, members, &mut Vec::new());
+            read.attributes.into_iter().find(|a| a.name.text == "error_message").map(|a| a.value)
         }
-        Ok(Err(e)) => {
-            let detail = format!("Unsuitable value: {e}");
-            items.push(Diagnostic::error("E0405", message.start(), "Unsuitable value type", detail));
-            return None;
-        }
-        Err(error) => {
-            items.push(*error);
-            return None;
-        }
+        _ => None,
     };
-    if !is_sentence(&text) {
+    let place = message.span;
+    let message = text(&literal.unwrap_or(message), items)?;
+    if message.trim().is_empty() {
         items.push(Diagnostic::error(
             "E0310",
-            message.span,
-            SUMMARY,
-            "The message must be at least one full sentence: it begins with a capital letter and ends with a period or a question mark.",
+            place,
+            "Invalid validation error message",
+            "The message must not be empty: it is what people read when the value is wrong.",
         ));
         return None;
     }
-    Some(Rule { condition, message: text.to_string(), span: block.header() })
+    Some(Rule { condition, message: message.to_string(), span: block.header })
 }
 
 fn is_identifier(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
         && chars.all(|c| c.is_alphanumeric() || c == '_' || c == '-')
-}
-
-/// What the reference takes for sentences.
-fn is_sentence(text: &str) -> bool {
-    let first = text.chars().next();
-    first.is_some_and(|c| c.is_uppercase() || !c.is_alphabetic()) && text.ends_with(['.', '?', '!'])
 }

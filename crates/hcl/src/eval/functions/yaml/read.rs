@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Result;
-use super::scalar::{CORE, scalar, unsupported};
+use super::scalar::{CORE, scalar};
 use super::scan::{Scanner, Style, Token};
 use crate::parse::MAX_DEPTH;
 use crate::value::{Type, Value, convert};
