@@ -31,6 +31,7 @@ mod rights;
 mod scheduling;
 mod services;
 mod streams;
+mod task_dirs;
 mod task_templates;
 mod templates;
 mod tenancy;

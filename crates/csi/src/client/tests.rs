@@ -262,7 +262,10 @@ async fn a_link_in_the_place_of_the_socket_leads_nowhere_else() {
     };
     link(&socket(&elsewhere));
     let error = client.probe().await.expect_err("it leads out");
-    assert!(matches!(error, CsiError::Unreachable { .. }) && error.to_string().contains("csi.sock"), "{error}");
+    assert!(
+        matches!(error, CsiError::Unreachable { .. }) && error.to_string().contains("csi.sock"),
+        "{error}"
+    );
     link(std::path::Path::new("own.sock"));
     client.probe().await.expect("within the directory a link is followed");
 }
