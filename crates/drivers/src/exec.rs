@@ -270,6 +270,7 @@ impl ExecDriver {
                 args: config.args,
                 env: task.env.clone(),
                 cwd: config.work_dir.unwrap_or_else(|| "/".into()),
+                base: None,
                 search: vec!["/local".into(), "/".into()],
             },
             user: Some(convert::user(&account)),

@@ -177,6 +177,32 @@ async fn raw_exec_is_there_only_when_enabled() {
     assert!(error.to_string().contains("not enabled"), "{error}");
 }
 
+/// A task left a link to a directory that only root may enter in the place of its working directory.
+#[tokio::test]
+async fn a_working_directory_is_entered_as_the_user_of_the_task() {
+    let world = World::new(Kind::Raw);
+    let driver = world.driver();
+    let (closed, inside) = (world.dir.path().join("closed"), world.dir.path().join("closed/inside"));
+    std::fs::create_dir_all(&inside).unwrap();
+    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let script = |work_dir: &str| json!({"command": "sh", "args": ["-c", "pwd -P"], "work_dir": work_dir});
+    let mut config = world.config("t", script("local/way"));
+    config.user = Some("54321".into());
+    let local = config.dirs.task_dir.join("local");
+    std::os::unix::fs::symlink(&inside, local.join("way")).unwrap();
+    let error = driver.start(config.clone()).await.unwrap_err().to_string();
+    assert!(error.contains("working directory") && error.contains("local/way"), "{error}");
+    std::fs::create_dir(local.join("own")).unwrap();
+    for (work_dir, expected) in [("local/own", local.join("own")), ("/", "/".into())] {
+        config.driver_config = script(work_dir);
+        driver.start(config.clone()).await.unwrap();
+        driver.wait(&config.id).await.unwrap();
+        let output = world.output("t");
+        assert_eq!(output.lines().last(), expected.to_str(), "{output}");
+        driver.destroy(&config.id, false).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_task_runs_as_the_user_and_in_the_place_it_was_told() {
     for (kind, dir, user) in [(Kind::Raw, None, "0"), (Kind::Exec, Some("/"), "65534")] {

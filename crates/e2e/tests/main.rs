@@ -32,6 +32,7 @@ mod rights;
 mod scheduling;
 mod services;
 mod streams;
+mod task_dirs;
 mod task_templates;
 mod templates;
 mod tenancy;

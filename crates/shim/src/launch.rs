@@ -143,21 +143,32 @@ fn become_program(
         process::enter(sandbox, Namespaces { mount: true, ipc: around.private_ipc(), pid: false })?;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    if let Some(base) = &command.base {
+        enter(base)?;
+    }
     match (&spec.isolation, &spec.user) {
         (Some(isolation), user) => confine(isolation, user.as_ref())?,
         (None, Some(user)) => process::become_user(user.uid, user.gid, &user.groups)?,
         (None, None) => {}
     }
     // As the task's user: the task may have put a link there to a directory that only root may enter.
-    std::env::set_current_dir(&command.cwd).map_err(|source| Error::File {
-        doing: "change to the working directory",
-        path: command.cwd.clone(),
-        source,
-    })?;
+    enter(&command.cwd)?;
     // Once more: a change of user clears it.
     process::die_with_parent()?;
     process::reset_signals()?;
     execute(command, args, env)
+}
+
+/// Makes a directory the working directory; an empty path is the one that is.
+fn enter(dir: &Path) -> Result<()> {
+    if dir.as_os_str().is_empty() {
+        return Ok(());
+    }
+    std::env::set_current_dir(dir).map_err(|source| Error::File {
+        doing: "change to the working directory",
+        path: dir.to_owned(),
+        source,
+    })
 }
 
 fn confine(isolation: &IsolationSpec, user: Option<&UserSpec>) -> Result<()> {
@@ -219,7 +230,8 @@ fn candidates(command: &CommandSpec) -> Vec<PathBuf> {
     }
     let mut dirs = command.search.clone();
     if command.program.contains('/') {
-        dirs.push(command.cwd.clone());
+        // The working directory, which is entered by now.
+        dirs.push(PathBuf::new());
     } else {
         let path = command.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
         // An empty entry means the current directory to a shell; here it means nothing.
@@ -238,6 +250,7 @@ mod tests {
             args: vec![],
             env: [("PATH".to_owned(), "/a::/b".to_owned())].into(),
             cwd: "/cwd".into(),
+            base: None,
             search: vec!["/task/local".into()],
         }
     }
@@ -249,7 +262,7 @@ mod tests {
         };
         assert_eq!(found("/bin/x"), ["/bin/x"]);
         assert_eq!(found("x"), ["/task/local/x", "/a/x", "/b/x"]);
-        assert_eq!(found("bin/x"), ["/task/local/bin/x", "/cwd/bin/x"]);
+        assert_eq!(found("bin/x"), ["/task/local/bin/x", "bin/x"]);
     }
 
     #[test]

@@ -43,8 +43,12 @@ pub struct CommandSpec {
     pub args: Vec<String>,
     /// The whole environment.
     pub env: BTreeMap<String, String>,
-    /// Working directory, as the task sees it.
+    /// Working directory, as the task sees it. The task's user enters it; relative to `base` if there is one.
     pub cwd: PathBuf,
+    /// A directory whose path only root can change. Root enters it before the task's user enters `cwd`: the user may
+    /// have no right to what lies above.
+    #[serde(default)]
+    pub base: Option<PathBuf>,
     /// Directories that come before `PATH`, as the task sees them.
     pub search: Vec<PathBuf>,
 }

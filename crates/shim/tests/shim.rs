@@ -47,6 +47,7 @@ impl World {
                 args: vec!["-c".into(), script.into()],
                 env: [("PATH".into(), "/usr/bin:/bin".into()), ("GREETING".into(), "hello".into())].into(),
                 cwd: self.path("task"),
+                base: None,
                 search: vec![],
             },
             user: None,

@@ -107,9 +107,9 @@ impl Error {
         Self::path(operation, path)(source)
     }
 
-    /// An entry is something else than a regular file.
+    /// An entry is something else than a regular file with one name.
     pub fn not_a_file(operation: &'static str, path: impl AsRef<Path>) -> Self {
-        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file with one name");
         Self::path(operation, path)(source)
     }
 

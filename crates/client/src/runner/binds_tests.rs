@@ -134,7 +134,9 @@ fn targets_of_every_kind_that_a_task_plants_are_left_alone() {
         rustix::fs::mknodat(rustix::fs::CWD, at, kind, mode, 0).unwrap();
     };
     let link = |target: PathBuf| move |at: &Path| std::os::unix::fs::symlink(&target, at).unwrap();
-    let plants: [&dyn Fn(&Path); 6] = [
+    let hard = |at: &Path| fs::hard_link(outside.join("file"), at).unwrap();
+    let plants: [&dyn Fn(&Path); 7] = [
+        &hard,
         &link(outside.join("empty")),
         &link("../../../outside/empty".into()),
         &link(outside.join("none")),
@@ -156,6 +158,7 @@ fn targets_of_every_kind_that_a_task_plants_are_left_alone() {
     }
     let meta = fs::metadata(outside.join("empty")).unwrap();
     assert_eq!((meta.permissions().mode() & 0o7777, fs::read_dir(&outside).unwrap().count()), (0o700, 2));
+    fs::write(outside.join("file"), "not sealed").unwrap();
     assert_eq!(fs::metadata("/").unwrap().permissions().mode() & 0o7777, 0o755);
 }
 

@@ -1,6 +1,7 @@
 //! The client with real drivers and servers of the test's own.
 
 mod cores;
+mod directories;
 mod disks;
 mod fake;
 mod fence;

@@ -91,12 +91,13 @@ impl Target {
             drop(parent.create(self.name(), Access::mode(0o644))?);
         }
         let file = parent.handle(Path::new(self.name()), Mounts::Follow)?;
-        let opened = file.read()?;
-        if !opened.metadata().is_ok_and(|meta| meta.is_file()) {
+        let stat = file.stat()?;
+        // A file with another name may be one of the host.
+        if file.kind()? != Kind::File || stat.st_nlink != 1 {
             return Err(Error::not_a_file("mount on", self.path()));
         }
-        if !self.own && opened.metadata().is_ok_and(|meta| meta.len() == 0) {
-            seal_open(&opened, &self.path())?;
+        if !self.own && stat.st_size == 0 {
+            seal_open(file.read()?, &self.path())?;
         }
         Ok((file, shown))
     }
@@ -190,7 +191,8 @@ impl Target {
             }
             Some(Kind::File) => {
                 let handle = parent.handle(Path::new(name), Mounts::Refuse)?;
-                if handle.stat()?.st_size == 0 {
+                let stat = handle.stat()?;
+                if stat.st_size == 0 && stat.st_nlink == 1 {
                     unseal_open(handle.read()?, &self.path())?;
                     parent.remove_file(name)?;
                 }

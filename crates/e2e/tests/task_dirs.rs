@@ -1,0 +1,204 @@
+//! Directories of tasks: what a task plants there leads root nowhere, and what cannot be used is named.
+
+use crate::{id_of, run_job};
+use anyhow::{Context, Result, ensure};
+use caravan_testkit::{Agent, AgentOptions, eventually};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A directory of root's outside of all allocations, with a file in it.
+struct Canary(PathBuf);
+
+impl Canary {
+    fn new(agent: &Agent, name: &str) -> Result<Self> {
+        // Tasks that run as somebody else pass through.
+        fs::set_permissions(agent.dir(), fs::Permissions::from_mode(0o755))?;
+        let dir = agent.dir().join(name);
+        fs::create_dir_all(dir.join("sub"))?;
+        fs::write(dir.join("file"), "precious content")?;
+        for (path, mode) in [("sub", 0o750), ("file", 0o640), (".", 0o700)] {
+            fs::set_permissions(dir.join(path), fs::Permissions::from_mode(mode))?;
+        }
+        Ok(Self(dir))
+    }
+
+    fn check(&self) -> Result<()> {
+        for (path, mode) in [(".", 0o700), ("sub", 0o750), ("file", 0o640)] {
+            let meta = fs::symlink_metadata(self.0.join(path))?;
+            let seen = (meta.uid(), meta.gid(), meta.mode() & 0o7777);
+            ensure!(seen == (0, 0, mode), "{path} of the canary is {seen:?}");
+        }
+        ensure!(fs::read_to_string(self.0.join("file"))? == "precious content", "the canary was written to");
+        ensure!(fs::read_dir(&self.0)?.count() == 2 && fs::read_dir(self.0.join("sub"))?.count() == 0);
+        Ok(())
+    }
+}
+
+/// Plants everything that a user may plant, at every place that root touches, and ends; the second run stays.
+const PLANT: &str = r#"
+T=${NOMAD_TASK_DIR%/local}; A=$NOMAD_ALLOC_DIR; L=$NOMAD_TASK_DIR; S=$NOMAD_SECRETS_DIR
+if [ -e $A/data/planted ]; then
+  echo second run; cat $L/conf $L/deep/conf; cat $S/nomad_token > /dev/null && echo token; exec sleep 600
+fi
+touch $A/data/planted
+for d in $L $T/tmp $S $T/private $A/data $A/logs $A/tmp; do
+  mv $d $d.away 2>/dev/null && { echo moved $d; ln -s $CANARY $d; }
+  rmdir $d 2>/dev/null && { echo removed $d; ln -s $CANARY $d; }
+done
+for f in nomad_token .nomad_token.tmp api.sock .api; do
+  rm -rf $S/$f; ln -s $CANARY/file $S/$f; ln $CANARY/file $S/$f.hard 2>/dev/null
+done
+rm -rf $L/conf $L/deep $L/input; ln -s $CANARY/file $L/conf; ln -s $CANARY/sub $L/deep; ln -s ../../../$CANARY/new $L/input
+ln -s $CANARY/file $L/.conf.tmp
+for n in 1 2 3 4 5 6 7 8 9; do
+  case $((n % 3)) in
+    0) ln -s $CANARY/new $A/logs/t.stdout.$n ;;
+    1) mkfifo $A/logs/t.stdout.$n ;;
+    2) ln -s $CANARY/file $A/logs/t.stdout.$n ;;
+  esac
+  ln -s $CANARY/new $A/logs/t.stderr.$n
+done
+i=0; while [ $i -lt 30000 ]; do echo "line $i ........................................................................"; i=$((i+1)); done
+exit 1
+"#;
+
+fn planting_job(id: &str, driver: &str, user: &str, script: &str, canary: &Path) -> String {
+    let user = if user.is_empty() { String::new() } else { format!("user = \"{user}\"") };
+    format!(
+        r#"
+job "{id}" {{
+  type = "batch"
+  group "g" {{
+    restart {{
+      attempts = 1
+      interval = "10m"
+      delay    = "0s"
+      mode     = "fail"
+    }}
+    reschedule {{
+      attempts  = 0
+      unlimited = false
+    }}
+    task "t" {{
+      driver = "{driver}"
+      {user}
+      config {{
+        command = "/bin/sh"
+        args    = ["${{NOMAD_TASK_DIR}}/script"]
+      }}
+      env {{
+        CANARY = "{canary}"
+        PATH   = "/usr/bin:/bin"
+      }}
+      logs {{
+        max_files     = 20
+        max_file_size = 1
+      }}
+      identity {{
+        env  = true
+        file = true
+      }}
+      template {{
+        destination = "local/script"
+        change_mode = "noop"
+        data        = <<EOT
+{script}
+EOT
+      }}
+      template {{
+        destination = "local/conf"
+        change_mode = "noop"
+        data        = "template {{{{ env \"NOMAD_ALLOC_INDEX\" }}}}\n"
+      }}
+      resources {{
+        cpu    = 50
+        memory = 64
+      }}
+    }}
+  }}
+}}
+"#,
+        canary = canary.display()
+    )
+}
+
+fn events(alloc: &Value) -> String {
+    let all = alloc["TaskStates"]["t"]["Events"].as_array().cloned().unwrap_or_default();
+    let text = |event: &Value| format!("{}: {}", event["Type"], event["DisplayMessage"]);
+    all.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn alloc_of(agent: &Agent, job: &str) -> Result<Value> {
+    let alloc = agent.allocs(job)?.into_iter().next().context("no allocation yet")?;
+    agent.get(&format!("/v1/allocation/{}", id_of(&alloc)?))
+}
+
+#[test]
+fn what_a_user_plants_leads_nowhere_and_the_task_starts_again() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    for (driver, user) in [("exec", ""), ("raw_exec", "nobody")] {
+        let job = format!("plant-{}", driver.replace('_', "-"));
+        let canary = Canary::new(&agent, &job)?;
+        run_job(&agent, &job, &planting_job(&job, driver, user, PLANT, &canary.0))?;
+        let alloc = eventually("the second run", || {
+            let alloc = alloc_of(&agent, &job)?;
+            let runs = alloc["TaskStates"]["t"]["Restarts"] == 1 && alloc["ClientStatus"] == "running";
+            ensure!(runs, "{}", events(&alloc));
+            Ok(alloc)
+        })?;
+        let id = id_of(&alloc)?;
+        let output = eventually("what the second run says", || {
+            let output = agent.logs(&id, "t", "stdout")?;
+            ensure!(output.contains("token"), "no token yet");
+            Ok(output)
+        })?;
+        ensure!(!output.contains("moved") && !output.contains("removed"), "{driver}: {output:.200}");
+        let told: Vec<&str> = output.lines().filter(|line| !line.starts_with("line ")).collect();
+        ensure!(told == ["second run", "template 0", "token"], "{driver}: {told:?}");
+        ensure!(output.lines().filter(|line| line.starts_with("line ")).count() == 30_000, "lines are lost");
+        canary.check().with_context(|| format!("{driver}: {}", events(&alloc)))?;
+        let dir = agent.data_dir().join("alloc").join(&id);
+        for (path, uid, mode) in [
+            ("alloc", 0, 0o1777),
+            ("alloc/data", 0, 0o777),
+            ("alloc/logs", 0, 0o777),
+            ("t", 0, 0o1777),
+            ("t/local", 0, 0o777),
+            ("t/secrets", 65534, 0o700),
+            ("t/private", 0, 0o700),
+        ] {
+            let meta = fs::symlink_metadata(dir.join(path))?;
+            ensure!((meta.uid(), meta.mode() & 0o7777) == (uid, mode), "{driver}: {path}: {:o}", meta.mode());
+        }
+        agent.caravan(&["job", "stop", "-detach", &job])?.ok()?;
+    }
+    Ok(())
+}
+
+/// A task that is root in its own root may rename whatever lies there. The path that cannot be used is named.
+#[test]
+fn what_root_in_a_sandbox_plants_is_refused_and_named() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    for (name, place, named) in
+        [("local", "/local", "t/local"), ("tmp", "/tmp", "t/tmp"), ("logs", "/alloc/logs", "alloc/logs")]
+    {
+        let job = format!("root-{name}");
+        let canary = Canary::new(&agent, &job)?;
+        let script = format!("mv {place} {place}.away; ln -s $CANARY {place}; exit 1");
+        let mut text = planting_job(&job, "exec", "root", "", &canary.0);
+        let start = text.find("args    =").context("the arguments")?;
+        let end = start + text[start..].find('\n').context("the end of the line")?;
+        text.replace_range(start..end, &format!("args = [\"-c\", {script:?}]"));
+        run_job(&agent, &job, &text)?;
+        eventually("the second start fails", || {
+            let alloc = alloc_of(&agent, &job)?;
+            let events = events(&alloc);
+            ensure!(events.contains(named) && events.contains("symbolic link"), "{name}: {events}");
+            Ok(())
+        })?;
+        canary.check().context(job)?;
+    }
+    Ok(())
+}
