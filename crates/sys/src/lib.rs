@@ -4,6 +4,7 @@
 //! Everything here is a thin, synchronous edge: one call, one effect, one error that names the path or process
 //! it was about. Decisions (what to mount, when to kill) belong to the callers.
 
+pub mod below;
 pub mod caps;
 pub mod cgroup;
 pub mod dir;
