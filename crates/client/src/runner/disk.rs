@@ -9,6 +9,7 @@ use crate::alloc_dir::AllocDir;
 use crate::allocs::Allocs;
 use crate::clock;
 use caravan_rpc::{Code, RpcError};
+use caravan_sys::tree::{self, Seals};
 use caravan_types::alloc::{TaskEvent, TaskRunState, event};
 use caravan_types::wire::{DiskChunk, FetchDisk};
 use futures::StreamExt;
@@ -74,10 +75,8 @@ fn pack(root: &Path, tasks: &[String], out: impl Write) -> io::Result<()> {
 
 /// Unpacks an archive below a directory, which is made anew. Nothing is written outside it.
 fn unpack(archive: impl Read, into: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(into) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => fs::create_dir_all(into)?,
-    }
+    tree::remove(into, Seals::Keep).map_err(io::Error::other)?;
+    fs::create_dir_all(into)?;
     let mut source = Watched { inner: archive, ended: false };
     let mut archive = tar::Archive::new(&mut source);
     archive.set_preserve_permissions(true);
@@ -204,7 +203,7 @@ impl AllocRunner {
         let unpacked = blocking(move || {
             let archive = Arriving { chunks, rest: io::Cursor::default() };
             let done = unpack(archive, &arriving).and_then(|()| adopt(&arriving, to.root(), &tasks));
-            fs::remove_dir_all(&arriving)?;
+            tree::remove(&arriving, Seals::Keep).map_err(io::Error::other)?;
             done
         });
         let sent = async move {

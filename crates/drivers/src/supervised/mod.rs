@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use caravan_shim::protocol::{FrameBuffer, ProcessRef, Reply, Request, Started, encode};
 use caravan_shim::{Opening, StartReport, TaskSpec, VERSION};
 use caravan_sys::process::{PidFd, ProcessIdentity, signal_number};
+use caravan_sys::tree::{self, Seals};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch as channel;
@@ -258,11 +259,12 @@ impl ShimTasks {
             self.stop(id, Duration::ZERO, Some("SIGKILL")).await?;
         }
         self.lock().remove(id);
-        match tokio::fs::remove_dir_all(&task.state.state_dir).await {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(Error::Supervisor { id: id.clone(), source })
-            }
-            _ => Ok(()),
+        let state_dir = task.state.state_dir.clone();
+        let removed = tokio::task::spawn_blocking(move || tree::remove(&state_dir, Seals::Keep));
+        let failed = |source| Error::Supervisor { id: id.clone(), source };
+        match removed.await {
+            Ok(removed) => removed.map(drop).map_err(|error| failed(io::Error::other(error))),
+            Err(error) => Err(failed(io::Error::other(error))),
         }
     }
 
