@@ -114,12 +114,25 @@ pub struct Outcome {
 /// that is not there has no mounts.
 pub fn end_mounts(dir: &Path, treat: impl Fn(Found<'_>) -> Treatment) -> Result<Outcome> {
     let Some(real) = real_path(dir)? else { return Ok(Outcome::default()) };
+    let mut ended = Vec::new();
+    loop {
+        let pass = end_once(&real, &treat)?;
+        let progress = !pass.ended.is_empty();
+        ended.extend(pass.ended);
+        // What was hidden may be in reach now.
+        if !progress || !pass.left.iter().any(|left| left.reason == LeftReason::Hidden) {
+            return Ok(Outcome { ended, left: pass.left });
+        }
+    }
+}
+
+fn end_once(real: &Path, treat: &impl Fn(Found<'_>) -> Treatment) -> Result<Outcome> {
     let table = MountTable::read()?;
     let mut outcome = Outcome::default();
     let mut ended: HashSet<u32> = HashSet::new();
     // Mounts that stay, and those above them.
     let mut staying: HashSet<u32> = HashSet::new();
-    for entry in deepest_first(&table, &real) {
+    for entry in deepest_first(&table, real) {
         let covers = table.entries().iter().any(|e| e.id == entry.parent && e.target == entry.target);
         let treatment = treat(Found { entry, covers });
         let result = match treatment {
@@ -176,10 +189,17 @@ fn deepest_first<'a>(table: &'a MountTable, dir: &'a Path) -> Vec<&'a MountEntry
     all.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// Whether this is the last mount of a file system that is nowhere but in memory.
+/// Whether this is the last mount of a file system that is nowhere but in memory, and something is in it.
 fn holds_memory(table: &MountTable, entry: &MountEntry, ended: &HashSet<u32>) -> bool {
     let another = |e: &MountEntry| e.device == entry.device && e.id != entry.id && !ended.contains(&e.id);
-    IN_MEMORY.contains(&entry.fs_type.as_str()) && !table.entries().iter().any(another)
+    let is_last = IN_MEMORY.contains(&entry.fs_type.as_str()) && !table.entries().iter().any(another);
+    is_last && !is_empty(&entry.target)
+}
+
+fn is_empty(target: &Path) -> bool {
+    let below = target.strip_prefix("/").unwrap_or(target);
+    let names = Dir::open(Path::new("/")).and_then(|root| root.enter(below, Mounts::Follow)?.names());
+    names.is_ok_and(|names| names.is_empty())
 }
 
 /// Ends a mount of the caller. `None` as error: something was mounted on it meanwhile.

@@ -76,6 +76,27 @@ fn what_is_only_in_memory_stays_and_what_is_mounted_elsewhere_too_goes() {
 }
 
 #[test]
+fn mounts_beneath_another_are_ended_after_it() {
+    let scratch = Scratch::new();
+    let (tree, outside) = (scratch.dir("tree"), scratch.dir("outside"));
+    fs::create_dir(outside.join("below")).unwrap();
+    let (at, nested) = (scratch.dir("tree/a/b"), scratch.dir("tree/a/b").join("below"));
+    bind(&outside, &at, false).unwrap();
+    bind(&outside, &nested, false).unwrap();
+    bind(&outside, &tree.join("a"), false).unwrap();
+    let outcome = foreign(&tree);
+    assert_eq!(outcome, Outcome { ended: vec![tree.join("a"), nested, at], left: vec![] });
+}
+
+#[test]
+fn an_empty_file_system_in_memory_is_no_loss() {
+    let scratch = Scratch::new();
+    let memory = scratch.tmpfs("tree/memory");
+    fs::remove_file(memory.join("canary")).unwrap();
+    assert_eq!(foreign(&scratch.dir("tree")), Outcome { ended: vec![memory], left: vec![] });
+}
+
+#[test]
 fn a_mount_in_use_stays_with_all_that_is_above_it() {
     let scratch = Scratch::new();
     let (tree, outside) = (scratch.dir("tree"), scratch.dir("outside"));
@@ -107,6 +128,7 @@ fn own_mounts_go_also_in_use_but_never_with_a_mount_of_others_below() {
     unmount(&below, Unmount::Now).unwrap();
     // Somebody else's mount on top of the own one.
     mount_tmpfs(&own, 1 << 20, 0o755).unwrap();
+    fs::write(own.join("canary"), "kept").unwrap();
     let outcome = end_mounts(&tree, treat).unwrap();
     assert!(outcome.ended.is_empty() && outcome.left.len() == 1, "{outcome:?}");
     unmount(&own, Unmount::Now).unwrap();
