@@ -26,6 +26,7 @@ mod reached;
 mod recovery;
 mod reload;
 mod remote;
+mod removal;
 mod replay;
 mod rights;
 mod scheduling;
