@@ -17,6 +17,7 @@ pub mod mountinfo;
 pub mod netns;
 pub mod process;
 pub mod seal;
+pub mod seccomp;
 pub mod socket;
 pub mod time;
 pub mod tree;

@@ -156,11 +156,16 @@ impl PluginTask {
         if self.isolation == Isolation::None {
             return Vec::new();
         }
+        // A controller mounts nothing for others.
+        let propagation = match self.mounts_volumes() {
+            true => Propagation::Bidirectional,
+            false => Propagation::Private,
+        };
         let shared = |host: &Path, task: &str| Mount {
             host_path: host.to_owned(),
             task_path: task.into(),
             read_only: false,
-            propagation: Propagation::Bidirectional,
+            propagation,
         };
         let devices = Mount {
             host_path: "/dev".into(),
@@ -319,6 +324,9 @@ mod tests {
             pairs,
             [("/state/csi/plugins/a1", "/csi"), ("/state/csi/node/disk", "/local/csi"), ("/dev", "/dev")]
         );
+        assert!(mounts[..2].iter().all(|m| m.propagation == Propagation::Bidirectional));
+        let controller = plan(CsiPluginType::Controller, Isolation::Chroot).mounts();
+        assert!(controller.iter().all(|m| m.propagation == Propagation::Private));
         assert_eq!(plugin.plugin_root(), Path::new("/local/csi"));
         assert_eq!(plugin.variables()["CSI_ENDPOINT"], "unix:///csi/csi.sock");
     }

@@ -16,7 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use caravan_shim::protocol::{FrameBuffer, ProcessRef, Reply, Request, Started, encode};
+use caravan_shim::spec::MountSpec;
 use caravan_shim::{Opening, StartReport, TaskSpec, VERSION};
+use caravan_sys::cgroup::{Cgroup, DeviceRule, Hierarchy};
+use caravan_sys::mount::device_number;
 use caravan_sys::process::{PidFd, ProcessIdentity, signal_number};
 use caravan_sys::tree::{self, Seals};
 use serde::{Deserialize, Serialize};
@@ -279,8 +282,12 @@ impl ShimTasks {
         let task = self.get(id)?;
         let process = ProcessIdentity { pid: task.state.task.pid, start_time: task.state.task.start_time };
         let mount = convert::mount(mount);
+        let cgroup = task.state.cgroup.clone();
         let replaced = tokio::task::spawn_blocking(move || -> Result<bool> {
             let Some(process) = PidFd::open_identity(process)? else { return Ok(false) };
+            if let Some(cgroup) = cgroup {
+                allow_device(&cgroup, &mount)?;
+            }
             caravan_shim::replace_mount(&process, &mount)?;
             Ok(true)
         });
@@ -386,6 +393,15 @@ impl ShimTasks {
         // Nothing panics between two changes of the map.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets a task use the device that is mounted for it, which may have another number than the one before.
+fn allow_device(cgroup: &Path, mount: &MountSpec) -> Result<()> {
+    let (Some((kind, device)), Some(hierarchy)) = (device_number(&mount.host)?, Hierarchy::detect()?) else {
+        return Ok(());
+    };
+    let rule = DeviceRule { kind, device, write: !mount.read_only };
+    Ok(Cgroup::at(&hierarchy, cgroup)?.allow_device(rule)?)
 }
 
 async fn wait_exit(task: &Task) -> Result<ExitResult> {
