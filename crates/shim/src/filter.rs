@@ -7,21 +7,17 @@
 use std::collections::BTreeMap;
 
 use caravan_sys::caps::CapSet;
-use caravan_sys::seccomp::{self, Instruction};
+use caravan_sys::seccomp::{self, Condition, Instruction, Policy, Rule, Verdict};
 use nix::libc;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
 
-use crate::{Error, Result};
+use crate::Result;
 
 /// The newest call that the list takes a stand on (`removexattrat`). The numbers are the same on all architectures from
 /// 424 on.
 const NEWEST: u32 = 466;
 
 /// The flags of clone(2) that make namespaces.
-const NEW_NAMESPACES: u64 = 0x7E02_0000;
+const NEW_NAMESPACES: u32 = 0x7E02_0000;
 
 /// Allowed to every task.
 const ALLOWED: &[libc::c_long] = &[
@@ -403,104 +399,58 @@ const WITH_CAPABILITY: &[(&str, &[libc::c_long])] = &[
 
 /// Ranges of socket families: all but some that hardly a program needs (DECnet, Econet, ATM circuits, IrDA, WANPIPE,
 /// ISDN, CAIF, the kernel's cryptography, virtual machines).
-const FAMILIES: [(u64, u64); 8] =
+const FAMILIES: [(u32, u32); 8] =
     [(0, 11), (13, 18), (21, 22), (24, 24), (26, 33), (35, 36), (39, 39), (41, 45)];
 
 /// Values of personality(2): `PER_LINUX`, `PER_LINUX32`, both with `UNAME26`, and the question for the present one.
-const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
-
-/// Architecture as filters see it (`AUDIT_ARCH_*` of linux/audit.h).
-#[cfg(target_arch = "x86_64")]
-const ARCH: u32 = 0xC000_003E;
-#[cfg(target_arch = "aarch64")]
-const ARCH: u32 = 0xC000_00B7;
+const PERSONALITIES: [(u32, u32); 5] =
+    [(0, 0), (0x8, 0x8), (0x2_0000, 0x2_0000), (0x2_0008, 0x2_0008), (u32::MAX, u32::MAX)];
 
 /// Number of clone3(2), whose flags are in memory, where no filter can look.
-const CLONE3: u32 = 435;
-
-/// Offsets in `struct seccomp_data` (linux/seccomp.h).
-const NUMBER_OFFSET: u32 = 0;
-const ARCH_OFFSET: u32 = 4;
+const CLONE3: libc::c_long = 435;
 
 /// The system calls of a task, compiled.
 #[derive(Debug)]
-pub(crate) struct Filter {
-    allowed: Vec<Instruction>,
-    unknown: Vec<Instruction>,
-}
+pub(crate) struct Filter(Vec<Instruction>);
 
 impl Filter {
     /// Compiles the filter of a task that may have these capabilities.
-    pub(crate) fn of(capabilities: CapSet) -> Result<Self> {
-        Ok(Self { allowed: allowed(capabilities)?, unknown: unknown(capabilities) })
+    pub(crate) fn of(capabilities: CapSet) -> Self {
+        Self(policy(capabilities).compile())
     }
 
     /// Limits the calling process, and all that it executes.
     pub(crate) fn load(&self) -> Result<()> {
-        seccomp::load(&self.allowed)?;
-        // Of two refusals that of the filter loaded last counts.
-        seccomp::load(&self.unknown)?;
-        Ok(())
+        Ok(seccomp::load(&self.0)?)
     }
 }
 
-/// The filter that refuses what is not allowed.
-fn allowed(capabilities: CapSet) -> Result<Vec<Instruction>> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Error::Launch(format!("the filter of system calls cannot be made: {error}"))
+fn policy(capabilities: CapSet) -> Policy {
+    let refused = Verdict::Errno(errno(libc::EPERM));
+    let unknown = Verdict::Errno(errno(libc::ENOSYS));
+    let mut rules = BTreeMap::new();
+    let mut rule = |call: libc::c_long, rule: Rule| {
+        // Numbers of calls are small and not negative.
+        if let Ok(number) = u32::try_from(call) {
+            rules.insert(number, rule);
+        }
     };
-    let condition = |op, value| SeccompCondition::new(0, Len::Dword, op, value);
-    let rule = |conditions: Vec<Result<SeccompCondition, seccompiler::BackendError>>| {
-        SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
-    };
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    let families = FAMILIES.iter().map(|(first, last)| {
-        // The kernel takes the family as an int: the upper half of the argument means nothing.
-        rule(vec![condition(Op::Ge, *first), condition(Op::Le, *last)])
-    });
-    rules.insert(libc::SYS_socket, families.collect::<Result<_, _>>().map_err(|e| failed(&e))?);
-    let personalities = PERSONALITIES.iter().map(|value| rule(vec![condition(Op::Eq, *value)]));
-    rules.insert(libc::SYS_personality, personalities.collect::<Result<_, _>>().map_err(|e| failed(&e))?);
-    let plain = rule(vec![condition(Op::MaskedEq(NEW_NAMESPACES), 0)]).map_err(|e| failed(&e))?;
-    rules.insert(libc::SYS_clone, vec![plain]);
-    let with_capability = WITH_CAPABILITY.iter().filter(|(name, _)| may_have(capabilities, name));
+    rule(libc::SYS_socket, Rule::If(Condition::In(FAMILIES.to_vec()), refused));
+    rule(libc::SYS_personality, Rule::If(Condition::In(PERSONALITIES.to_vec()), refused));
+    rule(libc::SYS_clone, Rule::If(Condition::Without(NEW_NAMESPACES), refused));
+    // Programs use clone(2) then.
+    rule(CLONE3, Rule::Always(unknown));
+    let may_have = |name: &str| name.parse().is_ok_and(|capability| capabilities.contains(capability));
+    let with_capability = WITH_CAPABILITY.iter().filter(|(name, _)| may_have(name));
     let always = [ALLOWED, ALLOWED_NEWER, ALLOWED_HERE].into_iter().flatten();
-    for number in always.chain(with_capability.flat_map(|(_, numbers)| *numbers)) {
-        // Without conditions.
-        rules.insert(*number, Vec::new());
+    for call in always.chain(with_capability.flat_map(|(_, calls)| *calls)) {
+        rule(*call, Rule::Always(Verdict::Allow));
     }
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let arch = std::env::consts::ARCH.try_into().map_err(|e| failed(&e))?;
-    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch).map_err(|e| failed(&e))?;
-    let program: BpfProgram = filter.try_into().map_err(|e: seccompiler::BackendError| failed(&e))?;
-    Ok(program.iter().map(|i| seccomp::instruction(i.code, i.jt, i.jf, i.k)).collect())
+    Policy { rules, other: refused, newest: NEWEST, newer: unknown, foreign: Verdict::Kill }
 }
 
-/// The filter that answers `ENOSYS` to calls that the list does not know: newer ones, those of the x32 interface, and
-/// clone3(2), for which programs use clone(2) then.
-fn unknown(capabilities: CapSet) -> Vec<Instruction> {
-    const LOAD: u16 = 0x20;
-    const IF_EQUAL: u16 = 0x15;
-    const IF_GREATER: u16 = 0x25;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7fff_0000;
-    const ERRNO: u32 = 0x0005_0000;
-    // With the capability clone3 is allowed; a comparison with a number that cannot be is one that fails.
-    let clone3 = if may_have(capabilities, "sys_admin") { u32::MAX } else { CLONE3 };
-    vec![
-        seccomp::instruction(LOAD, 0, 0, ARCH_OFFSET),
-        // Calls of another architecture are for the other filter.
-        seccomp::instruction(IF_EQUAL, 0, 3, ARCH),
-        seccomp::instruction(LOAD, 0, 0, NUMBER_OFFSET),
-        seccomp::instruction(IF_GREATER, 2, 0, NEWEST),
-        seccomp::instruction(IF_EQUAL, 1, 0, clone3),
-        seccomp::instruction(RETURN, 0, 0, ALLOW),
-        seccomp::instruction(RETURN, 0, 0, ERRNO | libc::ENOSYS.unsigned_abs()),
-    ]
-}
-
-fn may_have(capabilities: CapSet, name: &str) -> bool {
-    name.parse().is_ok_and(|capability| capabilities.contains(capability))
+fn errno(number: i32) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]
@@ -515,51 +465,20 @@ mod tests {
         set
     }
 
-    /// What a filter answers to a call: an interpreter of the few instructions that filters are made of.
-    fn answer(program: &[Instruction], arch: u32, number: libc::c_long, argument: u64) -> u32 {
-        let number = u32::try_from(number).unwrap();
-        let data = |offset: u32| match offset {
-            0 => number,
-            4 => arch,
-            16 => u32::try_from(argument & 0xffff_ffff).unwrap(),
-            20 => u32::try_from(argument >> 32).unwrap(),
-            _ => 0,
-        };
-        let (mut at, mut a) = (0usize, 0u32);
-        loop {
-            let i = program[at];
-            at += 1;
-            let mut jump = |holds: bool| at += usize::from(if holds { i.jt } else { i.jf });
-            match i.code {
-                0x20 => a = data(i.k),
-                0x54 => a &= i.k,
-                0x05 => at += usize::try_from(i.k).unwrap(),
-                0x15 => jump(a == i.k),
-                0x25 => jump(a > i.k),
-                0x35 => jump(a >= i.k),
-                0x06 => return i.k,
-                other => panic!("instruction {other:#x}"),
-            }
-        }
-    }
+    const ALLOW: Verdict = Verdict::Allow;
+    const EPERM: Verdict = Verdict::Errno(1);
+    const ENOSYS: Verdict = Verdict::Errno(38);
 
-    const ALLOW: u32 = 0x7fff_0000;
-    const EPERM: u32 = 0x0005_0001;
-    const ENOSYS: u32 = 0x0005_0026;
-
-    fn both(capabilities: CapSet, number: libc::c_long, argument: u64) -> u32 {
-        let last = answer(&unknown(capabilities), ARCH, number, argument);
-        match last {
-            ALLOW => answer(&allowed(capabilities).unwrap(), ARCH, number, argument),
-            refused => refused,
-        }
+    fn answer(capabilities: CapSet, call: libc::c_long, argument: u32) -> Verdict {
+        let number = u32::try_from(call).unwrap();
+        seccomp::evaluate(&Filter::of(capabilities).0, seccomp::ARCH, number, argument).unwrap()
     }
 
     #[test]
     fn common_calls_are_allowed_and_those_for_the_machine_refused() {
         let usual = set(&["chown", "sys_chroot", "setuid"]);
         for number in [libc::SYS_read, libc::SYS_execve, libc::SYS_ptrace, libc::SYS_chroot, 436, 449, 466] {
-            assert_eq!(both(usual, number, 0), ALLOW, "{number}");
+            assert_eq!(answer(usual, number, 0), ALLOW, "{number}");
         }
         let refused = [
             libc::SYS_mount,
@@ -586,7 +505,7 @@ mod tests {
             427,
         ];
         for number in refused {
-            assert_eq!(both(usual, number, 0), EPERM, "{number}");
+            assert_eq!(answer(usual, number, 0), EPERM, "{number}");
         }
     }
 
@@ -605,8 +524,8 @@ mod tests {
             ("dac_read_search", libc::SYS_open_by_handle_at),
         ];
         for (name, number) in cases {
-            assert_ne!(both(CapSet::EMPTY, number, 0), ALLOW, "{name}");
-            assert_eq!(both(set(&[name]), number, 0), ALLOW, "{name}");
+            assert_ne!(answer(CapSet::EMPTY, number, 0), ALLOW, "{name}");
+            assert_eq!(answer(set(&[name]), number, 0), ALLOW, "{name}");
         }
         for (name, _) in WITH_CAPABILITY {
             assert!(name.parse::<caravan_sys::caps::Capability>().is_ok(), "{name}");
@@ -617,8 +536,8 @@ mod tests {
     fn arguments_count() {
         let (none, admin) = (CapSet::EMPTY, set(&["sys_admin"]));
         for (flags, expected) in [(0x0001_1200, ALLOW), (0x1000_0000, EPERM), (0x0002_0011, EPERM)] {
-            assert_eq!(both(none, libc::SYS_clone, flags), expected, "{flags:#x}");
-            assert_eq!(both(admin, libc::SYS_clone, flags), ALLOW, "{flags:#x}");
+            assert_eq!(answer(none, libc::SYS_clone, flags), expected, "{flags:#x}");
+            assert_eq!(answer(admin, libc::SYS_clone, flags), ALLOW, "{flags:#x}");
         }
         // Unix, IPv4, IPv6, netlink, packet; the kernel's cryptography, virtual machines, and one that there is not.
         for (family, expected) in [
@@ -631,28 +550,31 @@ mod tests {
             (40, EPERM),
             (99, EPERM),
         ] {
-            assert_eq!(both(none, libc::SYS_socket, family), expected, "{family}");
-            // The upper half does not count.
-            assert_eq!(both(none, libc::SYS_socket, family | 1 << 40), expected, "{family}");
+            assert_eq!(answer(none, libc::SYS_socket, family), expected, "{family}");
         }
         for (value, expected) in [(0, ALLOW), (0xffff_ffff, ALLOW), (0x0040_0000, EPERM)] {
-            assert_eq!(both(none, libc::SYS_personality, value), expected, "{value:#x}");
+            assert_eq!(answer(none, libc::SYS_personality, value), expected, "{value:#x}");
         }
     }
 
     #[test]
     fn what_the_list_does_not_know_is_no_call_of_this_kernel() {
         for number in [467, 500, 100_000, 0x4000_0000] {
-            assert_eq!(both(CapSet::ALL, number, 0), ENOSYS, "{number}");
+            assert_eq!(answer(CapSet::ALL, number, 0), ENOSYS, "{number}");
         }
-        assert_eq!(both(CapSet::EMPTY, 435, 0), ENOSYS, "clone3");
+        assert_eq!(answer(CapSet::EMPTY, 435, 0), ENOSYS, "clone3");
     }
 
     #[test]
     fn calls_of_another_architecture_end_the_process() {
         let i386 = 0x4000_0003;
-        assert_eq!(answer(&unknown(CapSet::ALL), i386, 1, 0), ALLOW);
-        // SECCOMP_RET_KILL_PROCESS
-        assert_eq!(answer(&allowed(CapSet::ALL).unwrap(), i386, 1, 0), 0x8000_0000);
+        assert_eq!(seccomp::evaluate(&Filter::of(CapSet::ALL).0, i386, 1, 0), Some(Verdict::Kill));
+    }
+
+    /// Loading takes the longer, the longer the filter is, and a task waits for it.
+    #[test]
+    fn the_filter_is_short() {
+        let instructions = Filter::of(CapSet::EMPTY).0.len();
+        assert!(instructions < 300, "{instructions}");
     }
 }

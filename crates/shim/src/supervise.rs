@@ -41,7 +41,7 @@ impl Surroundings {
         if let Some(isolation) = &spec.isolation {
             made.private_ipc = isolation.private_ipc;
             if isolation.filtered {
-                made.filter = Some(Filter::of(CapSet::from_bits(isolation.capabilities))?);
+                made.filter = Some(Filter::of(CapSet::from_bits(isolation.capabilities)));
             }
             match sandbox::build(isolation, || made.join_cgroup(spec)) {
                 Ok(holder) => made.sandbox = Some(holder),
