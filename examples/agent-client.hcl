@@ -16,6 +16,13 @@ client {
   servers = ["192.0.2.10:4647"]
 }
 
+# CSI plugins of type node and monolith need root on the host; under exec they get it only where this is said.
+plugin "exec" {
+  config {
+    allow_privileged_plugins = true
+  }
+}
+
 # Tasks of raw_exec run as root without isolation: off unless asked for.
 plugin "raw_exec" {
   config {

@@ -1,6 +1,6 @@
 //! The directory of everything that an agent keeps.
 
-use caravan_sys::mountinfo::MountTable;
+use caravan_sys::tree::{self, Seals};
 use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::DirBuilderExt;
@@ -38,14 +38,8 @@ pub(crate) fn make(dir: &Path, fresh: bool) -> Result<()> {
 ///
 /// # Errors
 /// If something is mounted there, or it cannot be removed.
-pub(crate) fn remove(dir: &Path) -> Result<()> {
-    let real = dir.canonicalize()?;
-    let table = MountTable::read().map_err(|error| Error::other(caravan_sys::describe(&error)))?;
-    if let Some(mount) = table.under(&real).next() {
-        let text = format!("{} is mounted", mount.target.display());
-        return Err(Error::new(ErrorKind::ResourceBusy, text));
-    }
-    fs::remove_dir_all(real)
+pub(crate) fn remove(dir: &Path) -> Result<(), caravan_sys::Error> {
+    tree::remove(dir, Seals::Lift).map(drop)
 }
 
 #[cfg(test)]
@@ -76,7 +70,7 @@ mod tests {
         let error = remove(&dir).unwrap_err();
         let kept = volume.join("precious").exists();
         unmount(&volume, Unmount::Now).unwrap();
-        assert!(error.to_string().contains("alloc/volume is mounted") && kept, "{error}");
+        assert!(error.to_string().contains("alloc/volume: it is a mount") && kept, "{error}");
         remove(&dir).unwrap();
         assert!(!dir.exists());
     }

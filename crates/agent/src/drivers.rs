@@ -123,8 +123,20 @@ fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
             Some(paths) => paths.into_iter().map(|(from, to)| (from.into(), to.into())).collect(),
             None => defaults.host_paths,
         },
+        allow_privileged_plugins: allowed_plugins(settings, options.bool("allow_privileged_plugins")?),
         bundled: BTreeMap::new(),
     };
     options.end()?;
     Ok(read)
+}
+
+/// Whether plugins get root on the node: what the configuration says; without, only in a development agent.
+fn allowed_plugins(settings: &Settings, said: Option<bool>) -> bool {
+    if said.is_none() && settings.dev {
+        tracing::info!(
+            "driver exec gives CSI plugins of type node and monolith root on this host \
+             (allow_privileged_plugins), as in every development agent"
+        );
+    }
+    said.unwrap_or(settings.dev)
 }

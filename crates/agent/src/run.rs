@@ -95,7 +95,8 @@ pub(crate) async fn run(
     if settings.dev
         && let Err(error) = data_dir::remove(&settings.data_dir)
     {
-        tracing::warn!(%error, dir = %settings.data_dir.display(), "the temporary directory stays");
+        let error = caravan_sys::describe(&error);
+        tracing::warn!(error, dir = %settings.data_dir.display(), "the temporary directory stays");
     }
     result
 }

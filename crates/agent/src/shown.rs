@@ -104,6 +104,7 @@ fn defaults(plugin: &str) -> Value {
         "exec" => json!({
             "allow_caps": caravan_drivers::ExecOptions::default().allow_caps, "default_ipc_mode": "private", "default_pid_mode": "private",
             "denied_host_uids": null, "denied_host_gids": null, "no_pivot_root": false,
+            "allow_privileged_plugins": false,
         }),
         _ => Value::Null,
     }

@@ -1,9 +1,11 @@
 //! The directories of an allocation (`jobspec` section 9.3).
 
 use crate::ClientError;
+use caravan_sys::below::{LeftMount, Treatment, end_mounts};
 use caravan_sys::dir::{Access, Dir, Mounts, Owner};
-use caravan_sys::mount::{Unmount, mount_id, mount_tmpfs, unmount};
+use caravan_sys::mount::{mount_id, mount_tmpfs};
 use caravan_sys::mountinfo::MountTable;
+use caravan_sys::tree::{self, Seals};
 use caravan_sys::user::{effective_gid, effective_uid};
 use caravan_types::AllocId;
 use std::fs;
@@ -148,30 +150,40 @@ impl AllocDir {
         Ok(root)
     }
 
-    /// Ends every mount below and removes everything.
+    /// Ends the mounts below and removes everything. Nothing is removed while a mount of others stays.
     pub(crate) fn destroy(&self) -> Result<(), ClientError> {
-        let table = MountTable::read().map_err(ClientError::kernel("the mount table cannot be read"))?;
-        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
-        for mount in table.under(&root).rev() {
-            unmount(&mount.target, Unmount::Lazy)
-                .map_err(ClientError::kernel("a mount of the allocation cannot be ended"))?;
+        let failed = || ClientError::kernel(format!("{} cannot be removed", self.root.display()));
+        if let Some(mount) = end_mounts_below(&self.root, 2, Treatment::Foreign).map_err(failed())?.first() {
+            return Err(ClientError::Mounted { dir: self.root.clone(), mount: mount.to_string() });
         }
-        // A file system that was left mounted must never be emptied.
-        let table = MountTable::read().map_err(ClientError::kernel("the mount table cannot be read"))?;
-        if let Some(mount) = table.under(&root).next() {
-            let source =
-                io::Error::new(ErrorKind::ResourceBusy, format!("{} is mounted", mount.target.display()));
-            return Err(ClientError::directory(&self.root, "remove the allocation directory")(source));
-        }
-        // What was sealed beneath mounts could not be removed.
-        caravan_sys::seal::unseal_tree(&root);
-        match fs::remove_dir_all(&self.root) {
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                Err(ClientError::directory(&self.root, "remove the allocation directory")(source))
-            }
-            _ => Ok(()),
-        }
+        // What was sealed beneath mounts could not be removed otherwise.
+        tree::remove(&self.root, Seals::Lift).map(drop).map_err(failed())
     }
+}
+
+/// Ends the mounts at and below a directory and returns those that stay. Directories in memory `depth` levels below it
+/// are the agent's own: the secrets of a task and what the agent keeps for it. All other mounts were made by tasks and
+/// plugins, or are volumes that an agent had no time to end. `itself` is for a mount of the directory itself.
+pub(crate) fn end_mounts_below(
+    dir: &Path,
+    depth: usize,
+    itself: Treatment,
+) -> Result<Vec<LeftMount>, caravan_sys::Error> {
+    // As the mount table has it.
+    let Ok(real) = dir.canonicalize() else { return Ok(Vec::new()) };
+    let outcome = end_mounts(&real, |found| {
+        let below = found.entry.target.strip_prefix(&real).unwrap_or(Path::new(""));
+        let name = below.file_name().and_then(|name| name.to_str());
+        if below.as_os_str().is_empty() {
+            return itself;
+        }
+        let in_place = below.components().count() == depth && matches!(name, Some("secrets" | "private"));
+        match in_place && found.entry.fs_type == "tmpfs" && !found.covers {
+            true => Treatment::Own,
+            false => Treatment::Foreign,
+        }
+    })?;
+    Ok(outcome.left)
 }
 
 /// Makes a directory that others cannot write to yet. `None`: a volume covers it, whose owner and mode are its own.

@@ -1,5 +1,5 @@
 use super::*;
-use caravan_sys::mount::is_mount_point;
+use caravan_sys::mount::{bind, is_mount_point};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
 const NOBODY: u32 = 65534;
@@ -236,4 +236,34 @@ fn swapped_directories_lead_nowhere() {
     });
     check_outside(&outside, "race");
     dir.destroy().unwrap();
+}
+
+/// A task may be root and mount below its directory, or a plugin whose task directory is shared.
+#[test]
+fn what_others_mounted_below_is_never_emptied() {
+    let base = tempfile::tempdir().unwrap();
+    let outside = base.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("canary"), "kept").unwrap();
+    let dir = AllocDir::new(&base.path().join("alloc"), &"a1".into());
+    for place in ["alloc/data/x", "web/local/x", "web/secrets/x", "web/x", "web", ""] {
+        dir.build().unwrap();
+        let web = dir.build_task("web", Secrets { size_mb: 1, ..secrets() }).unwrap();
+        let at = dir.root().join(place).components().collect::<PathBuf>();
+        fs::create_dir_all(&at).unwrap();
+        mount_tmpfs(&at, 1 << 20, 0o755).unwrap();
+        fs::write(at.join("canary"), "kept").unwrap();
+        let error = dir.destroy().unwrap_err();
+        let words = format!("{} (tmpfs, tmpfs): its content is only in memory", at.display());
+        assert!(error.to_string().contains(&words), "{error}");
+        assert_eq!(fs::read_to_string(at.join("canary")).unwrap(), "kept", "{place}");
+        fs::remove_file(at.join("canary")).unwrap();
+        bind(&outside, &at, false).unwrap();
+        let open = fs::File::open(at.join("canary")).unwrap();
+        assert!(dir.destroy().unwrap_err().to_string().contains("a process uses it"));
+        drop(open);
+        dir.destroy().unwrap();
+        assert_eq!(fs::read_to_string(outside.join("canary")).unwrap(), "kept", "{place}");
+        assert!(!dir.root().exists() && !web.root.exists());
+    }
 }

@@ -18,13 +18,21 @@ pub(crate) struct Allocs {
     context: Arc<Context>,
     runners: Arc<Mutex<BTreeMap<AllocId, AllocRunner>>>,
     removing: Arc<Mutex<BTreeSet<AllocId>>>,
+    /// Why allocations could not be removed, as it was last reported.
+    kept: Arc<Mutex<BTreeMap<AllocId, String>>>,
     tasks: TaskTracker,
 }
 
 impl Allocs {
     /// None yet.
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, runners: Arc::default(), removing: Arc::default(), tasks: TaskTracker::new() }
+        Self {
+            context,
+            runners: Arc::default(),
+            removing: Arc::default(),
+            kept: Arc::default(),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Takes up an allocation that an earlier agent ran.
@@ -151,13 +159,27 @@ impl Allocs {
                 tracing::info!(alloc = %id, "allocation removed");
                 self.lock().remove(&id);
                 self.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
                 true
             }
             Err(error) => {
-                tracing::warn!(alloc = %id, error = crate::error::chain(&error), "allocation cannot be removed");
+                self.note_kept(&id, crate::error::chain(&error));
                 false
             }
         }
+    }
+
+    /// Reports why an allocation cannot be removed, once for each reason.
+    fn note_kept(&self, id: &AllocId, error: String) {
+        tracing::warn!(alloc = %id, error, "allocation cannot be removed");
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.get(id) == Some(&error) {
+            return;
+        }
+        let details =
+            BTreeMap::from([("alloc_id".to_owned(), id.to_string()), ("error".to_owned(), error.clone())]);
+        self.context.node.event("Storage", "Allocation directory cannot be removed", details);
+        kept.insert(id.clone(), error);
     }
 
     /// Removes a finished allocation because a user asks for its space. Answers whether it was finished.

@@ -1,9 +1,11 @@
 //! The client put together: what it is made of, what runs it, and what others ask of it.
 
+use crate::alloc_dir::end_mounts_below;
 use crate::allocs::Allocs;
 use crate::config::ClientConfig;
 use crate::cores::Cores;
-use crate::csi::{CsiFault, Ledger, Manager, Registry, VolumeManager};
+use crate::csi::supervisor::PluginTask;
+use crate::csi::{CsiFault, Ledger, LeftMounts, Manager, Registry, VolumeManager};
 use crate::drivers::DriverManager;
 use crate::fs::AllocFs;
 use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
@@ -12,16 +14,16 @@ use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::Context;
 use crate::servers::Servers;
-use crate::state::{Identity, Store};
+use crate::state::{Identity, Store, TaskRecord};
 use crate::{ClientError, contact, env, fingerprint, metadata};
 use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
-use caravan_drivers::{Driver, ExecOutput, TaskId, Usage};
+use caravan_drivers::{Driver, ExecOutput, FsIsolation, TaskId, Usage};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
+use caravan_sys::below::Treatment;
 use caravan_sys::files::{durable_dir, durable_private_dir, sync_dir};
-use caravan_sys::mount::{Unmount, make_shared_tree, unmount};
-use caravan_sys::mountinfo::MountTable;
-use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
+use caravan_sys::mount::make_shared_tree;
+use caravan_types::alloc::{Allocation, ClientStatus, TaskRunState, TaskState};
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::small::Map;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
@@ -96,6 +98,7 @@ impl Client {
                 cancel: shutdown.clone(),
             },
         );
+        let left_mounts = LeftMounts::new(csi_dir.clone(), node.clone(), volumes.clone());
         let host_volumes =
             HostVolumes::new(&config, &identity, store.clone(), node.clone(), loaded.host_volumes);
         let context = Arc::new(Context {
@@ -115,6 +118,7 @@ impl Client {
             meters: caravan_meters::Meters::default(),
             plugins,
             volumes,
+            left_mounts,
             lease,
             heartbeat: std::sync::Mutex::default(),
             servers,
@@ -205,6 +209,7 @@ impl Service {
         });
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         context.volumes.adopt(|id| here.contains(id));
+        tracker.spawn(look_for_left_mounts(&context, &restored, &records, stop.child_token()));
         for alloc in restored {
             let mut own = BTreeMap::new();
             records.retain(|(id, task), record| {
@@ -250,17 +255,52 @@ impl Service {
     }
 }
 
-/// Ends what a development agent has left mounted: nothing of it lives on.
-fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
-    let Ok(table) = MountTable::read() else { return };
-    for dir in [&config.alloc_dir, &config.state_dir] {
-        let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
-        for mount in table.under(&dir).rev().filter(|m| m.target != dir || shared.contains(&dir)) {
-            if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
-                tracing::debug!(%error, "a mount of the development agent stays");
+/// Ends the mounts that an earlier agent's plugins left and looks after those that stay. The plugins that are not over
+/// are known when this returns.
+fn look_for_left_mounts(
+    context: &Arc<Context>,
+    restored: &[Allocation],
+    records: &BTreeMap<(AllocId, String), TaskRecord>,
+    cancel: CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static {
+    let left_mounts = context.left_mounts.clone();
+    let mut plugins = BTreeMap::new();
+    for alloc in restored {
+        for task in alloc.group().map_or(&[][..], |group| &group.tasks) {
+            let Some(block) = &task.csi_plugin_config else { continue };
+            plugins.insert(alloc.id.clone(), block.id.clone());
+            let record = records.get(&(alloc.id.clone(), task.name.clone()));
+            if record.is_none_or(|record| record.state.state != TaskRunState::Dead) {
+                // The directories are the same for all drivers.
+                let plugin = PluginTask::plan(&context.csi_dir, &alloc.id, block, FsIsolation::None);
+                left_mounts.adopt(&task.name, &plugin);
             }
-            // Nothing that is left may keep its directory from being removed.
-            let _sealed = caravan_sys::seal::unseal_beneath(&mount.target);
+        }
+    }
+    async move {
+        left_mounts.sweep(|alloc| plugins.get(alloc).cloned()).await;
+        left_mounts.run(cancel).await;
+    }
+}
+
+/// Ends what a development agent has left mounted: nothing of it lives on. Mounts that tasks or plugins made and that
+/// hold something stay, and keep their directory from being removed.
+fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
+    for (dir, depth) in [(&config.alloc_dir, 3), (&config.state_dir, 0)] {
+        let own = |real| shared.contains(dir) || shared.contains(&real);
+        let itself = match dir.canonicalize().is_ok_and(own) {
+            true => Treatment::Own,
+            false => Treatment::Keep,
+        };
+        let left = match end_mounts_below(dir, depth, itself) {
+            Ok(left) => left,
+            Err(error) => {
+                tracing::warn!(dir = %dir.display(), error = caravan_sys::describe(&error), "mounts stay");
+                continue;
+            }
+        };
+        for mount in &left {
+            tracing::warn!(%mount, "a mount below the directory of the development agent stays");
         }
     }
 }

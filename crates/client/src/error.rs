@@ -91,6 +91,14 @@ pub enum ClientError {
         /// The system's answer.
         source: io::Error,
     },
+    /// A mount keeps a directory from being removed.
+    #[error("{} cannot be removed: {mount}", dir.display())]
+    Mounted {
+        /// The directory.
+        dir: PathBuf,
+        /// The mount, and why it stays.
+        mount: String,
+    },
     /// A driver refused.
     #[error("{0}")]
     Driver(#[from] caravan_drivers::Error),

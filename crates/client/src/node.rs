@@ -2,7 +2,7 @@
 
 use crate::clock;
 use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent};
-use caravan_types::plugin::{CsiInfo, PluginRole};
+use caravan_types::plugin::{CsiInfo, LeftMount, PluginRole};
 use caravan_types::{PluginId, Time};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,6 +103,11 @@ impl NodeState {
                 PluginRole::Node => node.csi_node_plugins.remove(plugin),
             };
         });
+    }
+
+    /// Writes which mounts plugins left.
+    pub(crate) fn put_left_mounts(&self, mounts: Vec<LeftMount>) {
+        self.update(|node| node.left_mounts = mounts);
     }
 
     /// Writes which host volumes are offered.

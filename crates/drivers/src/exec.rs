@@ -27,6 +27,9 @@ const DEFAULT_USER: &str = "nobody";
 /// Who runs a task that mounts for others and names no user: mounting takes root.
 const PRIVILEGED_USER: &str = "root";
 
+/// The node attribute that says that privileged plugins are allowed.
+const PRIVILEGED_PLUGINS: &str = "driver.exec.privileged_plugins";
+
 /// Where a bundled program appears in a task that runs it.
 const BUNDLED_DIR: &str = "/run/caravan/bin";
 
@@ -88,6 +91,9 @@ pub struct ExecOptions {
     pub denied_host_gids: IdRanges,
     /// Host path to task path of what tasks see read-only (`chroot_env`).
     pub host_paths: BTreeMap<PathBuf, PathBuf>,
+    /// Whether tasks that mount for others (CSI plugins of type node and monolith) get what that takes: all
+    /// capabilities, the host's devices, and mounts that reach the host. Such a task is root on the node.
+    pub allow_privileged_plugins: bool,
     /// Programs of the host that every task may run by name, wherever they are: the agent's own, for bundled plugins.
     pub bundled: BTreeMap<String, PathBuf>,
 }
@@ -101,6 +107,7 @@ impl Default for ExecOptions {
             denied_host_uids: IdRanges::default(),
             denied_host_gids: IdRanges::default(),
             host_paths: DEFAULT_HOST_PATHS.map(|path| (path.into(), path.into())).into(),
+            allow_privileged_plugins: false,
             bundled: BTreeMap::new(),
         }
     }
@@ -216,6 +223,13 @@ impl ExecDriver {
 
     async fn spec(&self, task: &TaskConfig) -> Result<TaskSpec> {
         let config = Config::read(&task.driver_config)?;
+        if task.privileged_mounts && !self.options.allow_privileged_plugins {
+            return Err(Error::Config(
+                "driver exec does not allow privileged plugins on this node: a CSI plugin of type node or monolith \
+                 takes the driver's option allow_privileged_plugins"
+                    .into(),
+            ));
+        }
         let default = if task.privileged_mounts { PRIVILEGED_USER } else { DEFAULT_USER };
         let user = task.user.as_deref().filter(|user| !user.is_empty()).unwrap_or(default);
         let account = convert::account(user).await?;
@@ -261,6 +275,9 @@ impl ExecDriver {
             capabilities: capabilities.bits(),
             ambient: ambient.bits(),
             privileged: task.privileged_mounts,
+            filtered: !task.privileged_mounts,
+            // A capability that was asked for by name may be what a program's file brings.
+            no_new_privileges: !task.privileged_mounts && account.uid != 0 && ambient == CapSet::EMPTY,
         };
         Ok(TaskSpec {
             task_id: task.id.0.clone(),
@@ -308,7 +325,13 @@ impl Driver for ExecDriver {
             return Fingerprint::undetected("Driver must run as root");
         }
         match Hierarchy::detect() {
-            Ok(Some(_)) => Fingerprint::healthy(NAME),
+            Ok(Some(_)) => {
+                let mut found = Fingerprint::healthy(NAME);
+                if self.options.allow_privileged_plugins {
+                    found.attributes.insert(PRIVILEGED_PLUGINS.into(), "true".into());
+                }
+                found
+            }
             Ok(None) => Fingerprint::undetected("Cgroup mount point unavailable"),
             Err(error) => Fingerprint::undetected(caravan_sys::describe(&error)),
         }

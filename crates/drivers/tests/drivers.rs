@@ -1,5 +1,7 @@
 //! The drivers against the conformance suite, and what only the ones with shims do.
 
+mod isolation;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -323,7 +325,8 @@ async fn exec_shows_the_task_its_directories_and_mounts() {
 #[tokio::test]
 async fn a_plugin_under_exec_can_mount_for_others_and_other_tasks_cannot() {
     let world = World::new(Kind::Exec);
-    let driver = exec();
+    let options = ExecOptions { allow_privileged_plugins: true, ..ExecOptions::default() };
+    let driver = ExecDriver::new(options, shim());
     let tree = world.dir.path().join("csi");
     std::fs::create_dir_all(tree.join("target")).unwrap();
     make_shared_tree(&tree).unwrap();

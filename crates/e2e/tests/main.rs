@@ -27,6 +27,7 @@ mod reached;
 mod recovery;
 mod reload;
 mod remote;
+mod removal;
 mod replay;
 mod rights;
 mod scheduling;

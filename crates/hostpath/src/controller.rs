@@ -151,6 +151,7 @@ impl Plugin {
         };
         if record.phase == Phase::Ready {
             self.refuse_in_use(&record)?;
+            store::refuse_mounts(&self.store.data_path(record.id.as_str(), record.backing))?;
             record.phase = Phase::Deleting;
             self.store.save(&record)?;
         }

@@ -80,6 +80,12 @@ pub enum Error {
         /// What it said, without mount flags.
         problem: String,
     },
+    /// A mount is in the way of a removal, and stays.
+    #[error("cannot remove {0}: it is a mount, and what is in it is not to be removed; unmount it first")]
+    Mounted(String),
+    /// The kernel refused something.
+    #[error(transparent)]
+    Kernel(caravan_sys::Error),
     /// What is on disk or in the mount table contradicts the records.
     #[error("{0}")]
     Inconsistent(String),
@@ -95,6 +101,14 @@ impl Error {
         move |source| Self::Io { what, path, source: source.into() }
     }
 
+    /// An error of a removal.
+    pub(crate) fn kernel(error: caravan_sys::Error) -> Self {
+        match error {
+            caravan_sys::Error::Mounted { path, .. } => Self::Mounted(path.display().to_string()),
+            other => Self::Kernel(other),
+        }
+    }
+
     /// The status code of the answer.
     pub fn code(&self) -> Code {
         match self {
@@ -105,14 +119,16 @@ impl Error {
             | Self::NoNode(..)
             | Self::NotThere { .. } => Code::NotFound,
             Self::Exists(_) => Code::AlreadyExists,
-            Self::Precondition(_) => Code::FailedPrecondition,
+            Self::Precondition(_) | Self::Mounted(_) => Code::FailedPrecondition,
             Self::Busy(_) | Self::Token(_) => Code::Aborted,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Range(_) => Code::OutOfRange,
             Self::Elsewhere(..) => Code::Unavailable,
-            Self::Io { .. } | Self::Record { .. } | Self::Tool { .. } | Self::Inconsistent(_) => {
-                Code::Internal
-            }
+            Self::Io { .. }
+            | Self::Kernel(_)
+            | Self::Record { .. }
+            | Self::Tool { .. }
+            | Self::Inconsistent(_) => Code::Internal,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::{
     mountinfo,
     record::{Backing, Group, GroupId, Instant, Phase, Record, Snapshot, SnapshotId, VERSION},
     snapshot::{now, wire},
-    store::Lock,
+    store::{Lock, refuse_mounts},
 };
 
 impl Plugin {
@@ -195,6 +195,11 @@ impl Plugin {
             refuse_mismatch(&group, &request.snapshot_ids)?;
             // A volume may be on its way from one of them: then nothing is begun.
             let _locks = self.lock_members(&group)?;
+            for id in group.members.values() {
+                if let Some(snapshot) = self.store.load::<Snapshot>(id.as_str())? {
+                    refuse_mounts(&self.store.data_path(id.as_str(), snapshot.backing))?;
+                }
+            }
             group.phase = Phase::Deleting;
             self.store.save(&group)?;
         }

@@ -114,6 +114,7 @@ impl Plugin {
                 )));
             }
             if snapshot.phase == Phase::Ready {
+                store::refuse_mounts(&self.store.data_path(snapshot.id.as_str(), snapshot.backing))?;
                 snapshot.phase = Phase::Deleting;
                 self.store.save(&snapshot)?;
             }

@@ -20,6 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use caravan_sys::tree::{self, Seals};
 use rustix::fs::FlockOperation;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -306,11 +307,14 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), Error> {
 pub(crate) fn remove_data(path: &Path, backing: Backing) -> Result<(), Error> {
     match backing {
         Backing::Image { .. } | Backing::Block => remove_file(path),
-        Backing::Directory => match fs::remove_dir_all(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
-            _ => Ok(()),
-        },
+        Backing::Directory => tree::remove(path, Seals::Keep).map(drop).map_err(Error::kernel),
     }
+}
+
+/// Fails if something is mounted at or below the data of a volume or snapshot, by a task that has the volume for
+/// instance: it must not be emptied together with the volume.
+pub(crate) fn refuse_mounts(path: &Path) -> Result<(), Error> {
+    tree::check(path).map_err(Error::kernel)
 }
 
 pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {

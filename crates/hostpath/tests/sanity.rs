@@ -4,6 +4,7 @@ mod groups;
 mod killed;
 mod life;
 mod modified;
+mod mounted;
 mod private_root;
 mod support;
 mod whole;

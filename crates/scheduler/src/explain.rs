@@ -104,6 +104,10 @@ fn causes(metric: &AllocMetric) -> Vec<String> {
             "missing devices" => format!("{who} {lack} a device that the group needs"),
             "missing network" => format!("{who} {lack} the network mode that the group needs"),
             "missing compatible host volumes" => format!("{who} {lack} a host volume that the group needs"),
+            "node does not allow privileged plugins" => format!(
+                "{who} {fail} not allow privileged plugins: a CSI plugin of type node or monolith under exec takes \
+                 allow_privileged_plugins in the driver's configuration"
+            ),
             "distinct_hosts" => {
                 format!("{who} {fail} not qualify: an allocation of the job is there already")
             }

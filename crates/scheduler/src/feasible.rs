@@ -2,9 +2,22 @@
 
 use caravan_lang::constraint::{Matcher, Operator, Targets};
 use caravan_lang::glob;
-use caravan_types::job::{Affinity, Constraint, Job, TaskGroup};
+use caravan_types::job::{Affinity, Constraint, Job, Task, TaskGroup};
 use caravan_types::node::Node;
 use std::borrow::Cow;
+
+/// The key of nodes whose driver gives no plugin root, for metrics.
+const NO_PRIVILEGED_PLUGINS: &str = "node does not allow privileged plugins";
+
+/// Whether a task is a CSI plugin that mounts for others under a driver that asks for the node's consent. The consent
+/// of raw_exec is that the node has it enabled.
+fn needs_privileged_plugins(task: &Task) -> bool {
+    task.driver == "exec" && task.csi_plugin_config.as_ref().is_some_and(|plugin| plugin.kind.has_node())
+}
+
+fn allows_privileged_plugins(node: &Node) -> bool {
+    node.attributes.get("driver.exec.privileged_plugins").is_some_and(|value| value == "true")
+}
 
 /// The names that conditions may use of a node.
 pub(crate) struct NodeTargets<'a>(pub &'a Node);
@@ -84,6 +97,8 @@ pub(crate) struct Conditions<'a> {
     /// Whether some condition, or some wish, is about what is unique to a node.
     pub escaped: bool,
     wishes_escape: bool,
+    /// Whether a task is a plugin that the node's driver has to give root to.
+    privileged_plugin: bool,
     has_devices: bool,
     has_host_networks: bool,
 }
@@ -103,6 +118,7 @@ impl<'a> Conditions<'a> {
                 .iter()
                 .any(|(wish, _)| unique(&wish.l_target) || unique(&wish.r_target)),
             affinities,
+            privileged_plugin: group.tasks.iter().any(needs_privileged_plugins),
             has_devices: crate::device::wanted(group).next().is_some(),
             has_host_networks: group
                 .networks
@@ -132,6 +148,9 @@ impl<'a> Conditions<'a> {
         let has_driver = |name: &str| node.drivers.get(name).is_some_and(|d| d.detected && d.healthy);
         if !self.group.tasks.iter().all(|task| has_driver(&task.driver)) {
             return Err("missing drivers".to_owned());
+        }
+        if self.privileged_plugin && !allows_privileged_plugins(node) {
+            return Err(NO_PRIVILEGED_PLUGINS.to_owned());
         }
         if self.has_devices && !crate::device::exist(matcher, node, self.group) {
             return Err("missing devices".to_owned());

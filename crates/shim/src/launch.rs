@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use caravan_sys::caps::{self, CapSet};
 use caravan_sys::process::{self, Namespaces};
+use caravan_sys::seccomp;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -147,7 +148,7 @@ fn become_program(
         enter(base)?;
     }
     match (&spec.isolation, &spec.user) {
-        (Some(isolation), user) => confine(isolation, user.as_ref())?,
+        (Some(isolation), user) => confine(isolation, user.as_ref(), around)?,
         (None, Some(user)) => process::become_user(user.uid, user.gid, &user.groups)?,
         (None, None) => {}
     }
@@ -171,9 +172,16 @@ fn enter(dir: &Path) -> Result<()> {
     })
 }
 
-fn confine(isolation: &IsolationSpec, user: Option<&UserSpec>) -> Result<()> {
+fn confine(isolation: &IsolationSpec, user: Option<&UserSpec>, around: &Surroundings) -> Result<()> {
     let allowed = CapSet::from_bits(isolation.capabilities);
     caps::limit_bounding(allowed)?;
+    if isolation.no_new_privileges {
+        seccomp::forbid_new_privileges()?;
+    }
+    // While this process still has the capability that loading takes; the filter allows all that follows.
+    if let Some(filter) = around.filter() {
+        filter.load()?;
+    }
     match user {
         Some(user) if user.uid != 0 => {
             process::keep_capabilities()?;

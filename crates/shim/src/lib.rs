@@ -8,6 +8,7 @@
 //! This crate starts no thread and no runtime: [`main`] must be the first thing that a process does.
 
 mod error;
+mod filter;
 mod launch;
 pub mod lease;
 mod logs;

@@ -196,7 +196,8 @@ impl Parts {
                 continue;
             }
             let tree = DetachedTree::copy(host, true)?;
-            tree.restrict(Restrictions { read_only: true, ..NO_DEVICES }, true)?;
+            // A set-user-id program of the host must make nobody root in here.
+            tree.restrict(Restrictions { read_only: true, no_setuid: true, ..NO_DEVICES }, true)?;
             tree.set_propagation(Propagation::Private, true)?;
             trees.push(Part {
                 tree,

@@ -157,6 +157,12 @@ pub struct IsolationSpec {
     pub ambient: u64,
     /// The host's devices, writable `/sys` and `/proc/sys`: what a program needs that mounts for others.
     pub privileged: bool,
+    /// Whether only the system calls are allowed that container engines allow by default.
+    #[serde(default)]
+    pub filtered: bool,
+    /// Whether set-user-id bits and capabilities of files count for nothing (`PR_SET_NO_NEW_PRIVS`).
+    #[serde(default)]
+    pub no_new_privileges: bool,
 }
 
 /// A directory or file of the host in the task's root.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use caravan_sys::caps::CapSet;
 use caravan_sys::cgroup::{Cgroup, DeviceRule, Hierarchy, Limits};
 use caravan_sys::mount::device_number;
 use caravan_sys::process::{self, Exit, PidFd, Reaped};
 
+use crate::filter::Filter;
 use crate::spec::{CgroupSpec, MountSpec, TaskSpec};
 use crate::{Result, sandbox};
 
@@ -18,6 +20,7 @@ pub(crate) struct Surroundings {
     cgroup: Option<Cgroup>,
     sandbox: Option<PidFd>,
     private_ipc: bool,
+    filter: Option<Filter>,
     oom_kills_before: u64,
 }
 
@@ -34,9 +37,12 @@ impl Surroundings {
             Some(wanted) => make_cgroup(wanted, spec, degraded),
         };
         let oom_kills_before = cgroup.as_ref().and_then(|c| c.oom_kills().ok()).unwrap_or(0);
-        let mut made = Self { cgroup, sandbox: None, private_ipc: false, oom_kills_before };
+        let mut made = Self { cgroup, sandbox: None, private_ipc: false, filter: None, oom_kills_before };
         if let Some(isolation) = &spec.isolation {
             made.private_ipc = isolation.private_ipc;
+            if isolation.filtered {
+                made.filter = Some(Filter::of(CapSet::from_bits(isolation.capabilities)));
+            }
             match sandbox::build(isolation, || made.join_cgroup(spec)) {
                 Ok(holder) => made.sandbox = Some(holder),
                 Err(error) => {
@@ -51,6 +57,11 @@ impl Surroundings {
     /// The process that holds the namespaces.
     pub(crate) fn sandbox(&self) -> Option<&PidFd> {
         self.sandbox.as_ref()
+    }
+
+    /// The system calls that its programs may make; all if there is none.
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
     }
 
     pub(crate) fn private_ipc(&self) -> bool {

@@ -90,6 +90,8 @@ impl World {
             capabilities: 1 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 27,
             ambient: 0,
             privileged: false,
+            filtered: true,
+            no_new_privileges: false,
         });
         spec
     }

@@ -53,9 +53,10 @@ fn set<A: Ord + Clone>(index: &mut OrdSet<A>, entry: A, present: bool) {
     }
 }
 
-/// Plugins that a node reports, as either service.
+/// Plugins that a node reports, as either service or for their mounts.
 pub(crate) fn plugins_of_node(node: &Node) -> BTreeSet<&PluginId> {
-    node.csi_controller_plugins.keys().chain(node.csi_node_plugins.keys()).collect()
+    let left = node.left_mounts.iter().map(|mount| &mount.plugin_id);
+    node.csi_controller_plugins.keys().chain(node.csi_node_plugins.keys()).chain(left).collect()
 }
 
 /// Plugins that a job's tasks run.

@@ -6,7 +6,7 @@ use crate::tx::Tx;
 use caravan_lang::glob;
 use caravan_types::job::{Job, TaskGroup};
 use caravan_types::node::NodeStatus;
-use caravan_types::plugin::{CsiInfo, Plugin, PluginJob};
+use caravan_types::plugin::{CsiInfo, LeftMount, Plugin, PluginJob};
 use caravan_types::{JobId, Namespace, NodeId, PluginId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +33,18 @@ fn reports<'a>(
             info.health_description = "the node is disconnected".to_owned();
         }
         found.insert(node.id.clone(), info);
+    }
+    found
+}
+
+/// Mounts that the plugin left, by node. Nodes that are down report nothing that holds.
+fn left_mounts(root: &Root, id: &PluginId) -> BTreeMap<NodeId, Vec<LeftMount>> {
+    let mut found = BTreeMap::new();
+    for node in root.nodes_by_plugin(id).filter(|n| n.status != NodeStatus::Down) {
+        let mounts: Vec<_> = node.left_mounts.iter().filter(|m| m.plugin_id == *id).cloned().collect();
+        if !mounts.is_empty() {
+            found.insert(node.id.clone(), mounts);
+        }
     }
     found
 }
@@ -97,6 +109,7 @@ pub(crate) fn derive(root: &Root, id: &PluginId) -> Option<Plugin> {
         id: id.clone(),
         controllers: reports(root, id, |node| &node.csi_controller_plugins),
         nodes: reports(root, id, |node| &node.csi_node_plugins),
+        left_mounts: left_mounts(root, id),
         ..Default::default()
     };
     for job in root.jobs_by_plugin(id).filter(|job| !job.stop) {

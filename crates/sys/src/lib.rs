@@ -4,6 +4,7 @@
 //! Everything here is a thin, synchronous edge: one call, one effect, one error that names the path or process
 //! it was about. Decisions (what to mount, when to kill) belong to the callers.
 
+pub mod below;
 pub mod caps;
 pub mod cgroup;
 pub mod dir;
@@ -16,6 +17,7 @@ pub mod mountinfo;
 pub mod netns;
 pub mod process;
 pub mod seal;
+pub mod seccomp;
 pub mod socket;
 pub mod time;
 pub mod tree;

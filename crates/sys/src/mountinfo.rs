@@ -1,6 +1,8 @@
 //! The mount table, parsed from `/proc/<pid>/mountinfo` (proc_pid_mountinfo(5)).
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -111,13 +113,13 @@ impl MountTable {
     pub fn read() -> Result<Self> {
         let path = "/proc/self/mountinfo";
         let text = std::fs::read(path).map_err(Error::path("read", path))?;
-        Self::parse(&String::from_utf8_lossy(&text))
+        Self::parse(&text)
     }
 
-    /// Parses the text of a mountinfo file.
-    pub fn parse(text: &str) -> Result<Self> {
-        let entries = text.lines().filter(|l| !l.is_empty()).map(parse_line).collect::<Result<_>>()?;
-        Ok(Self { entries })
+    /// Parses the text of a mountinfo file. Paths need not be UTF-8.
+    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self> {
+        let lines = text.as_ref().split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        Ok(Self { entries: lines.map(parse_line).collect::<Result<_>>()? })
     }
 
     /// All entries.
@@ -160,41 +162,45 @@ pub fn tables() -> Result<Vec<MountTable>> {
             continue;
         }
         let Ok(text) = std::fs::read(dir.join("mountinfo")) else { continue };
-        found.push(MountTable::parse(&String::from_utf8_lossy(&text))?);
+        found.push(MountTable::parse(&text)?);
         seen.insert(namespace);
     }
     Ok(found)
 }
 
-fn parse_line(line: &str) -> Result<MountEntry> {
-    let bad =
-        |detail: &str| Error::Malformed { what: "mountinfo".into(), detail: format!("{detail} in {line:?}") };
-    let (left, right) = line.split_once(" - ").ok_or_else(|| bad("no separator"))?;
-    let mut fields = left.split(' ');
-    let mut next = |name: &str| fields.next().ok_or_else(|| bad(&format!("no {name}")));
-    let id = next("id")?.parse().map_err(|_| bad("bad id"))?;
-    let parent = next("parent")?.parse().map_err(|_| bad("bad parent"))?;
-    let (major, minor) = next("device")?.split_once(':').ok_or_else(|| bad("bad device"))?;
-    let device = Device {
-        major: major.parse().map_err(|_| bad("bad device"))?,
-        minor: minor.parse().map_err(|_| bad("bad device"))?,
+fn parse_line(line: &[u8]) -> Result<MountEntry> {
+    let bad = |detail: &str| Error::Malformed {
+        what: "mountinfo".into(),
+        detail: format!("{detail} in {:?}", String::from_utf8_lossy(line)),
     };
-    let root = PathBuf::from(unescape(next("root")?));
-    let target = PathBuf::from(unescape(next("target")?));
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mut next = |name: &str| fields.next().ok_or_else(|| bad(&format!("no {name}")));
+    let id = number(next("id")?).ok_or_else(|| bad("bad id"))?;
+    let parent = number(next("parent")?).ok_or_else(|| bad("bad parent"))?;
+    let device = device(next("device")?).ok_or_else(|| bad("bad device"))?;
+    let root = path(next("root")?);
+    let target = path(next("target")?);
     let options = split_options(next("options")?);
-    let (mut shared, mut master) = (None, None);
-    for tag in fields {
-        match tag.split_once(':') {
-            Some(("shared", n)) => shared = Some(n.parse().map_err(|_| bad("bad peer group"))?),
-            Some(("master", n)) => master = Some(n.parse().map_err(|_| bad("bad peer group"))?),
-            // propagate_from and unbindable say nothing that a caller acts on; later kernels may add tags.
-            _ => {}
+    let (mut shared, mut master, mut separated) = (None, None, false);
+    for tag in fields.by_ref() {
+        if tag == b"-" {
+            separated = true;
+            break;
         }
+        let group = |digits| number(digits).ok_or_else(|| bad("bad peer group"));
+        if let Some(digits) = tag.strip_prefix(b"shared:") {
+            shared = Some(group(digits)?);
+        } else if let Some(digits) = tag.strip_prefix(b"master:") {
+            master = Some(group(digits)?);
+        }
+        // propagate_from and unbindable say nothing that a caller acts on; later kernels may add tags.
     }
-    let mut fields = right.split(' ');
-    let fs_type = fields.next().ok_or_else(|| bad("no type"))?.to_owned();
-    let source = unescape(fields.next().unwrap_or(""));
-    let super_options = split_options(fields.next().unwrap_or(""));
+    if !separated {
+        return Err(bad("no separator"));
+    }
+    let mut text = || String::from_utf8_lossy(&unescape(fields.next().unwrap_or_default())).into_owned();
+    let (fs_type, source) = (text(), text());
+    let super_options = split_options(fields.next().unwrap_or_default());
     Ok(MountEntry {
         id,
         parent,
@@ -210,32 +216,43 @@ fn parse_line(line: &str) -> Result<MountEntry> {
     })
 }
 
-fn split_options(text: &str) -> Vec<String> {
-    text.split(',').filter(|o| !o.is_empty()).map(str::to_owned).collect()
+fn number(digits: &[u8]) -> Option<u32> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn device(text: &[u8]) -> Option<Device> {
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    Some(Device { major: number(&text[..colon])?, minor: number(&text[colon + 1..])? })
+}
+
+fn path(escaped: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(escaped)))
+}
+
+fn split_options(text: &[u8]) -> Vec<String> {
+    let options = text.split(|byte| *byte == b',').filter(|option| !option.is_empty());
+    options.map(|option| String::from_utf8_lossy(option).into_owned()).collect()
 }
 
 /// Undoes the kernel's octal escapes (`\040` is a space).
-fn unescape(text: &str) -> String {
-    if !text.contains('\\') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'\\')
-            .then(|| text.get(at + 1..at + 4))
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        if let Some(byte) = escaped {
-            out.push(byte);
-            at += 4;
-        } else {
-            out.push(bytes[at]);
-            at += 1;
+    while at < text.len() {
+        let digits = (text[at] == b'\\').then(|| text.get(at + 1..at + 4)).flatten();
+        let byte = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match byte.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 4;
+            }
+            None => {
+                out.push(text[at]);
+                at += 1;
+            }
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    out
 }
 
 #[cfg(test)]
@@ -300,13 +317,22 @@ mod tests {
 
     #[test]
     fn names_what_is_wrong() {
-        let error = MountTable::parse("1 2 nonsense").unwrap_err().to_string();
-        assert!(error.contains("mountinfo is malformed: no separator"), "{error}");
+        for (line, needle) in [("1 2 nonsense", "bad device"), ("1 2 0:1 / /x rw", "no separator")] {
+            let error = MountTable::parse(line).unwrap_err().to_string();
+            assert!(error.contains(&format!("mountinfo is malformed: {needle}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_stays_what_it_is() {
+        use std::os::unix::ffi::OsStrExt;
+        let table = MountTable::parse(b"1 2 0:3 / /x/\xff\\040 rw - tmpfs tmpfs rw\n").unwrap();
+        assert_eq!(table.entries()[0].target.as_os_str().as_bytes(), b"/x/\xff ");
     }
 
     proptest! {
         #[test]
-        fn never_panics(text in ".*") {
+        fn never_panics(text: Vec<u8>) {
             let _ = MountTable::parse(&text);
         }
 
@@ -319,7 +345,7 @@ mod tests {
                     _ => char::from(b).to_string(),
                 })
                 .collect();
-            prop_assert_eq!(unescape(&escaped), name);
+            prop_assert_eq!(unescape(escaped.as_bytes()), name.into_bytes());
         }
     }
 }

@@ -48,19 +48,34 @@ pub enum Seals {
 /// [`Error::Mounted`] names the first mount at or below `path`. A mount that is there when the removal begins keeps
 /// every entry in place. A mount that appears later stays whole; entries of the tree itself may be gone by then.
 pub fn remove(path: &Path, seals: Seals) -> Result<bool> {
+    match open_parent(path)? {
+        Some((parent, name)) => remove_at(&parent, name, path, seals),
+        None => Ok(false),
+    }
+}
+
+/// Fails with [`Error::Mounted`] if something is mounted at or below a path: [`remove`] would do nothing but fail.
+/// For callers that note their intent before the removal.
+pub fn check(path: &Path) -> Result<()> {
+    match open_parent(path)? {
+        Some((parent, name)) => refuse_mounts(&parent, name),
+        None => Ok(()),
+    }
+}
+
+/// Opens the directory that a path lies in, which is trusted. `None`: it is not there.
+fn open_parent(path: &Path) -> Result<Option<(OwnedFd, &OsStr)>> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not end with a name");
     let name = path.file_name().ok_or_else(|| Error::path("remove", path)(invalid()))?;
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let opened =
-        match openat(CWD, parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(opened) => opened,
-            Err(Errno::NOENT) => return Ok(false),
-            Err(errno) => return Err(Error::errno("open", parent)(errno)),
-        };
-    remove_at(&opened, name, path, seals)
+    match openat(CWD, parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(opened) => Ok(Some((opened, name))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(Error::errno("open", parent)(errno)),
+    }
 }
 
 /// Removes an entry of an open directory with all that it holds, as [`remove`] does. `shown` is the path for errors

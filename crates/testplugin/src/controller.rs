@@ -1,8 +1,8 @@
 //! The Controller service.
 
-use crate::Plugin;
 use crate::identity::UNKNOWN;
 use crate::state::Volume;
+use crate::{Plugin, remove_tree};
 use caravan_proto::csi::{self, controller_server::Controller};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -72,7 +72,7 @@ impl Plugin {
                 }
                 Some(_) => {}
             }
-            std::fs::remove_dir_all(self.store.data(id)).map_err(|e| Status::internal(e.to_string()))?;
+            remove_tree(&self.store.data(id))?;
             volumes.remove(id);
             Ok(())
         })?;

@@ -43,6 +43,12 @@ struct Plugin {
 
 type Faults = Arc<Mutex<BTreeMap<String, u32>>>;
 
+/// Removes the data of a volume; mounts that others made in it stay whole.
+fn remove_tree(path: &std::path::Path) -> Result<(), Status> {
+    let removed = caravan_sys::tree::remove(path, caravan_sys::tree::Seals::Keep);
+    removed.map(drop).map_err(|error| Status::failed_precondition(caravan_sys::describe(&error)))
+}
+
 impl Plugin {
     /// Logs a call, and fails it if it has to fail. Every service method begins with it.
     fn begin(&self, call: &str, about: &str) -> Result<(), Status> {

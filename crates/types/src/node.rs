@@ -2,7 +2,7 @@
 
 use crate::id::{NodeId, PluginId};
 use crate::job::Network;
-use crate::plugin::CsiInfo;
+use crate::plugin::{CsiInfo, LeftMount};
 use crate::ser::nil;
 use crate::small::Text;
 use crate::time::{Nanos, Time};
@@ -137,6 +137,9 @@ pub struct Node {
     pub csi_controller_plugins: BTreeMap<PluginId, CsiInfo>,
     #[serde(rename = "CSINodePlugins")]
     pub csi_node_plugins: BTreeMap<PluginId, CsiInfo>,
+    /// Mounts that plugins left here when they ended.
+    #[serde(rename = "CaravanLeftMounts", skip_serializing_if = "Vec::is_empty")]
+    pub left_mounts: Vec<LeftMount>,
     pub host_volumes: BTreeMap<String, HostVolumeInfo>,
     #[serde(rename = "GCVolumesOnNodeGC")]
     pub gc_volumes_on_node_gc: bool,

@@ -94,6 +94,9 @@ pub struct Plugin {
     pub allocations: Vec<AllocListStub>,
     pub controller_jobs: BTreeMap<Namespace, BTreeMap<JobId, PluginJob>>,
     pub node_jobs: BTreeMap<Namespace, BTreeMap<JobId, PluginJob>>,
+    /// Mounts that the plugin's ended tasks left on nodes.
+    #[serde(rename = "CaravanLeftMounts", skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_mounts: BTreeMap<NodeId, Vec<LeftMount>>,
     pub controllers_healthy: u32,
     pub controllers_expected: u32,
     pub nodes_healthy: u32,
@@ -102,6 +105,27 @@ pub struct Plugin {
     pub modify_index: u64,
     pub create_time: UnixNanos,
     pub modify_time: UnixNanos,
+}
+
+/// A mount that a plugin made below its directories and that stays on the node after the plugin's end, because
+/// something uses it or its content would be lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct LeftMount {
+    /// The plugin.
+    #[serde(rename = "PluginID")]
+    pub plugin_id: PluginId,
+    /// The allocation in whose socket directory it is; empty below the root that all allocations share.
+    #[serde(rename = "AllocID")]
+    pub alloc_id: AllocId,
+    /// Where on the node.
+    pub path: String,
+    /// Type of the file system.
+    pub fs_type: String,
+    /// Device, or what else it was mounted from.
+    pub source: String,
+    /// Why it stays.
+    pub reason: String,
 }
 
 /// A job that runs a plugin.
@@ -150,12 +174,13 @@ impl Plugin {
         }
     }
 
-    /// Whether nothing reports or expects it.
+    /// Whether nothing reports or expects it, and nothing is left of it.
     pub fn is_empty(&self) -> bool {
         self.controllers.is_empty()
             && self.nodes.is_empty()
             && self.controllers_expected == 0
             && self.nodes_expected == 0
+            && self.left_mounts.is_empty()
     }
 
     /// Whether its controllers attach and detach volumes: `None` while no controller has told.

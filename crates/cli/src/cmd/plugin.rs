@@ -121,6 +121,7 @@ fn render(clock: &Clock, plugin: &Plugin, args: &StatusArgs) -> String {
         .render();
     let mut sections = vec![head];
     sections.extend(troubles(plugin));
+    sections.extend(left_mounts(plugin));
     if args.verbose {
         if let Some(info) = plugin.controllers.values().find_map(|info| info.controller_info) {
             sections.push(format!("Controller Capabilities\n{}", controller(&info).join("\n")));
@@ -158,6 +159,18 @@ fn troubles(plugin: &Plugin) -> Option<String> {
         }
     }
     (!seen.is_empty()).then(|| format!("Unhealthy\n{}", table.render()))
+}
+
+/// Mounts that the plugin left on nodes, and why they stay.
+fn left_mounts(plugin: &Plugin) -> Option<String> {
+    let mut table = Table::new(&["Node ID", "Path", "Type", "Reason"]);
+    for (node, mounts) in &plugin.left_mounts {
+        for mount in mounts {
+            let (path, fs_type, reason) = (mount.path.clone(), mount.fs_type.clone(), mount.reason.clone());
+            table.row(vec![node.short().to_owned(), path, fs_type, reason]);
+        }
+    }
+    (!plugin.left_mounts.is_empty()).then(|| format!("Left Mounts\n{}", table.render()))
 }
 
 /// Names of the CSI specification (ControllerServiceCapability).
@@ -221,6 +234,7 @@ fn topologies(plugin: &Plugin) -> Option<String> {
 mod tests {
     use super::*;
     use crate::format::tests::clock;
+    use caravan_types::plugin::LeftMount;
     use std::collections::BTreeMap;
 
     fn plugin(healthy: bool) -> Plugin {
@@ -260,5 +274,22 @@ mod tests {
         assert!(text.contains("63126d9d  controller  probe: deadline exceeded"), "{text}");
         assert!(text.contains("Controller Capabilities\nCREATE_DELETE_VOLUME"), "{text}");
         assert!(!render(&clock, &plugin(true), &args).contains("Unhealthy"));
+    }
+
+    #[test]
+    fn mounts_that_a_plugin_left_are_shown_with_their_reason() {
+        let clock = clock("2026-11-21T09:23:12Z");
+        let mount = LeftMount {
+            path: "/data/client/csi/node/hostpath/work".into(),
+            fs_type: "ext4".into(),
+            reason: "a process uses it".into(),
+            ..LeftMount::default()
+        };
+        let left =
+            Plugin { left_mounts: BTreeMap::from([("63126d9d-dd5a".into(), vec![mount])]), ..plugin(true) };
+        let text = render(&clock, &left, &StatusArgs::default());
+        let row = "63126d9d  /data/client/csi/node/hostpath/work  ext4  a process uses it";
+        assert!(text.contains("Left Mounts\nNode ID") && text.contains(row), "{text}");
+        assert!(!render(&clock, &plugin(true), &StatusArgs::default()).contains("Left Mounts"));
     }
 }

@@ -4,8 +4,8 @@ use super::health::{Kind, Trouble};
 use super::ledger::{ClaimEntry, MountPhase};
 use super::releases::{clear, open_beneath};
 use super::volumes::{VolumeManager, check, seal};
-use caravan_sys::mount::{Unmount, is_mount_point, unmount};
-use caravan_sys::mountinfo::MountTable;
+use caravan_sys::below::{Treatment, end_mounts};
+use caravan_sys::mount::is_mount_point;
 use caravan_types::AllocId;
 use caravan_types::wire::ClaimReportStep;
 use caravan_volumes::paths::{PER_ALLOC, STAGING, VolumePaths};
@@ -53,30 +53,44 @@ impl VolumeManager {
         }
     }
 
+    /// Ends the mounts on stages and targets that no claim knows. One that is in use, or holds what would be lost,
+    /// stays and is reported.
     fn end_unknown_mounts(&self, places: &[VolumePaths]) {
-        let table = match MountTable::read() {
-            Ok(table) => table,
-            Err(error) => {
-                tracing::warn!(%error, "the mount table cannot be read; left-over mounts stay");
-                return;
-            }
-        };
-        let known =
-            |path: &Path| places.iter().any(|p| path.starts_with(&p.publish) || path.starts_with(&p.staging));
         let csi_dir = self.inner.csi_dir.canonicalize().unwrap_or_else(|_| self.inner.csi_dir.clone());
-        for mount in table.under(&csi_dir).rev() {
-            let ours = mount.target.iter().any(|part| part == PER_ALLOC || part == STAGING);
-            if !ours || known(&mount.target) {
-                continue;
+        let real = |path: &Path| match path.strip_prefix(&self.inner.csi_dir) {
+            Ok(below) => csi_dir.join(below),
+            Err(_) => path.to_owned(),
+        };
+        let known: Vec<PathBuf> = places.iter().flat_map(|p| [real(&p.publish), real(&p.staging)]).collect();
+        for dir in plugin_roots(&csi_dir).iter().flat_map(|root| [root.join(STAGING), root.join(PER_ALLOC)]) {
+            let outcome = end_mounts(&dir, |found| {
+                match known.iter().any(|place| found.entry.target.starts_with(place)) {
+                    true => Treatment::Keep,
+                    false => Treatment::Foreign,
+                }
+            });
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    let error = caravan_sys::describe(&error);
+                    tracing::warn!(dir = %dir.display(), error, "left-over mounts stay");
+                    continue;
+                }
+            };
+            for path in outcome.ended {
+                let path = path.display().to_string();
+                tracing::warn!(path, "ended a mount that no claim knows");
+                let details = BTreeMap::from([("path".to_owned(), path)]);
+                self.inner.node.event("Storage", "Ended a mount that no claim knows", details);
             }
-            let path = mount.target.display().to_string();
-            tracing::warn!(path, "ending a mount that no claim knows");
-            let mut details = BTreeMap::from([("path".to_owned(), path)]);
-            if let Err(error) = unmount(&mount.target, Unmount::Lazy) {
-                tracing::warn!(%error, "a left-over mount stays");
-                details.insert("error".to_owned(), caravan_sys::describe(&error));
+            for mount in outcome.left {
+                tracing::warn!(%mount, "a mount that no claim knows stays");
+                let details = BTreeMap::from([
+                    ("path".to_owned(), mount.path.display().to_string()),
+                    ("error".to_owned(), mount.reason.to_string()),
+                ]);
+                self.inner.node.event("Storage", "A mount that no claim knows stays", details);
             }
-            self.inner.node.event("Storage", "Ended a mount that no claim knows", details);
         }
     }
 }

@@ -6,6 +6,7 @@ mod expand;
 pub(crate) mod health;
 mod instance;
 pub(crate) mod ledger;
+mod left;
 mod leftovers;
 pub(crate) mod manager;
 pub(crate) mod owner;
@@ -23,6 +24,7 @@ pub(crate) mod volumes;
 mod watch;
 
 pub(crate) use ledger::{ClaimEntry, Ledger};
+pub(crate) use left::LeftMounts;
 pub(crate) use manager::Manager;
 pub(crate) use registry::{Registrations, Registry};
 pub(crate) use volumes::VolumeManager;

@@ -17,7 +17,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const SOCKET: &str = "csi.sock";
+/// Name of the socket in its directory.
+pub(super) const SOCKET: &str = "csi.sock";
 /// Bytes of a path that fit the address of a socket (unix(7)).
 const LONGEST_ADDRESS: usize = 107;
 /// Where sockets are reached by a short path whose own is too long.
@@ -130,18 +131,23 @@ impl PluginTask {
         }
     }
 
-    /// Removes the socket directory when the allocation is over. Stages and targets are left to their owners.
-    pub(crate) fn clean(&self) {
+    /// The allocation that runs it.
+    pub(super) fn alloc(&self) -> &AllocId {
+        &self.alloc
+    }
+
+    /// The directory of its socket, and the root that all allocations of the plugin share.
+    pub(super) fn dirs(&self) -> [&Path; 2] {
+        [&self.socket_dir, &self.host_root]
+    }
+
+    /// Removes the short way to the socket when the task is over.
+    pub(crate) fn unlink(&self) {
         if let Some(link) = self.short_dir()
             && let Err(error) = std::fs::remove_file(&link)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(path = %link.display(), %error, "a link to a socket directory stays");
-        }
-        if let Err(error) = std::fs::remove_dir_all(&self.socket_dir)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %self.socket_dir.display(), %error, "a socket directory stays");
         }
     }
 
@@ -150,11 +156,16 @@ impl PluginTask {
         if self.isolation == Isolation::None {
             return Vec::new();
         }
+        // A controller mounts nothing for others.
+        let propagation = match self.mounts_volumes() {
+            true => Propagation::Bidirectional,
+            false => Propagation::Private,
+        };
         let shared = |host: &Path, task: &str| Mount {
             host_path: host.to_owned(),
             task_path: task.into(),
             read_only: false,
-            propagation: Propagation::Bidirectional,
+            propagation,
         };
         let devices = Mount {
             host_path: "/dev".into(),
@@ -313,6 +324,9 @@ mod tests {
             pairs,
             [("/state/csi/plugins/a1", "/csi"), ("/state/csi/node/disk", "/local/csi"), ("/dev", "/dev")]
         );
+        assert!(mounts[..2].iter().all(|m| m.propagation == Propagation::Bidirectional));
+        let controller = plan(CsiPluginType::Controller, Isolation::Chroot).mounts();
+        assert!(controller.iter().all(|m| m.propagation == Propagation::Private));
         assert_eq!(plugin.plugin_root(), Path::new("/local/csi"));
         assert_eq!(plugin.variables()["CSI_ENDPOINT"], "unix:///csi/csi.sock");
     }

@@ -24,7 +24,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Has a thread listen to the mount table; it ends when the answer is dropped. Without the kernel's word, changes are
 /// noticed when the file systems are asked.
-fn listen(changed: &Arc<Notify>) -> Option<EndOfChanges> {
+pub(super) fn listen(changed: &Arc<Notify>) -> Option<EndOfChanges> {
     let begin = || -> Result<EndOfChanges, String> {
         let (changes, end) = Changes::listen().map_err(|e| caravan_sys::describe(&e))?;
         let changed = Arc::clone(changed);

@@ -1,7 +1,7 @@
 //! The built-in plugin: a volume is a directory of its id.
 
 use super::fault::{HostVolumeFault, PluginOutcome};
-use caravan_sys::mountinfo::MountTable;
+use caravan_sys::tree::{self, Seals};
 use caravan_types::host_volume::HostVolume;
 use caravan_types::wire::HostVolumeCreated;
 use nix::unistd::{Gid, Uid, chown};
@@ -93,20 +93,12 @@ pub(super) fn create(dir: &Path, volume: &HostVolume) -> Result<HostVolumeCreate
 /// Removes the directory with all that is in it, but never what is mounted there.
 pub(super) async fn delete(dir: &Path, volume: &HostVolume) -> Result<(), HostVolumeFault> {
     let path = dir.join(volume.id.as_str());
-    let real = match path.canonicalize() {
-        Ok(real) => real,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("deleting", volume, &error)),
-    };
-    let table = MountTable::read()
-        .map_err(|error| failed("deleting", volume, &io::Error::other(caravan_sys::describe(&error))))?;
-    if let Some(mount) = table.under(&real).next() {
-        return Err(HostVolumeFault::Mounted(mount.target.clone()));
-    }
-    let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(&path)).await;
-    match removed.unwrap_or_else(|error| Err(io::Error::other(error.to_string()))) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("deleting", volume, &error)),
-        _ => Ok(()),
+    let removed = tokio::task::spawn_blocking(move || tree::remove(&path, Seals::Keep)).await;
+    match removed {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(caravan_sys::Error::Mounted { path, .. })) => Err(HostVolumeFault::Mounted(path)),
+        Ok(Err(error)) => Err(failed("deleting", volume, &io::Error::other(caravan_sys::describe(&error)))),
+        Err(error) => Err(failed("deleting", volume, &io::Error::other(error))),
     }
 }
 

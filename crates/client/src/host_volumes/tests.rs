@@ -150,7 +150,7 @@ async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified()
     assert_eq!(agent.offered(), ["fixed", "other"]);
     assert!(agent.volumes.path(&namespace, "data", HostAccess::Any).is_none());
     fs::remove_file(dir.path().join("fail")).unwrap();
-    fs::remove_dir_all(dir.path().join("made-v1")).unwrap();
+    fs::remove_dir(dir.path().join("made-v1")).unwrap();
     let waiting = agent.volumes.settled(&namespace, "data", || {});
     tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap();
     assert_eq!(agent.offered(), ["data", "fixed", "other"]);

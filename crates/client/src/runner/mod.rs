@@ -31,7 +31,7 @@ pub(crate) use network::sweep;
 
 use crate::config::ClientConfig;
 use crate::cores::Cores;
-use crate::csi::{Manager, VolumeManager};
+use crate::csi::{LeftMounts, Manager, VolumeManager};
 use crate::drivers::DriverManager;
 use crate::host_volumes::HostVolumes;
 use crate::lease::NodeLease;
@@ -76,6 +76,8 @@ pub(crate) struct Context {
     pub(crate) plugins: Manager,
     /// Volumes.
     pub(crate) volumes: VolumeManager,
+    /// Mounts that plugins left.
+    pub(crate) left_mounts: LeftMounts,
     /// Host volumes.
     pub(crate) host_volumes: HostVolumes,
     /// What was counted and timed.

@@ -197,6 +197,7 @@ impl Plan {
         let env = texts.with(tokens).variables().clone();
         let mut mounts = Vec::new();
         if let Some(plugin) = &self.plugin {
+            context.left_mounts.begin(&self.name, plugin).await;
             plugin.prepare().map_err(|e| hook("csi_plugin_supervisor", e.to_string()))?;
             mounts = plugin.mounts();
         }

@@ -376,9 +376,10 @@ pub fn helper() -> PathBuf {
 fn drivers() -> Vec<Arc<dyn Driver>> {
     let shim = ShimCommand { program: helper(), args: vec!["shim".to_owned()] };
     let raw = RawExecOptions { enabled: true, ..Default::default() };
+    let exec = ExecOptions { allow_privileged_plugins: true, ..Default::default() };
     vec![
         Arc::new(RawExecDriver::new(raw, shim.clone())),
-        Arc::new(ExecDriver::new(ExecOptions::default(), shim)),
+        Arc::new(ExecDriver::new(exec, shim)),
         Arc::new(MockDriver::new()),
     ]
 }

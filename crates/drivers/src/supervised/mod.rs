@@ -16,8 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use caravan_shim::protocol::{FrameBuffer, ProcessRef, Reply, Request, Started, encode};
+use caravan_shim::spec::MountSpec;
 use caravan_shim::{Opening, StartReport, TaskSpec, VERSION};
+use caravan_sys::cgroup::{Cgroup, DeviceRule, Hierarchy};
+use caravan_sys::mount::device_number;
 use caravan_sys::process::{PidFd, ProcessIdentity, signal_number};
+use caravan_sys::tree::{self, Seals};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch as channel;
@@ -258,11 +262,12 @@ impl ShimTasks {
             self.stop(id, Duration::ZERO, Some("SIGKILL")).await?;
         }
         self.lock().remove(id);
-        match tokio::fs::remove_dir_all(&task.state.state_dir).await {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(Error::Supervisor { id: id.clone(), source })
-            }
-            _ => Ok(()),
+        let state_dir = task.state.state_dir.clone();
+        let removed = tokio::task::spawn_blocking(move || tree::remove(&state_dir, Seals::Keep));
+        let failed = |source| Error::Supervisor { id: id.clone(), source };
+        match removed.await {
+            Ok(removed) => removed.map(drop).map_err(|error| failed(io::Error::other(error))),
+            Err(error) => Err(failed(io::Error::other(error))),
         }
     }
 
@@ -277,8 +282,12 @@ impl ShimTasks {
         let task = self.get(id)?;
         let process = ProcessIdentity { pid: task.state.task.pid, start_time: task.state.task.start_time };
         let mount = convert::mount(mount);
+        let cgroup = task.state.cgroup.clone();
         let replaced = tokio::task::spawn_blocking(move || -> Result<bool> {
             let Some(process) = PidFd::open_identity(process)? else { return Ok(false) };
+            if let Some(cgroup) = cgroup {
+                allow_device(&cgroup, &mount)?;
+            }
             caravan_shim::replace_mount(&process, &mount)?;
             Ok(true)
         });
@@ -384,6 +393,15 @@ impl ShimTasks {
         // Nothing panics between two changes of the map.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets a task use the device that is mounted for it, which may have another number than the one before.
+fn allow_device(cgroup: &Path, mount: &MountSpec) -> Result<()> {
+    let (Some((kind, device)), Some(hierarchy)) = (device_number(&mount.host)?, Hierarchy::detect()?) else {
+        return Ok(());
+    };
+    let rule = DeviceRule { kind, device, write: !mount.read_only };
+    Ok(Cgroup::at(&hierarchy, cgroup)?.allow_device(rule)?)
 }
 
 async fn wait_exit(task: &Task) -> Result<ExitResult> {

@@ -289,3 +289,25 @@ async fn a_group_that_is_cut_off_is_made_anew_and_holds_nothing_still() {
     assert_eq!(left(&plugin, "data"), 0);
     until("the loop devices are freed", || plugin.loop_devices().is_empty());
 }
+
+/// A mount in the data of one member keeps the whole group as it is.
+#[tokio::test]
+async fn a_group_with_a_mount_inside_is_not_deleted() {
+    let plugin = Plugin::start(&[]);
+    let client = plugin.client();
+    let first = Volume::make(&client, request("first", 0, &mounted(), &[])).await;
+    let second = Volume::make(&client, request("second", 0, &mounted(), &[])).await;
+    let group = create(&plugin, "cut", &[&first, &second]).await.expect("it is made");
+    let (id, ids) = (group.group_snapshot_id.clone(), members(&group));
+    let source = plugin.make("source");
+    fs::write(source.join("canary"), "kept").expect("it is written");
+    let at = plugin.path("state/data").join(&ids[1]).join("a");
+    fs::create_dir(&at).expect("it is made");
+    rustix::mount::mount_bind(&source, &at).expect("it is bound");
+    let (code, words) = refused(delete(&plugin, &id, &ids).await);
+    assert!(code == Code::FailedPrecondition && words.contains(&at.display().to_string()), "{code} {words}");
+    assert_eq!(fs::read_to_string(source.join("canary")).expect("it is there"), "kept");
+    assert_eq!(get(&plugin, &id, &ids).await.expect("it is there"), group);
+    rustix::mount::unmount(&at, rustix::mount::UnmountFlags::NOFOLLOW).expect("nobody uses it");
+    delete(&plugin, &id, &ids).await.expect("it is deleted");
+}

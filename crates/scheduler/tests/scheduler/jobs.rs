@@ -3,7 +3,7 @@
 use crate::world::{World, job, node, placed, stopped};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::eval::{EvalStatus, Trigger};
-use caravan_types::job::{Constraint, JobType};
+use caravan_types::job::{Constraint, CsiPluginConfig, CsiPluginType, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, NodeStatus};
 use caravan_types::{JobKey, Nanos};
 
@@ -232,6 +232,42 @@ fn a_system_job_that_suits_no_node_says_why() {
     assert_eq!(decision.eval.failed_tg_allocs["g"].constraint_filtered["missing drivers"], 1);
     assert!(world.blocked().is_empty());
     assert_eq!(decision.eval.queued_allocations["g"], 0);
+}
+
+/// A plugin that mounts for others is root on the node: under exec only where the node says so.
+#[test]
+fn a_privileged_plugin_goes_only_where_the_node_allows_it() {
+    let mut world = World::with_nodes(&["n1", "n2"]);
+    for node in ["n1", "n2"] {
+        world.change_node(node, |n| {
+            let exec = n.drivers["raw_exec"].clone();
+            n.drivers.insert("exec".into(), exec);
+        });
+    }
+    let attribute = "driver.exec.privileged_plugins".to_owned();
+    world.change_node("n2", |n| drop(n.attributes.insert(attribute, "true".into())));
+    let plugin = |id: &str, driver: &str, kind: CsiPluginType| {
+        let mut job = job(id, JobType::Service, 3);
+        let task = &mut job.task_groups[0].tasks[0];
+        task.driver = driver.into();
+        task.csi_plugin_config = Some(CsiPluginConfig { id: "p".into(), kind, ..Default::default() });
+        job
+    };
+    for kind in [CsiPluginType::Node, CsiPluginType::Monolith] {
+        let id = format!("privileged-{kind:?}");
+        world.register(plugin(&id, "exec", kind));
+        let placed = placed(&world.run(&id));
+        assert!(placed.len() == 3 && placed.iter().all(|alloc| alloc.ends_with("on n2")), "{placed:?}");
+        world.change_node("n2", |n| n.status = NodeStatus::Down);
+        let id = format!("refused-{kind:?}");
+        world.register(plugin(&id, "exec", kind));
+        let failed = world.run(&id).eval.failed_tg_allocs;
+        assert_eq!(failed["g"].constraint_filtered["node does not allow privileged plugins"], 1);
+        world.change_node("n2", |n| n.status = NodeStatus::Ready);
+    }
+    world.change_node("n2", |n| n.status = NodeStatus::Down);
+    world.register(plugin("controller", "exec", CsiPluginType::Controller));
+    assert_eq!(placed(&world.run("controller")).len(), 3);
 }
 
 #[test]

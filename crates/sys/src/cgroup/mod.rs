@@ -191,6 +191,14 @@ impl Cgroup {
         }
     }
 
+    /// Allows a device besides those of [`Limits`]. Does nothing where device files are not limited.
+    pub fn allow_device(&self, rule: DeviceRule) -> Result<()> {
+        match &self.kind {
+            Kind::V1(g) => g.allow_device(rule),
+            Kind::V2(_) => Ok(()),
+        }
+    }
+
     /// Moves a process in (0: the caller), with the controllers of `elsewhere` moved to those paths instead. Paths
     /// are relative to the controller's mount; on version 2 the key is empty.
     pub fn add(&self, pid: u32, elsewhere: &BTreeMap<String, PathBuf>) -> Result<()> {

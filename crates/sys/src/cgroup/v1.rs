@@ -96,6 +96,13 @@ impl Group {
         failed
     }
 
+    pub(super) fn allow_device(&self, rule: super::DeviceRule) -> Result<()> {
+        match self.dirs.get("devices") {
+            Some(dir) if dir.exists() => write(&dir.join("devices.allow"), &rule.to_string()),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives it processors of its own.
     fn set_cpus(&self, cpus: &str) -> Result<()> {
         let (Some(mount), Some(dir)) = (self.mounts.get(CPUSET), self.dirs.get(CPUSET)) else {

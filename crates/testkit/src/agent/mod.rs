@@ -184,7 +184,7 @@ impl Agent {
         let server = if o.server { "server {\n  enabled = true\n  bootstrap_expect = 1\n}\n" } else { "" };
         let roles = if o.dev { String::new() } else { format!("{server}{client}") };
         format!(
-            "bind_addr = \"{ip}\"\nlog_level = \"DEBUG\"\n{data_dir}ports {{\n  http = {}\n  rpc = {}\n}}\nadvertise {{\n  http = \"{ip}\"\n  rpc = \"{ip}\"\n}}\n{roles}plugin \"raw_exec\" {{\n  config {{\n    enabled = true\n  }}\n}}\n",
+            "bind_addr = \"{ip}\"\nlog_level = \"DEBUG\"\n{data_dir}ports {{\n  http = {}\n  rpc = {}\n}}\nadvertise {{\n  http = \"{ip}\"\n  rpc = \"{ip}\"\n}}\n{roles}plugin \"raw_exec\" {{\n  config {{\n    enabled = true\n  }}\n}}\nplugin \"exec\" {{\n  config {{\n    allow_privileged_plugins = true\n  }}\n}}\n",
             self.http_port, self.rpc_port
         )
     }

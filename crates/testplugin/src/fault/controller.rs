@@ -6,6 +6,7 @@ use crate::mounts::make_image;
 use crate::node::not_known;
 use crate::san::{Attachment, Volume};
 use caravan_proto::csi::{self, controller_server::Controller};
+use caravan_sys::tree::{self, Seals};
 use csi::volume_capability::access_mode::Mode;
 use std::collections::BTreeMap;
 use std::fs;
@@ -90,12 +91,10 @@ impl Plugin {
                 Some(_) => true,
             };
             let data = self.san.data(id);
-            let removed = match (effect, self.options.images) {
-                (false, _) => Ok(()),
-                (true, true) => fs::remove_file(data),
-                (true, false) => fs::remove_dir_all(data),
-            };
-            removed.map_err(|e| Status::internal(e.to_string()))?;
+            if effect {
+                let removed = tree::remove(&data, Seals::Keep);
+                removed.map_err(|error| Status::failed_precondition(caravan_sys::describe(&error)))?;
+            }
             known.volumes.remove(id);
             Ok((csi::DeleteVolumeResponse {}, effect))
         })

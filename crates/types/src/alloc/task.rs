@@ -191,6 +191,7 @@ pub mod event {
     pub const FAILED_RESTORING: &str = "Failed Restoring Task";
     pub const PLUGIN_HEALTHY: &str = "Plugin became healthy";
     pub const PLUGIN_UNHEALTHY: &str = "Plugin became unhealthy";
+    pub const PLUGIN_LEFT_MOUNTS: &str = "Plugin left mounts";
     pub const WAITING_FOR_VOLUME: &str = "Waiting for volume";
     pub const LEASE_EXPIRED: &str = "Lease expired";
     pub const VOLUME_BROKEN: &str = "Volume mount broken";

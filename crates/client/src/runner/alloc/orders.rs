@@ -6,6 +6,7 @@ use crate::runner::lifecycle::Role;
 use crate::runner::start::Plan;
 use crate::runner::task::{Kill, TaskAction};
 use crate::runner::users::Users;
+use caravan_sys::tree::{self, Seals};
 use caravan_types::alloc::TaskRunState;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
@@ -145,13 +146,14 @@ impl AllocRunner {
         let alloc = self.alloc();
         let dir = self.inner.dir.clone();
         let state_dir = self.context().config.state_dir.join("tasks").join(alloc.id.as_str());
-        let removed = tokio::task::spawn_blocking(move || {
-            match std::fs::remove_dir_all(&state_dir) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(ClientError::directory(&state_dir, "remove it")(source));
-                }
-                _ => {}
+        for task in alloc.group().map_or(&[][..], |group| &group.tasks) {
+            if let Some(plugin) = Plan::make(self, &task.name).and_then(|plan| plan.plugin) {
+                self.context().left_mounts.clear(&plugin).await?;
             }
+        }
+        let removed = tokio::task::spawn_blocking(move || {
+            let failed = ClientError::kernel(format!("{} cannot be removed", state_dir.display()));
+            tree::remove(&state_dir, Seals::Keep).map_err(failed)?;
             dir.destroy()
         });
         removed.await.map_err(|_| ClientError::ShuttingDown)??;

@@ -87,7 +87,11 @@ impl TaskRunner {
         self.binds.undo();
         if let Some(plugin) = Plan::make(&self.alloc, &self.name).and_then(|p| p.plugin) {
             supervisor::deregister(&plugin, self.alloc.context().plugins.registry()).await;
-            plugin.clean();
+            plugin.unlink();
+            let rest = self.alloc.context().left_mounts.end(&self.name, &plugin).await;
+            if let Some(words) = rest.describe() {
+                self.emit(self.event(event::PLUGIN_LEFT_MOUNTS).message(words));
+            }
         }
         self.update(|r| {
             r.handle = None;

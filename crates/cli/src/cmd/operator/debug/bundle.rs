@@ -78,7 +78,7 @@ impl Drop for Bundle {
     fn drop(&mut self) {
         if !self.stays {
             // Nobody looks there again; what cannot be removed is for the owner alone.
-            let _ = std::fs::remove_dir_all(&self.dir);
+            let _ = caravan_sys::tree::remove(&self.dir, caravan_sys::tree::Seals::Keep);
         }
     }
 }
