@@ -256,7 +256,7 @@ impl Agent<'_> {
             region: self.settings.region.clone(),
             log,
             addresses: vec![self.settings.advertise_rpc.clone()],
-            workers: server.workers,
+            workers: server.workers.clone(),
             heartbeat,
             lease: server.lease,
             volume_calls_per_plugin: server.volume_calls_per_plugin,

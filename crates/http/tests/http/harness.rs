@@ -159,7 +159,7 @@ impl Api {
             region: "global".into(),
             log: Config::memory(ServerId(1)),
             addresses: vec!["127.0.0.1:4647".into()],
-            workers: 1,
+            workers: caravan_server::Workers::all(1),
             heartbeat: HeartbeatConfig::default(),
             lease: Default::default(),
             keyring: None,
