@@ -147,6 +147,10 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
         }
         return Ok(redirect(&clean, request.method()).into_response(false));
     }
+    if names_nothing(&path) {
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        return Ok(redirect(&format!("{path}/{query}"), request.method()).into_response(false));
+    }
     let decoded = decode_percent(&path);
     let segments: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
     let (mut parts, body) = request.into_parts();
@@ -274,6 +278,33 @@ async fn kept(call: &Call, server: &Handle, segments: &[&str]) -> Result<Respons
     Ok(response)
 }
 
+/// Whether a path is that of a route about one object, without a slash and a name behind.
+fn names_nothing(path: &str) -> bool {
+    const OBJECTS: [&str; 20] = [
+        "job",
+        "allocation",
+        "evaluation",
+        "deployment",
+        "node",
+        "node/pool",
+        "volume/csi",
+        "volume/host",
+        "volumes/claim",
+        "plugin/csi",
+        "var",
+        "service",
+        "scaling/policy",
+        "acl/policy",
+        "client/fs",
+        "client/allocation",
+        "agent/pprof",
+        "agent/keyring",
+        "operator/raft",
+        "operator/keyring",
+    ];
+    path == "/ui" || path.strip_prefix("/v1/").is_some_and(|path| OBJECTS.contains(&path))
+}
+
 /// Leads to the path as it should have been.
 fn redirect(to: &str, method: &Method) -> Reply {
     let mut reply = match *method {
@@ -373,19 +404,24 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
         ["v1", "volumes", "external"] => Box::pin(routes::volumes::external(call)).await,
         ["v1", "volumes", "snapshot"] => Box::pin(routes::snapshots::route(call)).await,
         ["v1", "volumes", "claims"] => Box::pin(routes::host_volumes::claims(call)).await,
-        ["v1", "volumes", "claim", id] => Box::pin(routes::host_volumes::delete_claim(call, id)).await,
+        ["v1", "volumes", "claim", id @ ..] if !id.is_empty() => {
+            Box::pin(routes::host_volumes::delete_claim(call, &id.join("/"))).await
+        }
         ["v1", "volume", "host", rest @ ..] => Box::pin(routes::host_volumes::route(call, rest)).await,
         ["v1", "volume", "csi", rest @ ..] if !rest.is_empty() => {
             Box::pin(routes::volume::route(call, &rest.join("/"))).await
         }
         ["v1", "plugins"] => Box::pin(routes::plugins::list(call)).await,
-        ["v1", "plugin", "csi", id] => Box::pin(routes::plugins::get(call, id)).await,
+        ["v1", "plugin", "csi", id @ ..] if !id.is_empty() => {
+            Box::pin(routes::plugins::get(call, &id.join("/"))).await
+        }
         ["v1", "vars"] => Box::pin(routes::vars::list(call)).await,
         ["v1", "var", rest @ ..] => Box::pin(routes::vars::route(call, &rest.join("/"))).await,
         ["v1", "event", "stream"] => routes::event::stream(call),
         ["v1", "services"] => Box::pin(routes::services::list(call)).await,
         ["v1", "service", name] => Box::pin(routes::services::get(call, name)).await,
         ["v1", "service", name, id] => Box::pin(routes::services::delete(call, name, id)).await,
+        ["v1", "service", _, _, _, ..] => Err(ApiError::bad_request("invalid URI")),
         ["v1", "search", "fuzzy"] => Box::pin(routes::fuzzy::route(call)).await,
         ["v1", "search"] => Box::pin(routes::search::route(call)).await,
         ["v1", "agent", rest @ ..] => routes::agent::route(call, rest),

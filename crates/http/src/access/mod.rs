@@ -154,7 +154,10 @@ impl Asked<'_> {
             Need::OperatorCap(cap, level) => acl.operator_cap(cap, level).into(),
             Need::Quota(level) => acl.quota(level).into(),
             Need::Plugin(level) => acl.plugin(level).into(),
-            Need::Pool(at, cap) => acl.node_pool(self.segment(at), cap).into(),
+            Need::Pool(at, cap) => {
+                let name = self.segments.get(at..).unwrap_or_default().join("/");
+                acl.node_pool(&name, cap).into()
+            }
             Need::PoolBody(cap) => {
                 let body = self.body();
                 acl.node_pool(text(&body, "Name"), cap).into()

@@ -75,7 +75,7 @@ pub(super) enum Need {
     Quota(Level),
     /// Storage plugins.
     Plugin(Level),
-    /// The node pool that the segment names.
+    /// The node pool that the segments from this one on name.
     Pool(usize, PoolCap),
     /// The node pool that the body names.
     PoolBody(PoolCap),
@@ -138,11 +138,11 @@ pub(super) const TABLE: &[(On, &str, Need)] = &[
     (Get, "nodes", Node(Level::Read)),
     (Get, "node/pools", Shown),
     (Put, "node/pools", PoolBody(PoolCap::Write)),
-    (Get, "node/pool/*/nodes", Node(Level::Read)),
-    (Get, "node/pool/*/jobs", AnyPool(PoolCap::Read)),
-    (Get, "node/pool/*", Pool(2, PoolCap::Read)),
-    (Put, "node/pool/*", Pool(2, PoolCap::Write)),
-    (Delete, "node/pool/*", Pool(2, PoolCap::Delete)),
+    (Get, "node/pool/**/nodes", Node(Level::Read)),
+    (Get, "node/pool/**/jobs", AnyPool(PoolCap::Read)),
+    (Get, "node/pool/**", Pool(2, PoolCap::Read)),
+    (Put, "node/pool/**", Pool(2, PoolCap::Write)),
+    (Delete, "node/pool/**", Pool(2, PoolCap::Delete)),
     (Get, "node/**", Node(Level::Read)),
     (Any, "node/**", Node(Level::Write)),
     (Any, "client/fs/logs/*", Alloc(3, &[N::ReadLogs, N::ReadFs])),
