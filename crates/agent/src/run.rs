@@ -135,6 +135,7 @@ impl Agent<'_> {
             client: None,
             relay: None,
             logs: Some(Arc::new(self.logs.clone())),
+            profiler: Some(Arc::new(crate::profile::CpuProfiler::default())),
             info: Arc::new(self.info(shown.clone())?),
             acl: self.settings.acl.enabled,
             started: now(),

@@ -209,7 +209,7 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     {
         return match routes::monitor::place(&call)? {
             routes::client::Place::Here => {
-                routes::monitor::route(&call, rest).map(|reply| reply.into_response(pretty))
+                Box::pin(routes::monitor::route(&call, rest)).await.map(|reply| reply.into_response(pretty))
             }
             routes::client::Place::There(channel) => Box::pin(relay::forward(&call, &channel)).await,
         };
