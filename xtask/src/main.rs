@@ -2,6 +2,7 @@
 
 mod bench;
 mod chaos;
+mod check;
 mod conformance;
 mod docs;
 mod proto;
@@ -20,6 +21,7 @@ chores:
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]
                     [--steps N] [--nodes N] [--minutes N]; one JSON object a schedule
+  check             check the rules of the repository: layers, citations, sizes of files, words
   csi-conformance ENDPOINT|JOB-FILE [flags]
                     take a CSI plugin through the whole life of volumes and say what it does
                     (--help: its flags)
@@ -38,6 +40,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match chore {
         "bench" => bench::run(rest)?,
         "chaos" => chaos::run(rest)?,
+        "check" => check::run(rest)?,
         "csi-conformance" => return conformance::run(rest),
         "docs" => docs::run(rest)?,
         "proto" => proto::run(rest)?,

@@ -53,6 +53,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A removal or a change that met a mount and left it alone.
+    #[error("cannot {operation} {}: it is a mount", path.display())]
+    Mounted {
+        /// What was tried, as the words after "cannot".
+        operation: &'static str,
+        /// Where the mount is.
+        path: PathBuf,
+    },
     /// A kernel file whose text is not what its documentation says.
     #[error("{what} is malformed: {detail}")]
     Malformed {
@@ -100,7 +108,7 @@ impl Error {
             | Self::Paths { source, .. }
             | Self::Process { source, .. }
             | Self::Call { source, .. } => Some(source),
-            Self::Malformed { .. } | Self::UnknownName { .. } => None,
+            Self::Mounted { .. } | Self::Malformed { .. } | Self::UnknownName { .. } => None,
         }
     }
 

@@ -10,7 +10,8 @@ use crate::{Error, Result};
 /// Replaces a file's content so that after a crash it is wholly old or wholly new: a temporary file in the same
 /// directory is written, synced and renamed over it, then the directory is synced.
 ///
-/// The temporary name is `.<name>.tmp`: two writers of one path must exclude each other.
+/// The directory is the agent's own: no task, plugin or user can write there ([`crate::dir::Dir::replace`] is for
+/// the others). The temporary name is `.<name>.tmp`: two writers of one path must exclude each other.
 pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name");
     let name = path.file_name().ok_or_else(|| Error::path("write", path)(invalid()))?;
@@ -23,9 +24,13 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     temporary.push(".tmp");
     let temporary = dir.join(temporary);
     let write = || -> io::Result<()> {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-        // A left-over of an earlier crash may carry another mode, and the umask cuts the one given at creation.
+        // A crash may have left one behind.
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+        // The umask cuts the mode that is given at creation.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
         file.sync_all()

@@ -6,6 +6,7 @@
 
 pub mod caps;
 pub mod cgroup;
+pub mod dir;
 mod error;
 pub mod files;
 pub mod footprint;
@@ -17,6 +18,7 @@ pub mod process;
 pub mod seal;
 pub mod socket;
 pub mod time;
+pub mod tree;
 pub mod user;
 
 pub use error::{Error, Result, describe};

@@ -1,0 +1,374 @@
+//! Directories that are open: work below them by descriptor, whatever others do with the paths meanwhile.
+//!
+//! A path that a task, a plugin or a user can influence is never used as text. [`Dir::open`] opens a directory that
+//! only the agent can replace; everything below is reached through that descriptor by openat2(2) with
+//! `RESOLVE_BENEATH` and without symbolic links.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, fsync,
+    mkdirat, openat, openat2, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::tree::{self, Seals};
+use crate::{Error, Result};
+
+const PLAIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// Opening a FIFO must not wait, and a terminal must not become the agent's own.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+const CREATE: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Whether a path below a directory may lead through mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mounts {
+    /// Mounts are followed: the caller made them.
+    Follow,
+    /// A mount on the way is an error.
+    Refuse,
+}
+
+/// User and group; `None` leaves that one as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// User id.
+    pub uid: Option<u32>,
+    /// Group id.
+    pub gid: Option<u32>,
+}
+
+impl Owner {
+    /// A user and a group.
+    pub fn new(uid: u32, gid: u32) -> Self {
+        Self { uid: Some(uid), gid: Some(gid) }
+    }
+}
+
+/// Mode and owner of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub owner: Owner,
+}
+
+impl Access {
+    /// A mode; the owner stays as it is.
+    pub fn mode(mode: u32) -> Self {
+        Self { mode, owner: Owner::default() }
+    }
+}
+
+/// The kind of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Link,
+    /// A socket, a FIFO or a device.
+    Other,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    /// Where it was when it was opened. For errors, never for access.
+    shown: PathBuf,
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Dir {
+    /// Opens a directory that is trusted: no task, plugin or user can replace a part of its path.
+    pub fn open(path: &Path) -> Result<Self> {
+        let fd = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(Error::errno("open", path))?;
+        Ok(Self { fd, shown: path.to_owned() })
+    }
+
+    /// Returns another descriptor of the directory.
+    pub fn try_clone(&self) -> Result<Self> {
+        let fd = self.fd.try_clone().map_err(Error::path("open", &self.shown))?;
+        Ok(Self { fd, shown: self.shown.clone() })
+    }
+
+    /// Where the directory was when it was opened.
+    pub fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// Returns a path that leads to this very directory as long as the value lives, for calls that take paths only.
+    pub fn proc_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// Opens a directory below.
+    pub fn enter(&self, below: &Path, mounts: Mounts) -> Result<Self> {
+        let shown = self.shown.join(below);
+        if below.as_os_str().is_empty() {
+            return self.try_clone();
+        }
+        let fd = openat2(&self.fd, below, DIRECTORY, Mode::empty(), resolve(mounts))
+            .map_err(|errno| met(errno, "open", &shown))?;
+        Ok(Self { fd, shown })
+    }
+
+    /// Opens a directory below after it made all parts that are missing, each with the given access. A part that is
+    /// there already keeps its mode and owner.
+    pub fn make(&self, below: &Path, access: Access, mounts: Mounts) -> Result<Self> {
+        let mut at = self.try_clone()?;
+        for name in names(below).map_err(Error::path("make", self.shown.join(below)))? {
+            let fresh = match mkdirat(&at.fd, &name, Mode::from_raw_mode(access.mode & 0o700)) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(errno) => return Err(Error::errno("make", at.shown.join(&name))(errno)),
+            };
+            at = at.enter(Path::new(&name), mounts)?;
+            if fresh {
+                at.set_access(access)?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Sets mode and owner of the directory itself.
+    pub fn set_access(&self, access: Access) -> Result<()> {
+        set_access(&self.fd, access).map_err(Error::errno("set owner and mode of", &self.shown))
+    }
+
+    /// Creates a file that must not exist.
+    pub fn create(&self, name: &OsStr, access: Access) -> Result<File> {
+        let shown = self.shown.join(name);
+        let name = single(name).map_err(Error::path("create", &shown))?;
+        let fd = openat(&self.fd, name, CREATE, Mode::from_raw_mode(access.mode & 0o600))
+            .map_err(Error::errno("create", &shown))?;
+        set_access(&fd, access).map_err(Error::errno("set owner and mode of", &shown))?;
+        Ok(File::from(fd))
+    }
+
+    /// Replaces a file as a whole: a new file of a random name gets content, owner and mode, reaches the disk, and is
+    /// renamed. What had the name (a link, a hard link, a FIFO) is replaced, never written to.
+    pub fn replace(&self, name: &OsStr, bytes: &[u8], access: Access) -> Result<()> {
+        let shown = self.shown.join(name);
+        let failed = || Error::path("write", &shown);
+        let name = single(name).map_err(failed())?;
+        let temporary = self.temporary(name)?;
+        let mut file = self.create(&temporary, Access { mode: 0o600, ..access })?;
+        let written = (|| -> io::Result<()> {
+            file.write_all(bytes)?;
+            fchmod(&file, Mode::from_raw_mode(access.mode))?;
+            file.sync_all()?;
+            renameat(&self.fd, &temporary, &self.fd, name)?;
+            fsync(&self.fd)?;
+            Ok(())
+        })();
+        written.map_err(|source| {
+            // The first error is the one that is reported.
+            let _left = unlinkat(&self.fd, &temporary, AtFlags::empty());
+            failed()(source)
+        })
+    }
+
+    /// Returns a name for a temporary file that nobody can foresee.
+    pub fn temporary(&self, name: &OsStr) -> Result<OsString> {
+        let mut random = [0u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(Error::call("draw a random name"))?;
+        let mut suffix = String::from(".");
+        for byte in random {
+            let _infallible = write!(suffix, "{byte:02x}");
+        }
+        let mut temporary = OsString::from(".");
+        // A name may have 255 bytes (NAME_MAX).
+        let short = std::os::unix::ffi::OsStrExt::as_bytes(name);
+        temporary.push(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&short[..short.len().min(200)]));
+        temporary.push(suffix);
+        Ok(temporary)
+    }
+
+    /// Opens a regular file below for reading. Anything else is an error.
+    pub fn read(&self, below: &Path, mounts: Mounts) -> Result<File> {
+        let shown = self.shown.join(below);
+        let fd = openat2(&self.fd, below, READ, Mode::empty(), resolve(mounts))
+            .map_err(|errno| met(errno, "open", &shown))?;
+        let stat = fstat(&fd).map_err(Error::errno("look at", &shown))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+            return Err(Error::path("open", &shown)(source));
+        }
+        Ok(File::from(fd))
+    }
+
+    /// Returns the content of a regular file below, if it has at most `limit` bytes.
+    pub fn read_all(&self, below: &Path, limit: u64, mounts: Mounts) -> Result<Vec<u8>> {
+        let failed = || Error::path("read", self.shown.join(below));
+        let file = self.read(below, mounts)?;
+        let mut bytes = Vec::new();
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed())?;
+        if bytes.len() as u64 > limit {
+            let source =
+                io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {limit} bytes"));
+            return Err(failed()(source));
+        }
+        Ok(bytes)
+    }
+
+    /// Returns the kind of an entry; `None` if nothing has that name.
+    pub fn kind(&self, name: &OsStr) -> Result<Option<Kind>> {
+        Ok(self.stat(name)?.map(|stat| match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Kind::Directory,
+            FileType::RegularFile => Kind::File,
+            FileType::Symlink => Kind::Link,
+            _ => Kind::Other,
+        }))
+    }
+
+    /// Returns the attributes of an entry without following a link; `None` if nothing has that name.
+    pub fn stat(&self, name: &OsStr) -> Result<Option<Stat>> {
+        let shown = self.shown.join(name);
+        let name = single(name).map_err(Error::path("look at", &shown))?;
+        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::errno("look at", shown)(errno)),
+        }
+    }
+
+    /// Returns the names of all entries.
+    pub fn names(&self) -> Result<Vec<OsString>> {
+        let failed = || Error::errno("list", &self.shown);
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.fd).map_err(failed())? {
+            let entry = entry.map_err(failed())?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Renames an entry to a name of another directory and replaces what had that name.
+    pub fn rename(&self, name: &OsStr, to: &Self, new_name: &OsStr) -> Result<()> {
+        let (from_shown, to_shown) = (self.shown.join(name), to.shown.join(new_name));
+        let plain =
+            |name: &OsStr| single(name).map(OsStr::to_owned).map_err(Error::path("rename", &from_shown));
+        let (old, new) = (plain(name)?, plain(new_name)?);
+        renameat(&self.fd, &old, &to.fd, &new).map_err(|errno| Error::Paths {
+            operation: "rename",
+            from: from_shown.clone(),
+            to: to_shown.clone(),
+            source: errno.into(),
+        })
+    }
+
+    /// Removes an entry that is no directory. Returns `false` if nothing has that name.
+    pub fn remove_file(&self, name: &OsStr) -> Result<bool> {
+        self.unlink(name, AtFlags::empty())
+    }
+
+    /// Removes an empty directory. Returns `false` if nothing has that name.
+    pub fn remove_dir(&self, name: &OsStr) -> Result<bool> {
+        self.unlink(name, AtFlags::REMOVEDIR)
+    }
+
+    fn unlink(&self, name: &OsStr, flags: AtFlags) -> Result<bool> {
+        let shown = self.shown.join(name);
+        let name = single(name).map_err(Error::path("remove", &shown))?;
+        match unlinkat(&self.fd, name, flags) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(Errno::BUSY) => Err(Error::Mounted { operation: "remove", path: shown }),
+            Err(errno) => Err(Error::errno("remove", shown)(errno)),
+        }
+    }
+
+    /// Removes an entry with all that it holds; see [`tree::remove`]. Returns `false` if nothing has that name.
+    pub fn remove_tree(&self, name: &OsStr, seals: Seals) -> Result<bool> {
+        let shown = self.shown.join(name);
+        let name = single(name).map_err(Error::path("remove", &shown))?;
+        tree::remove_at(&self.fd, name, &shown, seals)
+    }
+
+    /// Makes the directory's entries durable.
+    pub fn sync(&self) -> Result<()> {
+        fsync(&self.fd).map_err(Error::errno("sync directory", &self.shown))
+    }
+}
+
+fn resolve(mounts: Mounts) -> ResolveFlags {
+    match mounts {
+        Mounts::Follow => PLAIN,
+        Mounts::Refuse => PLAIN.union(ResolveFlags::NO_XDEV),
+    }
+}
+
+fn met(errno: Errno, operation: &'static str, shown: &Path) -> Error {
+    match errno {
+        Errno::XDEV => {
+            let text = "it leads through a mount or out of its directory";
+            Error::path(operation, shown)(io::Error::new(io::ErrorKind::CrossesDevices, text))
+        }
+        Errno::LOOP => {
+            let text = "a part of it is a symbolic link";
+            Error::path(operation, shown)(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        errno => Error::errno(operation, shown)(errno),
+    }
+}
+
+fn set_access(fd: impl AsFd, access: Access) -> Result<(), Errno> {
+    let Owner { uid, gid } = access.owner;
+    if uid.is_some() || gid.is_some() {
+        fchown(&fd, uid.map(Uid::from_raw), gid.map(Gid::from_raw))?;
+    }
+    // After the owner: changing that clears the set-id bits.
+    fchmod(&fd, Mode::from_raw_mode(access.mode))
+}
+
+fn invalid(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// The parts of a path that leads nowhere but down.
+fn names(below: &Path) -> io::Result<Vec<OsString>> {
+    let part = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(Ok(name.to_owned())),
+        Component::CurDir => None,
+        _ => Some(Err(invalid("the path leads out of its directory"))),
+    };
+    below.components().filter_map(part).collect()
+}
+
+/// A name without a separator, and neither `.` nor `..`.
+fn single(name: &OsStr) -> io::Result<&OsStr> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(only)), None) if only == name => Ok(name),
+        _ => Err(invalid("it is not the name of an entry")),
+    }
+}
+
+#[cfg(test)]
+#[path = "dir_tests.rs"]
+mod tests;
