@@ -29,6 +29,7 @@ mod remote;
 mod replay;
 mod rights;
 mod scheduling;
+mod scripts;
 mod services;
 mod streams;
 mod task_templates;
