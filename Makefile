@@ -8,7 +8,8 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 # Where rustup and the Go archive install, for shells that have not been told.
-export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
+CARGO_HOME ?= $(HOME)/.cargo
+export PATH := $(PATH):$(CARGO_HOME)/bin:/usr/local/go/bin
 CSI_SANITY ?= $(CURDIR)/.tools/bin/csi-sanity
 export CSI_SANITY
 

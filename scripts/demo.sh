@@ -8,7 +8,7 @@
 set -euo pipefail
 # shellcheck source=scripts/demo-common.sh
 . "$(dirname "$0")/demo-common.sh"
-export PATH="$PATH:${HOME:-}/.cargo/bin"
+export PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 driver=${CARAVAN_DEMO_DRIVER:-raw_exec}
 
 if [ "$(id -u)" -ne 0 ]; then

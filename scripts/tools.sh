@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Checks for the tools that building (`build`), linting (`lint`) and testing (`test`) take. Installs what is
-# missing where it can (Debian packages as root, components of rustup, csi-sanity into .tools/bin); otherwise
-# names the line that installs it. Touches no network when nothing is missing.
+# missing where it can (Rust by rustup, Debian packages as root, csi-sanity into .tools/bin); otherwise names the
+# line that installs it. Rust comes first: without it nothing else is installed. Touches no network when nothing is
+# missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$PATH:${HOME:-}/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin"
+cargo_bin=${CARGO_HOME:-${HOME:-}/.cargo}/bin
+export PATH="$PATH:$cargo_bin:/usr/local/go/bin:/usr/sbin:/sbin"
 
 csi_sanity_package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0
 
@@ -42,16 +44,54 @@ need_packages() {
     if [ "${#missing[@]}" -gt 0 ]; then packages "${missing[@]}"; fi
 }
 
+rust_command="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+
+# fetch URL FILE : downloads a file over TLS.
+fetch() {
+    if have curl; then
+        curl --proto '=https' --tlsv1.2 -sSf --max-time 120 -o "$2" "$1"
+    elif have wget; then
+        wget -q --https-only --timeout=120 -O "$2" "$1"
+    else
+        return 1
+    fi
+}
+
+# install_rust : installs the toolchain: by the rustup that is there, by Debian's rustup, or by rustup's own
+# installer, into the home directory. Fails if none of them can be had.
+install_rust() {
+    local installer
+    if ! have rustup && [ "$(id -u)" -eq 0 ] && have apt-get && apt-cache show rustup >/dev/null 2>&1; then
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends rustup >&2 || true
+    fi
+    if have rustup; then
+        rustup toolchain install stable --profile minimal >&2 && rustup default stable >&2
+        return
+    fi
+    installer=$(mktemp)
+    if fetch https://sh.rustup.rs "$installer" && sh "$installer" -y --profile minimal --no-modify-path >&2; then
+        rm -f "$installer"
+        return 0
+    fi
+    rm -f "$installer"
+    return 1
+}
+
 rust() {
     local wanted found
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
     if ! have cargo; then
-        die "cargo is missing; Rust $wanted or newer is needed:" \
-            "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+        say "tools: Rust is missing: installing it by rustup"
+        install_rust || die "Rust cannot be installed from here; Rust $wanted or newer is needed:" "$rust_command"
+        hash -r
+        have cargo || die "Rust was installed, but cargo is not in $cargo_bin; this installs it there:" "$rust_command"
     fi
     found=$(cargo --version | awk '{ print $2 }')
     if ! at_least "$wanted" "$found"; then
-        die "cargo is $found, but Rust $wanted or newer is needed:" "rustup update stable"
+        if have rustup; then
+            die "cargo is $found, but Rust $wanted or newer is needed:" "rustup update stable"
+        fi
+        die "cargo is $found, but Rust $wanted or newer is needed, in $cargo_bin and first in PATH:" "$rust_command"
     fi
 }
 

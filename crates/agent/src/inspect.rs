@@ -25,7 +25,7 @@ pub fn validate_config(paths: &[String]) -> Result<Vec<String>, Vec<String>> {
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    let flags = Flags { config: paths.to_vec(), ..Flags::default() };
+    let flags = Flags::of_files(paths);
     let whole =
         crate::read_files(paths).and_then(|file| settings::resolve(&flags, file, &crate::host::look()));
     match whole {
@@ -85,14 +85,16 @@ fn apart(mut file: AgentConfig) -> Result<(), AgentError> {
     let on = |enabled: Option<bool>| enabled.unwrap_or(false);
     let server = file.server.as_ref().is_some_and(|server| on(server.enabled));
     let client = file.client.as_ref().is_some_and(|client| on(client.enabled));
-    let flags = Flags { server: server || !client, client, ..Flags::default() };
     let mut alone = file.clone();
+    if !server && !client {
+        alone.server.get_or_insert_default().enabled = Some(true);
+    }
     if client && !server {
         // Its servers may be named elsewhere.
         let own = alone.client.get_or_insert_default();
         own.servers.get_or_insert_with(|| vec!["127.0.0.1".to_owned()]);
     }
-    settings::resolve(&flags, alone, &crate::host::look()).map(drop)
+    settings::resolve(&Flags::default(), alone, &crate::host::look()).map(drop)
 }
 
 fn without_lead(error: &AgentError) -> String {

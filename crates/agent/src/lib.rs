@@ -11,6 +11,7 @@ mod late;
 mod log_file;
 mod logging;
 mod monitor;
+mod profile;
 mod reload;
 mod reserved;
 mod run;
@@ -19,7 +20,7 @@ mod shown;
 mod tls;
 
 pub use error::AgentError;
-pub use flags::{FlagError, Flags, HELP, parse};
+pub use flags::{FlagError, Flags, parse};
 pub use inspect::{client_state, validate_config};
 
 use caravan_hcl::Source;
@@ -35,8 +36,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Nothing below is generic: the agent is compiled here, once, and not again by whoever calls.
     match start(args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(AgentError::Flags(FlagError::Help)) => {
-            println!("{HELP}");
+        Err(AgentError::Flags(FlagError::Help(text))) => {
+            println!("{text}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -60,6 +61,9 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
     let log_file = settings.log_file.clone().map(log_file::LogFile::open).transpose()?;
     let kept = settings.log_file.as_ref().map(|file| file.path.clone());
     let (logs, levels) = logging::start(&settings.log_level, settings.log_json, log_file.zip(kept));
+    for warning in flags.warnings() {
+        tracing::warn!("{warning}");
+    }
     let result = runtime.block_on(run::run(settings, flags, signals, logs, levels));
     // What still runs has had its time.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));

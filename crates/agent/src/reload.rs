@@ -25,31 +25,9 @@ const LIVE: [&str; 6] = [
 ];
 const NOT_LIVE: [&str; 2] = ["tls.http", "tls.rpc"];
 
-/// Fields with the flags that win over them.
-const FLAGGED: [(&str, &str); 12] = [
-    ("log_level", "log-level"),
-    ("region", "region"),
-    ("datacenter", "dc"),
-    ("name", "node"),
-    ("bind_addr", "bind"),
-    ("data_dir", "data-dir"),
-    ("server.bootstrap_expect", "bootstrap-expect"),
-    ("client.node_class", "node-class"),
-    ("client.node_pool", "node-pool"),
-    ("client.network_interface", "network-interface"),
-    ("client.state_dir", "state-dir"),
-    ("client.alloc_dir", "alloc-dir"),
-];
-
-/// Whether the command line says what a field comes to.
+/// Whether development mode says what a field comes to. Flags lie over both configurations that are compared.
 fn is_flagged(field: &str, flags: &Flags) -> bool {
-    match field {
-        "log_json" => flags.log_json,
-        "server.enabled" => flags.server || flags.dev,
-        "client.enabled" => flags.client || flags.dev,
-        "data_dir" if flags.dev => true,
-        _ => FLAGGED.iter().any(|(name, flag)| *name == field && flags.values.contains_key(flag)),
-    }
+    flags.dev && ["server.enabled", "client.enabled", "data_dir"].contains(&field)
 }
 
 /// Fields that differ and that a running agent cannot change. No value is told: there may be secrets among them.
@@ -162,6 +140,7 @@ mod tests {
     fn told(before: &str, after: &str, args: &[&str]) -> Vec<String> {
         let read = |text: &str| caravan_hcl::config::parse(&[Source::new("a.hcl", text)]).unwrap();
         let flags = crate::flags::parse(args.iter().map(|arg| (*arg).to_owned())).unwrap();
+        let read = |text| flags.over(read(text)).unwrap();
         waiting(&read(before), &read(after), &flags)
     }
 

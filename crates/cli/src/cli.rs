@@ -2,7 +2,6 @@
 
 mod mistakes;
 
-use crate::args;
 use crate::cmd::{
     acl, alloc, completion, config, deployment, enterprise, eval, explain, fmt, job, misc, monitor,
     namespace, node, operator, plugin, scaling, server, service, setup, status, system, tls, var, version,
@@ -13,6 +12,7 @@ use crate::data;
 use crate::error::{CliError, Outcome};
 use crate::local::Local;
 use crate::out::Out;
+use caravan_args as args;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use mistakes::mistake;
 use std::ffi::OsString;

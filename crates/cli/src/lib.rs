@@ -8,7 +8,6 @@
 //! Exit status: 0 done, 1 an error, 2 not everything could be placed, 127 no such command; `job plan`
 //! answers 0 for no change, 1 for changes and 255 for an error.
 
-mod args;
 mod cli;
 mod cmd;
 mod ctx;

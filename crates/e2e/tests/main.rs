@@ -31,6 +31,7 @@ mod removal;
 mod replay;
 mod rights;
 mod scheduling;
+mod scripts;
 mod services;
 mod streams;
 mod task_dirs;

@@ -4,6 +4,7 @@ use crate::{run_job, script_job};
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A batch job that may run for a second.
 fn limited() -> String {
@@ -100,7 +101,54 @@ fn what_runs_waits_and_ended_is_counted_and_measured() -> Result<()> {
     ] {
         ensure!(text.text().contains(&format!("# TYPE {name} ")), "{name}: {}", text.text());
     }
+    let kinds = families(&text.text())?;
+    for (name, kind) in [
+        ("nomad_nomad_plan_evaluate", "summary"),
+        ("nomad_http_request_time", "summary"),
+        ("nomad_client_alloc_hook_prerun_elapsed", "summary"),
+        ("nomad_client_allocs_start", "counter"),
+        ("nomad_nomad_broker_total_ready", "gauge"),
+    ] {
+        ensure!(kinds.get(name).is_some_and(|own| own == kind), "{name}: {:?}", kinds.get(name));
+    }
     Ok(())
+}
+
+/// Reads the text format of Prometheus as strictly as a scraper: each family has one type line before its series, each
+/// series stands once and carries a number, and only summaries have quantiles, sums and counts. Returns the types.
+fn families(text: &str) -> Result<BTreeMap<String, String>> {
+    let mut kinds = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').with_context(|| line.to_owned())?;
+            ensure!(["gauge", "counter", "summary"].contains(&kind), "{line}");
+            ensure!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} has two types");
+            name.clone_into(&mut current);
+            continue;
+        }
+        if line.starts_with("# HELP ") {
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').with_context(|| line.to_owned())?;
+        ensure!(seen.insert(series.to_owned()), "{series} stands twice");
+        let value: f64 = value.parse().with_context(|| line.to_owned())?;
+        let name = series.split('{').next().unwrap_or_default();
+        let kind = kinds.get(&current).map(String::as_str).unwrap_or_default();
+        let part =
+            name.strip_prefix(current.as_str()).with_context(|| format!("{line} is not of {current}"))?;
+        let quantile = series.contains("quantile=\"");
+        let fits = match (kind, part) {
+            ("summary", "") => quantile,
+            ("summary", "_sum" | "_count") => !quantile && value >= 0.0,
+            ("counter", "") => !quantile && value >= 0.0,
+            ("gauge", "") => !quantile && !name.ends_with("_count") && !name.ends_with("_sum"),
+            _ => false,
+        };
+        ensure!(fits, "{line} does not fit a {kind}");
+    }
+    Ok(kinds)
 }
 
 #[test]

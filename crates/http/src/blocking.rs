@@ -22,7 +22,7 @@ pub(crate) async fn read<T>(
     let store = server.store();
     let answer = |root: &Root| {
         let (index, value) = read(root)?;
-        let meta = Meta { index: index.max(1), known_leader: server.is_leader(), next_token: String::new() };
+        let meta = Meta { index, known_leader: server.is_leader(), next_token: String::new() };
         Ok((meta, value))
     };
     if wait.index == 0 {

@@ -148,6 +148,10 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
         }
         return Ok(redirect(&clean, request.method()).into_response(false));
     }
+    if names_nothing(&path) {
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        return Ok(redirect(&format!("{path}/{query}"), request.method()).into_response(false));
+    }
     let decoded = decode_percent(&path);
     let segments: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
     let (mut parts, body) = request.into_parts();
@@ -227,7 +231,8 @@ async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
     if let To::Monitor = call.line.to {
         return match routes::monitor::place(call)? {
             routes::client::Place::Here => {
-                routes::monitor::route(call, &segments[2..]).map(|reply| reply.into_response(pretty))
+                let reply = Box::pin(routes::monitor::route(call, &segments[2..])).await;
+                reply.map(|reply| reply.into_response(pretty))
             }
             routes::client::Place::There(channel) => Box::pin(relay::forward(call, &channel)).await,
         };
@@ -295,6 +300,33 @@ async fn kept(call: &Call, server: &Handle, segments: &[&str]) -> Result<Respons
     *response.status_mut() = ready.status;
     *response.headers_mut() = ready.headers;
     Ok(response)
+}
+
+/// Whether a path is that of a route about one object, without a slash and a name behind.
+fn names_nothing(path: &str) -> bool {
+    const OBJECTS: [&str; 20] = [
+        "job",
+        "allocation",
+        "evaluation",
+        "deployment",
+        "node",
+        "node/pool",
+        "volume/csi",
+        "volume/host",
+        "volumes/claim",
+        "plugin/csi",
+        "var",
+        "service",
+        "scaling/policy",
+        "acl/policy",
+        "client/fs",
+        "client/allocation",
+        "agent/pprof",
+        "agent/keyring",
+        "operator/raft",
+        "operator/keyring",
+    ];
+    path == "/ui" || path.strip_prefix("/v1/").is_some_and(|path| OBJECTS.contains(&path))
 }
 
 /// Leads to the path as it should have been.

@@ -28,6 +28,7 @@ mod host;
 mod jobdiff;
 mod log_source;
 mod page;
+mod profiler;
 mod query;
 mod relay;
 mod reply;
@@ -47,6 +48,7 @@ pub use client_side::{
 pub use encode::encode;
 pub use error::ApiError;
 pub use log_source::{LogLevel, LogRecord, LogRecords, LogSource};
+pub use profiler::{ProfileError, Profiler};
 pub use relay::{answer, rpc};
 pub use serve::{Listener, serve};
 pub use state::{AgentInfo, HttpState, MetricsConfig, Reload, Shared, Shown};

@@ -20,7 +20,7 @@ const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-nomad-nexttoken");
 /// What a read tells about the state that it saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
-    /// Index of what was read, never 0.
+    /// Index of the result; 0 where its table was never written.
     pub(crate) index: u64,
     /// Whether there is a leader.
     pub(crate) known_leader: bool,

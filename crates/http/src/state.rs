@@ -5,6 +5,7 @@ use crate::cache::Answers;
 use crate::client_side::ClientSide;
 use crate::figures::Requests;
 use crate::log_source::LogSource;
+use crate::profiler::Profiler;
 use crate::transport::Transport;
 use arc_swap::ArcSwap;
 use caravan_rpc::{Channel, Targets};
@@ -96,6 +97,8 @@ pub struct HttpState {
     pub servers: Option<Targets>,
     /// The agent's log, for its monitor.
     pub logs: Option<Arc<dyn LogSource>>,
+    /// Takes profiles of the process.
+    pub profiler: Option<Arc<dyn Profiler>>,
     /// Reads the configuration again.
     pub reload: Option<Arc<dyn Reload>>,
     /// Whether access control is on, on agents without a server: they ask one.

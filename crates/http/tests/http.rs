@@ -4,6 +4,8 @@
 mod access;
 #[path = "http/chores.rs"]
 mod chores;
+#[path = "http/clients.rs"]
+mod clients;
 #[path = "http/harness.rs"]
 mod harness;
 #[path = "http/hostile.rs"]

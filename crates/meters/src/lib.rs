@@ -3,9 +3,13 @@
 //! A part notes what it does ([`Meters::count`], [`Meters::time`]); whoever answers `/v1/metrics` takes all of it
 //! ([`Meters::told`]). Figures that follow from the state are not kept here: they are counted when somebody asks.
 
+mod recent;
+
+pub use recent::{QUANTILES, Quantiles, Recent};
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Series that are kept at most. Labels may name jobs, of which there may be many in the long run: beyond this the
 /// series goes that was added to the longest time ago.
@@ -82,6 +86,8 @@ pub struct Series {
     pub labels: Labels,
     /// Values; times in milliseconds.
     pub values: Aggregate,
+    /// Quantiles of the latest values of a sample; none of a counter.
+    pub quantiles: Quantiles,
 }
 
 /// Everything measured so far.
@@ -101,9 +107,18 @@ enum Kind {
 
 type Key = (Kind, &'static str, Labels);
 
+/// What is kept of a series.
+#[derive(Debug, Default)]
+struct Row {
+    values: Aggregate,
+    recent: Recent,
+    /// The clock at the last value.
+    at: u64,
+}
+
 #[derive(Debug, Default)]
 struct Kept {
-    series: BTreeMap<Key, (Aggregate, u64)>,
+    series: BTreeMap<Key, Row>,
     /// Grows with each value: tells which series is oldest.
     clock: u64,
 }
@@ -126,8 +141,10 @@ impl Meters {
     /// All figures, by name and labels.
     pub fn told(&self) -> Told {
         let mut told = Told::default();
-        for ((kind, name, labels), (values, _)) in &self.kept().series {
-            let series = Series { name, labels: labels.clone(), values: *values };
+        let now = Instant::now();
+        for ((kind, name, labels), row) in &self.kept().series {
+            let quantiles = row.recent.quantiles(now);
+            let series = Series { name, labels: labels.clone(), values: row.values, quantiles };
             match kind {
                 Kind::Counter => told.counters.push(series),
                 Kind::Sample => told.samples.push(series),
@@ -143,12 +160,15 @@ impl Meters {
         let now = kept.clock;
         let key = (kind, name, labels);
         if kept.series.len() >= MOST && !kept.series.contains_key(&key) {
-            let oldest = kept.series.iter().min_by_key(|(_, (_, at))| *at).map(|(key, _)| key.clone());
+            let oldest = kept.series.iter().min_by_key(|(_, row)| row.at).map(|(key, _)| key.clone());
             oldest.map(|key| kept.series.remove(&key));
         }
-        let (values, at) = kept.series.entry(key).or_default();
-        values.note(value);
-        *at = now;
+        let row = kept.series.entry(key).or_default();
+        row.values.note(value);
+        row.at = now;
+        if kind == Kind::Sample {
+            row.recent.note(Instant::now(), value);
+        }
     }
 
     /// Each holder makes one whole change, so that a panic leaves nothing half done.

@@ -4,6 +4,7 @@ use crate::broker::{Broker, Receipt, Returned};
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use crate::plan::{Planner, Submitted};
+use crate::pool::{WorkerPool, Workers};
 use caravan_scheduler::{Memory, Params};
 use caravan_state::{AdminRow, Topic};
 use caravan_types::command::Change;
@@ -34,35 +35,6 @@ fn scheduler_of(kind: &str) -> &'static str {
     }
 }
 
-/// How many of the workers work; operators may change it.
-#[derive(Debug)]
-pub(crate) struct WorkerPool {
-    most: usize,
-    active: watch::Sender<usize>,
-}
-
-impl WorkerPool {
-    /// Works with so many at first; more than there are processors are only there if they are asked for here.
-    pub(crate) fn new(active: usize) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let active = active.max(1);
-        Self { most: active.max(processors), active: watch::Sender::new(active) }
-    }
-    pub(crate) fn most(&self) -> usize {
-        self.most
-    }
-    pub(crate) fn active(&self) -> usize {
-        *self.active.borrow()
-    }
-    pub(crate) fn set(&self, active: usize) {
-        self.active.send_replace(active.min(self.most));
-    }
-    /// Waits until the worker of a number is one of those that work.
-    async fn wanted(&self, index: usize) {
-        // The sender lives in self, so that the wait can only end by success.
-        let _ = self.active.subscribe().wait_for(|active| index < *active).await;
-    }
-}
 /// How long a job is left alone whose evaluation could not be worked on.
 const LATER: Nanos = Nanos(60_000_000_000);
 
@@ -81,15 +53,12 @@ pub(crate) struct Worker {
 impl Worker {
     /// Works until cancelled. The evaluation in hand is finished first.
     pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut settings = self.pool.follow();
         loop {
-            let next = async {
-                self.pool.wanted(self.index).await;
-                self.broker.dequeue().await
-            };
             let begun = Instant::now();
             let (eval, receipt) = tokio::select! {
                 () = cancel.cancelled() => return,
-                next = next => next,
+                next = self.next(&mut settings) => next,
             };
             self.core.meters.time("worker.dequeue_eval", begun.elapsed(), &[]);
             tokio::select! {
@@ -97,6 +66,23 @@ impl Worker {
                 () = self.unpaused() => {}
             }
             self.process(&eval, receipt).await;
+        }
+    }
+
+    /// Waits for an evaluation that this worker may work on by the settings of the pool.
+    async fn next(&self, settings: &mut watch::Receiver<Workers>) -> (Arc<Evaluation>, Receipt) {
+        loop {
+            let now = settings.borrow_and_update().clone();
+            let found = async {
+                match self.index < now.number {
+                    true => self.broker.dequeue(|eval| now.takes(&eval.kind)).await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                found = found => return found,
+                changed = settings.changed() => debug_assert!(changed.is_ok(), "the pool outlives its workers"),
+            }
         }
     }
 

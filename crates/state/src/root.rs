@@ -121,6 +121,28 @@ impl Table {
         Self::Settings,
     ];
 
+    /// Whether clients are shown 1 for the table while it was never written; the other tables show 0 then.
+    ///
+    /// Nomad raises the index of some of its lists, so that a client can wait with it as it is.
+    fn shows_one(self) -> bool {
+        matches!(
+            self,
+            Self::HostVolumes
+                | Self::HostClaims
+                | Self::Variables
+                | Self::Services
+                | Self::ScalingPolicies
+                | Self::Namespaces
+                | Self::NodePools
+                | Self::AclPolicies
+                | Self::AclTokens
+                | Self::AclRoles
+                | Self::AuthMethods
+                | Self::BindingRules
+                | Self::RootKeys
+        )
+    }
+
     /// The table's name in snapshots and logs.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -190,15 +212,21 @@ impl Root {
         self.index
     }
 
-    /// Index of the last change of a table, 1 if it was never written.
+    /// Returns the index that clients are shown for a table: that of its last change.
     ///
-    /// Never 0: clients pass the number back to wait for the next change, and 0 means "do not wait".
+    /// A table that was never written has 0, and the tables of [`Table::shows_one`] have 1, as in Nomad. Clients raise 0
+    /// themselves before they wait with it.
     pub fn table_index(&self, table: Table) -> u64 {
-        self.table_index[table as usize].max(1)
+        self.written_index(table).max(u64::from(table.shows_one()))
+    }
+
+    /// Returns the index of a table's last change, 0 before the first one.
+    pub fn written_index(&self, table: Table) -> u64 {
+        self.table_index[table as usize]
     }
 
     /// The newest of several tables' indexes.
     pub fn tables_index(&self, tables: &[Table]) -> u64 {
-        tables.iter().map(|t| self.table_index(*t)).max().unwrap_or(1)
+        tables.iter().map(|t| self.table_index(*t)).max().unwrap_or(0)
     }
 }

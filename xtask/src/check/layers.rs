@@ -14,6 +14,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("volumes", 0),
     ("state", 0),
     ("scheduler", 0),
+    ("args", 1),
     ("base2histogram", 1),
     ("consensus", 1),
     ("csi", 1),

@@ -3,7 +3,6 @@
 use super::net::{RPC_PORT, port, with_port};
 use super::{absolute, bad};
 use crate::error::AgentError;
-use crate::flags::Flags;
 use crate::reserved;
 use caravan_types::node::ReservedResources;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,14 +35,11 @@ pub(crate) struct ClientSettings {
 
 /// Reads the block.
 pub(super) fn client(
-    flags: &Flags,
     file: caravan_hcl::config::ClientConfig,
     data_dir: &Path,
     is_server: bool,
 ) -> Result<ClientSettings, AgentError> {
-    let flag = |name: &'static str| flags.values.get(name).cloned();
-    let mut servers = flags.servers.clone();
-    servers.extend(file.servers.clone().unwrap_or_default());
+    let mut servers = file.servers.clone().unwrap_or_default();
     if let Some(join) = &file.server_join {
         servers.extend(join.start_join.clone().unwrap_or_default());
         servers.extend(join.retry_join.clone().unwrap_or_default());
@@ -52,8 +48,6 @@ pub(super) fn client(
     if servers.is_empty() && !is_server {
         return Err(bad("client.servers", "a client without a server of its own needs the address of one"));
     }
-    let mut meta = file.meta.clone().unwrap_or_default();
-    meta.extend(flags.meta.clone());
     let dir = |field, given: Option<String>, default: &str| match given {
         Some(dir) => absolute(field, dir),
         None => Ok(data_dir.join(default)),
@@ -70,8 +64,8 @@ pub(super) fn client(
     }
     Ok(ClientSettings {
         servers,
-        state_dir: dir("client.state_dir", flag("state-dir").or(file.state_dir.clone()), "client")?,
-        alloc_dir: dir("client.alloc_dir", flag("alloc-dir").or(file.alloc_dir.clone()), "alloc")?,
+        state_dir: dir("client.state_dir", file.state_dir.clone(), "client")?,
+        alloc_dir: dir("client.alloc_dir", file.alloc_dir.clone(), "alloc")?,
         host_volumes_dir: dir("client.host_volumes_dir", file.host_volumes_dir.clone(), "host_volumes")?,
         host_volume_plugin_dir: dir(
             "client.host_volume_plugin_dir",
@@ -82,10 +76,10 @@ pub(super) fn client(
         cgroup_parent: reserved::cgroup_parent(file.cgroup_parent.as_deref())?,
         reserved: reserved::of(&file)?,
         reservable_cores: reserved::cores("client.reservable_cores", file.reservable_cores.as_deref())?,
-        node_class: flag("node-class").or(file.node_class.clone()).unwrap_or_default(),
-        node_pool: flag("node-pool").or(file.node_pool.clone()).unwrap_or_else(|| "default".into()),
-        network_interface: flag("network-interface").or(file.network_interface.clone()),
-        meta,
+        node_class: file.node_class.clone().unwrap_or_default(),
+        node_pool: file.node_pool.clone().unwrap_or_else(|| "default".into()),
+        network_interface: file.network_interface.clone(),
+        meta: file.meta.clone().unwrap_or_default(),
         file,
     })
 }

@@ -72,7 +72,7 @@ pub(crate) struct Settings {
     pub(crate) file: Arc<AgentConfig>,
 }
 
-fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
+pub(crate) fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
     AgentError::Setting { field, reason: reason.into() }
 }
 
@@ -93,14 +93,13 @@ fn said(word: &Option<String>) -> Option<String> {
 
 /// Puts defaults, files and flags together.
 pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<Settings, AgentError> {
+    let file = flags.over(file)?;
     let dev = flags.dev;
-    let flag = |name: &'static str| flags.values.get(name).cloned();
-    let data_dir = flag("data-dir").or(file.data_dir.clone());
-    let data_dir = data_dir.map(|dir| absolute("data_dir", dir)).transpose()?;
+    let data_dir = file.data_dir.clone().map(|dir| absolute("data_dir", dir)).transpose()?;
     let server_file = file.server.clone().unwrap_or_default();
     let client_file = file.client.clone().unwrap_or_default();
-    let is_server = dev || flags.server || server_file.enabled.unwrap_or(false);
-    let is_client = dev || flags.client || client_file.enabled.unwrap_or(false);
+    let is_server = dev || server_file.enabled.unwrap_or(false);
+    let is_client = dev || client_file.enabled.unwrap_or(false);
     if !is_server && !is_client {
         return Err(bad(
             "server, client",
@@ -113,14 +112,12 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         (false, Some(dir)) => dir,
         (false, None) => return Err(bad("data_dir", "it must be set, unless -dev is given")),
     };
-    let log_level = flag("log-level")
-        .or(file.log_level.clone())
-        .unwrap_or_else(|| if dev { "DEBUG" } else { "INFO" }.into());
+    let log_level = file.log_level.clone().unwrap_or_else(|| if dev { "DEBUG" } else { "INFO" }.into());
     if !crate::logging::is_level(&log_level) {
         return Err(bad("log_level", format!("{log_level:?} is not TRACE, DEBUG, INFO, WARN, ERROR or OFF")));
     }
     let default_bind = if dev { "127.0.0.1" } else { "0.0.0.0" };
-    let bind = flag("bind").or(file.bind_addr.clone()).unwrap_or_else(|| default_bind.into());
+    let bind = file.bind_addr.clone().unwrap_or_else(|| default_bind.into());
     let bind = ip("bind_addr", &bind)?;
     let addresses = file.addresses.clone().unwrap_or_default();
     let ports = file.ports.clone().unwrap_or_default();
@@ -133,12 +130,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let advertise = file.advertise.clone().unwrap_or_default();
     let advertise_http = advertised("advertise.http", advertise.http.as_deref(), http, host, dev)?;
     let advertise_rpc = advertised("advertise.rpc", advertise.rpc.as_deref(), rpc, host, dev || !is_server)?;
-    let expected = match flag("bootstrap-expect") {
-        Some(text) => {
-            text.parse().map_err(|_| bad("bootstrap_expect", format!("{text:?} is not a number")))?
-        }
-        None => server_file.bootstrap_expect.unwrap_or(1),
-    };
+    let expected = server_file.bootstrap_expect.unwrap_or(1);
     if is_server && expected != 1 {
         return Err(bad(
             "bootstrap_expect",
@@ -146,8 +138,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         ));
     }
     let server = if is_server { Some(ServerSettings::of(&server_file, &data_dir, host)?) } else { None };
-    let client =
-        if is_client { Some(client::client(flags, client_file, &data_dir, is_server)?) } else { None };
+    let client = if is_client { Some(client::client(client_file, &data_dir, is_server)?) } else { None };
     let limits = Limits::of(&file)?;
     let plugins = file
         .plugin
@@ -158,13 +149,13 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         .collect();
     Ok(Settings {
         dev,
-        region: flag("region").or(said(&file.region)).unwrap_or_else(|| "global".into()),
-        datacenter: flag("dc").or(said(&file.datacenter)).unwrap_or_else(|| "dc1".into()),
-        name: flag("node").or(said(&file.name)).unwrap_or_else(|| host.hostname.clone()),
+        region: said(&file.region).unwrap_or_else(|| "global".into()),
+        datacenter: said(&file.datacenter).unwrap_or_else(|| "dc1".into()),
+        name: said(&file.name).unwrap_or_else(|| host.hostname.clone()),
         data_dir,
         log_level,
         log_file: LogFileSettings::of(&file)?,
-        log_json: flags.log_json || file.log_json.unwrap_or(false),
+        log_json: file.log_json.unwrap_or(false),
         enable_debug: file.enable_debug.unwrap_or(dev),
         http,
         rpc,

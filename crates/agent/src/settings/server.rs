@@ -3,7 +3,7 @@
 use super::{Host, absolute, bad};
 use crate::error::AgentError;
 use caravan_hcl::config::ServerConfig;
-use caravan_server::{Ages, GcConfig, RejectionConfig};
+use caravan_server::{Ages, GcConfig, RejectionConfig, Scheduler, Workers};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,14 @@ use std::time::Duration;
 const MOST_CALLS: usize = 1000;
 /// More indexes would keep too much of the past in memory.
 const MOST_EVENTS: usize = 100_000;
+/// Workers of a server where the configuration names no number, at most.
+const DEFAULT_WORKERS: usize = 64;
 
 /// The server part.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
     pub(crate) data_dir: PathBuf,
-    pub(crate) workers: usize,
+    pub(crate) workers: Workers,
     pub(crate) min_heartbeat_ttl: Duration,
     pub(crate) heartbeat_grace: Duration,
     pub(crate) failover_heartbeat_ttl: Option<Duration>,
@@ -39,7 +41,7 @@ impl ServerSettings {
                 Some(dir) => absolute("server.data_dir", dir)?,
                 None => data_dir.join("server"),
             },
-            workers: workers(file.num_schedulers, host.cores),
+            workers: workers(file, host.cores)?,
             min_heartbeat_ttl: file.min_heartbeat_ttl.map_or(Duration::from_secs(10), |d| d.to_std()),
             heartbeat_grace: file.heartbeat_grace.map_or(Duration::from_secs(10), |d| d.to_std()),
             failover_heartbeat_ttl: file.failover_heartbeat_ttl.map(|d| d.to_std()),
@@ -111,6 +113,21 @@ fn lease(file: &ServerConfig) -> Result<Lease, AgentError> {
     })
 }
 
-fn workers(configured: Option<i64>, cores: usize) -> usize {
-    configured.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(cores).min(64)
+/// `num_schedulers`, one for each core by default, and `enabled_schedulers`, which `_core` always belongs to.
+fn workers(file: &ServerConfig, cores: usize) -> Result<Workers, AgentError> {
+    let number = match file.num_schedulers {
+        None => cores.min(DEFAULT_WORKERS),
+        Some(number) => usize::try_from(number)
+            .map_err(|_| bad("server.num_schedulers", format!("{number} is less than 0")))?,
+    };
+    let named =
+        file.enabled_schedulers.as_deref().unwrap_or_default().iter().map(|name| name.parse::<Scheduler>());
+    let enabled: Result<Vec<Scheduler>, _> = named.collect();
+    let mut enabled = enabled.map_err(|error| bad("server.enabled_schedulers", error.to_string()))?;
+    if enabled.is_empty() {
+        enabled = Scheduler::ALL.to_vec();
+    } else if !enabled.contains(&Scheduler::Core) {
+        enabled.push(Scheduler::Core);
+    }
+    Workers::new(number, enabled).map_err(|error| bad("server.num_schedulers", error.to_string()))
 }

@@ -173,3 +173,25 @@ fn servers_get_the_default_port() {
     assert_eq!(with_port("10.1.1.1:99", 4647), "10.1.1.1:99");
     assert_eq!(with_port("[::1]:99", 4647), "[::1]:99");
 }
+
+#[test]
+fn workers_are_as_many_and_take_what_the_server_block_says() {
+    let workers = |block: &str| {
+        let text = format!("data_dir = \"/d\"\nserver {{\n enabled = true\n {block}\n}}\n");
+        resolve(&flags(&[]), files(&[("a.hcl", &text)]), &host()).map(|s| s.server.unwrap().workers)
+    };
+    let all = workers("").unwrap();
+    assert_eq!((all.number(), all.enabled().len()), (4, 5));
+    assert_eq!(workers("num_schedulers = 0").unwrap().number(), 0);
+    let some = workers("num_schedulers = 2\n enabled_schedulers = [\"batch\"]").unwrap();
+    let names: Vec<&str> = some.enabled().iter().map(|scheduler| scheduler.as_str()).collect();
+    assert_eq!((some.number(), names), (2, vec!["batch", "_core"]));
+    for (block, field) in [
+        ("num_schedulers = -1", "server.num_schedulers"),
+        ("num_schedulers = 1000", "server.num_schedulers"),
+        ("enabled_schedulers = [\"cron\"]", "server.enabled_schedulers"),
+    ] {
+        let error = workers(block).unwrap_err().to_string();
+        assert!(error.contains(field), "{error}");
+    }
+}

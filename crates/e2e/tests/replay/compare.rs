@@ -36,6 +36,10 @@ const UNCOMPARED: [&str; 3] = ["PublishedExternalNodeIDs", "VolumeContext", "Mea
 /// Times that are there or not, as far as a task has come.
 const MOMENTS: [&str; 3] = ["StartedAt", "FinishedAt", "LastRestart"];
 
+/// Indexes that say by 0 that there is nothing.
+const ZERO_MEANS: [&str; 5] =
+    ["Index", "EvalCreateIndex", "JobModifyIndex", "NodeModifyIndex", "DeploymentModifyIndex"];
+
 /// What the recording left out.
 fn is_left_out(value: &Value) -> bool {
     match value {
@@ -121,6 +125,9 @@ impl Walk<'_> {
                     (key.ends_with("Index"), theirs.as_u64(), own.as_u64())
                 {
                     self.ids.learn_index(theirs, own);
+                    if ZERO_MEANS.contains(&key) && theirs == 0 && own != 0 {
+                        self.tell(path, format!("{own} instead of {theirs}"));
+                    }
                 }
             }
             (theirs, own) => self.tell(path, format!("{} instead of {}", kind(own), kind(theirs))),

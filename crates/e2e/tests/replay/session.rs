@@ -437,6 +437,17 @@ fn headers(exchange: &Exchange, ours: &[(String, String)]) -> Vec<String> {
             (Some(theirs), Some(own)) if name == "content-type" && theirs != own => {
                 found.push(format!("content type {own} instead of {theirs}"));
             }
+            // What was written by then is the state's; only 0, and 1 instead of 0, have a meaning of their own.
+            (Some(theirs), Some(own))
+                if name == "x-nomad-index"
+                    && ((theirs == "0") != (own == "0"))
+                    && ["0", "1"].contains(&theirs.as_str()) =>
+            {
+                found.push(format!("header {name}: {own} instead of {theirs}"));
+            }
+            (Some(theirs), Some(own)) if name == "x-nomad-knownleader" && theirs != own => {
+                found.push(format!("header {name}: {own} instead of {theirs}"));
+            }
             (Some(_), None) => found.push(format!("header {name} is missing")),
             (None, Some(own)) => found.push(format!("header {name}: {own} where there was none")),
             _ => {}

@@ -197,29 +197,30 @@ impl Asked<'_> {
                 true => Verdict::Yes,
                 false => Verdict::Hidden(ApiError::internal(format!(
                     "Unknown allocation \"{}\"",
-                    self.segment(at)
+                    self.named(at)
                 ))),
             },
             Need::Held(at, caps) => match self.alloc(at) {
                 Some(namespace) => acl.namespace_any(namespace.as_str(), caps).into(),
-                None => unheld(self.caller, &AllocId::new(self.tail(at)), &self.call.namespace, caps),
+                None => unheld(self.caller, &AllocId::new(self.named(at)), &self.call.namespace, caps),
             },
-            Need::Exec(at) => self.exec(self.segment(at)),
+            Need::Exec(at) => self.exec(&self.named(at)),
             Need::Action => self.exec(self.call.query.text("allocID")),
             Need::Eval(at, caps) => {
-                let row = self.root.eval(&EvalId::new(self.segment(at)));
+                let row = self.root.eval(&EvalId::new(self.named(at)));
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
             }
             Need::Deployment(at, caps) => {
-                let row = self.root.deployment(&DeploymentId::new(self.segment(at)));
+                let row = self.root.deployment(&DeploymentId::new(self.named(at)));
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
             }
             Need::HostVolume(at, caps) => {
-                let row = self.root.host_volume(&HostVolumeId::new(self.segment(at)));
+                let row = self.root.host_volume(&HostVolumeId::new(self.named(at)));
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
             }
             Need::HostClaim(at, caps) => {
-                let row = self.root.host_claims().find(|row| row.id == self.segment(at));
+                let named = self.named(at);
+                let row = self.root.host_claims().find(|row| row.id == named);
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
             }
             // Tasks find services and nodes by themselves.
@@ -230,10 +231,10 @@ impl Asked<'_> {
             Need::OperatorCap(cap, level) => acl.operator_cap(cap, level).into(),
             Need::Quota(level) => acl.quota(level).into(),
             Need::Plugin(level) => acl.plugin(level).into(),
-            Need::Pool(at, cap) => acl.node_pool(self.segment(at), cap).into(),
+            Need::Pool(at, cap) => acl.node_pool(&self.named(at), cap).into(),
             Need::PoolBody(cap) => acl.node_pool(text(&parsed(&self.call.body), "Name"), cap).into(),
             Need::AnyPool(cap) => acl.any_node_pool(cap).into(),
-            Need::Variable(cap) => match self.tail(1).as_str() {
+            Need::Variable(cap) => match self.named(1).as_str() {
                 // The handler says what is wrong.
                 "" => Verdict::Yes,
                 path => self.caller.variable(namespace, path, cap).into(),
@@ -262,21 +263,16 @@ impl Asked<'_> {
         }
     }
 
-    /// A segment after `v1`.
-    fn segment(&self, at: usize) -> &str {
-        self.call.segments.get(at + 1).map(String::as_str).unwrap_or_default()
-    }
-
-    /// The rest of the path from a segment after `v1` on.
-    fn tail(&self, at: usize) -> String {
-        match self.call.line.path.ends_with("**") {
-            true => self.call.segments.get(at + 1..).unwrap_or_default().join("/"),
-            false => self.segment(at).to_owned(),
-        }
+    /// Returns the name of an object: the part of the path that the star at a segment after `v1` stands for. The
+    /// handler reads the same part.
+    fn named(&self, at: usize) -> String {
+        let segments: Vec<&str> = self.call.segments.iter().map(String::as_str).collect();
+        let before = self.call.line.path.split('/').take(at).filter(|part| part.starts_with('*')).count();
+        self.call.line.stars(&segments).into_iter().nth(before).unwrap_or_default()
     }
 
     fn alloc(&self, at: usize) -> Option<Namespace> {
-        let row = self.root.alloc(&AllocId::new(self.tail(at)));
+        let row = self.root.alloc(&AllocId::new(self.named(at)));
         row.map(|row| row.namespace.clone())
     }
 

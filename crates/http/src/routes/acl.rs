@@ -28,17 +28,17 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         ["bootstrap"] => bootstrap(call, admin).await,
         ["policies"] => policies(call, false).await,
         ["policy", "self"] => policies(call, true).await,
-        ["policy", name] => policy(call, admin, name).await,
+        ["policy", name @ ..] if !name.is_empty() => policy(call, admin, &name.join("/")).await,
         ["tokens"] => tokens(call).await,
         ["token", "onetime", "exchange"] => exchange(call, admin).await,
         ["token", "onetime"] => one_time(call, admin).await,
         ["token", "self"] => own_token(call).await,
         ["token"] => write_token(call, admin, "").await,
-        ["token", accessor] => token(call, admin, accessor).await,
+        ["token", accessor @ ..] => token(call, admin, &accessor.join("/")).await,
         ["roles"] => roles(call).await,
-        ["role", "name", name] => role_named(call, name).await,
+        ["role", "name", name @ ..] if !name.is_empty() => role_named(call, &name.join("/")).await,
         ["role"] => write_role(call, admin, "").await,
-        ["role", id] => role(call, admin, id).await,
+        ["role", id @ ..] => role(call, admin, &id.join("/")).await,
         _ => auth::route(call, admin, rest).await,
     }
 }
@@ -49,13 +49,13 @@ fn disabled(call: &Call, rest: &[&str]) -> ApiError {
     let fits = match rest {
         ["policies" | "tokens" | "roles" | "auth-methods" | "binding-rules"]
         | ["policy" | "token", "self"]
-        | ["role", "name", _] => call.is_get(),
+        | ["role", "name", _, ..] => call.is_get(),
         ["bootstrap" | "login" | "token" | "role" | "auth-method" | "binding-rule"]
         | ["token", "onetime"]
         | ["token", "onetime", "exchange"]
         | ["oidc", "auth-url" | "complete-auth"]
         | ["identity", "client-introduction-token"] => call.is_put(),
-        [kind, _] if rows.contains(kind) => call.is_get() || call.is_put() || call.is_delete(),
+        [kind, _, ..] if rows.contains(kind) => call.is_get() || call.is_put() || call.is_delete(),
         _ => return ApiError::unknown_path(),
     };
     match fits {

@@ -3,19 +3,21 @@
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::Reply;
+use crate::reply::{Meta, Reply};
 use caravan_state::Topic;
 use caravan_types::JobKey;
 use caravan_types::job::{Carried, Job};
 use serde_json::{Value, json};
 
 pub(crate) async fn list(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
-    let (meta, actions) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
+    let (_, actions) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
         let job = root.job(&key);
         let job = job.ok_or_else(|| ApiError::internal(format!("Unknown job \"{}\"", key.id)))?;
         Ok((job.modify_index, of_job(job)))
     })
     .await?;
+    // Nomad tells no index of this list.
+    let meta = Meta { index: 0, known_leader: false, next_token: String::new() };
     Ok(Reply::value(Value::Array(actions)).meta(meta))
 }
 

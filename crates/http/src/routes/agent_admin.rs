@@ -1,16 +1,25 @@
 //! What operators ask of one agent: members, workers (`http-api` section 3.7).
 
+use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
-use crate::typed;
+use caravan_server::{Handle, Scheduler, Workers, WorkersError};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 /// Where servers listen to other agents where nothing is said.
 const RPC_PORT: u16 = 4647;
-/// What the scheduler knows to do.
-const SCHEDULERS: [&str; 5] = ["batch", "system", "sysbatch", "service", "_core"];
+/// What a setting of the workers is answered that makes no sense.
+const INVALID: &str = "Invalid request";
+
+bodies! {
+    /// How many workers there are to be, and what they take. The name of the server is repeated and means nothing.
+    WorkersBody("agentSchedulerWorkerConfig") {
+        number: i64 = "num_schedulers";
+        enabled: Vec<String> = "enabled_schedulers";
+    }
+}
 
 pub(super) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
@@ -109,49 +118,57 @@ fn own_name(call: &Call) -> String {
     format!("{}.{}", call.state.info.name, call.state.info.region)
 }
 
+/// The server of this agent, for routes about its workers.
+fn scheduling(call: &Call) -> Result<&Handle, ApiError> {
+    call.state.server.as_ref().ok_or_else(|| ApiError::bad_request("Server only endpoint"))
+}
+
+fn names(workers: &Workers) -> Vec<&'static str> {
+    workers.enabled().iter().map(|scheduler| scheduler.as_str()).collect()
+}
+
 fn schedulers(call: &Call) -> Result<Reply, ApiError> {
-    let server = call.server()?;
+    let server = scheduling(call)?;
     let paused = server.store().snapshot().scheduler_config().pause_eval_broker;
     let id = &call.state.info.server_id;
+    let settings = server.workers();
     let worker = |n: usize| {
         json!({
             // Workers have no id of their own: it is made of the server's.
             "id": format!("{}{n:012x}", id.get(..24).unwrap_or("00000000-0000-0000-0000-")),
-            "enabled_schedulers": SCHEDULERS,
+            "enabled_schedulers": names(&settings),
             "started": call.state.started.to_time(),
             "status": if paused { "Paused" } else { "Started" },
             "workload_status": if paused { "Paused" } else { "WaitingToDequeue" },
         })
     };
-    let workers: Vec<Value> = (0..server.workers().0).map(worker).collect();
+    let workers: Vec<Value> = (0..settings.number()).map(worker).collect();
     Ok(Reply::value(json!({"server_id": own_name(call), "schedulers": workers})))
 }
 
 fn workers(call: &Call) -> Result<Reply, ApiError> {
-    let server = call.server()?;
+    let server = scheduling(call)?;
     if !call.is_get() {
         call.put()?;
-        let body: Value = typed::row(&call.body)?;
-        let enabled = body["enabled_schedulers"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let named = |name: &str| enabled.iter().any(|given| given == name);
-        if let Some(unknown) = enabled.iter().filter_map(Value::as_str).find(|n| !SCHEDULERS.contains(n)) {
-            return Err(ApiError::bad_request(format!("unknown scheduler: {unknown}")));
-        }
-        if !SCHEDULERS.iter().all(|name| named(name)) {
-            return Err(ApiError::bad_request("single schedulers cannot be disabled: enable all of them"));
-        }
-        let wanted = body["num_schedulers"].as_u64().and_then(|n| usize::try_from(n).ok());
-        let most = server.workers().1;
-        match wanted {
-            Some(wanted) if wanted <= most => server.set_workers(wanted),
-            _ => {
-                return Err(ApiError::bad_request(format!("num_schedulers must be between 0 and {most}")));
-            }
-        }
+        let body: WorkersBody = required(&call.body)
+            .map_err(|error| ApiError::bad_request(format!("{INVALID}: {}", error.message)))?;
+        server.set_workers(settings(&body)?);
     }
+    let settings = server.workers();
     Ok(Reply::value(json!({
         "server_id": own_name(call),
-        "enabled_schedulers": SCHEDULERS,
-        "num_schedulers": server.workers().0,
+        "enabled_schedulers": names(&settings),
+        "num_schedulers": settings.number(),
     })))
+}
+
+fn settings(body: &WorkersBody) -> Result<Workers, ApiError> {
+    let invalid = || ApiError::bad_request(INVALID);
+    let number = usize::try_from(body.number).map_err(|_| invalid())?;
+    let enabled: Result<Vec<Scheduler>, _> = body.enabled.iter().map(|name| name.parse()).collect();
+    Workers::new(number, enabled.map_err(|_| invalid())?).map_err(|error| match error {
+        WorkersError::NoCore => invalid(),
+        // This limit is our own: clients do not know it.
+        WorkersError::TooMany => ApiError::bad_request(error.to_string()),
+    })
 }

@@ -1,6 +1,6 @@
 //! Allocations (`http-api` sections 3.2 and 5.3).
 
-use super::{check_prefix, check_uuid};
+use super::{NO_RESOURCE, check_prefix, check_uuid};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -88,7 +88,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.only(&Method::GET)?;
             get(call, AllocId::new(id)).await
         }
-        _ => Err(ApiError::unknown_path()),
+        _ => Err(ApiError::not_found(NO_RESOURCE)),
     }
 }
 

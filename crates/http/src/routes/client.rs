@@ -43,11 +43,11 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
         }
         ["allocation", alloc, verb] => {
             if !["stats", "restart", "signal", "checks", "pause", "gc", "snapshot"].contains(verb) {
-                return Err(ApiError::not_found("resource not found"));
+                return Err(ApiError::not_found(super::NO_RESOURCE));
             }
             Target::Alloc(AllocId::new(alloc))
         }
-        ["allocation", ..] => return Err(ApiError::not_found("resource not found")),
+        ["allocation", ..] => return Err(ApiError::not_found(super::NO_RESOURCE)),
         ["stats" | "gc" | "metadata" | "identity"] | ["identity", "renew"] => {
             Target::Node(node_named(call, rest))
         }

@@ -48,19 +48,20 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
-        ["allocations", id] => {
+        ["allocations", id @ ..] if !id.is_empty() => {
             call.only(&Method::GET)?;
-            allocations(call, DeploymentId::new(id)).await
+            allocations(call, DeploymentId::new(id.join("/"))).await
         }
-        [verb @ ("fail" | "pause" | "promote" | "unblock" | "allocation-health"), id] => {
+        [verb @ ("fail" | "pause" | "promote" | "unblock" | "allocation-health"), id @ ..]
+            if !id.is_empty() =>
+        {
             call.put()?;
-            change(call, verb, DeploymentId::new(id)).await
+            change(call, verb, DeploymentId::new(id.join("/"))).await
         }
-        [id] => {
+        id => {
             call.only(&Method::GET)?;
-            get(call, DeploymentId::new(id)).await
+            get(call, DeploymentId::new(id.join("/"))).await
         }
-        _ => Err(ApiError::unknown_path()),
     }
 }
 

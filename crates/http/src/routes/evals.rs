@@ -136,23 +136,16 @@ pub(crate) async fn count(call: &Call) -> Result<Reply, ApiError> {
 }
 
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     match rest {
-        [id, "allocations"] => {
-            call.only(&Method::GET)?;
-            allocations(call, EvalId::new(id)).await
-        }
-        [id, "explain"] => {
-            call.only(&Method::GET)?;
-            check_uuid("eval", id)?;
-            let reasons =
-                call.server()?.explain_eval(&EvalId::new(id)).map_err(|e| ApiError::of_change(&e))?;
+        [id @ .., "allocations"] if !id.is_empty() => allocations(call, EvalId::new(id.join("/"))).await,
+        [id @ .., "explain"] if !id.is_empty() => {
+            let id = EvalId::new(id.join("/"));
+            check_uuid("eval", id.as_str())?;
+            let reasons = call.server()?.explain_eval(&id).map_err(|e| ApiError::of_change(&e))?;
             Reply::json(serde_json::json!({ "Reasons": reasons }))
         }
-        [id] => {
-            call.only(&Method::GET)?;
-            get(call, EvalId::new(id)).await
-        }
-        _ => Err(ApiError::unknown_path()),
+        id => get(call, EvalId::new(id.join("/"))).await,
     }
 }
 

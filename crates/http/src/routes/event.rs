@@ -213,7 +213,11 @@ fn line(value: &Value) -> Bytes {
     Bytes::from(text)
 }
 
-/// The line for a batch; none when nothing in it concerns the subscriber.
+/// The type of evaluations that changed by themselves. Nomad writes each of them by itself, and clients expect a line
+/// for each.
+const ALONE: &str = "EvaluationUpdated";
+
+/// Returns the lines for a batch in one piece; none when nothing in it concerns the subscriber.
 fn told(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Bytes> {
     let events: Vec<Value> = batch
         .events
@@ -231,7 +235,11 @@ fn told(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Byt
             })
         })
         .collect();
-    (!events.is_empty()).then(|| line(&json!({"Index": batch.index, "Events": events})))
+    let mut out = Vec::new();
+    for together in events.chunk_by(|one, next| one["Type"] != ALONE && next["Type"] != ALONE) {
+        out.extend_from_slice(&line(&json!({"Index": batch.index, "Events": together})));
+    }
+    (!out.is_empty()).then(|| out.into())
 }
 
 fn shaped<T: Serialize + ?Sized>(row: &T) -> Value {
@@ -357,5 +365,25 @@ mod tests {
         }
         let node = Event { kind: "NodeRegistration", row: EventRow::Node(Arc::new(Node::default())) };
         assert!(filter(&[], "team").takes(&node), "what has no namespace is in all of them");
+    }
+
+    #[test]
+    fn evaluations_that_changed_stand_alone() {
+        let eval =
+            |id: &str| EventRow::Evaluation(Arc::new(Evaluation { id: id.into(), ..Evaluation::default() }));
+        let lines = |kind: &'static str| {
+            let events = vec![Event { kind, row: eval("a") }, Event { kind, row: eval("b") }];
+            let batch = Arc::new(EventBatch { index: 7, events });
+            let text = told(&batch, &filter(&["*"], "*"), &Caller::unrestricted()).unwrap();
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            let count = |line: &str| {
+                let line: Value = serde_json::from_str(line).unwrap();
+                assert_eq!(line["Index"], 7);
+                line["Events"].as_array().map_or(0, Vec::len)
+            };
+            text.lines().map(count).collect::<Vec<_>>()
+        };
+        assert_eq!(lines("EvaluationUpdated"), [1, 1]);
+        assert_eq!(lines("PlanResult"), [2]);
     }
 }

@@ -1,6 +1,6 @@
 //! Names by any part of them (`http-api` section 3.7).
 
-use super::search::{CONTEXTS, context_error, found, may_search};
+use super::search::{CONTEXTS, context_error, found, may_search, newest};
 use crate::blocking;
 use crate::body::{bodies, required};
 use crate::call::Call;
@@ -107,12 +107,13 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         };
         by_name(&call.caller(), root, &asks, namespace.as_ref(), &body.text)
             .answer(&mut matches, &mut truncations);
-        let mut tables: Vec<Table> = wanted.iter().filter_map(|(_, table)| *table).collect();
+        let seen = wanted.iter().filter(|(kind, _)| allowed(kind));
+        let mut tables: Vec<Table> = seen.filter_map(|(_, table)| *table).collect();
         if sub {
             // Their names are in the rows that they are parts of.
             tables.push(if body.context == "classes" { Table::Nodes } else { Table::Jobs });
         }
-        Ok((root.tables_index(&tables), (matches, truncations)))
+        Ok((newest(root, tables), (matches, truncations)))
     })
     .await?;
     let body = json!({"Matches": matches, "Truncations": truncations});

@@ -1,5 +1,6 @@
 //! Host volumes and the holds of groups on them (`storage` section 8.2).
 
+use super::NO_RESOURCE;
 use crate::blocking;
 use crate::body::{Elsewhere, bodies, required, spelled};
 use crate::call::Call;
@@ -79,8 +80,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         }
         [id] if call.is_delete() => delete(call, &HostVolumeId::new(id)).await,
         [id] if call.is_get() => get(call, HostVolumeId::new(id)).await,
-        [_] => Err(ApiError::not_found("resource not found")),
-        _ => Err(ApiError::unknown_path()),
+        _ => Err(ApiError::not_found(NO_RESOURCE)),
     }
 }
 

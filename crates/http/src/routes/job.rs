@@ -239,7 +239,8 @@ async fn submission(call: &Call, key: &JobKey) -> Result<Reply, ApiError> {
     let (meta, body) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
         let found = root.submission(key, version).zip(root.job_version(key, version));
         let Some((source, job)) = found else {
-            return Err(missing(root, Table::Submissions, "job source not found"));
+            let meta = Meta { index: 0, known_leader: true, next_token: String::new() };
+            return Err(ApiError::not_found("job source not found").with_meta(meta));
         };
         let flags = Some(&source.variable_flags).filter(|flags| !flags.is_empty());
         let body = json!({

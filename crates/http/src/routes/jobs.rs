@@ -139,10 +139,15 @@ pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, Api
 
 /// Returns the job of a body, in the namespace of the request and in the region that wins.
 pub(crate) fn specified(job: Option<api::Job>, call: &Call, region: &str) -> Result<api::Job, ApiError> {
-    let mut job = job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
+    let job = job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
     if job.id.as_deref().unwrap_or_default().is_empty() {
         return Err(ApiError::bad_request("Job ID hasn't been provided"));
     }
+    placed(job, call, region)
+}
+
+/// Returns a job in the namespace of the request and in the region that wins.
+fn placed(mut job: api::Job, call: &Call, region: &str) -> Result<api::Job, ApiError> {
     if let Some(text) = &job.payload {
         super::children::payload(text)?;
     }
@@ -184,7 +189,9 @@ pub(crate) fn registration(done: &JobRegistered) -> Value {
 pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: ValidateBody = required(&call.body)?;
-    let job = specified(body.job, call, &body.region)?;
+    // A job without an id is one more finding, not a refusal.
+    let job = body.job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
+    let job = placed(job, call, &body.region)?;
     let (job, misfits) = convert::internal(job);
     let Verdict { errors, warnings } = call.server()?.validate_job(&job, misfits);
     let text = if errors.is_empty() { String::new() } else { joined(&errors) };

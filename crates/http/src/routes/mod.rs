@@ -28,6 +28,7 @@ pub(crate) mod nodes;
 pub(crate) mod operator;
 pub(crate) mod plan;
 pub(crate) mod plugins;
+pub(crate) mod profiles;
 pub(crate) mod scaling;
 pub(crate) mod search;
 pub(crate) mod services;
@@ -42,6 +43,9 @@ pub(crate) mod volumes;
 use crate::error::ApiError;
 use crate::reply::Meta;
 use caravan_state::{Root, Table};
+
+/// What a path answers that names an object and asks nothing that is known of it.
+pub(crate) const NO_RESOURCE: &str = "resource not found";
 
 /// Ids of allocations, evaluations, deployments and nodes are UUIDs; `what` names the kind.
 fn check_uuid(what: &str, id: &str) -> Result<(), ApiError> {

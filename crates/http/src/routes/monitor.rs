@@ -7,11 +7,11 @@ use crate::client_side::Frame;
 use crate::error::ApiError;
 use crate::frames;
 use crate::log_source::{LogLevel, Notation};
-use crate::reply::{JSON, Reply, TEXT};
+use crate::reply::{JSON, Reply};
 use bytes::Bytes;
 use caravan_types::NodeId;
 use futures::StreamExt;
-use http::{Method, StatusCode};
+use http::Method;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -56,18 +56,25 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
     ];
     match &call.state.server {
         Some(_) if names.iter().any(|name| name == server) => Ok(Place::Here),
-        Some(_) => Err(ApiError::bad_request(format!("unknown Nomad server {server}"))),
+        // Nomad codes this error on some routes only.
+        Some(_) => {
+            let error = format!("unknown Nomad server {server}");
+            Err(match call.segments.get(2).map(String::as_str) {
+                Some("pprof") => ApiError::internal(error),
+                _ => ApiError::bad_request(error),
+            })
+        }
         None => relay(),
     }
 }
 
 /// Answers here; [`place`] has made sure that this is the place.
-pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["monitor"] => monitor(call),
         ["monitor", "export"] => super::monitor_export::export(call),
         ["host"] => Ok(host(call)),
-        ["pprof", kind @ ..] => pprof(call, kind),
+        ["pprof", kind @ ..] => super::profiles::route(call, &kind.join("/")).await,
         _ => Err(ApiError::unknown_path()),
     }
 }
@@ -147,23 +154,4 @@ fn host(call: &Call) -> Reply {
         return Reply::value(data);
     }
     Reply::value(json!({"AgentID": named, "HostData": data}))
-}
-
-/// Profiles of the process. Without `enable_debug` nobody gets any; with it, those that there are.
-fn pprof(call: &Call, kind: &[&str]) -> Result<Reply, ApiError> {
-    if call.state.info.config.now()["EnableDebug"] != json!(true) {
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied"));
-    }
-    match kind {
-        ["cmdline"] => {
-            let text = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-            let text = Bytes::from(text.strip_suffix(b"\0").unwrap_or(&text).to_vec());
-            Ok(Reply::raw(TEXT, text).header("x-content-type-options", "nosniff"))
-        }
-        [] | [""] => Err(ApiError::unknown_path()),
-        [kind, ..] => Err(ApiError::new(
-            StatusCode::NOT_IMPLEMENTED,
-            format!("this agent has no profile \"{kind}\": it is not written in Go; use perf or a debugger"),
-        )),
-    }
 }

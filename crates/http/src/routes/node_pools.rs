@@ -36,29 +36,28 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// `/v1/node/pool/...`.
+/// `/v1/node/pool/...`. The last segment decides; everything before names the pool, slashes and all.
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
-        [name, "nodes"] => {
+        [name @ .., "nodes"] if !name.is_empty() => {
             call.only(&Method::GET)?;
             without_prefix(call)?;
-            nodes_of(call, name).await
+            nodes_of(call, &name.join("/")).await
         }
-        [name, "jobs"] => {
+        [name @ .., "jobs"] if !name.is_empty() => {
             call.only(&Method::GET)?;
             without_prefix(call)?;
-            jobs_of(call, name).await
+            jobs_of(call, &name.join("/")).await
         }
-        [name] if call.is_get() => get(call, name).await,
-        [name] if call.is_delete() => {
-            let done = call.server()?.admin().delete_node_pool((*name).to_owned()).await;
+        name if call.is_get() => get(call, &name.join("/")).await,
+        name if call.is_delete() => {
+            let done = call.server()?.admin().delete_node_pool(name.join("/")).await;
             Ok(Reply::empty().index(done.map_err(|e| refused(&e))?))
         }
-        [name] => {
+        name => {
             call.put()?;
-            write(call, Some(name)).await
+            write(call, Some(&name.join("/"))).await
         }
-        _ => Err(ApiError::unknown_path()),
     }
 }
 

@@ -45,23 +45,23 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
+/// `/v1/node/...`. The last segment decides; everything before names the node, slashes and all.
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["pools"] => node_pools::list(call).await,
-        ["pool", rest @ ..] => node_pools::route(call, rest).await,
-        [id, "drain"] => node_changes::drain(call, id).await,
-        [id, "eligibility"] => node_changes::eligibility(call, id).await,
-        [id, "evaluate"] => node_changes::evaluate(call, id).await,
-        [id, "purge"] => node_changes::purge(call, id).await,
-        [id, "allocations"] => {
+        ["pool", rest @ ..] if !rest.is_empty() => node_pools::route(call, rest).await,
+        [id @ .., "drain"] if !id.is_empty() => node_changes::drain(call, &id.join("/")).await,
+        [id @ .., "eligibility"] if !id.is_empty() => node_changes::eligibility(call, &id.join("/")).await,
+        [id @ .., "evaluate"] if !id.is_empty() => node_changes::evaluate(call, &id.join("/")).await,
+        [id @ .., "purge"] if !id.is_empty() => node_changes::purge(call, &id.join("/")).await,
+        [id @ .., "allocations"] if !id.is_empty() => {
             call.only(&Method::GET)?;
-            allocations(call, NodeId::new(id)).await
+            allocations(call, NodeId::new(id.join("/"))).await
         }
-        [id] => {
+        id => {
             call.only(&Method::GET)?;
-            get(call, NodeId::new(id)).await
+            get(call, NodeId::new(id.join("/"))).await
         }
-        _ => Err(ApiError::unknown_path()),
     }
 }
 
@@ -82,8 +82,8 @@ async fn get(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).meta(meta))
 }
 
+/// Lists the allocations of a node. A node that is not known, whatever its name, has none.
 async fn allocations(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
-    check_uuid("node", id.as_str())?;
     let (meta, rows) = blocking::read(call, &[Topic::AllocsOfNode(id.clone())], |root| {
         let seen = |alloc: &&Arc<Allocation>| call.may(&alloc.namespace, NsCap::ReadJob);
         let mut rows: Vec<_> = root.allocs_by_node(&id).filter(seen).cloned().collect();

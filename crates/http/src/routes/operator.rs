@@ -29,6 +29,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         ["raft", "configuration"] => Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "")),
         ["raft", "peer"] => remove_peer(call),
         ["raft", "transfer-leadership"] => transfer(call),
+        ["raft", _, ..] => Err(ApiError::not_found("Invalid method")),
         ["autopilot", "configuration"] => autopilot(call).await,
         ["autopilot", "health"] => {
             call.only(&Method::GET)?;
@@ -40,7 +41,8 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             keys(call).await
         }
         ["keyring", "rotate"] => rotate(call).await,
-        ["keyring", "key", id] => delete_key(call, id).await,
+        ["keyring", "key", id @ ..] if !id.is_empty() => delete_key(call, &id.join("/")).await,
+        ["keyring", _, ..] => Err(ApiError::method()),
         ["snapshot"] => match call.method {
             Method::GET => save(call).await,
             _ => restore(call).await,

@@ -38,7 +38,7 @@ pub(crate) async fn get(call: &Call, id: &str) -> Result<Reply, ApiError> {
         match root.plugin(&id) {
             Some(plugin) => Ok((index, full(root, plugin)?)),
             None => {
-                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                let meta = Meta { index: 0, known_leader: true, next_token: String::new() };
                 Err(ApiError::not_found("plugin not found").with_meta(meta))
             }
         }

@@ -56,12 +56,21 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
             ids.truncate(LIMIT);
             matches.insert((*name).into(), if ids.is_empty() { Value::Null } else { json!(ids) });
         }
-        let tables: Vec<Table> = kinds.filter_map(|(_, table)| *table).collect();
-        Ok((root.tables_index(&tables), (matches, truncations)))
+        Ok((newest(root, kinds.filter_map(|(_, table)| *table)), (matches, truncations)))
     })
     .await?;
     let body = json!({"Matches": matches, "Truncations": truncations});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}
+
+/// Returns the index of the newest change of the tables, 0 where none was written. Some namespaces and node pools are
+/// there from the start: as if written at index 1.
+pub(crate) fn newest(root: &Root, tables: impl IntoIterator<Item = Table>) -> u64 {
+    let index = |table| match table {
+        Table::Namespaces | Table::NodePools => root.table_index(table),
+        _ => root.written_index(table),
+    };
+    tables.into_iter().map(index).max().unwrap_or(0)
 }
 
 /// What a kind that is none is answered.

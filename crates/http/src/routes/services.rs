@@ -122,7 +122,7 @@ pub(crate) async fn of_job(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let (meta, rows) = blocking::read(call, &topics, |root| {
         let index = root.table_index(Table::Services);
         if root.job(&key).is_none() {
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index: 0, known_leader: true, next_token: String::new() };
             return Err(ApiError::not_found("job not found").with_meta(meta));
         }
         let rows: Vec<_> = root.services_by_job(&key).cloned().collect();

@@ -2,7 +2,6 @@
 //! index of ours that moves with them.
 
 use super::volume::header_secrets;
-use super::volumes::TABLES;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -22,21 +21,20 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-fn meta(call: &Call, next_token: String) -> Result<Meta, ApiError> {
-    let server = call.server()?;
-    let index = server.store().snapshot().tables_index(&TABLES);
-    Ok(Meta { index, known_leader: server.is_leader(), next_token })
+/// What the plugin answers has no index of ours.
+fn meta(next_token: String) -> Meta {
+    Meta { index: 0, known_leader: false, next_token }
 }
 
-fn answer(call: &Call, snapshots: &[CsiSnapshot], next_token: String) -> Result<Reply, ApiError> {
-    let meta = meta(call, next_token)?;
+fn answer(snapshots: &[CsiSnapshot], next_token: String) -> Result<Reply, ApiError> {
+    let meta = meta(next_token);
     Ok(Reply::value(meta.merge_into(json!({"Snapshots": snapshots}))).meta(meta))
 }
 
 async fn create(call: &Call) -> Result<Reply, ApiError> {
     let snapshots = body::snapshots(&call.body)?;
     let made = call.server()?.create_snapshots(&call.namespace, snapshots).await;
-    answer(call, &made.map_err(|e| ApiError::of_change(&e))?, String::new())
+    answer(&made.map_err(|e| ApiError::of_change(&e))?, String::new())
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
@@ -46,7 +44,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     let listed =
         call.server()?.list_snapshots_as(&caller, &plugin, per_page, token, header_secrets(call)).await;
     let (snapshots, next_token) = listed.map_err(|e| ApiError::of_change(&e))?;
-    answer(call, &snapshots, next_token)
+    answer(&snapshots, next_token)
 }
 
 async fn delete(call: &Call) -> Result<Reply, ApiError> {
@@ -55,5 +53,5 @@ async fn delete(call: &Call) -> Result<Reply, ApiError> {
     let (caller, secrets) = (Caller::clone(&call.caller()), header_secrets(call));
     let done = call.server()?.delete_snapshot_as(caller, &plugin, snapshot, &secrets).await;
     done.map_err(|e| ApiError::of_change(&e))?;
-    Ok(Reply::empty().meta(meta(call, String::new())?))
+    Ok(Reply::empty().meta(meta(String::new())))
 }

@@ -36,7 +36,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         }
         ["namespaces"] => namespaces::list(call).await,
         ["namespace"] => namespaces::route(call, None).await,
-        ["namespace", name] => namespaces::route(call, Some(name)).await,
+        ["namespace", name @ ..] => namespaces::route(call, Some(&name.join("/"))).await,
         ["acl", rest @ ..] => acl::route(call, rest).await,
         ["operator", rest @ ..] => operator::route(call, rest).await,
         ["quotas" | "quota" | "quota-usages" | "recommendations" | "recommendation" | "sentinel", ..] => {

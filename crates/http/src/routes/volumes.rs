@@ -28,7 +28,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         "csi" => list(call).await,
         "host" => super::host_volumes::list(call).await,
         "" => Ok(Reply::value(json!([]))),
-        _ => Err(ApiError::not_found("resource not found")),
+        _ => Err(ApiError::not_found(super::NO_RESOURCE)),
     }
 }
 
@@ -162,13 +162,12 @@ pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let plugin = PluginId::new(call.query.text("plugin_id"));
     let per_page = call.query.per_page()?;
-    let server = call.server()?;
-    let (volumes, next_token) = server
+    let (volumes, next_token) = call
+        .server()?
         .list_external_volumes(&call.caller(), &plugin, per_page, call.query.text("next_token").to_owned())
         .await
         .map_err(|e| ApiError::of_change(&e))?;
-    let index = server.store().snapshot().tables_index(&TABLES);
-    let meta = Meta { index, known_leader: server.is_leader(), next_token };
+    let meta = Meta { index: 0, known_leader: false, next_token };
     let body: Value = json!({"Volumes": volumes});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }

@@ -19,6 +19,31 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && uuid::Uuid::parse_str(text).is_ok()
 }
 
+/// Checks an accessor and a secret that a new token brings along.
+fn check_upload(root: &Root, token: &Token) -> Result<(), ServerError> {
+    let (accessor, secret) = (token.accessor_id.as_str(), &token.secret_id);
+    if secret.is_empty() {
+        return match accessor {
+            "" => Ok(()),
+            unknown => Err(bad(format!("cannot find token {unknown}"))),
+        };
+    }
+    // Only the servers choose the secret of a token that may do everything.
+    if token.kind == TokenType::Management {
+        return Err(bad("cannot upload management tokens"));
+    }
+    if !accessor.is_empty() && !is_uuid(accessor) {
+        return Err(bad("invalid accessor ID: it must be a UUID"));
+    }
+    if !is_uuid(secret.expose()) {
+        return Err(bad("invalid secret ID: it must be a UUID"));
+    }
+    match root.acl_token_by_secret(secret) {
+        Some(_) => Err(bad("the secret ID is that of another token")),
+        None => Ok(()),
+    }
+}
+
 fn named(error: &ServerError) -> bool {
     error.kind == Kind::Refused
 }
@@ -121,24 +146,19 @@ impl Admin {
     /// With every problem.
     pub async fn write_token(&self, mut token: Token) -> Result<(Arc<Token>, u64), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
-        let before = match token.accessor_id.as_str() {
-            "" => None,
-            id => Some(root.acl_token(id).ok_or_else(|| bad(format!("cannot find token {id}")))?),
-        };
+        let before = root.acl_token(&token.accessor_id);
+        if before.is_none() {
+            check_upload(&root, &token)?;
+        }
         match before {
             Some(before) => {
                 token.secret_id = before.secret_id.clone();
                 token.create_time = before.create_time;
-                token.expiration_ttl = before.expiration_ttl;
-                if token.expiration_time.is_zero() {
-                    token.expiration_time = before.expiration_time;
-                }
             }
             None => {
-                if !token.secret_id.is_empty() && !is_uuid(token.secret_id.expose()) {
-                    return Err(bad("invalid acl token"));
+                if token.accessor_id.is_empty() {
+                    token.accessor_id = new_id();
                 }
-                token.accessor_id = new_id();
                 if token.secret_id.is_empty() {
                     token.secret_id = Secret::new(new_id());
                 }

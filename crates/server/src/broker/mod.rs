@@ -99,11 +99,11 @@ impl Broker {
         QueueFigures { kinds, behind, delayed, moot, blocked, escaped, ..QueueFigures::default() }
     }
 
-    /// The next evaluation to work on; waits for one.
-    pub(crate) async fn dequeue(&self) -> (Arc<Evaluation>, Receipt) {
+    /// Returns the next evaluation that a worker takes; waits for one.
+    pub(crate) async fn dequeue(&self, takes: impl Fn(&Evaluation) -> bool) -> (Arc<Evaluation>, Receipt) {
         loop {
             let notified = self.ready.notified();
-            if let Some(found) = self.sets().queue.dequeue() {
+            if let Some(found) = self.sets().queue.dequeue(&takes) {
                 // Others may be ready too: a notification wakes one worker only.
                 self.ready.notify_one();
                 return found;

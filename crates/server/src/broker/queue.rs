@@ -110,9 +110,16 @@ impl Queue {
         None
     }
 
-    /// Hands out the most urgent evaluation whose job nobody works on.
-    pub(crate) fn dequeue(&mut self) -> Option<(Arc<Evaluation>, Receipt)> {
-        while let Some((_, _, id)) = self.ready.pop_first() {
+    /// Hands out the most urgent evaluation that the worker takes and whose job nobody works on.
+    pub(crate) fn dequeue(
+        &mut self,
+        takes: impl Fn(&Evaluation) -> bool,
+    ) -> Option<(Arc<Evaluation>, Receipt)> {
+        let known = &self.known;
+        let is_next = |rank: &&Rank| known.get(&rank.2).is_none_or(|eval| takes(eval));
+        while let Some(next) = self.ready.iter().find(is_next).cloned() {
+            self.ready.remove(&next);
+            let id = next.2;
             let Some(eval) = self.known.get(&id).cloned() else { continue };
             let key = eval.job_key();
             if self.busy_jobs.contains_key(&key) {
@@ -266,7 +273,8 @@ mod tests {
         for e in [eval("a", "j1", 50, 2), eval("b", "j2", 50, 1), eval("c", "j3", 80, 3)] {
             q.enqueue(e, UnixNanos(0));
         }
-        let order: Vec<_> = std::iter::from_fn(|| q.dequeue()).map(|(e, _)| e.id.to_string()).collect();
+        let order: Vec<_> =
+            std::iter::from_fn(|| q.dequeue(|_| true)).map(|(e, _)| e.id.to_string()).collect();
         assert_eq!(order, ["c", "b", "a"]);
     }
 
@@ -275,11 +283,11 @@ mod tests {
         let mut q = Queue::default();
         q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
         q.enqueue(eval("b", "j", 50, 2), UnixNanos(0));
-        let (first, receipt) = q.dequeue().unwrap();
+        let (first, receipt) = q.dequeue(|_| true).unwrap();
         assert_eq!(first.id, "a");
-        assert!(q.dequeue().is_none());
+        assert!(q.dequeue(|_| true).is_none());
         assert!(q.ack(&first.id, receipt, UnixNanos(0)));
-        assert_eq!(q.dequeue().unwrap().0.id, "b");
+        assert_eq!(q.dequeue(|_| true).unwrap().0.id, "b");
     }
 
     #[test]
@@ -289,7 +297,7 @@ mod tests {
             Arc::new(Evaluation { triggered_by: trigger, ..(*eval(id, "j", 50, index)).clone() })
         };
         q.enqueue(of("a", 1, Trigger::NodeUpdate), UnixNanos(0));
-        let (_, receipt) = q.dequeue().unwrap();
+        let (_, receipt) = q.dequeue(|_| true).unwrap();
         for (id, index, trigger) in [
             ("b", 2, Trigger::NodeUpdate),
             ("c", 3, Trigger::JobRegister),
@@ -301,7 +309,7 @@ mod tests {
         assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
         let gone: Vec<_> = q.take_surplus().iter().map(|e| e.id.to_string()).collect();
         assert_eq!(gone, ["b", "d"]);
-        assert_eq!(q.dequeue().unwrap().0.id, "c");
+        assert_eq!(q.dequeue(|_| true).unwrap().0.id, "c");
         assert_eq!(q.depth(), (1, 1, 0));
     }
 
@@ -310,16 +318,16 @@ mod tests {
         let mut q = Queue::default();
         let at = |index| Arc::new(Evaluation { modify_index: index, ..(*eval("a", "j", 50, 1)).clone() });
         q.enqueue(at(5), UnixNanos(0));
-        let (_, receipt) = q.dequeue().unwrap();
+        let (_, receipt) = q.dequeue(|_| true).unwrap();
         // The same row seen once more is not news; the worker's own write and a wake after it are.
         q.enqueue(at(5), UnixNanos(0));
         q.enqueue(at(7), UnixNanos(0));
-        assert!(q.dequeue().is_none());
+        assert!(q.dequeue(|_| true).is_none());
         assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
-        let (again, receipt) = q.dequeue().unwrap();
+        let (again, receipt) = q.dequeue(|_| true).unwrap();
         assert_eq!(again.modify_index, 7);
         assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
-        assert!(q.dequeue().is_none());
+        assert!(q.dequeue(|_| true).is_none());
     }
 
     #[test]
@@ -328,10 +336,10 @@ mod tests {
         let mut later = (*eval("a", "j", 50, 1)).clone();
         later.wait_until = Time(100);
         q.enqueue(Arc::new(later), UnixNanos(10));
-        assert!(q.dequeue().is_none());
+        assert!(q.dequeue(|_| true).is_none());
         assert_eq!(q.tick(UnixNanos(50)), Some(UnixNanos(100)));
         assert_eq!(q.tick(UnixNanos(100)), None);
-        assert!(q.dequeue().is_some());
+        assert!(q.dequeue(|_| true).is_some());
     }
 
     #[test]
@@ -340,7 +348,7 @@ mod tests {
         q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
         let mut now = UnixNanos(0);
         for round in 1..=DELIVERY_LIMIT {
-            let (e, receipt) = q.dequeue().unwrap();
+            let (e, receipt) = q.dequeue(|_| true).unwrap();
             match q.nack(&e.id, receipt, now) {
                 Returned::Requeued(at) => {
                     assert!(round < DELIVERY_LIMIT);
@@ -358,10 +366,10 @@ mod tests {
     fn stale_receipts_change_nothing() {
         let mut q = Queue::default();
         q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
-        let (e, old) = q.dequeue().unwrap();
+        let (e, old) = q.dequeue(|_| true).unwrap();
         q.nack(&e.id, old, UnixNanos(0));
         q.tick(UnixNanos(i64::MAX));
-        let (_, fresh) = q.dequeue().unwrap();
+        let (_, fresh) = q.dequeue(|_| true).unwrap();
         assert!(!q.ack(&e.id, old, UnixNanos(0)));
         assert_eq!(q.nack(&e.id, old, UnixNanos(0)), Returned::Stale);
         assert!(q.ack(&e.id, fresh, UnixNanos(0)));

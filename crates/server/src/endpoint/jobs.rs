@@ -283,7 +283,7 @@ impl Jobs {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let Some(job) = root.job(&key) else {
             // Stopping what does not exist is no error (`http-api` section 3.1).
-            return Ok(JobRegistered { index: root.index(), ..JobRegistered::default() });
+            return Ok(JobRegistered::default());
         };
         let mut eval = (!job.is_template()).then(|| evaluation(job, Trigger::JobDeregister, now));
         if let (Some(eval), Some(priority)) = (&mut eval, eval_priority.filter(|p| *p > 0)) {

@@ -11,6 +11,7 @@ use crate::endpoint::{
 };
 use crate::error::ServerError;
 use crate::gc;
+use crate::pool::Workers;
 use caravan_meters::Meters;
 use caravan_rpc::{Channel, RpcError};
 use caravan_state::Store;
@@ -67,14 +68,14 @@ impl Handle {
         &self.core.meters
     }
 
-    /// How many workers schedule, and how many could.
-    pub fn workers(&self) -> (usize, usize) {
-        (self.pool.active(), self.pool.most())
+    /// Returns how many workers schedule, and which types of evaluations they take.
+    pub fn workers(&self) -> Workers {
+        self.pool.settings()
     }
 
-    /// Sets how many workers schedule, at most as many as could.
-    pub fn set_workers(&self, active: usize) {
-        self.pool.set(active);
+    /// Sets how many workers schedule, and which types of evaluations they take, until the server ends.
+    pub fn set_workers(&self, workers: Workers) {
+        self.pool.set(workers);
     }
 
     /// A way to a node.

@@ -19,17 +19,17 @@ use crate::locks::Locks;
 use crate::lookups::Lookups;
 use crate::periodic::Launcher;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
+use crate::pool::{Crew, WorkerPool, Workers};
 use crate::reports::Reports;
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::ways_back::WaysBack;
-use crate::worker::{Worker, WorkerPool};
 use caravan_consensus::{Config as LogConfig, Consensus};
 use caravan_meters::Meters;
 use caravan_rpc::ReverseRegistry;
 use caravan_state::Store;
 use caravan_volumes::lease::Lease;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,7 +43,7 @@ pub struct ServerConfig {
     /// RPC addresses told to clients, `host:port`.
     pub addresses: Vec<String>,
     /// Workers that schedule.
-    pub workers: usize,
+    pub workers: Workers,
     /// Heartbeats.
     pub heartbeat: HeartbeatConfig,
     /// The fence.
@@ -187,17 +187,14 @@ impl Service {
         let (core, registry) = (self.handle.core.clone(), self.handle.registry.clone());
         tracker.spawn(WaysBack { core, registry }.run(stop.clone()));
         tracker.spawn(crate::admin::Chores::new(self.handle.admin.clone()).run(stop.clone()));
-        for index in 0..self.pool.most() {
-            let worker = Worker {
-                index,
-                pool: self.pool.clone(),
-                core: self.handle.core.clone(),
-                broker: self.handle.broker.clone(),
-                planner: self.planner.clone(),
-                memory: Mutex::default(),
-            };
-            tracker.spawn(worker.run(stop.clone()));
-        }
+        let crew = Crew {
+            pool: self.pool,
+            core: self.handle.core.clone(),
+            broker: self.handle.broker.clone(),
+            planner: self.planner,
+            tracker: tracker.clone(),
+        };
+        tracker.spawn(crew.run(stop.clone()));
         tracker.close();
         // The log outlives the parts that write to it.
         let end_of_log = CancellationToken::new();

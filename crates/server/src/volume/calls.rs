@@ -3,7 +3,7 @@
 //! Nothing here is durable. It is what `volume explain` and the metrics tell, and the lanes.
 
 use crate::core::now;
-use caravan_meters::Aggregate;
+use caravan_meters::{Aggregate, Recent};
 use caravan_types::volume::CallInFlight;
 use caravan_types::wire::ControllerOperation;
 use caravan_types::{AllocId, NodeId, PluginId, UnixNanos, VolumeKey};
@@ -49,10 +49,12 @@ impl Lane {
 }
 
 /// How a kind of call of a plugin went since the server started. Times are milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallFigures {
     /// Times of the calls that ended.
     pub times: Aggregate,
+    /// The latest of these times.
+    pub recent: Recent,
     /// Those that failed.
     pub errors: u64,
     /// Under way now.
@@ -153,6 +155,7 @@ impl Calls {
         let Some(running) = book.running.remove(&number) else { return };
         let figures = book.figures.entry((running.plugin, running.name)).or_default();
         figures.times.note_time(took);
+        figures.recent.note_time(Instant::now(), took);
         figures.errors += u64::from(!good);
     }
 }
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(calls.figures()[&(plugin.clone(), "ControllerPublishVolume")].in_flight, 1);
         call.done(true);
         drop(calls.begin(&plugin, None, "ControllerPublishVolume"));
-        let figures = calls.figures()[&(plugin, "ControllerPublishVolume")];
+        let figures = calls.figures()[&(plugin, "ControllerPublishVolume")].clone();
         assert_eq!((figures.times.count, figures.errors, figures.in_flight), (2, 1, 0));
         assert!(calls.of(&key, now()).is_empty());
     }

@@ -465,7 +465,7 @@ async fn an_explanation_tells_calls_holders_and_history() {
     assert_eq!(phases, ["reserved", "attaching", "attached", "mounted"]);
     let figures = cluster.handle.volume_figures();
     assert_eq!((figures.claims["mounted"], figures.backlog), (1, 0));
-    let calls = figures.calls[&(make::PLUGIN.into(), PUBLISH)];
+    let calls = &figures.calls[&(make::PLUGIN.into(), PUBLISH)];
     assert_eq!((calls.times.count, calls.errors, calls.in_flight), (1, 0, 0));
     assert!(cluster.handle.explain_volume(&make::volume_key("none")).is_none());
 }

@@ -5,7 +5,7 @@ use crate::plugin::Plugin;
 use caravan_consensus::{Config as LogConfig, ServerId};
 use caravan_rpc::{Channel, PeerIdentity, Registration, ReverseRegistry, Router, RpcError, Secret, methods};
 use caravan_server::{
-    Handle, HeartbeatConfig, JobRegistered, JobSubmission, ServerConfig, ServerError, Service,
+    Handle, HeartbeatConfig, JobRegistered, JobSubmission, ServerConfig, ServerError, Service, Workers,
 };
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
@@ -100,7 +100,7 @@ impl Setup {
             region: "global".into(),
             log: self.log,
             addresses: vec!["127.0.0.1:4647".into()],
-            workers: self.workers,
+            workers: Workers::all(self.workers),
             heartbeat: self.heartbeat,
             lease: self.lease,
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,

@@ -207,12 +207,24 @@ impl Token {
                 if before.global != self.global {
                     errors.push("cannot toggle global mode".to_owned());
                 }
+                if before.expiration_ttl != self.expiration_ttl {
+                    errors.push("cannot update expiration TTL".to_owned());
+                }
                 if before.expiration_time != self.expiration_time {
                     errors.push("cannot update expiration time".to_owned());
                 }
             }
             None if !self.expiration_time.is_zero() => {
                 let left = self.expiration_time.to_unix().since(now);
+                if self.expiration_ttl.0 < Nanos(0) {
+                    errors.push(format!(
+                        "token expiration TTL '{}' should not be negative",
+                        self.expiration_ttl.0
+                    ));
+                }
+                if left.0 < 0 {
+                    errors.push("expiration time cannot be before create time".to_owned());
+                }
                 if left < life.0 {
                     errors.push(format!(
                         "expiration time cannot be less than {} in the future (was {left})",
@@ -274,6 +286,38 @@ mod tests {
             errors(|t| t.expiration_time = Time(1_000_000_000)),
             ["expiration time cannot be less than 1m0s in the future (was 1s)"]
         );
+    }
+
+    #[test]
+    fn the_expiry_of_a_token_stays() {
+        let before = Token {
+            policies: Some(vec!["p".into()]),
+            expiration_ttl: GoDuration(Nanos::from_secs(600)),
+            expiration_time: Time(600_000_000_000),
+            ..Token::default()
+        };
+        let errors = |edit: fn(&mut Token)| {
+            let mut token = before.clone();
+            edit(&mut token);
+            token.check(Some(&before), UnixNanos(0), LIFE).err().unwrap_or_default()
+        };
+        assert!(errors(|t| t.name = "renamed".into()).is_empty());
+        let ttl = ["cannot update expiration TTL"];
+        assert_eq!(errors(|t| t.expiration_ttl = GoDuration(Nanos::from_secs(900))), ttl);
+        assert_eq!(errors(|t| t.expiration_ttl = GoDuration::default()), ttl);
+        let time = ["cannot update expiration time"];
+        assert_eq!(errors(|t| t.expiration_time = Time(900_000_000_000)), time);
+        assert_eq!(errors(|t| t.expiration_time = Time::default()), time);
+    }
+
+    #[test]
+    fn a_negative_ttl_is_named() {
+        let found = errors(|t| {
+            t.expiration_ttl = GoDuration(Nanos::from_secs(-3600));
+            t.expiration_time = Time(-3_600_000_000_000);
+        });
+        assert_eq!(found[0], "token expiration TTL '-1h0m0s' should not be negative");
+        assert_eq!(found[1], "expiration time cannot be before create time");
     }
 
     #[test]

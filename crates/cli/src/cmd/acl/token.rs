@@ -6,8 +6,9 @@ use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::go_time;
+use crate::jobfile;
 use crate::table::{Pairs, Table};
-use caravan_types::acl::{RoleLink, Token, TokenStub, TokenType};
+use caravan_types::acl::{RoleLink, Secret, Token, TokenStub, TokenType};
 use caravan_types::duration::{self, GoDuration};
 use clap::Subcommand;
 
@@ -53,9 +54,13 @@ pub(crate) struct CreateArgs {
     /// How long it holds
     #[arg(long, value_name = "DURATION")]
     ttl: Option<String>,
+    /// Upload a client token: its accessor, a UUID; its secret is read from PATH
+    #[arg(long, value_name = "UUID")]
+    accessor: Option<String>,
     #[command(flatten)]
     data: DataArgs,
-    #[arg(num_args = 0.., hide = true)]
+    /// File with the secret of an uploaded token, - for standard input
+    #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
 
@@ -74,6 +79,12 @@ pub(crate) struct UpdateArgs {
     /// A policy that it has instead of those it had; may be repeated
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
+    /// A role, by id, that it has instead of those it had; may be repeated
+    #[arg(long, value_name = "ID")]
+    role_id: Vec<String>,
+    /// A role, by name, that it has instead of those it had; may be repeated
+    #[arg(long, value_name = "NAME")]
+    role_name: Vec<String>,
     #[command(flatten)]
     data: DataArgs,
     /// Accessor
@@ -147,9 +158,22 @@ fn show(ctx: &Ctx, data: &DataArgs, token: &Token) -> Outcome {
 }
 
 async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
-    if !args.args.is_empty() {
-        return Err(CliError::Usage("This command takes no arguments".into()));
-    }
+    let path = at_most_one(&args.args, "This command takes 0 or 1 argument")?;
+    let (accessor, secret) = match (&args.accessor, path) {
+        (None, None) => (String::new(), Secret::default()),
+        (Some(accessor), Some(path)) => {
+            let text = jobfile::read_as(path, "Error reading provided token")?;
+            (accessor.clone(), Secret::new(text.trim()))
+        }
+        (Some(_), None) => {
+            return Err(CliError::Usage(
+                "-accessor needs the secret of the token: a file, or - for standard input".into(),
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(CliError::Usage("A secret is uploaded together with -accessor".into()));
+        }
+    };
     let ttl =
         match &args.ttl {
             None => GoDuration::default(),
@@ -157,10 +181,10 @@ async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
                 CliError::failed(format!("Failed to parse TTL: {}", duration::invalid(text)))
             })?),
         };
-    let by_id = args.role_id.iter().map(|id| RoleLink { id: id.clone(), name: String::new() });
-    let by_name = args.role_name.iter().map(|name| RoleLink { id: String::new(), name: name.clone() });
-    let roles: Vec<RoleLink> = by_id.chain(by_name).collect();
+    let roles = links(&args.role_id, &args.role_name);
     let token = Token {
+        accessor_id: accessor,
+        secret_id: secret,
         name: args.name.clone(),
         kind: TokenType::from(args.kind.clone()),
         policies: (!args.policy.is_empty()).then(|| args.policy.clone()),
@@ -171,6 +195,13 @@ async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
     };
     let token = ctx.client.acl().write_token(&token, &ctx.query()).await.doing("Error creating token")?;
     show(ctx, &args.data, &token)
+}
+
+/// Links to roles by id and by name.
+fn links(ids: &[String], names: &[String]) -> Vec<RoleLink> {
+    let by_id = ids.iter().map(|id| RoleLink { id: id.clone(), name: String::new() });
+    let by_name = names.iter().map(|name| RoleLink { id: String::new(), name: name.clone() });
+    by_id.chain(by_name).collect()
 }
 
 async fn update(ctx: &Ctx, args: &UpdateArgs) -> Outcome {
@@ -188,6 +219,10 @@ async fn update(ctx: &Ctx, args: &UpdateArgs) -> Outcome {
     }
     if !args.policy.is_empty() {
         token.policies = Some(args.policy.clone());
+    }
+    let roles = links(&args.role_id, &args.role_name);
+    if !roles.is_empty() {
+        token.roles = Some(roles);
     }
     let token = ctx.client.acl().write_token(&token, &ctx.query()).await.doing("Error updating token")?;
     show(ctx, &args.data, &token)
@@ -252,7 +287,6 @@ pub(crate) fn shown(token: &Token) -> String {
 mod tests {
     use super::*;
     use caravan_types::Time;
-    use caravan_types::acl::Secret;
 
     #[test]
     fn tokens_read_like_the_recorded_ones() {

@@ -219,8 +219,9 @@ impl AllocRunner {
             task_states,
             deployment_id,
             deployment_status,
-            // Of the host's own network there is nothing more to tell, once something runs in it.
-            network_status: (client_status != ClientStatus::Pending).then(Arc::default),
+            // The network of the host, or none: there is no interface or address of the allocation's own. The
+            // first report carries it, because clients look at the allocation as soon as it changes.
+            network_status: Some(Arc::default()),
         });
     }
 }

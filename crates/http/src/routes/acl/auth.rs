@@ -17,10 +17,10 @@ pub(super) async fn route(call: &Call, admin: &Admin, rest: &[&str]) -> Result<R
     match rest {
         ["auth-methods"] => methods(call).await,
         ["auth-method"] => write_method(call, admin, "").await,
-        ["auth-method", name] => method(call, admin, name).await,
+        ["auth-method", name @ ..] => method(call, admin, &name.join("/")).await,
         ["binding-rules"] => rules(call).await,
         ["binding-rule"] => write_rule(call, admin, "").await,
-        ["binding-rule", id] => rule(call, admin, id).await,
+        ["binding-rule", id @ ..] => rule(call, admin, &id.join("/")).await,
         ["login"] => login(call, admin).await,
         ["oidc", "auth-url"] => auth_url(call, admin).await,
         ["oidc", "complete-auth"] => complete_auth(call, admin).await,

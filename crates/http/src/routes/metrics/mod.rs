@@ -2,18 +2,17 @@
 //! start, as JSON or as Prometheus reads it (`http-api` section 5.11). Names begin with `nomad.`, as dashboards expect.
 
 mod client;
+mod prometheus;
 mod server;
 mod volumes;
 
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
-use caravan_meters::{Aggregate, Series};
+use caravan_meters::{Aggregate, Quantiles, Series};
 use caravan_types::UnixNanos;
 use http::{Method, StatusCode};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
@@ -25,10 +24,10 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Prometheus is not enabled"));
     }
     let mut figures = Figures { seconds: since(call.state.started), ..Figures::default() };
-    let requests = call.state.shared.requests.told();
+    let (requests, latest) = call.state.shared.requests.told();
     let none = json!({});
     figures.counter("nomad.http.request", &Aggregate::counted(requests.count), &none);
-    figures.sample("nomad.http.request_time", &requests, &none);
+    figures.sample("nomad.http.request_time", &requests, latest, &none);
     if let Some(server) = &call.state.server {
         server::add(&mut figures, server);
     }
@@ -36,7 +35,11 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         Box::pin(client::add(&mut figures, call, client.as_ref())).await;
     }
     of_process(&mut figures);
-    Ok(if prometheus { Reply::raw(PROMETHEUS, figures.prometheus()) } else { Reply::value(figures.json()) })
+    Ok(if prometheus {
+        Reply::raw(PROMETHEUS, prometheus::exposition(&figures))
+    } else {
+        Reply::value(figures.json())
+    })
 }
 
 /// Seconds since then.
@@ -68,7 +71,13 @@ struct Figures {
     seconds: f64,
     gauges: Vec<Value>,
     counters: Vec<Value>,
-    samples: Vec<Value>,
+    samples: Vec<Sample>,
+}
+
+/// A sample: what clients read of it as JSON, and the quantiles that only Prometheus reads.
+struct Sample {
+    shape: Value,
+    quantiles: Quantiles,
 }
 
 impl Figures {
@@ -80,8 +89,9 @@ impl Figures {
         self.counters.push(self.shape(name, values, labels));
     }
 
-    fn sample(&mut self, name: &str, values: &Aggregate, labels: &Value) {
-        self.samples.push(self.shape(name, values, labels));
+    fn sample(&mut self, name: &str, values: &Aggregate, quantiles: Quantiles, labels: &Value) {
+        let shape = self.shape(name, values, labels);
+        self.samples.push(Sample { shape, quantiles });
     }
 
     /// What a part of the agent counted and timed; its labels come on top of those given.
@@ -97,7 +107,8 @@ impl Figures {
             self.counter(&format!("{prefix}{}", series.name), &series.values, &labels(&series));
         }
         for series in told.samples {
-            self.sample(&format!("{prefix}{}", series.name), &series.values, &labels(&series));
+            let name = format!("{prefix}{}", series.name);
+            self.sample(&name, &series.values, series.quantiles, &labels(&series));
         }
     }
 
@@ -127,33 +138,8 @@ impl Figures {
             "Points": [],
             "PrecisionGauges": [],
             "Counters": self.counters,
-            "Samples": self.samples,
+            "Samples": self.samples.into_iter().map(|sample| sample.shape).collect::<Vec<_>>(),
         })
-    }
-
-    fn prometheus(&self) -> String {
-        let mut by_name: BTreeMap<String, (&str, Vec<String>)> = BTreeMap::new();
-        let mut add = |kind: &'static str, name: String, row: &Value, value: &Value| {
-            let value = value.as_f64().unwrap_or(0.0);
-            let line = format!("{name}{} {value}", labels(row["Labels"].as_object()));
-            by_name.entry(name).or_insert((kind, Vec::new())).1.push(line);
-        };
-        for row in &self.gauges {
-            add("gauge", plain(row), row, &row["Value"]);
-        }
-        for row in &self.counters {
-            add("counter", plain(row), row, &row["Sum"]);
-        }
-        for row in &self.samples {
-            add("counter", format!("{}_sum", plain(row)), row, &row["Sum"]);
-            add("counter", format!("{}_count", plain(row)), row, &row["Count"]);
-        }
-        let mut out = String::new();
-        for (name, (kind, lines)) in by_name {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "# HELP {name} {name}\n# TYPE {name} {kind}\n{}\n", lines.join("\n"));
-        }
-        out
     }
 }
 
@@ -169,43 +155,14 @@ fn of_process(figures: &mut Figures) {
     figures.gauge("nomad.runtime.num_threads", count(threads), &none);
 }
 
-/// The name with the letters that Prometheus knows.
-fn plain(row: &Value) -> String {
-    let name = row["Name"].as_str().unwrap_or_default();
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == ':' { c } else { '_' }).collect()
-}
-
-fn labels(labels: Option<&Map<String, Value>>) -> String {
-    let pairs: Vec<String> = labels
-        .into_iter()
-        .flatten()
-        .map(|(name, value)| {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            format!("{name}=\"{text}\"")
-        })
-        .collect();
-    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
 
     #[test]
-    fn prometheus_reads_each_name_once_with_all_its_lines() {
-        let mut figures = Figures::default();
-        figures.gauge("nomad.a-b.c", 1.0, &json!({"job": "x\"y"}));
-        figures.gauge("nomad.a-b.c", 2.5, &json!({}));
-        figures.samples.push(json!({"Name": "nomad.s", "Sum": 3.0, "Count": 2, "Labels": {}}));
-        assert_eq!(
-            figures.prometheus(),
-            "# HELP nomad_a_b_c nomad_a_b_c\n# TYPE nomad_a_b_c gauge\nnomad_a_b_c{job=\"x\\\"y\"} 1\nnomad_a_b_c 2.5\n\
-             # HELP nomad_s_count nomad_s_count\n# TYPE nomad_s_count counter\nnomad_s_count 2\n\
-             # HELP nomad_s_sum nomad_s_sum\n# TYPE nomad_s_sum counter\nnomad_s_sum 3\n"
-        );
-        let json = figures.json();
+    fn the_time_is_a_full_ten_seconds() {
+        let json = Figures::default().json();
         assert!(json["Timestamp"].as_str().unwrap().ends_with("0 +0000 UTC"));
     }
 
@@ -220,7 +177,7 @@ mod tests {
         figures.measured("nomad.x.", meters.told(), &json!({"node_id": "n"}));
         assert_eq!(figures.counters[0]["Name"], "nomad.x.allocs.start");
         assert_eq!(figures.counters[0]["Labels"], json!({"node_id": "n", "job": "web"}));
-        let told = &figures.samples[0];
+        let told = &figures.samples[0].shape;
         assert_eq!((&told["Count"], &told["Sum"], &told["Rate"]), (&json!(2), &json!(6.0), &json!(2.0)));
         assert_eq!((&told["Min"], &told["Max"], &told["Mean"]), (&json!(2.0), &json!(4.0), &json!(3.0)));
     }

@@ -5,6 +5,7 @@ use caravan_meters::Aggregate;
 use caravan_server::VolumeFigures;
 use caravan_types::volume::VolumeUsage;
 use serde_json::json;
+use std::time::Instant;
 
 /// The figures as gauges, counters and samples. Times are milliseconds, but for the oldest wait: seconds.
 pub(super) fn add(out: &mut Figures, figures: &VolumeFigures) {
@@ -22,7 +23,7 @@ pub(super) fn add(out: &mut Figures, figures: &VolumeFigures) {
         let labels = json!({ "plugin": plugin, "call": name });
         out.gauge("nomad.volumes.calls_in_flight", count(call.in_flight), &labels);
         if call.times.count > 0 {
-            out.sample("nomad.volumes.call", &call.times, &labels);
+            out.sample("nomad.volumes.call", &call.times, call.recent.quantiles(Instant::now()), &labels);
             out.counter("nomad.volumes.call_errors", &Aggregate::counted(call.errors), &labels);
         }
     }
@@ -54,7 +55,7 @@ mod tests {
     #[test]
     fn calls_are_samples_and_counters_by_plugin_and_name() {
         let times = Aggregate { count: 2, sum: 6.0, sum_of_squares: 20.0, min: 2.0, max: 4.0 };
-        let call = CallFigures { times, errors: 1, in_flight: 3 };
+        let call = CallFigures { times, errors: 1, in_flight: 3, ..CallFigures::default() };
         let figures = VolumeFigures {
             claims: BTreeMap::from([("mounted", 7)]),
             calls: BTreeMap::from([(("p".into(), "DeleteVolume"), call)]),
@@ -66,8 +67,8 @@ mod tests {
         let gauge = |name: &str| shaped.gauges.iter().find(|g| g["Name"] == name).unwrap().clone();
         assert_eq!(gauge("nomad.volumes.claims")["Value"], 7.0);
         assert_eq!(gauge("nomad.volumes.calls_in_flight")["Labels"], labels);
-        assert_eq!(shaped.samples[0]["Mean"], 3.0);
-        assert_eq!(shaped.samples[0]["Stddev"], 2f64.sqrt());
+        assert_eq!(shaped.samples[0].shape["Mean"], 3.0);
+        assert_eq!(shaped.samples[0].shape["Stddev"], 2f64.sqrt());
         assert_eq!((&shaped.counters[0]["Count"], &shaped.counters[0]["Labels"]), (&json!(1), &labels));
     }
 }

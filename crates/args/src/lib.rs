@@ -1,14 +1,14 @@
 //! Long flags with one dash: a pass over the arguments before clap reads them.
 //!
-//! `-detach`, `-var k=v`, `-var=k=v` and `-verbose=false` mean what they mean with two dashes
-//! (`jobspec` section 12). Which flags take a value is read from the command tree, so that a value
-//! that looks like a flag stays as it is.
+//! `-detach`, `-var k=v`, `-var=k=v` and `-verbose=false` mean what they mean with two dashes. Which flags take a value
+//! is read from the command tree, so that a value that looks like a flag stays as it is. The verbs and the agent both
+//! read their flags this way.
 
 use clap::{Arg, ArgAction, Command};
 use std::ffi::{OsStr, OsString};
 
 /// Rewrites the arguments (the first is the program's name) for clap.
-pub(crate) fn normalise(root: &Command, args: Vec<OsString>) -> Vec<OsString> {
+pub fn normalise(root: &Command, args: Vec<OsString>) -> Vec<OsString> {
     let mut command = root;
     let mut out = Vec::with_capacity(args.len());
     let mut args = args.into_iter();
@@ -100,8 +100,8 @@ fn takes_next(arg: &Arg) -> bool {
     !is_switch(arg) && !arg.is_require_equals_set()
 }
 
-/// The words that Go's flags take for a truth value.
-fn truth(text: &str) -> Option<bool> {
+/// Reads a truth value in one of the words that Go's flags take.
+pub fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
