@@ -3,7 +3,7 @@
 //!
 //! Everything here is a synchronous function of its arguments. [`modes`] grants claims, [`claim`] is
 //! their state machine, [`reconcile`] compares a claim with what is known of plugin and node and names
-//! the next action, [`lease`] and [`retry`] are the arithmetic of waiting, [`paths`] and [`topology`]
+//! the next action, [`lease`], [`retry`] and [`seen`] are the arithmetic of waiting, [`paths`] and [`topology`]
 //! are the rules of where. [`invariants`] states what must hold of all of it.
 
 pub mod claim;
@@ -13,6 +13,7 @@ pub mod modes;
 pub mod paths;
 pub mod reconcile;
 pub mod retry;
+pub mod seen;
 pub mod topology;
 
 pub use claim::IllegalStep;

@@ -15,7 +15,7 @@ pub(crate) fn evaluation(core: &Core, id: &EvalId) -> Result<Vec<String>, Server
     let root = core.snapshot();
     let eval = root.eval(id).ok_or_else(|| ServerError::not_found("eval not found"))?;
     let again = Evaluation { status: EvalStatus::Pending, ..Evaluation::clone(eval) };
-    let params = Params { now: core.now(), seed: rand::random() };
+    let params = core.params(&root, &eval.job_key());
     let decision = caravan_scheduler::schedule(&root, &again, &params);
     let mut sentences = caravan_scheduler::explain_decision(&decision);
     sentences.extend(caravan_scheduler::describe(&decision));
@@ -40,6 +40,6 @@ pub(crate) fn what_if(
             Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval: None, source: None };
         root = std::sync::Arc::new(root.apply(root.index() + 1, &Command { now, change }).0);
     }
-    let params = Params { now, seed: rand::random() };
+    let params = Params::new(now, rand::random());
     caravan_scheduler::what_if(&root, &imagined, &also, &params).map_err(ServerError::refused)
 }

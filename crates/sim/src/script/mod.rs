@@ -119,7 +119,7 @@ impl Runner {
             "what-if" => {
                 let imagined: Result<Vec<_>, String> =
                     line.words[1..].iter().map(|word| word.parse()).collect();
-                let params = caravan_scheduler::Params { now: self.cluster.now(), seed: 1 };
+                let params = caravan_scheduler::Params::new(self.cluster.now(), 1);
                 let consequences = caravan_scheduler::what_if(self.cluster.root(), &imagined?, &[], &params)?;
                 self.output.push_str(&print::consequences(&consequences));
                 Ok(())

@@ -71,6 +71,7 @@ impl Tx {
                 self.node_drain(node, drain.as_ref(), *mark_eligible, meta, *end)?;
                 self.node_evals(node, evals);
             }
+            Change::NodeFence { node, off } => self.node_fence(node, off)?,
             Change::NodeDelete { node, evals } => {
                 self.node_delete(node)?;
                 self.evals(evals);

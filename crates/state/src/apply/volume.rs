@@ -59,19 +59,36 @@ impl Tx {
         if old.modify_index != expect {
             return Err(Refusal::Changed { what: what() });
         }
-        // Decided before the node came back: it renews its lease again, so time proves nothing about it.
-        let back = self.root.node(&old.node_id).is_some_and(|node| node.status == NodeStatus::Ready);
-        let by_time = match step {
-            ClaimStep::Fence { .. } => true,
-            ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached => {
-                old.phase == ClaimPhase::Fencing
-            }
-            _ => false,
-        };
-        if back && by_time {
-            return Err(Refusal::Changed { what: format!("node {}", old.node_id) });
-        }
-        self.put_claim(claim::step(&old, step, self.now)?);
+        let step = self.by_silence(&old, step)?;
+        self.put_claim(claim::step(&old, &step, self.now)?);
         Ok(())
+    }
+
+    /// The step, if the node is as silent as it was when the step was decided. A node that came back renews its
+    /// lease, so that time proves nothing about it.
+    fn by_silence(&self, claim: &Claim, step: &ClaimStep) -> Result<ClaimStep, Refusal> {
+        let node = self.root.node(&claim.node_id);
+        let changed = || Refusal::Changed { what: format!("node {}", claim.node_id) };
+        let same = |silence: u64| match node {
+            Some(node) => !node.status.in_contact() && node.last_missed_heartbeat_index == silence,
+            None => true,
+        };
+        let mut step = step.clone();
+        let valid = match &mut step {
+            ClaimStep::Fence { silence: Some(silence), .. } if node.is_none() => {
+                // Nothing tells when it was in contact last: its silence begins here.
+                *silence = self.index;
+                true
+            }
+            ClaimStep::Fence { silence: Some(silence), .. } => same(*silence),
+            ClaimStep::Waited { fence, .. } => same(*fence),
+            // As earlier versions wrote them.
+            ClaimStep::Fence { silence: None, .. } => node.is_none_or(|node| node.status != NodeStatus::Ready),
+            ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached => {
+                claim.phase != ClaimPhase::Fencing || node.is_none_or(|node| node.status != NodeStatus::Ready)
+            }
+            _ => true,
+        };
+        if valid { Ok(step) } else { Err(changed()) }
     }
 }

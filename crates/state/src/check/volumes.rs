@@ -20,6 +20,15 @@ pub(super) fn rules(root: &Root, wrong: &mut Vec<String>) {
         let broken = invariants::records(&key.to_string(), volume, &claims);
         wrong.extend(broken.iter().map(ToString::to_string));
     }
+    for claim in root.claims().filter(|claim| claim.phase.holds()) {
+        let in_contact = root.node(&claim.node_id).is_some_and(|node| node.status.in_contact());
+        if in_contact && (claim.node_off.is_some() || claim.fence_index.is_some_and(|index| index > 0)) {
+            wrong.push(format!(
+                "the claim of allocation {} on volume {} waits out the silence of node {}, which is in contact",
+                claim.id.alloc, claim.id.volume, claim.node_id
+            ));
+        }
+    }
 }
 
 /// What no sound cluster has, although single commands would allow it: a reference that dangles, an allocation

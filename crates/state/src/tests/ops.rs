@@ -3,14 +3,14 @@
 use super::build::{claim_id, eval, job, periodic, plugin_job, plugin_node, update, volume, writer};
 use crate::Root;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredTransition};
-use caravan_types::command::{Change, ClaimStep, JobSource, PlanCommit};
+use caravan_types::command::{Change, ClaimStep, JobSource, LetGo, PlanCommit};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeIntent};
 use caravan_types::job::{CsiPluginType, Job, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, HostVolumeInfo, NodeEvent, NodeStatus};
 use caravan_types::plan::StopAlloc;
-use caravan_types::volume::{AccessMode, Claim, ClaimMode, ClaimPhase, MountProof, Volume};
+use caravan_types::volume::{AccessMode, Claim, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume};
 use caravan_types::{JobKey, UnixNanos, VolumeKey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -199,7 +199,16 @@ fn claim_step(root: &Root, op: Op) -> Change {
     let step = match op.c {
         8 => ClaimStep::Release,
         9 => ClaimStep::Freed,
-        10 => ClaimStep::Fence { until: UnixNanos(5) },
+        10 => {
+            let node = found.and_then(|claim| root.node(&claim.node_id));
+            let silence = Some(node.map_or(0, |node| node.last_missed_heartbeat_index));
+            ClaimStep::Fence { until: UnixNanos(5), silence: silence.filter(|_| op.d != 9) }
+        }
+        7 => {
+            let fence = found.and_then(|claim| claim.fence_index).unwrap_or(0);
+            let then = pick(&[LetGo::IntendDetach, LetGo::LeftAttached, LetGo::Freed], op.d);
+            ClaimStep::Waited { fence, then }
+        }
         11 => ClaimStep::Failed { error: "no".into(), next_try: UnixNanos(9) },
         _ => next_step(found.map(|c| c.phase).unwrap_or_default(), op.d.is_multiple_of(2)),
     };
@@ -243,6 +252,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             }
         }
         6 if op.c > 8 => Change::NodeDelete { node, evals: vec![] },
+        6 if op.c > 6 => Change::NodeFence { node, off: ConfirmedOff { name: "ops".into(), ..Default::default() } },
         7..=10 => Change::JobRegister {
             job: Box::new(jobs(op.a, op.c)),
             expect_modify_index: (op.c == 11).then_some(u64::from(op.b)),

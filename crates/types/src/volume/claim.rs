@@ -125,10 +125,17 @@ pub struct Claim {
     pub tries: u32,
     /// The plugin's words of the last failure, or the reason of the wait.
     pub last_error: String,
-    /// When the step is tried again; 0 = at once.
+    /// When the step is expected to be tried again, for display; 0 = at once, and only that decides.
     pub next_try: UnixNanos,
-    /// Fencing: when the volume may certainly be handed on.
+    /// Fencing: when the volume is expected to be handed on, for display. It decides nothing: the server that waits
+    /// measures the wait on its own clock.
     pub fence_until: UnixNanos,
+    /// Fencing: the index with which the silence of the node began that is being waited out; 0 = the node has been in
+    /// contact since, and nothing has been waited out. None in a fence that an earlier version began.
+    pub fence_index: Option<u64>,
+    /// An operator confirmed that the node is off, and the node has not been in contact since: its tasks are dead, and
+    /// the lease need not be waited out.
+    pub node_off: Option<ConfirmedOff>,
     /// Index of its grant.
     pub create_index: u64,
     /// Index of its last change.
@@ -152,6 +159,31 @@ pub struct Claim {
     /// The last changes of phase and the first of each row of failures, oldest first, at most
     /// [`Claim::MAX_HISTORY`].
     pub history: Vec<ClaimTransition>,
+}
+
+/// The word of an operator that a machine is certainly off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ConfirmedOff {
+    /// Accessor id of the operator's token; empty without access control.
+    #[serde(rename = "AccessorID")]
+    pub accessor_id: String,
+    /// Name of the token.
+    pub name: String,
+    /// When.
+    pub at: UnixNanos,
+}
+
+impl ConfirmedOff {
+    /// The operator, for sentences: the token's name and accessor id where there are any.
+    pub fn by(&self) -> String {
+        match (self.name.as_str(), self.accessor_id.as_str()) {
+            ("", "") => "an operator".to_owned(),
+            (name, "") => format!("\"{name}\""),
+            ("", accessor) => format!("token {accessor}"),
+            (name, accessor) => format!("\"{name}\" (token {accessor})"),
+        }
+    }
 }
 
 /// Something that happened to a claim, for `explain`.

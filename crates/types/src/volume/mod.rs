@@ -8,7 +8,7 @@ mod usage;
 mod view;
 
 pub use claim::{
-    Claim, ClaimId, ClaimMode, ClaimPhase, ClaimTransition, LegacyClaimState, MountProof, Usage,
+    Claim, ClaimId, ClaimMode, ClaimPhase, ClaimTransition, ConfirmedOff, LegacyClaimState, MountProof, Usage,
 };
 pub use explain::{CallInFlight, ClaimExplain, VolumeExplain};
 pub use mode::{AccessMode, AttachmentMode, Capability};
