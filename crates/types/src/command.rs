@@ -217,6 +217,9 @@ pub enum Change {
         volume: Box<Volume>,
         /// Index that the writer saw.
         expect_modify_index: u64,
+        /// Refuse it where its storage is another volume's, or may be. Commands of earlier versions do not.
+        #[serde(default)]
+        exclusive: bool,
     },
     /// A volume is removed. Refused while claims hold, unless forced.
     VolumeDelete {
@@ -531,6 +534,26 @@ pub enum Refusal {
     VolumeInUse {
         /// Which.
         volume: String,
+    },
+    /// The storage is another volume's. The sentence does not name the volume: not everybody may hear of it.
+    #[error("storage \"{storage}\" of plugin \"{plugin}\" is another volume's already")]
+    StorageTaken {
+        /// The plugin.
+        plugin: String,
+        /// The plugin's id of it.
+        storage: String,
+        /// The volume.
+        other: VolumeKey,
+    },
+    /// Another volume of this name is being created, so that both would get the same storage.
+    #[error("plugin \"{plugin}\" is creating another volume with the name \"{name}\"")]
+    NameTaken {
+        /// The plugin.
+        plugin: String,
+        /// The name.
+        name: String,
+        /// The volume.
+        other: VolumeKey,
     },
     /// The step is not legal in the claim's phase.
     #[error("claim of allocation {alloc} on volume {volume} cannot take step {step} in phase {phase}")]

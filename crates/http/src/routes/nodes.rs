@@ -52,6 +52,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         [id, "drain"] => node_changes::drain(call, id).await,
         [id, "eligibility"] => node_changes::eligibility(call, id).await,
         [id, "evaluate"] => node_changes::evaluate(call, id).await,
+        [id, "fence"] => node_changes::fence(call, id).await,
         [id, "purge"] => node_changes::purge(call, id).await,
         [id, "allocations"] => {
             call.only(&Method::GET)?;

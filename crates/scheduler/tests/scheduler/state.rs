@@ -125,7 +125,7 @@ fn cluster() -> Cluster {
     host.csi_controller_plugins.insert("p".into(), controller);
     cluster.apply(Change::NodeRegister { node: Box::new(host), evals: vec![] });
     let volume = Box::new(volume("data", AccessMode::SingleNodeWriter));
-    cluster.apply(Change::VolumeWrite { volume, expect_modify_index: 0 });
+    cluster.apply(Change::VolumeWrite { volume, expect_modify_index: 0, exclusive: true });
     cluster
 }
 

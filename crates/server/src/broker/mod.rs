@@ -11,7 +11,7 @@ use blocked::{Blocked, BlockedSet, Wake};
 use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger, WaitsFor};
-use caravan_types::volume::ClaimPhase;
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase};
 use caravan_types::{EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
@@ -194,6 +194,9 @@ impl Broker {
                 _ => {}
             }
             wakes.extend(wake_of(&root, changed));
+            if let Changed::Claim(id) = changed {
+                wakes.extend(wakes_of_twins(&root, id));
+            }
         }
         wakes.dedup();
         for wake in &wakes {
@@ -318,6 +321,8 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             .phase
             .is_usable()
             .then(|| Wake::Named(WaitsFor::Volume(key.clone()).to_string())),
+        // Another one may stand for the same storage.
+        Changed::VolumeRemoved(_) => Some(Wake::Capacity(None)),
         Changed::ClaimRemoved(id) => Some(freed(&id.volume, None)),
         Changed::Claim(id) => match root.claim(id) {
             None => Some(freed(&id.volume, None)),
@@ -336,6 +341,14 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
         Changed::HostClaimRemoved(_) => Some(Wake::Capacity(None)),
         _ => None,
     }
+}
+
+/// Whatever waits for another volume on the same storage waits for the end of this claim as well.
+fn wakes_of_twins(root: &Root, id: &ClaimId) -> Vec<Wake> {
+    let over = |claim: &&Arc<Claim>| claim.phase == ClaimPhase::Gone;
+    let Some(claim) = root.claim(id).filter(over) else { return Vec::new() };
+    let twins = root.volumes_on(&claim.plugin_id, &claim.external_volume_id);
+    twins.map(|twin| twin.key()).filter(|key| *key != id.volume).map(|key| freed(&key, None)).collect()
 }
 
 /// A node may take more than before.

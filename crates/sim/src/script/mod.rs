@@ -85,7 +85,7 @@ impl Runner {
             "plugin" => self.plugin(line),
             "volume" => {
                 let volume = Box::new(parse::volume(line)?);
-                self.change(Change::VolumeWrite { volume, expect_modify_index: 0 })
+                self.change(Change::VolumeWrite { volume, expect_modify_index: 0, exclusive: true })
             }
             "rules" => self.rules(line),
             "job" => {

@@ -10,11 +10,16 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeIntent};
 use caravan_types::job::{CsiPluginType, Job, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, HostVolumeInfo, NodeEvent, NodeStatus};
 use caravan_types::plan::StopAlloc;
-use caravan_types::volume::{AccessMode, Claim, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume};
+use caravan_types::volume::{
+    AccessMode, Capability, Claim, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume, VolumePhase,
+};
 use caravan_types::{JobKey, UnixNanos, VolumeKey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+const VOLUME_PHASES: [VolumePhase; 4] =
+    [VolumePhase::Ready, VolumePhase::Creating, VolumePhase::Expanding, VolumePhase::Deleting];
 
 /// What to do, and four numbers that say with what.
 #[derive(Clone, Copy, Debug)]
@@ -319,10 +324,20 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             let at = root.volume(&key).map_or(0, |v| v.modify_index);
             let mut row = volume(key.id.as_str(), pick(&["p0", "p1"], op.b));
             row.requested_capabilities.clear();
+            if op.c > 5 {
+                let access_mode = pick(&[AccessMode::MultiNodeReaderOnly, AccessMode::SingleNodeWriter], op.d);
+                row.requested_capabilities = vec![Capability { access_mode, ..Capability::default() }];
+                row.shared_storage = op.d < 8;
+            }
+            // Few storages and names, so that they meet.
+            row.external_id = pick(&["x", "y", ""], op.d / 2).to_owned();
+            row.name = pick(&["n", "m"], op.c).to_owned();
+            row.phase = pick(&VOLUME_PHASES, op.b / 2);
             let expect_modify_index = if op.c == 11 { at + 1 } else { at };
             Change::VolumeWrite {
                 volume: Box::new(Volume { tries: op.d.into(), last_error: "no".into(), ..row }),
                 expect_modify_index,
+                exclusive: true,
             }
         }
         26 if op.c > 9 => Change::VolumeDelete { key: volume_key(op.a), force: op.b.is_multiple_of(2) },

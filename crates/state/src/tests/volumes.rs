@@ -19,7 +19,7 @@ fn world() -> World {
     let mut world = World::default();
     world.node(node("n1"));
     world.register(&job("web", JobType::Service, 1), "e1");
-    world.apply(Change::VolumeWrite { volume: Box::new(volume("data", "p")), expect_modify_index: 0 });
+    world.apply(Change::VolumeWrite { volume: Box::new(volume("data", "p")), expect_modify_index: 0, exclusive: true });
     let commit = world.commit("a1", &key("web"), "n1", vec![writer("data", "a1", &key("web"))]);
     world.apply(Change::Plan(Box::new(commit)));
     world
@@ -121,7 +121,7 @@ fn volumes_are_written_by_those_who_saw_the_newest_row_only() {
     let mut world = world();
     let at = shared(world.root.volume(&data())).modify_index;
     let write =
-        |expect| Change::VolumeWrite { volume: Box::new(volume("data", "q")), expect_modify_index: expect };
+        |expect| Change::VolumeWrite { volume: Box::new(volume("data", "q")), expect_modify_index: expect, exclusive: true };
     assert!(matches!(world.try_apply(write(0)).refused, Some(Refusal::Changed { .. })));
     let now = world.apply(write(at));
     let row = shared(world.root.volume(&data()));

@@ -209,6 +209,12 @@ impl Claim {
         self.history.drain(..surplus);
     }
 
+    /// Whether it is about a volume, or about another one that stands for the same storage.
+    pub fn is_beside(&self, volume: &super::Volume) -> bool {
+        self.id.volume == volume.key()
+            || (self.plugin_id == volume.plugin_id && volume.storage() == Some(self.external_volume_id.as_str()))
+    }
+
     /// How the volume is used: what stages are shared by.
     pub fn usage(&self) -> Usage {
         Usage {

@@ -102,7 +102,7 @@ impl World {
             source: None,
         })
         .await;
-        this.commit(Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0 }).await;
+        this.commit(Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0, exclusive: true }).await;
         this.commit(Change::Plan(Box::new(plan))).await;
         this.step(ClaimStep::Attached {
             publish_context: Default::default(),

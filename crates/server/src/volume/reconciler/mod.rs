@@ -126,10 +126,14 @@ impl Reconciler {
                         let root = self.core.snapshot();
                         concerned(&root, &set.changes, &mut dirty);
                         self.seens.sweep(&root);
+                        let waiting = || self.waits.volumes().into_iter();
                         if set.changes.iter().any(|c| matches!(c, Changed::Plugin(_))) {
                             // What is left of volumes without a row is found by no index of plugins.
-                            let waiting = self.waits.volumes().into_iter();
-                            dirty.extend(waiting.filter(|key| root.volume(key).is_none()));
+                            dirty.extend(waiting().filter(|key| root.volume(key).is_none()));
+                        }
+                        if set.changes.iter().any(|c| matches!(c, Changed::ClaimRemoved(_))) {
+                            // Another volume on its storage may wait for it.
+                            dirty.extend(waiting());
                         }
                     }
                     Some(FeedItem::Resync) => {
@@ -264,8 +268,11 @@ impl Reconciler {
 
     /// Calls with everything that the decision about a claim depends on.
     pub(crate) fn with_facts<T>(&self, root: &Root, claim: &Claim, ask: impl FnOnce(&Facts<'_>) -> T) -> T {
-        let others: Vec<Arc<Claim>> =
-            root.claims_of(&claim.id.volume).filter(|c| c.id != claim.id).cloned().collect();
+        let own = root.claims_of(&claim.id.volume);
+        // Attachments are the storage's, whichever volume stands for it.
+        let on_storage = root.claims_on(&claim.plugin_id, &claim.external_volume_id);
+        let beside = own.chain(on_storage.filter(|c| c.id.volume != claim.id.volume));
+        let others: Vec<Arc<Claim>> = beside.filter(|c| c.id != claim.id).cloned().collect();
         let others: Vec<&Claim> = others.iter().map(|c| &**c).collect();
         let node = Presence::of(root.node(&claim.node_id).map(|n| &**n));
         let now = self.core.boot();
@@ -339,6 +346,10 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
             }
             Changed::Claim(id) | Changed::ClaimRemoved(id) => {
                 dirty.insert(id.volume.clone());
+                if let Some(claim) = root.claim(id) {
+                    let beside = root.claims_on(&claim.plugin_id, &claim.external_volume_id);
+                    dirty.extend(beside.map(|c| c.id.volume.clone()));
+                }
             }
             Changed::Node(id) | Changed::NodeRemoved(id) => {
                 let holding = root.claims_by_node(id).filter(|c| c.phase != ClaimPhase::Gone);
