@@ -2,6 +2,7 @@
 
 use crate::error::AgentError;
 use caravan_hcl::config::AgentConfig;
+use caravan_sys::time::wall_now;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -70,7 +71,7 @@ impl LogFile {
         }
         let file = open(&settings.path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
-        Ok(Self { settings, file, bytes, begun: SystemTime::now() })
+        Ok(Self { settings, file, bytes, begun: wall_now() })
     }
 
     /// Puts the file aside and begins another one. On failure the old one goes on: a log is no reason to stop.
@@ -97,7 +98,7 @@ impl LogFile {
 
 impl Write for LogFile {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        let now = SystemTime::now();
+        let now = wall_now();
         let age = now.duration_since(self.begun).unwrap_or_default();
         if self.settings.is_due(self.bytes, age) {
             let _goes_on = self.turn(now);

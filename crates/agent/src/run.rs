@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -467,8 +467,7 @@ impl Authenticator for KnownNodes {
 
 /// The wall clock.
 fn now() -> UnixNanos {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixNanos(i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX))
+    UnixNanos(caravan_sys::time::wall_nanos())
 }
 
 /// The server's own UUID, made at its first start.

@@ -333,6 +333,7 @@ async fn dispatch(ctx: &Ctx, verb: &Verb) -> Outcome {
         Verb::Node(node::NodeVerb::Identity(verb)) => Box::pin(node::identity::run(ctx, verb)).await,
         Verb::Node(node::NodeVerb::Intro(verb)) => Box::pin(node::identity::intro(ctx, verb)).await,
         Verb::Node(node::NodeVerb::Drain(args)) => Box::pin(node::drain::run(ctx, args)).await,
+        Verb::Node(node::NodeVerb::Fence(args)) => Box::pin(node::fence::run(ctx, args)).await,
         Verb::Node(node::NodeVerb::Eligibility(args)) => Box::pin(node::eligibility::run(ctx, args)).await,
         Verb::Volume(verb) => Box::pin(volume(ctx, verb)).await,
         Verb::Var(verb) => Box::pin(var::run(ctx, verb)).await,

@@ -1,12 +1,11 @@
 //! The one place that reads the clock and draws random numbers; everything that decides gets them passed.
 
 use caravan_types::UnixNanos;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Nanoseconds since the epoch.
 pub(crate) fn now() -> UnixNanos {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UnixNanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    UnixNanos(caravan_sys::time::wall_nanos())
 }
 
 /// A lengthening of a delay: 0 to 250 thousandths.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use caravan_sys::dir::{Dir, Mounts};
@@ -336,5 +336,5 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 fn unix_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos)
+    u64::try_from(caravan_sys::time::wall_nanos()).unwrap_or(0)
 }

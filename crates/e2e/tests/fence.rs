@@ -200,6 +200,98 @@ fn the_host_of_a_writer_is_cut_off() -> Result<()> {
     a_volume_changes_hands(Loss::CutOff, 33)
 }
 
+/// Nodes are missed within seconds, long before their leases run out.
+const WIDE: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
+     lease_ttl = \"15s\"\n lease_kill_grace = \"1s\"\n lease_margin = \"1s\"\n}\n";
+
+/// The wall clock of the server steps while a fence lasts: nothing is handed on before the lease ran out, and nothing
+/// waits longer for it.
+fn the_clock_steps(seconds: i64, subnet: u8) -> Result<()> {
+    let mut w = World::start(WIDE, subnet, &stamper())?;
+    let number = w.number;
+    w.cluster.node(number).suspend()?;
+    w.waits_for_the_fence()?;
+    w.cluster.server().step_clock(seconds)?;
+    // The task goes on as long as the lease does.
+    w.stamped(&w.alloc)?;
+    let (there, second) = w.taken_over()?;
+    let times = |id: &str| -> Result<i64> {
+        let alloc = w.cluster.server().get(&format!("/v1/allocation/{id}"))?;
+        alloc["CreateTime"].as_i64().context("an allocation without a time")
+    };
+    let apart = (times(&second)? - times(&w.alloc)?) / 1_000_000_000;
+    ensure!((apart - seconds).abs() < 90, "the clock did not step: this needs a build with debug assertions");
+    w.cluster.node(number).resume()?;
+    w.node_is(number, "ready")?;
+    w.only(there, &second)?;
+    w.cluster.stop_job("writer", false)?;
+    w.cluster.server().wait_no_claims("data")
+}
+
+#[test]
+fn the_clock_of_the_server_steps_forward_during_a_fence() -> Result<()> {
+    the_clock_steps(120, 36)
+}
+
+#[test]
+fn the_clock_of_the_server_steps_back_during_a_fence() -> Result<()> {
+    the_clock_steps(-3600, 37)
+}
+
+/// The wall clock of the writer's node steps while it is cut off: its lease lasts as long as it lasts.
+#[test]
+fn the_clock_of_the_node_steps_while_it_is_cut_off() -> Result<()> {
+    let mut w = World::start(SHORT, 38, &stamper())?;
+    let number = w.number;
+    w.cluster.node(number).cut()?;
+    w.cluster.nodes()[number].agent().step_clock(-3600)?;
+    let (there, second) = w.taken_over()?;
+    w.cluster.node(number).mend()?;
+    w.node_is(number, "ready")?;
+    w.only(there, &second)?;
+    w.cluster.stop_job("writer", false)?;
+    w.cluster.server().wait_no_claims("data")
+}
+
+/// Leases that nobody waits for in a test.
+const ENDLESS: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
+     lease_ttl = \"24h\"\n}\n";
+
+#[test]
+fn an_operator_says_that_a_machine_is_off() -> Result<()> {
+    let mut w = World::start(ENDLESS, 39, &stamper())?;
+    let (number, node) = (w.number, w.cluster.id_of(w.number)?);
+    let fence = ["node", "fence", "-confirm-off", "-yes", node.as_str()];
+    let refused = w.cluster.server().caravan(&fence)?.failed()?;
+    ensure!(refused.stderr.contains("is ready and answers"), "{}", refused.stderr);
+    let usage = w.cluster.server().caravan(&["node", "fence", &node])?.failed()?;
+    ensure!(usage.stderr.contains("-confirm-off"), "{}", usage.stderr);
+    w.cluster.node(number).power_off()?;
+    w.node_is(number, "down")?;
+    w.waits_for_the_fence()?;
+    let detach = w.cluster.server().caravan(&["volume", "detach", "data", &node])?.ok()?;
+    ensure!(detach.stderr.contains("handed on in 23h") && detach.stderr.contains("node fence"), "{}", detach.stderr);
+    let told = w.cluster.server().get("/v1/volume/csi/data/explain")?;
+    let left = told["Claims"][0]["FenceLeft"].as_i64().unwrap_or_default();
+    ensure!(left > 23 * 3_600_000_000_000 && told["Summary"].to_string().contains("still 23h"), "{told}");
+
+    w.cluster.server().caravan(&fence)?.ok()?;
+    let (there, second) = w.running(Some(&w.alloc))?;
+    ensure!(there != number);
+    w.stamped(&second)?;
+    let told = w.cluster.server().caravan(&["volume", "explain", "-verbose", "data"])?.ok()?.stdout;
+    ensure!(told.contains("confirmed that the node is off"), "{told}");
+    let events = w.cluster.server().get(&format!("/v1/node/{node}"))?["Events"].to_string();
+    ensure!(events.contains("confirmed to be off"), "{events}");
+
+    // It was off, and comes back.
+    w.cluster.node(number).start_agent()?;
+    w.node_is(number, "ready")?;
+    w.only(there, &second)?;
+    w.cluster.stop_job("writer", false)?;
+    w.cluster.server().wait_no_claims("data")
+}
+
 #[test]
 fn agents_and_servers_that_come_back_in_time_end_nothing() -> Result<()> {
     let mut w = World::start(LONG, 34, &stamper())?;

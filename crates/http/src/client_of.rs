@@ -19,7 +19,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
@@ -107,8 +107,7 @@ fn origin(origin: Origin) -> fs::Origin {
 }
 
 fn now_ns() -> i64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX)
+    caravan_sys::time::wall_nanos()
 }
 
 /// Percent of one processor: nanoseconds of work in a time.

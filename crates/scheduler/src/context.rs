@@ -13,7 +13,7 @@ use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::small::Text;
-use caravan_types::volume::Claim;
+use caravan_types::volume::{Claim, Volume};
 use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -263,15 +263,16 @@ impl<'a, V: View> Context<'a, V> {
         existing.chain(self.placed.get(node).into_iter().flatten())
     }
 
-    /// The claims on a volume that hold, those of this plan included. Claims of allocations that the
+    /// The claims on a volume's storage that hold, those of this plan included. Claims of allocations that the
     /// plan stops hold as well, unless `without_stopped`.
-    pub fn claims_of(&self, key: &VolumeKey, without_stopped: bool) -> Vec<&Claim> {
+    pub fn claims_of(&self, volume: &Volume, without_stopped: bool) -> Vec<&Claim> {
+        let key = volume.key();
         let existing = self
             .view
-            .claims_of(key)
+            .claims_of(&key)
             .map(AsRef::as_ref)
             .filter(|claim| !(without_stopped && self.is_stopped(&claim.id.alloc)));
-        let planned = self.claims.iter().filter(|claim| claim.id.volume == *key);
+        let planned = self.claims.iter().filter(|claim| claim.is_beside(volume));
         existing.chain(planned).filter(|claim| claim.phase.holds()).collect()
     }
 

@@ -174,8 +174,9 @@ fn check<V: View>(
         return Err(Refused::new(unschedulable(volume, claim.mode), plugin_wait()));
     }
     claim.needs_attach = attaches;
-    let existing = ctx.claims_of(&key, without_stopped);
-    modes::admit(volume, &existing, claim).map_err(|error| {
+    let existing = ctx.claims_of(volume, without_stopped);
+    let twins: Vec<&Volume> = ctx.view.twins(volume).into_iter().map(AsRef::as_ref).collect();
+    modes::sole(volume, &twins).and_then(|()| modes::admit(volume, &existing, claim)).map_err(|error| {
         let reason = match &error {
             AdmitError::MaxClaims { holder, .. } | AdmitError::OtherNode { holder, .. } => {
                 exhausted(ctx, volume, claim.mode, holder)

@@ -4,7 +4,8 @@
 use crate::reconcile::{Changes, is_current};
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::job::{DisconnectStrategy, Job};
-use caravan_types::{Nanos, UnixNanos};
+use caravan_types::{AllocId, Nanos, UnixNanos};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Why an allocation is unknown, as clients know it.
@@ -22,30 +23,71 @@ fn given(alloc: &Allocation, status: ClientStatus) -> Option<UnixNanos> {
     states.filter(|s| s.field == 0).find(|s| s.value == status.as_str()).map(|s| UnixNanos(s.time.0))
 }
 
-/// Until when an allocation whose node is out of contact is kept as unknown; none if its job does not ask for that,
-/// or its time is up.
-pub fn kept_until(alloc: &Allocation, now: UnixNanos) -> Option<UnixNanos> {
+/// How long allocations have been unknown or lost.
+#[derive(Clone, Debug, Default)]
+pub enum Passed {
+    /// As the wall times in their records say: for worlds whose clock never steps, and for answers that decide nothing.
+    #[default]
+    Recorded,
+    /// As the server that decides has measured on its own clock; of others it has seen nothing yet.
+    Measured(BTreeMap<AllocId, Nanos>),
+}
+
+/// The time of a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock<'a> {
+    /// The wall clock.
+    pub now: UnixNanos,
+    /// What has been waited for already.
+    pub passed: &'a Passed,
+}
+
+impl Clock<'_> {
+    /// What is left of a span since an allocation came to a status, which was written down with the time `recorded`.
+    fn left(self, alloc: &Allocation, span: Nanos, recorded: UnixNanos) -> Nanos {
+        let passed = match self.passed {
+            Passed::Recorded => self.now.since(recorded),
+            Passed::Measured(passed) => passed.get(&alloc.id).copied().unwrap_or(Nanos::ZERO),
+        };
+        Nanos(span.0.saturating_sub(passed.0))
+    }
+}
+
+/// The time written down with the status from which a span of the allocation's `disconnect` block counts now; none if
+/// no span runs. The time tells one such span from the next, and nothing else.
+pub fn absent_since(alloc: &Allocation) -> Option<UnixNanos> {
+    let strategy = strategy(alloc)?;
+    match alloc.client_status {
+        ClientStatus::Unknown if strategy.lost_after > Nanos::ZERO => given(alloc, ClientStatus::Unknown),
+        ClientStatus::Lost if strategy.stop_on_client_after.is_some() => given(alloc, ClientStatus::Lost),
+        _ => None,
+    }
+}
+
+/// For how long an allocation whose node is out of contact is still kept as unknown; none if its job does not ask for
+/// that, or its time is up.
+pub fn kept_for(alloc: &Allocation, clock: Clock<'_>) -> Option<Nanos> {
     let span = strategy(alloc).map(|d| d.lost_after).filter(|span| *span > Nanos::ZERO)?;
     if alloc.server_terminal() {
         return None;
     }
-    let since = match alloc.client_status {
-        ClientStatus::Running => now,
-        ClientStatus::Unknown => given(alloc, ClientStatus::Unknown).unwrap_or(now),
+    let left = match alloc.client_status {
+        ClientStatus::Running => span,
+        ClientStatus::Unknown => given(alloc, ClientStatus::Unknown).map_or(span, |at| clock.left(alloc, span, at)),
         _ => return None,
     };
-    Some(since.plus(span)).filter(|until| *until > now)
+    Some(left).filter(|left| *left > Nanos::ZERO)
 }
 
 /// Until when the node of a lost allocation may still be stopping it by itself; no other may take its place sooner.
-pub(crate) fn stopping_until(alloc: &Allocation, now: UnixNanos) -> Option<UnixNanos> {
+pub(crate) fn stopping_until(alloc: &Allocation, clock: Clock<'_>) -> Option<UnixNanos> {
     let span = strategy(alloc)?.stop_on_client_after?;
-    let lost = match alloc.client_status {
-        ClientStatus::Lost => given(alloc, ClientStatus::Lost)?,
+    let left = match alloc.client_status {
+        ClientStatus::Lost => clock.left(alloc, span, given(alloc, ClientStatus::Lost)?),
         status if status.is_terminal() => return None,
-        _ => now,
+        _ => span,
     };
-    Some(lost.plus(span)).filter(|until| *until > now)
+    (left > Nanos::ZERO).then(|| clock.now.plus(left))
 }
 
 /// Whether another one is to run while this one is unknown.
@@ -54,11 +96,15 @@ pub(crate) fn is_replaced(alloc: &Allocation) -> bool {
 }
 
 /// Keeps an allocation as unknown.
-pub(crate) fn mark(alloc: &Arc<Allocation>, now: UnixNanos, changes: &mut Changes) {
-    match kept_until(alloc, now) {
-        Some(until) if alloc.client_status != ClientStatus::Unknown => {
+pub(crate) fn mark(alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Changes) {
+    match kept_for(alloc, clock) {
+        Some(left) if alloc.client_status != ClientStatus::Unknown => {
             changes.of(&alloc.task_group).disconnect += 1;
-            changes.unknown.push((Arc::clone(alloc), until));
+            changes.unknown.push((Arc::clone(alloc), clock.now.plus(left)));
+        }
+        Some(left) => {
+            changes.of(&alloc.task_group).ignore += 1;
+            changes.still_unknown.push((Arc::clone(alloc), clock.now.plus(left)));
         }
         _ => changes.of(&alloc.task_group).ignore += 1,
     }

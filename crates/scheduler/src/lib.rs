@@ -37,7 +37,7 @@ mod view;
 mod whatif;
 
 pub use diff::{Update, update};
-pub use disconnect::kept_until;
+pub use disconnect::{Clock, Passed, absent_since, kept_for};
 pub use explain::{describe, explain, explain_decision};
 pub use feasible::meets;
 pub use field::Memory;

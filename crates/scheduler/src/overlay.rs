@@ -77,6 +77,9 @@ impl<V: View> View for Overlay<'_, V> {
         let held = self.base.claims_of(key).filter(|claim| !self.released.contains(&claim.id.alloc));
         held.chain(self.granted.iter().filter(move |claim| claim.id.volume == *key))
     }
+    fn twins(&self, volume: &Volume) -> Vec<&Arc<Volume>> {
+        self.base.twins(volume)
+    }
     fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
         let held = self.base.claims_by_node(id).filter(|claim| !self.released.contains(&claim.id.alloc));
         held.chain(self.granted.iter().filter(move |claim| claim.node_id == *id))

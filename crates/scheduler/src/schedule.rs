@@ -1,6 +1,7 @@
 //! From evaluation to decision.
 
 use crate::context::Context;
+use crate::disconnect::{Clock, Passed};
 use crate::field::Memory;
 use crate::metric;
 use crate::place::{Failure, Selected, select};
@@ -24,13 +25,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the world adds to a decision.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Params {
-    /// Now.
+    /// The wall clock.
     pub now: UnixNanos,
     /// Breaks ties and numbers what is new. The same seed gives the same decision; it must be random
     /// for each evaluation, because ids follow from it.
     pub seed: u64,
+    /// How long allocations have been unknown or lost.
+    pub passed: Passed,
+}
+
+impl Params {
+    /// The parameters of a world whose clock never steps.
+    pub fn new(now: UnixNanos, seed: u64) -> Self {
+        Self { now, seed, passed: Passed::Recorded }
+    }
+
+    fn clock(&self) -> Clock<'_> {
+        Clock { now: self.now, passed: &self.passed }
+    }
 }
 
 const BLOCKED: &str = "created to place remaining allocations";
@@ -74,7 +88,7 @@ pub fn schedule_with<V: View>(view: &V, eval: &Evaluation, params: &Params, memo
     let mut rng = Rng::new(params.seed, eval.id.as_str());
     let (mut changes, outcome) = match job.as_ref().filter(|job| !job.is_stopped()) {
         None => {
-            let changes = reconcile::stop_all(view, &key, params.now);
+            let changes = reconcile::stop_all(view, &key, params.clock());
             let outcome = Outcome { stops: changes.stops.clone(), ..Outcome::default() };
             (changes, outcome)
         }
@@ -101,9 +115,9 @@ fn run<V: View>(
     let mut matcher = Matcher::new();
     let id = DeploymentId::from(rng.uuid());
     let mut changes = if job.kind.is_system() {
-        system::changes(view, job, nodes, &mut matcher, eval, id, params.now)
+        system::changes(view, job, nodes, &mut matcher, eval, id, params.clock())
     } else {
-        reconcile::changes(view, job, &mut matcher, eval, id, params.now)
+        reconcile::changes(view, job, &mut matcher, eval, id, params.clock())
     };
     let places = std::mem::take(&mut changes.places);
     let versions = Versions::of(job, &places);

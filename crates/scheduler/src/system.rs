@@ -1,7 +1,7 @@
 //! System and sysbatch jobs: one place (sysbatch: as many as the group's count) on every node.
 
 use crate::diff::Update;
-use crate::disconnect;
+use crate::disconnect::{self, Clock};
 use crate::feasible;
 use crate::reconcile::rollout::Rollout;
 use crate::reconcile::{
@@ -30,12 +30,12 @@ pub(crate) fn changes<V: View>(
     matcher: &mut Matcher,
     eval: &Evaluation,
     id: DeploymentId,
-    now: UnixNanos,
+    clock: Clock<'_>,
 ) -> Changes {
     let mut changes = Changes { rollout: Rollout::of(view, job, eval, id), ..Changes::default() };
     changes.ended = std::mem::take(&mut changes.rollout.ended);
     let key = job.key();
-    let allocs = live(view, &key, now, &mut changes);
+    let allocs = live(view, &key, clock, &mut changes);
     let mut slots: BTreeMap<Slot<'_>, Vec<&Arc<Allocation>>> = BTreeMap::new();
     for alloc in &allocs {
         let index = alloc.index().unwrap_or(u32::MAX);
@@ -48,7 +48,7 @@ pub(crate) fn changes<V: View>(
     }
     for (at, group) in job.task_groups.iter().enumerate() {
         changes.of(&group.name);
-        let mut group_pass = GroupPass { job, group, at, now, survey: Survey::default() };
+        let mut group_pass = GroupPass { job, group, at, now: clock.now, survey: Survey::default() };
         for node in nodes {
             for index in 0..group.count {
                 let slot = (group.name.as_str(), &node.id, index);
@@ -60,8 +60,8 @@ pub(crate) fn changes<V: View>(
                     ..Place::default()
                 };
                 match here.next() {
-                    Some(alloc) if ground(Some(node), alloc, now) == Ground::Silent => {
-                        disconnect::mark(alloc, now, &mut changes);
+                    Some(alloc) if ground(Some(node), alloc, clock) == Ground::Silent => {
+                        disconnect::mark(alloc, clock, &mut changes);
                     }
                     Some(alloc) => group_pass.keep(matcher, alloc, node, place, &mut changes),
                     None => {
@@ -81,7 +81,7 @@ pub(crate) fn changes<V: View>(
         group_pass.finish(had_run, &mut changes);
     }
     for alloc in slots.into_values().flatten() {
-        elsewhere(view, job, alloc, now, &mut changes);
+        elsewhere(view, job, alloc, clock, &mut changes);
     }
     changes.places.sort_by_key(|place| !place.replaces);
     changes
@@ -257,7 +257,7 @@ impl GroupPass<'_> {
 }
 
 /// Allocations on nodes where the job does not run now, and surplus ones.
-fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, now: UnixNanos, changes: &mut Changes) {
+fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Changes) {
     let group = alloc.task_group.clone();
     let node = view.node(&alloc.node_id).map(AsRef::as_ref);
     let wanted = job.group(&group).is_some_and(|g| alloc.index().is_some_and(|index| index < g.count));
@@ -267,12 +267,12 @@ fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, now: UnixNan
         changes.stop(alloc, NOT_NEEDED);
         return;
     }
-    match ground(node, alloc, now) {
+    match ground(node, alloc, clock) {
         Ground::Leaving => {
             changes.of(&group).stop += 1;
             changes.stop(alloc, TAINTED);
         }
-        Ground::Silent => disconnect::mark(alloc, now, changes),
+        Ground::Silent => disconnect::mark(alloc, clock, changes),
         // Not eligible for new ones: what runs goes on.
         Ground::Firm | Ground::Lost => changes.of(&group).ignore += 1,
     }

@@ -14,6 +14,10 @@ use std::sync::Arc;
 /// Failed allocations that are due within this are placed anew together.
 const TOGETHER: caravan_types::Nanos = caravan_types::Nanos(5_000_000_000);
 
+/// What is looked at again at about this time is not planned twice: what is left of a wait, added to a wall clock,
+/// differs a little from look to look.
+const ABOUT: caravan_types::Nanos = caravan_types::Nanos(1_000_000_000);
+
 /// Evaluations that look again at a time.
 pub(crate) struct Timed {
     pub evals: Vec<Evaluation>,
@@ -35,10 +39,12 @@ impl Timed {
         let key = eval.job_key();
         let (mut evals, mut unknown) = (Vec::new(), BTreeMap::new());
         let mut look = |until: UnixNanos, trigger: Trigger, why: &str| -> EvalId {
+            let about = |at: UnixNanos| at.since(until) <= ABOUT && until.since(at) <= TOGETHER;
             let planned = view.evals_by_job(&key).find(|e| {
                 e.status == EvalStatus::Pending
+                    && e.id != eval.id
                     && e.triggered_by == trigger
-                    && e.wait_until == until.to_time()
+                    && about(e.wait_until.to_unix())
             });
             if let Some(planned) = planned {
                 return planned.id.clone();
@@ -66,6 +72,12 @@ impl Timed {
         for until in changes.unknown.iter().map(|(_, until)| *until).collect::<BTreeSet<_>>() {
             let id = look(until, Trigger::MaxDisconnectTimeout, "created for delayed disconnect timeout");
             unknown.insert(until, id);
+        }
+        for (alloc, until) in &changes.still_unknown {
+            let mut known = view.evals_by_job(&key).filter(|e| e.id == alloc.followup_eval_id && e.id != eval.id);
+            if !known.any(|e| e.status == EvalStatus::Pending) {
+                look(*until, Trigger::MaxDisconnectTimeout, "created for delayed disconnect timeout");
+            }
         }
         for until in &changes.later {
             look(*until, Trigger::AllocReschedule, "created for delayed rescheduling");

@@ -31,8 +31,13 @@ pub trait View {
     fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>>;
     /// A volume.
     fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>>;
-    /// The claims of a volume.
+    /// The claims of a volume, and those that hold on its storage by other volumes.
     fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>>;
+    /// The other volumes that stand for a volume's storage.
+    fn twins(&self, volume: &Volume) -> Vec<&Arc<Volume>> {
+        let _ = volume;
+        Vec::new()
+    }
     /// The claims on a node.
     fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>>;
     /// A plugin.
@@ -96,7 +101,10 @@ impl View for Root {
         Root::volume(self, key)
     }
     fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>> {
-        Root::claims_of(self, key)
+        Root::claims_beside(self, key)
+    }
+    fn twins(&self, volume: &Volume) -> Vec<&Arc<Volume>> {
+        Root::twins(self, volume).collect()
     }
     fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
         Root::claims_by_node(self, id)
@@ -154,6 +162,9 @@ impl<T: View> View for Arc<T> {
     }
     fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>> {
         T::claims_of(self, key)
+    }
+    fn twins(&self, volume: &Volume) -> Vec<&Arc<Volume>> {
+        T::twins(self, volume)
     }
     fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>> {
         T::claims_by_node(self, id)

@@ -228,7 +228,7 @@ pub fn what_if(
     params: &Params,
     bounds: Bounds<'_>,
 ) -> Result<Consequences, String> {
-    let mut imagination = Imagination { root: root.clone(), granted: Vec::new(), params: *params };
+    let mut imagination = Imagination { root: root.clone(), granted: Vec::new(), params: params.clone() };
     let mut leaving: BTreeMap<AllocId, Arc<Allocation>> = BTreeMap::new();
     let mut jobs: BTreeSet<JobKey> = also.iter().cloned().collect();
     for Imagined { node, happening } in imagined {

@@ -107,6 +107,17 @@ impl Nodes<'_> {
         self.0.put(&path("/v1/node/{}/drain", &[id]), query, request).await
     }
 
+    /// Confirms that the machine of a node is certainly off: the volumes that it held are handed on without a wait for
+    /// its lease. Refused while the node is in contact. A node that was removed is named by its whole id.
+    pub async fn confirm_off(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<NodeUpdateResponse>, Error> {
+        let body = serde_json::json!({"ConfirmOff": true});
+        self.0.put(&path("/v1/node/{}/fence", &[id]), query, &body).await
+    }
+
     /// Forgets a node.
     pub async fn purge(&self, id: &str, query: &QueryOptions) -> Result<Response<NodeUpdateResponse>, Error> {
         self.0.put(&path("/v1/node/{}/purge", &[id]), query, &()).await

@@ -1,14 +1,15 @@
-//! What every part of the server holds: the state, the way to change it, and the clock.
+//! What every part of the server holds: the state, the way to change it, and the clocks.
 
+use crate::absence::Absences;
 use crate::error::ServerError;
 use crate::keyring::Keyring;
 use caravan_consensus::{BoxError, Capture, Meaning, StateMachine};
 use caravan_meters::Meters;
 use caravan_state::{Snapshot, Store};
-use caravan_types::UnixNanos;
+use caravan_sys::time::{BootTime, wall_nanos};
 use caravan_types::command::{Change, Command, Outcome};
+use caravan_types::{BootInstant, Nanos, UnixNanos};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Shared by all parts of the server; cheap to clone.
 #[derive(Clone, Debug)]
@@ -17,6 +18,50 @@ pub(crate) struct Core {
     pub(crate) log: caravan_consensus::Handle,
     pub(crate) keyring: Keyring,
     pub(crate) meters: Meters,
+    pub(crate) clock: Clock,
+    pub(crate) absences: Absences,
+}
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// What people read; it may step.
+    pub(crate) wall: UnixNanos,
+    /// What waits are measured with; it never steps.
+    pub(crate) boot: BootInstant,
+}
+
+impl Moment {
+    /// When a wall time comes that was written down as the end of a wait of `span`. If the wall clock was set back, the
+    /// rest of the wait is no longer than the wait.
+    pub(crate) fn instant_of(self, end: UnixNanos, span: Nanos) -> BootInstant {
+        let left = end.since(self.wall).min(span.max(Nanos::ZERO));
+        self.boot.plus(left)
+    }
+}
+
+/// Where the time comes from.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clock {
+    /// The clocks of the machine.
+    #[default]
+    Machine,
+    /// A test that moves both clocks as it likes.
+    #[cfg(test)]
+    Manual(Arc<std::sync::Mutex<Moment>>),
+}
+
+impl Clock {
+    pub(crate) fn read(&self) -> Moment {
+        match self {
+            Self::Machine => Moment {
+                wall: UnixNanos(wall_nanos()),
+                boot: BootInstant::from_nanos(BootTime::now().0),
+            },
+            #[cfg(test)]
+            Self::Manual(moment) => *moment.lock().expect("a test panicked"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -30,14 +75,34 @@ impl Core {
         // For as long as the test runs.
         tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
         let keyring = Keyring::memory().expect("keys in memory are always there");
-        Self { store, log, keyring, meters: Meters::default() }
+        let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
+        Self { store, log, keyring, meters, clock, absences }
+    }
+
+    /// The same with a clock that the test moves.
+    pub(crate) async fn with_clock(moment: Moment) -> (Self, Arc<std::sync::Mutex<Moment>>) {
+        let manual = Arc::new(std::sync::Mutex::new(moment));
+        (Self { clock: Clock::Manual(manual.clone()), ..Self::in_memory().await }, manual)
     }
 }
 
 impl Core {
-    /// The wall clock, read at the edge and passed on.
+    /// The wall clock, read at the edge and passed on: for display, calendars and expiry.
     pub(crate) fn now(&self) -> UnixNanos {
-        now()
+        self.clock.read().wall
+    }
+
+    /// `CLOCK_BOOTTIME`, read at the edge and passed on: for waits.
+    pub(crate) fn boot(&self) -> BootInstant {
+        self.clock.read().boot
+    }
+
+    /// Sleeps until an instant, for ever if there is none. While the machine sleeps this may take longer.
+    pub(crate) async fn until(&self, at: Option<BootInstant>) {
+        match at {
+            Some(at) => tokio::time::sleep(at.since(self.boot()).to_std()).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// The newest state.
@@ -47,7 +112,7 @@ impl Core {
 
     /// Makes a change durable and applies it. The outcome may be a refusal.
     pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
-        let command = Command { now: now(), change };
+        let command = Command { now: self.now(), change };
         let kind = command.change.kind();
         let bytes = rmp_serde::to_vec_named(&command).map_err(|e| {
             ServerError::new(crate::Kind::Internal, format!("command {kind} cannot be encoded: {e}"))
@@ -71,12 +136,6 @@ impl Core {
             None => Ok(outcome.index),
         }
     }
-}
-
-/// The wall clock.
-pub(crate) fn now() -> UnixNanos {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixNanos(i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// A fresh UUID in text.

@@ -2,6 +2,7 @@
 
 use caravan_rpc::{Code, RpcError};
 use caravan_types::command::Refusal;
+use caravan_types::{Namespace, VolumeKey};
 
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,12 +33,27 @@ pub struct ServerError {
     pub kind: Kind,
     /// Sentence, without secrets.
     pub message: String,
+    /// Volumes that it is about and that the sentence does not name, because they may be others': for callers who may
+    /// hear of their namespaces.
+    pub about: Vec<VolumeKey>,
 }
 
 impl ServerError {
     /// A failure of a kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), about: Vec::new() }
+    }
+    /// The same failure with words before its sentence.
+    pub(crate) fn after(self, words: &str) -> Self {
+        Self { message: format!("{words}{}", self.message), ..self }
+    }
+    /// The sentence, and the volumes that it is about as far as `sees` lets their namespaces be seen.
+    pub fn told(&self, sees: impl Fn(&Namespace) -> bool) -> String {
+        let mut text = self.message.clone();
+        for key in self.about.iter().filter(|key| sees(&key.namespace)) {
+            text.push_str(&format!(" (volume \"{}\" in namespace \"{}\")", key.id, key.namespace));
+        }
+        text
     }
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, message)
@@ -68,7 +84,13 @@ impl From<Refusal> for ServerError {
             Refusal::NodeSecret { .. } => Kind::Forbidden,
             _ => Kind::Refused,
         };
-        Self::new(kind, refusal.to_string())
+        let error = Self::new(kind, refusal.to_string());
+        match refusal {
+            Refusal::StorageTaken { other, .. } | Refusal::NameTaken { other, .. } => {
+                Self { about: vec![other], ..error }
+            }
+            _ => error,
+        }
     }
 }
 

@@ -122,10 +122,10 @@ impl Heartbeats {
         let now = self.core.now();
         let missed = node_evals::commit(&self.core, &node, Trigger::NodeUpdate, |root, evals| {
             let before = root.node(&node).map(|n| n.status).filter(|s| *s != NodeStatus::Down)?;
-            let kept = root.allocs_by_node(&node).filter_map(|a| caravan_scheduler::kept_until(a, now)).max();
+            let kept = self.core.kept_on(root, &node);
             let status = if kept.is_some() { NodeStatus::Disconnected } else { NodeStatus::Down };
-            if let Some(until) = kept {
-                self.expect(node.clone(), until.since(now).to_std().max(Duration::from_millis(10)));
+            if let Some(left) = kept {
+                self.expect(node.clone(), left.to_std().max(Duration::from_millis(10)));
             }
             if status == before {
                 return None;

@@ -4,6 +4,7 @@
 //! Decisions are made by pure code (`caravan-scheduler`, `caravan-volumes`, and the modules here that say
 //! so); the rest carries them out: reads a snapshot, decides, proposes a command.
 
+mod absence;
 mod acl;
 mod admin;
 mod admission;

@@ -5,7 +5,7 @@ use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use crate::plan::{Planner, Submitted};
 use crate::pool::{WorkerPool, Workers};
-use caravan_scheduler::{Memory, Params};
+use caravan_scheduler::Memory;
 use caravan_state::{AdminRow, Topic};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
@@ -123,7 +123,7 @@ impl Worker {
             if root.eval(&eval.id).is_none_or(|current| current.status != EvalStatus::Pending) {
                 return Ok(());
             }
-            let params = Params { now: self.core.now(), seed: rand::random() };
+            let params = self.core.params(&root, &eval.job_key());
             let begun = Instant::now();
             let mut decision = {
                 let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);

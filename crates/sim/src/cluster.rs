@@ -99,7 +99,7 @@ impl Cluster {
 
     /// Lets the scheduler decide; nothing is written.
     pub fn decide(&self, eval: &Evaluation, seed: u64) -> Decision {
-        let params = Params { now: NOW, seed };
+        let params = Params::new(NOW, seed);
         match self.rules {
             None => schedule(&self.root, eval, &params),
             rules => schedule(&Overlay::new(&self.root).with_rules(rules), eval, &params),

@@ -10,9 +10,11 @@ pub(crate) fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Cl
 }
 
 /// The claim as granted to an allocation: anew, or once more after an earlier one that is over. Refused
-/// when it does not fit beside those that hold.
+/// when it does not fit beside those that hold on the volume's storage, or the storage is another volume's
+/// (`twins` are the other rows on it).
 pub(crate) fn grant(
     volume: &Volume,
+    twins: &[&Volume],
     holding: &[&Claim],
     previous: Option<&Claim>,
     wanted: Claim,
@@ -20,7 +22,8 @@ pub(crate) fn grant(
 ) -> Result<Claim, Refusal> {
     let claim = caravan_volumes::claim::reserve(previous, wanted, now)
         .map_err(|reason| Refusal::ClaimRefused(reason.to_string()))?;
-    caravan_volumes::modes::admit(volume, holding, &claim)
+    caravan_volumes::modes::sole(volume, twins)
+        .and_then(|()| caravan_volumes::modes::admit(volume, holding, &claim))
         .map_err(|reason| Refusal::ClaimRefused(reason.to_string()))?;
     Ok(claim)
 }

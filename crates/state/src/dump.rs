@@ -95,7 +95,7 @@ mod tests {
         let variable =
             Variable { key: VariableKey::new("default", "app"), items: sealed, ..Variable::default() };
         let changes = [
-            Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0 },
+            Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0, exclusive: false },
             Change::VariableWrite {
                 variable: Box::new(variable),
                 check_index: None,

@@ -15,6 +15,9 @@ use caravan_types::{
 use imbl::{OrdMap, OrdSet};
 use std::collections::BTreeSet;
 
+/// A plugin with an id or a name of its own.
+pub(crate) type Storage = (PluginId, String);
+
 /// All secondary indexes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Indexes {
@@ -31,6 +34,12 @@ pub(crate) struct Indexes {
     pub(crate) allocs_by_eval: OrdSet<(EvalId, AllocId)>,
     pub(crate) deployments_by_job: OrdSet<(JobKey, DeploymentId)>,
     pub(crate) volumes_by_plugin: OrdSet<(PluginId, VolumeKey)>,
+    /// By plugin and the plugin's id of their storage.
+    pub(crate) volumes_by_storage: OrdSet<(Storage, VolumeKey)>,
+    /// By plugin and name: those whose storage the plugin has not told yet.
+    pub(crate) volumes_by_name: OrdSet<(Storage, VolumeKey)>,
+    /// Claims that hold, by plugin and the plugin's id of the storage.
+    pub(crate) claims_by_storage: OrdSet<(Storage, ClaimId)>,
     /// What is used of nodes by allocations that are not over.
     pub(crate) used_of_nodes: OrdMap<NodeId, Used>,
     pub(crate) claims_by_alloc: OrdSet<(AllocId, ClaimId)>,
@@ -135,10 +144,19 @@ impl Indexes {
     }
     pub(crate) fn volume(&mut self, volume: &Volume, present: bool) {
         set(&mut self.volumes_by_plugin, (volume.plugin_id.clone(), volume.key()), present);
+        let plugin = volume.plugin_id.clone();
+        match volume.storage() {
+            Some(id) => set(&mut self.volumes_by_storage, ((plugin, id.to_owned()), volume.key()), present),
+            None => set(&mut self.volumes_by_name, ((plugin, volume.name.clone()), volume.key()), present),
+        }
     }
     pub(crate) fn claim(&mut self, claim: &Claim, present: bool) {
         set(&mut self.claims_by_alloc, (claim.id.alloc.clone(), claim.id.clone()), present);
         set(&mut self.claims_by_node, (claim.node_id.clone(), claim.id.clone()), present);
+        if claim.phase.holds() && !claim.external_volume_id.is_empty() {
+            let storage = (claim.plugin_id.clone(), claim.external_volume_id.clone());
+            set(&mut self.claims_by_storage, (storage, claim.id.clone()), present);
+        }
     }
     pub(crate) fn host_volume(&mut self, row: &HostVolume, present: bool) {
         set(&mut self.host_volumes_by_node, (row.node_id.clone(), row.id.clone()), present);

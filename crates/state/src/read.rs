@@ -303,6 +303,45 @@ impl Root {
         indexed(&self.secondary.volumes_by_plugin, &self.volumes, id)
     }
 
+    /// Volumes that stand for a storage of a plugin: one, unless they share it knowingly or an earlier version let it
+    /// happen.
+    pub fn volumes_on<'a>(
+        &'a self,
+        plugin: &PluginId,
+        storage: &str,
+    ) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+        let storage = (plugin.clone(), storage.to_owned());
+        indexed(&self.secondary.volumes_by_storage, &self.volumes, &storage)
+    }
+    /// The other volumes that stand for a volume's storage.
+    pub fn twins<'a>(&'a self, volume: &Volume) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+        let key = volume.key();
+        let on_storage = volume.storage().map(|storage| self.volumes_on(&volume.plugin_id, storage));
+        on_storage.into_iter().flatten().filter(move |other| other.key() != key)
+    }
+    /// The other volumes of a plugin that were given a name and whose storage the plugin has not told yet.
+    pub(crate) fn namesakes<'a>(&'a self, volume: &Volume) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+        let (key, name) = (volume.key(), (volume.plugin_id.clone(), volume.name.clone()));
+        let named = indexed(&self.secondary.volumes_by_name, &self.volumes, &name);
+        named.filter(move |other| other.key() != key)
+    }
+    /// Claims that hold on a storage of a plugin, by whatever volume.
+    pub fn claims_on<'a>(
+        &'a self,
+        plugin: &PluginId,
+        storage: &str,
+    ) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
+        let storage = (plugin.clone(), storage.to_owned());
+        indexed(&self.secondary.claims_by_storage, &self.claims, &storage)
+    }
+    /// Claims on a volume, those that are over too, and those that hold on its storage by other volumes.
+    pub fn claims_beside<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
+        let (own, volume) = (key.clone(), self.volume(key));
+        let on_storage = volume.and_then(|row| Some(self.claims_on(&row.plugin_id, row.storage()?)));
+        let others = on_storage.into_iter().flatten().filter(move |claim| claim.id.volume != own);
+        self.claims_of(key).chain(others)
+    }
+
     /// A claim.
     pub fn claim(&self, id: &ClaimId) -> Option<&Arc<Claim>> {
         self.claims.get(id)

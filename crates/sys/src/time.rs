@@ -1,7 +1,7 @@
 //! Clocks and the boot they belong to.
 
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,6 +28,68 @@ impl BootTime {
     /// How long from `earlier` to this point; zero when it is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The wall clock, which may step at any moment: for what people read, calendars and expiry. Durations that guard
+/// data are measured by [`BootTime`].
+pub fn wall_now() -> SystemTime {
+    #[cfg(debug_assertions)]
+    if let Some(offset) = stepped::offset() {
+        return stepped::add(real_now(), offset);
+    }
+    real_now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "every other reader of the wall clock calls this module")]
+fn real_now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// The wall clock as nanoseconds since the epoch; 0 before it.
+pub fn wall_nanos() -> i64 {
+    let since = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Environment variable with the path of a file that holds seconds to add to the wall clock of this process and the
+/// processes that it starts. Tests step the clock of a running agent by it; builds without debug assertions ignore it.
+pub const CLOCK_STEP_VARIABLE: &str = "CARAVAN_TEST_CLOCK_STEP";
+
+/// Steps of the wall clock in tests.
+#[cfg(debug_assertions)]
+mod stepped {
+    use super::{CLOCK_STEP_VARIABLE, Duration, SystemTime};
+    use std::path::PathBuf;
+    use std::sync::OnceLock;
+
+    /// Read once, so that nothing that changes the environment later changes the clock.
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+    /// Seconds to add now; none without the variable, or while the file holds no number.
+    pub(super) fn offset() -> Option<i64> {
+        let file = FILE.get_or_init(|| std::env::var_os(CLOCK_STEP_VARIABLE).map(PathBuf::from)).as_ref()?;
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+
+    pub(super) fn add(now: SystemTime, seconds: i64) -> SystemTime {
+        let span = Duration::from_secs(seconds.unsigned_abs());
+        let moved = if seconds < 0 { now.checked_sub(span) } else { now.checked_add(span) };
+        moved.unwrap_or(now)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_step_goes_either_way() {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+            let since = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+            assert_eq!((since(add(now, 120)), since(add(now, -60))), (1120, 940));
+            assert_eq!(add(now, i64::MIN), now, "beyond what a clock can show");
+            assert_eq!(offset(), None);
+        }
     }
 }
 

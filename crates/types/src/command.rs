@@ -18,7 +18,7 @@ use crate::scaling::{Scale, VersionTag};
 use crate::service::ServiceRegistration;
 use crate::time::UnixNanos;
 use crate::variable::{LockUse, Variable, VariableKey};
-use crate::volume::{Claim, ClaimId, MountProof, Volume};
+use crate::volume::{Claim, ClaimId, ConfirmedOff, MountProof, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,6 +84,14 @@ pub enum Change {
         end: Option<DrainEnd>,
         /// Evaluations that follow from it.
         evals: Vec<Evaluation>,
+    },
+    /// An operator confirms that the machine of a node is off: what it held is handed on without a wait for its lease.
+    /// Refused while the node is in contact.
+    NodeFence {
+        /// Node.
+        node: NodeId,
+        /// Whose word it is.
+        off: ConfirmedOff,
     },
     /// A node is removed.
     NodeDelete {
@@ -209,6 +217,9 @@ pub enum Change {
         volume: Box<Volume>,
         /// Index that the writer saw.
         expect_modify_index: u64,
+        /// Refuse it where its storage is another volume's, or may be. Commands of earlier versions do not.
+        #[serde(default)]
+        exclusive: bool,
     },
     /// A volume is removed. Refused while claims hold, unless forced.
     VolumeDelete {
@@ -308,6 +319,7 @@ impl Change {
             Self::NodeEvents { .. } => "NodeEvents",
             Self::NodeEligibility { .. } => "NodeEligibility",
             Self::NodeDrain { .. } => "NodeDrain",
+            Self::NodeFence { .. } => "NodeFence",
             Self::NodeDelete { .. } => "NodeDelete",
             Self::NodeWhole { change, .. } => change.kind(),
             Self::JobRegister { .. } => "JobRegister",
@@ -450,8 +462,20 @@ pub enum ClaimStep {
     Freed,
     /// The node vanished.
     Fence {
-        /// When the volume may be handed on.
+        /// When the volume is expected to be handed on, for display.
         until: UnixNanos,
+        /// Index with which the silence of the node began; 0 = there is no such node, and the wait begins with this
+        /// command. Commands of earlier versions have none.
+        #[serde(default)]
+        silence: Option<u64>,
+    },
+    /// The fence is over: the proposer has waited for the node's lease on its own clock, or an operator confirmed that
+    /// the node is off.
+    Waited {
+        /// The claim's [`Claim::fence_index`], so that a wait for an earlier silence does not count.
+        fence: u64,
+        /// What follows.
+        then: LetGo,
     },
     /// ControllerPublish was refused for certain, or not made: it attached nothing.
     AttachRefused {
@@ -464,9 +488,20 @@ pub enum ClaimStep {
     Failed {
         /// The plugin's words, or the reason of the wait.
         error: String,
-        /// When it is tried again.
+        /// When it is expected to be tried again, for display; 0 = at once.
         next_try: UnixNanos,
     },
+}
+
+/// How a claim ends of which nothing is left on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LetGo {
+    /// Controller unpublish is about to be called.
+    IntendDetach,
+    /// Another claim on the same node still uses the attachment and owes its detach.
+    LeftAttached,
+    /// Nothing is left.
+    Freed,
 }
 
 /// What applying a command answers to its proposer.
@@ -506,6 +541,26 @@ pub enum Refusal {
     VolumeInUse {
         /// Which.
         volume: String,
+    },
+    /// The storage is another volume's. The sentence does not name the volume: not everybody may hear of it.
+    #[error("storage \"{storage}\" of plugin \"{plugin}\" is another volume's already")]
+    StorageTaken {
+        /// The plugin.
+        plugin: String,
+        /// The plugin's id of it.
+        storage: String,
+        /// The volume.
+        other: VolumeKey,
+    },
+    /// Another volume of this name is being created, so that both would get the same storage.
+    #[error("plugin \"{plugin}\" is creating another volume with the name \"{name}\"")]
+    NameTaken {
+        /// The plugin.
+        plugin: String,
+        /// The name.
+        name: String,
+        /// The volume.
+        other: VolumeKey,
     },
     /// The step is not legal in the claim's phase.
     #[error("claim of allocation {alloc} on volume {volume} cannot take step {step} in phase {phase}")]

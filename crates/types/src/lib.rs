@@ -43,4 +43,4 @@ pub use id::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,
     VolumeId, VolumeKey,
 };
-pub use time::{Nanos, Time, UnixNanos};
+pub use time::{BootInstant, Nanos, Time, UnixNanos};

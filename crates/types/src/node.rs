@@ -27,6 +27,10 @@ pub enum NodeStatus {
 }
 
 impl NodeStatus {
+    /// Whether the servers hear of the node: its heartbeats are answered and renew its lease.
+    pub fn in_contact(self) -> bool {
+        matches!(self, Self::Initializing | Self::Ready)
+    }
     /// The word clients see.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -103,6 +103,28 @@ impl UnixNanos {
     }
 }
 
+/// A point of `CLOCK_BOOTTIME` (clock_gettime(2)) of the machine that asks, in nanoseconds: it never steps.
+///
+/// Waits that guard data are measured with it. It is no [`UnixNanos`] and cannot be written into a record or a message:
+/// it means nothing to another machine, nor after the next boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootInstant(u64);
+
+impl BootInstant {
+    /// The point so many nanoseconds after the boot.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+    /// This point plus a duration, saturating; a negative duration adds nothing.
+    pub fn plus(self, duration: Nanos) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.0).unwrap_or(0)))
+    }
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Self) -> Nanos {
+        Nanos(i64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(i64::MAX))
+    }
+}
+
 /// A time that JSON shows as RFC 3339 text (`null` when zero) and MessagePack as integer nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub i64);
@@ -174,6 +196,14 @@ mod tests {
         ] {
             assert_eq!(Nanos(n).to_string(), text);
         }
+    }
+
+    #[test]
+    fn points_since_the_boot_are_compared_and_never_wrap() {
+        let (early, late) = (BootInstant::from_nanos(5), BootInstant::from_nanos(9));
+        assert_eq!((late.since(early), early.since(late)), (Nanos(4), Nanos::ZERO));
+        assert_eq!((early.plus(Nanos(4)), early.plus(Nanos(-1))), (late, early));
+        assert_eq!(BootInstant::from_nanos(u64::MAX).since(BootInstant::default()), Nanos(i64::MAX));
     }
 
     #[test]

@@ -11,12 +11,12 @@
 //! ```
 //!
 //! Every arrow towards `gone` is a proof: the client's word for its mounts, the plugin's answer for the
-//! attachment, or the certainty that the node's lease ran out. A release from `attaching` goes through
-//! `unstaged` because the outcome of the controller's call is not known: it must be undone. Only when every call was
-//! refused for certain ([`AttachCalls::Refused`]) nothing was attached, and the claim is gone.
+//! attachment, or the word of the server that waited until the node's lease had certainly run out. A release from
+//! `attaching` goes through `unstaged` because the outcome of the controller's call is not known: it must be undone.
+//! Only when every call was refused for certain ([`AttachCalls::Refused`]) nothing was attached, and the claim is gone.
 
 use caravan_types::UnixNanos;
-use caravan_types::command::{ClaimStep, Refusal};
+use caravan_types::command::{ClaimStep, LetGo, Refusal};
 use caravan_types::volume::{AttachCalls, Claim, ClaimPhase};
 use caravan_types::wire::ClaimReportStep;
 
@@ -62,6 +62,9 @@ pub fn step_name(step: &ClaimStep) -> &'static str {
         ClaimStep::Freed => "freed",
         ClaimStep::Fence { .. } => "fence",
         ClaimStep::AttachRefused { .. } => "attach-refused",
+        ClaimStep::Waited { then: LetGo::IntendDetach, .. } => "waited, intend-detach",
+        ClaimStep::Waited { then: LetGo::LeftAttached, .. } => "waited, left-attached",
+        ClaimStep::Waited { then: LetGo::Freed, .. } => "waited, freed",
         ClaimStep::Failed { .. } => "failed",
     }
 }
@@ -101,6 +104,8 @@ pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<C
         next_try: UnixNanos(0),
         attach_calls: AttachCalls::Unclear,
         fence_until: UnixNanos(0),
+        fence_index: None,
+        node_off: None,
         publish_context: Default::default(),
         create_time: now,
         modify_time: now,
@@ -114,7 +119,18 @@ pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<C
     Ok(claim)
 }
 
-/// The claim after a step that happened at `now`.
+/// The step by which a claim ends of which nothing is left on its node: from a fence it says that the fence has been
+/// waited out.
+pub fn let_go(claim: &Claim, then: LetGo) -> ClaimStep {
+    match (claim.phase, then) {
+        (ClaimPhase::Fencing, then) => ClaimStep::Waited { fence: claim.fence_index.unwrap_or(0), then },
+        (_, LetGo::IntendDetach) => ClaimStep::IntendDetach,
+        (_, LetGo::LeftAttached) => ClaimStep::LeftAttached,
+        (_, LetGo::Freed) => ClaimStep::Freed,
+    }
+}
+
+/// The claim after a step that happened at `now`, which is written down and decides nothing.
 ///
 /// A step that moves the claim on clears what is left of earlier failures; a repeated intention keeps
 /// them, because its tries are still being counted.
@@ -205,42 +221,39 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
         (ClaimPhase::Releasing | ClaimPhase::Fencing, ClaimStep::Unpublished) => ClaimPhase::Unpublished,
         (ClaimPhase::Unpublished, ClaimStep::Unstaged) => ClaimPhase::Unstaged,
 
-        (_, ClaimStep::Fence { until }) if phase.may_be_on_node() => {
-            if phase == ClaimPhase::Fencing && *until < claim.fence_until {
-                return refuse("a fence is never shortened");
+        (_, ClaimStep::Fence { until, silence }) if phase.may_be_on_node() => {
+            if phase == ClaimPhase::Fencing && silence.is_some() && *silence == claim.fence_index {
+                return refuse("it is fenced for this silence of the node already");
             }
             next.fence_until = *until;
+            next.fence_index = *silence;
             ClaimPhase::Fencing
         }
         (_, ClaimStep::Fence { .. }) => return refuse("nothing of it can be on the node"),
 
-        (ClaimPhase::Fencing, ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached)
-            if now < claim.fence_until =>
-        {
-            return refuse("the node's lease may not have run out yet");
-        }
-
-        (ClaimPhase::Unstaged | ClaimPhase::Fencing, ClaimStep::IntendDetach) => {
-            if claim.needs_attach == Some(false) {
-                return refuse("the plugin does not attach");
+        (ClaimPhase::Fencing, ClaimStep::Waited { fence, then }) => {
+            if *fence == 0 || claim.fence_index != Some(*fence) {
+                return refuse("it was not this silence of the node that was waited out");
             }
-            ClaimPhase::Detaching
+            let_go_to(claim, *then).map_err(|why| illegal(claim, step_name(step), why))?
+        }
+        // Logs of earlier versions have these steps. What this version fences has an index and needs to be waited out.
+        (ClaimPhase::Fencing, ClaimStep::IntendDetach | ClaimStep::LeftAttached | ClaimStep::Freed)
+            if claim.fence_index.is_some() =>
+        {
+            return refuse("nothing says that the node's lease was waited out");
         }
         (ClaimPhase::Detaching, ClaimStep::IntendDetach) => ClaimPhase::Detaching,
-
+        (ClaimPhase::Detaching, ClaimStep::Freed) => ClaimPhase::Gone,
+        (ClaimPhase::Unstaged | ClaimPhase::Fencing, ClaimStep::IntendDetach) => {
+            let_go_to(claim, LetGo::IntendDetach).map_err(|why| illegal(claim, step_name(step), why))?
+        }
         (ClaimPhase::Unstaged | ClaimPhase::Fencing, ClaimStep::LeftAttached) => {
-            if claim.needs_attach == Some(false) {
-                return refuse("the plugin does not attach");
-            }
-            ClaimPhase::Gone
+            let_go_to(claim, LetGo::LeftAttached).map_err(|why| illegal(claim, step_name(step), why))?
         }
         (ClaimPhase::Unstaged | ClaimPhase::Fencing, ClaimStep::Freed) => {
-            if claim.needs_attach != Some(false) {
-                return refuse("the volume may still be attached to the node");
-            }
-            ClaimPhase::Gone
+            let_go_to(claim, LetGo::Freed).map_err(|why| illegal(claim, step_name(step), why))?
         }
-        (ClaimPhase::Detaching, ClaimStep::Freed) => ClaimPhase::Gone,
 
         _ => return refuse("it is not the next step of this phase"),
     };
@@ -251,11 +264,20 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
     }
     if target != phase {
         next.phase_since = now;
-        next.note(now, target, "");
+        let note = match (step, &claim.node_off) {
+            (ClaimStep::Waited { .. }, Some(off)) => {
+                format!("without a wait for the node's lease: {} confirmed that the node is off", off.by())
+            }
+            _ => String::new(),
+        };
+        next.note(now, target, note);
     }
     // Proof of its end: what was mounted is not there any more.
     if matches!(target, ClaimPhase::Unpublished | ClaimPhase::Unstaged | ClaimPhase::Gone) {
         next.proof = None;
+    }
+    if target != ClaimPhase::Fencing {
+        (next.fence_until, next.fence_index) = (UnixNanos(0), None);
     }
     if target != phase || matches!(step, ClaimStep::Mounted { .. } | ClaimStep::Expanded { .. }) {
         next.tries = 0;
@@ -265,6 +287,17 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
     next.phase = target;
     next.modify_time = now;
     Ok(next)
+}
+
+/// The phase to which a claim comes of which nothing is left on its node, or why it cannot.
+fn let_go_to(claim: &Claim, then: LetGo) -> Result<ClaimPhase, &'static str> {
+    match (then, claim.needs_attach) {
+        (LetGo::IntendDetach | LetGo::LeftAttached, Some(false)) => Err("the plugin does not attach"),
+        (LetGo::IntendDetach, _) => Ok(ClaimPhase::Detaching),
+        (LetGo::LeftAttached, _) => Ok(ClaimPhase::Gone),
+        (LetGo::Freed, Some(false)) => Ok(ClaimPhase::Gone),
+        (LetGo::Freed, _) => Err("the volume may still be attached to the node"),
+    }
 }
 
 /// The step that a client's report amounts to now; none when it is known already. A report may stand for

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const NOW: UnixNanos = UnixNanos(1_000);
+/// With which the silence of the node began.
+const SILENCE: u64 = 7;
 const PHASES: [ClaimPhase; 10] = [
     ClaimPhase::Reserved,
     ClaimPhase::Attaching,
@@ -25,6 +27,7 @@ fn claim(phase: ClaimPhase, needs_attach: Option<bool>) -> Claim {
         tries: 3,
         last_error: "boom".into(),
         next_try: UnixNanos(7),
+        fence_index: (phase == ClaimPhase::Fencing).then_some(SILENCE),
         ..Claim::default()
     }
 }
@@ -45,9 +48,20 @@ fn steps() -> Vec<ClaimStep> {
         ClaimStep::IntendDetach,
         ClaimStep::LeftAttached,
         ClaimStep::Freed,
-        ClaimStep::Fence { until: UnixNanos(2_000) },
+        fence(8),
+        waited(LetGo::IntendDetach),
+        waited(LetGo::LeftAttached),
+        waited(LetGo::Freed),
         ClaimStep::Failed { error: "no".into(), next_try: UnixNanos(9) },
     ]
+}
+
+fn fence(silence: u64) -> ClaimStep {
+    ClaimStep::Fence { until: UnixNanos(2_000), silence: Some(silence) }
+}
+
+fn waited(then: LetGo) -> ClaimStep {
+    ClaimStep::Waited { fence: SILENCE, then }
 }
 
 /// The whole table: phase, step, whether the plugin attaches, and the phase after it. What is not
@@ -67,10 +81,13 @@ fn legal(phase: ClaimPhase, step: &ClaimStep, needs: bool) -> Option<ClaimPhase>
         (P::Attached | P::Mounted, S::Release) => P::Releasing,
         (P::Releasing | P::Fencing, S::Unpublished) => P::Unpublished,
         (P::Unpublished, S::Unstaged) => P::Unstaged,
-        (P::Unstaged | P::Fencing, S::IntendDetach) if needs => P::Detaching,
+        (P::Unstaged, S::IntendDetach) if needs => P::Detaching,
         (P::Detaching, S::IntendDetach) => P::Detaching,
-        (P::Unstaged | P::Fencing, S::LeftAttached) if needs => P::Gone,
-        (P::Unstaged | P::Fencing, S::Freed) if !needs => P::Gone,
+        (P::Unstaged, S::LeftAttached) if needs => P::Gone,
+        (P::Unstaged, S::Freed) if !needs => P::Gone,
+        (P::Fencing, S::Waited { then: LetGo::IntendDetach, .. }) if needs => P::Detaching,
+        (P::Fencing, S::Waited { then: LetGo::LeftAttached, .. }) if needs => P::Gone,
+        (P::Fencing, S::Waited { then: LetGo::Freed, .. }) if !needs => P::Gone,
         (P::Detaching, S::Freed) => P::Gone,
         (P::Attached | P::Mounted | P::Releasing | P::Unpublished | P::Fencing, S::Fence { .. }) => {
             P::Fencing
@@ -131,14 +148,52 @@ fn an_unknown_capability_counts_as_attached_when_freeing() {
 }
 
 #[test]
-fn a_fence_ends_when_its_time_is_up_and_is_never_shortened() {
+fn a_fence_ends_by_the_word_of_the_server_that_waited_whatever_the_wall_clock_says() {
     let mounted = claim(ClaimPhase::Mounted, Some(false));
-    let fenced = step(&mounted, &ClaimStep::Fence { until: UnixNanos(2_000) }, NOW).unwrap();
-    let early = step(&fenced, &ClaimStep::Freed, UnixNanos(1_999)).unwrap_err();
-    assert_eq!(early.why, "the node's lease may not have run out yet");
-    assert_eq!(step(&fenced, &ClaimStep::Freed, UnixNanos(2_000)).unwrap().phase, ClaimPhase::Gone);
-    assert!(step(&fenced, &ClaimStep::Fence { until: UnixNanos(1_500) }, NOW).is_err());
-    assert!(step(&fenced, &ClaimStep::Fence { until: UnixNanos(2_500) }, NOW).is_ok());
+    let fenced = step(&mounted, &fence(SILENCE), NOW).unwrap();
+    assert_eq!((fenced.fence_index, fenced.fence_until), (Some(SILENCE), UnixNanos(2_000)));
+    let freed = waited(LetGo::Freed);
+    for wall in [0, 1_999, 2_000, i64::MAX] {
+        let early = step(&fenced, &ClaimStep::Freed, UnixNanos(wall)).unwrap_err();
+        assert_eq!(early.why, "nothing says that the node's lease was waited out");
+        assert_eq!(step(&fenced, &freed, UnixNanos(wall)).unwrap().phase, ClaimPhase::Gone);
+    }
+}
+
+#[test]
+fn a_wait_for_an_earlier_silence_does_not_count() {
+    let fenced = claim(ClaimPhase::Fencing, Some(false));
+    assert!(step(&fenced, &fence(SILENCE), NOW).is_err(), "fenced for it already");
+    let anew = step(&fenced, &fence(9), NOW).unwrap();
+    let late = step(&anew, &waited(LetGo::Freed), NOW).unwrap_err();
+    assert_eq!(late.why, "it was not this silence of the node that was waited out");
+    // The node was in contact: nothing has been waited out, and no step may say so.
+    let void = Claim { fence_index: Some(0), ..fenced.clone() };
+    for fence in [0, SILENCE] {
+        assert!(step(&void, &ClaimStep::Waited { fence, then: LetGo::Freed }, NOW).is_err());
+    }
+    let earlier = Claim { fence_index: None, ..fenced };
+    assert!(step(&earlier, &waited(LetGo::Freed), NOW).is_err());
+    assert_eq!(let_go(&earlier, LetGo::Freed), ClaimStep::Waited { fence: 0, then: LetGo::Freed });
+}
+
+#[test]
+fn steps_of_earlier_versions_end_the_fences_of_earlier_versions() {
+    let fenced = step(
+        &claim(ClaimPhase::Mounted, Some(false)),
+        &ClaimStep::Fence { until: UnixNanos(2_000), silence: None },
+        NOW,
+    );
+    assert_eq!(step(&fenced.unwrap(), &ClaimStep::Freed, NOW).unwrap().phase, ClaimPhase::Gone);
+}
+
+#[test]
+fn the_word_of_an_operator_stays_with_the_claim() {
+    let off = caravan_types::volume::ConfirmedOff { name: "ops".into(), ..Default::default() };
+    let fenced = Claim { node_off: Some(off), ..claim(ClaimPhase::Fencing, Some(false)) };
+    let gone = step(&fenced, &waited(LetGo::Freed), NOW).unwrap();
+    let note = &gone.history.last().unwrap().note;
+    assert_eq!(note, "without a wait for the node's lease: \"ops\" confirmed that the node is off");
 }
 
 #[test]
@@ -172,23 +227,21 @@ fn no_two_phases_leave_an_attachment_to_each_other() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: a claim that was on a node is gone only after the client's
-    /// proofs or a whole fence, and one that may be attached only after the plugin's answer (or after
+    /// Whatever happens in whatever order and whatever the wall clock says: a claim that was on a node is gone only
+    /// after the client's proofs or a fence that was waited out, and one that may be attached only after the plugin's answer (or after
     /// it was left to another claim).
     #[test]
-    fn no_path_skips_a_proof(walk in prop::collection::vec((0_usize..12, 0_i64..400), 1..60)) {
+    fn no_path_skips_a_proof(walk in prop::collection::vec((0_usize..15, any::<i64>()), 1..60)) {
         let all = steps();
-        let mut now = 1_000_i64;
         let mut c = Claim::default();
         let (mut on_node, mut attached_maybe) = (false, false);
-        for (index, pause) in walk {
-            now += pause;
+        for (index, wall) in walk {
             let mut s = all[index].clone();
-            if let ClaimStep::Fence { until } = &mut s {
-                *until = UnixNanos(now + 300);
+            if let ClaimStep::Fence { silence, .. } = &mut s {
+                *silence = Some(SILENCE);
             }
             let before = c.clone();
-            let Ok(after) = step(&before, &s, UnixNanos(now)) else { continue };
+            let Ok(after) = step(&before, &s, UnixNanos(wall)) else { continue };
             match &s {
                 ClaimStep::IntendAttach { .. } => attached_maybe = true,
                 ClaimStep::Attached { .. } => on_node = true,
@@ -196,16 +249,16 @@ proptest! {
                     prop_assert_eq!(before.phase, ClaimPhase::Unpublished);
                     on_node = false;
                 }
-                ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached
-                    if before.phase == ClaimPhase::Fencing =>
-                {
-                    prop_assert!(now >= before.fence_until.0);
+                ClaimStep::Waited { .. } => {
+                    prop_assert_eq!(before.phase, ClaimPhase::Fencing);
                     on_node = false;
                 }
                 _ => {}
             }
             match &s {
-                ClaimStep::LeftAttached => attached_maybe = false,
+                ClaimStep::LeftAttached | ClaimStep::Waited { then: LetGo::LeftAttached, .. } => {
+                    attached_maybe = false;
+                }
                 ClaimStep::Freed if before.phase == ClaimPhase::Detaching => attached_maybe = false,
                 _ => {}
             }

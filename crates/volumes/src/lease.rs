@@ -2,11 +2,11 @@
 //! from when on a volume may certainly be handed to another node.
 //!
 //! The client counts from the moment at which it *sent* the last answered heartbeat, the servers from
-//! the moment at which they heard it, which is never earlier; so the servers always wait longer than
-//! the client uses.
+//! the moment at which they recorded the node's silence, which is never earlier; so the servers always wait
+//! longer than the client uses. Each counts on its own `CLOCK_BOOTTIME`: wall clocks step.
 
 use caravan_types::volume::{AccessMode, ClaimMode};
-use caravan_types::{Nanos, UnixNanos};
+use caravan_types::{BootInstant, Nanos};
 
 /// Whether what uses a volume in this way must end with its node's lease, before another node may have it:
 /// it writes, and the volume is promised to one writer or to one node at a time.
@@ -34,20 +34,21 @@ impl Default for Lease {
 
 impl Lease {
     /// When the client must have stopped using what it mounted; `sent` is on the client's clock.
-    pub fn deadline(&self, sent: UnixNanos) -> UnixNanos {
+    pub fn deadline(&self, sent: BootInstant) -> BootInstant {
         sent.plus(self.ttl)
-    }
-    /// How much of the lease is left at `now`; zero when it ran out. Both times on the client's clock.
-    pub fn left(&self, sent: UnixNanos, now: UnixNanos) -> Nanos {
-        self.deadline(sent).since(now).max(Nanos::ZERO)
     }
     /// The whole wait of the servers.
     pub fn grace(&self) -> Nanos {
         Nanos(self.ttl.0.saturating_add(self.kill_grace.0).saturating_add(self.margin.0))
     }
-    /// When a volume may be handed on; `heard` is the servers' time of the last contact or later.
-    pub fn hand_over_at(&self, heard: UnixNanos) -> UnixNanos {
-        heard.plus(self.grace())
+    /// When a volume may be handed on by the server that began to wait at `began`, both on that server's clock. The
+    /// wait begins once the node's silence is on record.
+    pub fn hand_over_at(&self, began: BootInstant) -> BootInstant {
+        began.plus(self.grace())
+    }
+    /// How much of that wait is left at `now`; zero when it is over.
+    pub fn wait_left(&self, began: BootInstant, now: BootInstant) -> Nanos {
+        self.hand_over_at(began).since(now)
     }
 }
 
@@ -59,22 +60,24 @@ mod tests {
     proptest! {
         #[test]
         fn the_servers_wait_longer_than_the_client_uses(
-            sent in 0_i64..1 << 60,
-            travel in 0_i64..60_000_000_000,
+            sent in 0_u64..1 << 60,
+            travel in 0_u64..60_000_000_000,
             ttl in 1_i64..120_000_000_000,
             kill in 0_i64..60_000_000_000,
             margin in 1_i64..60_000_000_000,
         ) {
             let lease = Lease { ttl: Nanos(ttl), kill_grace: Nanos(kill), margin: Nanos(margin) };
-            let killed = lease.deadline(UnixNanos(sent)).plus(lease.kill_grace);
-            prop_assert!(lease.hand_over_at(UnixNanos(sent + travel)) > killed);
+            // As if both clocks were one: they run at the same speed, which is all that counts.
+            let killed = lease.deadline(BootInstant::from_nanos(sent)).plus(lease.kill_grace);
+            prop_assert!(lease.hand_over_at(BootInstant::from_nanos(sent + travel)) > killed);
         }
     }
 
     #[test]
-    fn a_lease_that_ran_out_has_nothing_left() {
-        let lease = Lease::default();
-        assert_eq!(lease.left(UnixNanos(0), UnixNanos(10_000_000_000)), Nanos::from_secs(20));
-        assert_eq!(lease.left(UnixNanos(0), UnixNanos(31_000_000_000)), Nanos::ZERO);
+    fn a_wait_that_is_over_has_nothing_left() {
+        let (lease, began) = (Lease::default(), BootInstant::from_nanos(7));
+        assert_eq!(lease.wait_left(began, began.plus(Nanos::from_secs(15))), Nanos::from_secs(25));
+        assert_eq!(lease.wait_left(began, began.plus(Nanos::from_secs(41))), Nanos::ZERO);
+        assert_eq!(lease.wait_left(began, BootInstant::default()), Nanos(lease.grace().0 + 7));
     }
 }

@@ -40,6 +40,25 @@ pub enum AdmitError {
         /// The mode.
         mode: AccessMode,
     },
+    /// Its storage is shared knowingly, for reading only.
+    #[error(
+        "volume {:?} shares its storage with others (CaravanSharedStorage) and can only be read, with a mode that only reads",
+        volume.id.as_str()
+    )]
+    SharedStorage {
+        /// Which.
+        volume: VolumeKey,
+    },
+    /// Another row, which was there before, stands for the same storage. The sentence does not name it: not everybody
+    /// may hear of it.
+    #[error(
+        "volume {:?} stands for the same storage as another volume that was registered before it: deregister one of them",
+        volume.id.as_str()
+    )]
+    SameStorage {
+        /// Which.
+        volume: VolumeKey,
+    },
     /// Used with another attachment mode now.
     #[error(
         "cannot change attachment mode of claimed volume: volume {:?} is used as {} by allocation {}",
@@ -104,9 +123,10 @@ impl AdmitError {
             | Self::MaxClaims { volume, .. }
             | Self::OtherNode { volume, .. } => Some(WaitsFor::Claim(volume.clone())),
             // Nothing but a new registration of the volume with other capabilities helps.
-            Self::NotCapable { volume, .. } | Self::ReadOnlyMode { volume, .. } => {
-                Some(WaitsFor::Volume(volume.clone()))
-            }
+            Self::NotCapable { volume, .. }
+            | Self::ReadOnlyMode { volume, .. }
+            | Self::SharedStorage { volume }
+            | Self::SameStorage { volume } => Some(WaitsFor::Volume(volume.clone())),
         }
     }
 
@@ -148,13 +168,32 @@ pub fn capable(
             registered: registered.join(", "),
         });
     }
+    if volume.shared_storage && (mode == ClaimMode::Write || access.can_write()) {
+        return Err(AdmitError::SharedStorage { volume: volume.key() });
+    }
     if mode == ClaimMode::Write && !access.can_write() {
         return Err(AdmitError::ReadOnlyMode { volume: volume.key(), mode: access });
     }
     Ok(())
 }
 
-/// Whether a claim fits beside the existing ones. Claims that are gone and the allocation's own do not
+/// The row that owns a volume's storage, if it is not the volume: of rows on one storage that do not all share it
+/// knowingly, the oldest one does.
+pub fn owner<'a>(volume: &Volume, twins: &[&'a Volume]) -> Option<&'a Volume> {
+    let age = |volume: &Volume| (volume.create_index, volume.key());
+    let before = twins.iter().copied().filter(|twin| age(twin) < age(volume));
+    before.filter(|twin| !(volume.shares_storage() && twin.shares_storage())).min_by_key(|twin| age(twin))
+}
+
+/// Whether a volume may be used beside the other rows on its storage.
+pub fn sole(volume: &Volume, twins: &[&Volume]) -> Result<(), AdmitError> {
+    match owner(volume, twins) {
+        None => Ok(()),
+        Some(_) => Err(AdmitError::SameStorage { volume: volume.key() }),
+    }
+}
+
+/// Whether a claim fits beside the existing ones, those on the same storage by other rows included. Claims that are gone and the allocation's own do not
 /// count.
 pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), AdmitError> {
     capable(volume, new.mode, new.access_mode, new.attachment_mode)?;
@@ -329,6 +368,52 @@ mod tests {
             Claim { attachment_mode: AttachmentMode::BlockDevice, ..claim("b", "n", mode, ClaimMode::Write) };
         let error = admit(&volume(&[]), &[&held], &new).unwrap_err();
         assert!(error.to_string().starts_with("cannot change attachment mode of claimed volume"));
+    }
+
+    #[test]
+    fn of_two_rows_on_one_storage_the_older_one_is_used() {
+        let row = |id: &str, created, modes: &[AccessMode], shared_storage| Volume {
+            id: id.into(),
+            create_index: created,
+            shared_storage,
+            ..volume(modes)
+        };
+        let writes = [AccessMode::SingleNodeWriter];
+        let (old, new) = (row("old", 1, &writes, false), row("new", 2, &writes, false));
+        assert_eq!((sole(&old, &[&new]), sole(&new, &[])), (Ok(()), Ok(())));
+        let error = sole(&new, &[&old]).unwrap_err();
+        assert!(error.to_string().contains("the same storage as another volume"), "{error}");
+        assert!(!error.to_string().contains("old"), "it may be somebody else's");
+        assert!(matches!(error.waits_for(), Some(WaitsFor::Volume(key)) if key.id == "new"));
+        // Knowingly, both of them, for reading only.
+        let reads = [AccessMode::MultiNodeReaderOnly];
+        let (old, new) = (row("old", 1, &reads, true), row("new", 2, &reads, true));
+        assert_eq!(sole(&new, &[&old]), Ok(()));
+        for (one, other) in [
+            (row("old", 1, &reads, false), row("new", 2, &reads, true)),
+            (row("old", 1, &reads, true), row("new", 2, &reads, false)),
+            (row("old", 1, &writes, true), row("new", 2, &reads, true)),
+        ] {
+            assert!(sole(&other, &[&one]).is_err(), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shared_knowingly_is_never_written() {
+        let both = Volume {
+            shared_storage: true,
+            ..volume(&[AccessMode::MultiNodeReaderOnly, AccessMode::MultiNodeMultiWriter])
+        };
+        let try_as = |access, mode| admit(&both, &[], &claim("a", "n", access, mode));
+        assert_eq!(try_as(AccessMode::MultiNodeReaderOnly, ClaimMode::Read), Ok(()));
+        for (access, mode) in [
+            (AccessMode::MultiNodeMultiWriter, ClaimMode::Write),
+            (AccessMode::MultiNodeMultiWriter, ClaimMode::Read),
+            (AccessMode::MultiNodeReaderOnly, ClaimMode::Write),
+        ] {
+            let error = try_as(access, mode).unwrap_err();
+            assert!(error.to_string().contains("CaravanSharedStorage"), "{error}");
+        }
     }
 
     #[test]

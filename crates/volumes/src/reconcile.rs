@@ -6,7 +6,7 @@
 
 use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
-use caravan_types::UnixNanos;
+use caravan_types::{BootInstant, Nanos};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plugin::Plugin;
 use caravan_types::volume::{Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
@@ -16,10 +16,10 @@ use caravan_types::volume::{Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
 pub enum Presence {
     /// It is in contact.
     Here,
-    /// Its heartbeats stopped; `since` is when the servers said so.
+    /// Its heartbeats stopped.
     Silent {
-        /// When.
-        since: UnixNanos,
+        /// Index with which this silence began.
+        index: u64,
     },
     /// There is no such node any more.
     Unknown,
@@ -33,12 +33,27 @@ impl Presence {
             Some(node) => match node.status {
                 NodeStatus::Ready | NodeStatus::Initializing => Self::Here,
                 NodeStatus::Down | NodeStatus::Disconnected => {
-                    // Kept in whole seconds, rounded down: the end of that second is certainly not too early.
-                    let end = node.status_updated_at.saturating_add(1);
-                    Self::Silent { since: UnixNanos(end.saturating_mul(1_000_000_000)) }
+                    Self::Silent { index: node.last_missed_heartbeat_index }
                 }
             },
         }
+    }
+}
+
+/// When the server that decides first saw what it may have to wait for, on its own clock. A server that did not see the
+/// beginning of a wait begins all of it anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The silence of the claim's node that [`silence`] names.
+    pub silence: BootInstant,
+    /// The failure that the claim's `tries` and `next_try` are about.
+    pub failure: BootInstant,
+}
+
+impl Seen {
+    /// All of it is seen now for the first time.
+    pub fn at(now: BootInstant) -> Self {
+        Self { silence: now, failure: now }
     }
 }
 
@@ -57,8 +72,40 @@ pub struct Facts<'a> {
     pub node: Presence,
     /// Spans of the fence.
     pub lease: Lease,
-    /// Now.
-    pub now: UnixNanos,
+    /// Since when there is something to wait for.
+    pub seen: Seen,
+    /// Now, on the same clock.
+    pub now: BootInstant,
+}
+
+/// The silence of a claim's node that has to be waited out: the index with which it began. Zero while the node is in
+/// contact, and as long as nothing on record says when the silence of a node without a record began.
+pub fn silence(claim: &Claim, node: Presence) -> u64 {
+    match node {
+        Presence::Here => 0,
+        Presence::Silent { index } => index,
+        Presence::Unknown => claim.fence_index.unwrap_or(0),
+    }
+}
+
+/// How long the server that decides still waits for the lease of the claim's node; none if there is nothing to wait
+/// for.
+pub fn fence_left(facts: &Facts<'_>) -> Option<Nanos> {
+    let claim = facts.claim;
+    let waits = match facts.node {
+        Presence::Here => false,
+        _ if !claim.phase.may_be_on_node() => false,
+        Presence::Silent { .. } => !claim.phase.is_live() || needs_fence(claim.access_mode, claim.mode),
+        Presence::Unknown => !claim.phase.is_live(),
+    };
+    waits.then(|| wait_left(facts)).filter(|left| *left > Nanos::ZERO)
+}
+
+fn wait_left(facts: &Facts<'_>) -> Nanos {
+    match facts.claim.node_off {
+        Some(_) => Nanos::ZERO,
+        None => facts.lease.wait_left(facts.seen.silence, facts.now),
+    }
 }
 
 /// What to do next about a claim.
@@ -88,8 +135,10 @@ pub enum Action {
     },
     /// The node vanished: record `Fence`.
     Fence {
-        /// When the volume may be handed on.
-        until: UnixNanos,
+        /// The node's silence that is waited out; 0 = the node has no record, and the wait begins with this step.
+        silence: u64,
+        /// How long the wait is expected to last, for display.
+        wait: Nanos,
     },
     /// Only the client or another claim can bring it on.
     WaitForClient {
@@ -103,8 +152,8 @@ pub enum Action {
     },
     /// Look again at this time.
     WaitUntil {
-        /// When.
-        time: UnixNanos,
+        /// When, on the clock of the server that decides.
+        time: BootInstant,
         /// One sentence.
         reason: String,
     },
@@ -182,8 +231,9 @@ fn client(facts: &Facts<'_>, reason: &str) -> Action {
 /// The wait that an earlier failure asks for.
 fn backoff(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
-    (claim.next_try > facts.now).then(|| Action::WaitUntil {
-        time: claim.next_try,
+    let due = facts.seen.failure.plus(crate::retry::delay(claim.tries));
+    (!claim.next_try.is_zero() && due > facts.now).then(|| Action::WaitUntil {
+        time: due,
         reason: if claim.last_error.is_empty() {
             "waits for its next try".to_owned()
         } else {
@@ -304,20 +354,17 @@ fn abandoned(facts: &Facts<'_>) -> Option<Action> {
             Some(client(facts, &reason))
         }
         Presence::Silent { .. } if !needs_fence(claim.access_mode, claim.mode) => None,
-        Presence::Silent { since } => {
-            let until = facts.lease.hand_over_at(since);
-            Some(if facts.now < until {
-                Action::WaitUntil { time: until, reason: until_ended(claim) }
-            } else {
-                Action::Fence { until }
-            })
-        }
+        Presence::Silent { index } => Some(match wait_left(facts) {
+            Nanos::ZERO => Action::Fence { silence: index, wait: Nanos::ZERO },
+            _ => until_ended(facts),
+        }),
     }
 }
 
-fn until_ended(claim: &Claim) -> String {
-    let node = claim.node_id.short();
-    format!("node {node} is not in contact: waits until its tasks have certainly ended")
+fn until_ended(facts: &Facts<'_>) -> Action {
+    let node = facts.claim.node_id.short();
+    let reason = format!("node {node} is not in contact: waits until its tasks have certainly ended");
+    Action::WaitUntil { time: facts.lease.hand_over_at(facts.seen.silence), reason }
 }
 
 fn release(facts: &Facts<'_>, what: &str) -> Action {
@@ -326,10 +373,8 @@ fn release(facts: &Facts<'_>, what: &str) -> Action {
             let node = facts.claim.node_id.short();
             client(facts, &format!("waits for node {node} to {what} the volume"))
         }
-        Presence::Silent { since } => {
-            Action::Fence { until: facts.lease.hand_over_at(since.max(UnixNanos(0))) }
-        }
-        Presence::Unknown => Action::Fence { until: facts.lease.hand_over_at(facts.now) },
+        Presence::Silent { index } => Action::Fence { silence: index, wait: wait_left(facts) },
+        Presence::Unknown => begin_unknown(facts),
     }
 }
 
@@ -343,16 +388,23 @@ fn fence(facts: &Facts<'_>) -> Action {
                 &format!("node {} is back: waits for it to unpublish the volume", claim.node_id.short()),
             );
         }
-        // It was back and went silent again.
-        Presence::Silent { since } if facts.lease.hand_over_at(since) > claim.fence_until => {
-            return Action::Fence { until: facts.lease.hand_over_at(since) };
+        // It was back and went silent again, or an earlier version began the fence.
+        Presence::Silent { index } if claim.fence_index != Some(index) => {
+            return Action::Fence { silence: index, wait: wait_left(facts) };
         }
+        Presence::Unknown if claim.fence_index.unwrap_or(0) == 0 => return begin_unknown(facts),
         Presence::Silent { .. } | Presence::Unknown => {}
     }
-    if facts.now < claim.fence_until {
-        return Action::WaitUntil { time: claim.fence_until, reason: until_ended(claim) };
+    if wait_left(facts) > Nanos::ZERO {
+        return until_ended(facts);
     }
     detach(facts)
+}
+
+/// Begins the whole wait for a node without a record: nothing tells when it was in contact last.
+fn begin_unknown(facts: &Facts<'_>) -> Action {
+    let wait = if facts.claim.node_off.is_some() { Nanos::ZERO } else { facts.lease.grace() };
+    Action::Fence { silence: 0, wait }
 }
 
 fn detach(facts: &Facts<'_>) -> Action {

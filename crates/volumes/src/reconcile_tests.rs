@@ -1,13 +1,17 @@
 use super::*;
 use crate::claim;
-use caravan_types::command::ClaimStep;
+use caravan_types::command::{ClaimStep, LetGo};
 use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
 use caravan_types::volume::{AccessMode, AttachmentMode, ClaimId, MountProof};
-use caravan_types::{NodeId, VolumeKey};
+use caravan_types::{NodeId, UnixNanos, VolumeKey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const NOW: UnixNanos = UnixNanos(1_000_000_000_000);
+const NOW: BootInstant = BootInstant::from_nanos(1_000_000_000_000);
+/// What is written down as the time of steps: it decides nothing.
+const WALL: UnixNanos = UnixNanos(1);
+/// A node that fell silent.
+const SILENT: Presence = Presence::Silent { index: 7 };
 
 fn plugin(attaches: Option<bool>) -> Plugin {
     let node = CsiInfo {
@@ -50,8 +54,28 @@ fn held(alloc: &str, node: &str, phase: ClaimPhase) -> Claim {
 }
 
 fn decide(claim: &Claim, others: &[&Claim], plugin: Option<&Plugin>, node: Presence) -> Action {
+    decide_after(claim, others, plugin, node, Nanos::ZERO)
+}
+
+/// What is decided so long after the server saw what it waits for.
+fn decide_after(
+    claim: &Claim,
+    others: &[&Claim],
+    plugin: Option<&Plugin>,
+    node: Presence,
+    waited: Nanos,
+) -> Action {
     let volume = Volume::default();
-    next(&Facts { volume: Some(&volume), claim, others, plugin, node, lease: Lease::default(), now: NOW })
+    next(&Facts {
+        volume: Some(&volume),
+        claim,
+        others,
+        plugin,
+        node,
+        lease: Lease::default(),
+        seen: Seen::at(NOW),
+        now: NOW.plus(waited),
+    })
 }
 
 #[test]
@@ -67,7 +91,7 @@ fn a_reserved_claim_is_attached_marked_or_waits_but_never_skips() {
         Some("it is not known yet whether plugin \"p\" attaches volumes: no healthy controller has told")
     );
     assert!(matches!(decide(&claim, &[], None, Presence::Here), Action::WaitForPlugin { .. }));
-    let silent = decide(&claim, &[], Some(&plugin(Some(true))), Presence::Silent { since: NOW });
+    let silent = decide(&claim, &[], Some(&plugin(Some(true))), SILENT);
     assert!(matches!(silent, Action::WaitForClient { .. }));
 }
 
@@ -83,13 +107,19 @@ fn failed_tries_wait_with_the_plugins_words() {
     let mut claim = held("a", "n1", ClaimPhase::Attaching);
     claim.tries = 2;
     claim.last_error = "out of targets".into();
-    claim.next_try = NOW.plus(crate::retry::delay(2));
-    assert_eq!(
-        decide(&claim, &[], Some(&plugin(Some(true))), Presence::Here),
-        Action::WaitUntil { time: claim.next_try, reason: "try 2 failed: out of targets".into() }
-    );
-    claim.next_try = NOW;
-    assert!(matches!(decide(&claim, &[], Some(&plugin(Some(true))), Presence::Here), Action::Attach { .. }));
+    let (plugin, delay) = (plugin(Some(true)), crate::retry::delay(2));
+    // Whatever the wall clock promised.
+    for next_try in [1, i64::MAX] {
+        claim.next_try = UnixNanos(next_try);
+        assert_eq!(
+            decide(&claim, &[], Some(&plugin), Presence::Here),
+            Action::WaitUntil { time: NOW.plus(delay), reason: "try 2 failed: out of targets".into() }
+        );
+        let due = decide_after(&claim, &[], Some(&plugin), Presence::Here, delay);
+        assert!(matches!(due, Action::Attach { .. }));
+    }
+    claim.next_try = UnixNanos(0);
+    assert!(matches!(decide(&claim, &[], Some(&plugin), Presence::Here), Action::Attach { .. }));
 }
 
 #[test]
@@ -157,26 +187,89 @@ fn detaching_needs_a_healthy_controller_and_says_so() {
 
 #[test]
 fn a_vanished_node_is_fenced_and_then_let_go() {
-    let lease = Lease::default();
+    let (grace, plugin) = (Lease::default().grace(), plugin(Some(true)));
+    let almost = Nanos(grace.0 - 1);
     let releasing = held("a", "n1", ClaimPhase::Releasing);
-    let plugin = plugin(Some(true));
-    let since = UnixNanos(NOW.0 - 1_000_000_000);
-    let until = lease.hand_over_at(since);
-    assert_eq!(decide(&releasing, &[], Some(&plugin), Presence::Silent { since }), Action::Fence { until });
+    let begun = decide_after(&releasing, &[], Some(&plugin), SILENT, Nanos::from_secs(1));
+    assert_eq!(begun, Action::Fence { silence: 7, wait: Nanos(grace.0 - 1_000_000_000) });
     assert!(matches!(decide(&releasing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
 
-    let mut fencing = Claim { fence_until: until, ..held("a", "n1", ClaimPhase::Fencing) };
-    let waits = decide(&fencing, &[], Some(&plugin), Presence::Silent { since });
-    assert!(matches!(waits, Action::WaitUntil { time, .. } if time == until));
-    // Back in contact: time proves nothing, the client must.
-    assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
-    // Silent anew: the fence grows.
-    let anew = decide(&fencing, &[], Some(&plugin), Presence::Silent { since: NOW });
-    assert_eq!(anew, Action::Fence { until: lease.hand_over_at(NOW) });
-    fencing.fence_until = NOW;
+    // The wall times in the record decide nothing.
+    for fence_until in [UnixNanos(0), UnixNanos(i64::MAX)] {
+        let mut fencing =
+            Claim { fence_until, fence_index: Some(7), ..held("a", "n1", ClaimPhase::Fencing) };
+        for node in [SILENT, Presence::Unknown] {
+            let waits = decide_after(&fencing, &[], Some(&plugin), node, almost);
+            assert!(matches!(waits, Action::WaitUntil { time, .. } if time == NOW.plus(grace)), "{waits:?}");
+            assert_eq!(decide_after(&fencing, &[], Some(&plugin), node, grace), Action::Detach);
+        }
+        // Back in contact: time proves nothing, the client must.
+        let back = decide_after(&fencing, &[], Some(&plugin), Presence::Here, grace);
+        assert!(matches!(back, Action::WaitForClient { .. }));
+        // Silent anew: the wait begins anew.
+        let again = Presence::Silent { index: 9 };
+        let anew = decide(&fencing, &[], Some(&plugin), again);
+        assert_eq!(anew, Action::Fence { silence: 9, wait: grace });
+        fencing.needs_attach = Some(false);
+        assert_eq!(decide_after(&fencing, &[], None, Presence::Unknown, grace), Action::Free);
+    }
+}
+
+/// A fence that was begun before the node was in contact again, or by an earlier version, is begun anew.
+#[test]
+fn a_fence_without_a_silence_begins_anew() {
+    let grace = Lease::default().grace();
+    for fence_index in [None, Some(0)] {
+        let fencing = Claim { fence_index, ..held("a", "n1", ClaimPhase::Fencing) };
+        let unknown = decide_after(&fencing, &[], None, Presence::Unknown, grace);
+        assert_eq!(unknown, Action::Fence { silence: 0, wait: grace });
+        let silent = decide(&fencing, &[], None, SILENT);
+        assert_eq!(silent, Action::Fence { silence: 7, wait: grace });
+    }
+}
+
+#[test]
+fn a_node_that_is_confirmed_to_be_off_is_not_waited_for() {
+    let plugin = plugin(Some(true));
+    let off = |phase| Claim { node_off: Some(Default::default()), ..held("a", "n1", phase) };
+    let now = Action::Fence { silence: 7, wait: Nanos::ZERO };
+    for phase in [ClaimPhase::Attached, ClaimPhase::Mounted, ClaimPhase::Releasing] {
+        assert_eq!(decide(&off(phase), &[], Some(&plugin), SILENT), now, "{phase:?}");
+    }
+    let fencing = Claim { fence_index: Some(7), ..off(ClaimPhase::Fencing) };
+    assert_eq!(decide(&fencing, &[], Some(&plugin), SILENT), Action::Detach);
     assert_eq!(decide(&fencing, &[], Some(&plugin), Presence::Unknown), Action::Detach);
-    fencing.needs_attach = Some(false);
-    assert_eq!(decide(&fencing, &[], None, Presence::Unknown), Action::Free);
+    // In contact, its own word is needed all the same.
+    assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
+}
+
+#[test]
+fn what_is_left_of_a_wait_is_said_where_there_is_one() {
+    let volume = Volume::default();
+    let left = |claim: &Claim, node, waited| {
+        fence_left(&Facts {
+            volume: Some(&volume),
+            claim,
+            others: &[],
+            plugin: None,
+            node,
+            lease: Lease::default(),
+            seen: Seen::at(NOW),
+            now: NOW.plus(waited),
+        })
+    };
+    let (ten, grace) = (Nanos::from_secs(10), Lease::default().grace());
+    let rest = Some(Nanos(grace.0 - ten.0));
+    for phase in [ClaimPhase::Mounted, ClaimPhase::Releasing, ClaimPhase::Fencing] {
+        let claim = Claim { fence_index: Some(7), ..held("a", "n1", phase) };
+        assert_eq!(left(&claim, SILENT, ten), rest, "{phase:?}");
+        assert_eq!(left(&claim, SILENT, grace), None);
+        assert_eq!(left(&claim, Presence::Here, ten), None);
+        assert_eq!(left(&Claim { node_off: Some(Default::default()), ..claim }, SILENT, ten), None);
+    }
+    let reader = Claim { mode: ClaimMode::Read, ..held("a", "n1", ClaimPhase::Mounted) };
+    assert_eq!(left(&reader, SILENT, ten), None, "it stays for as long as its allocation does");
+    assert_eq!(left(&held("a", "n1", ClaimPhase::Detaching), SILENT, ten), None);
 }
 
 /// A node whose record was removed registers again, and its task runs on: a fence begun meanwhile would wait for ever
@@ -195,30 +288,28 @@ fn a_claim_in_use_on_a_node_that_is_not_known_waits_for_its_allocation() {
 
 #[test]
 fn the_only_writer_of_a_silent_node_is_fenced_after_its_lease_and_others_are_not() {
-    let lease = Lease::default();
-    let since = UnixNanos(NOW.0 - 1_000_000_000);
+    let grace = Lease::default().grace();
     for phase in [ClaimPhase::Attached, ClaimPhase::Mounted] {
         let writer = held("a", "n1", phase);
-        let waits = decide(&writer, &[], None, Presence::Silent { since });
+        let waits = decide_after(&writer, &[], None, SILENT, Nanos(grace.0 - 1));
         assert!(
-            matches!(&waits, Action::WaitUntil { time, reason } if *time == lease.hand_over_at(since) && reason.contains("is not in contact")),
+            matches!(&waits, Action::WaitUntil { time, reason } if *time == NOW.plus(grace) && reason.contains("is not in contact")),
             "{waits:?}"
         );
-        let long_ago = UnixNanos(NOW.0 - lease.grace().0);
-        let fenced = decide(&writer, &[], None, Presence::Silent { since: long_ago });
-        assert_eq!(fenced, Action::Fence { until: NOW });
+        let fenced = decide_after(&writer, &[], None, SILENT, grace);
+        assert_eq!(fenced, Action::Fence { silence: 7, wait: Nanos::ZERO });
         // The allocation may go on with what several may write, for all that is known.
         let shared = Claim { access_mode: AccessMode::MultiNodeMultiWriter, ..writer.clone() };
         let reader = Claim { mode: ClaimMode::Read, ..writer.clone() };
         for claim in [shared, reader] {
-            let action = decide(&claim, &[], None, Presence::Silent { since: long_ago });
+            let action = decide_after(&claim, &[], None, SILENT, grace);
             assert!(matches!(action, Action::Nothing | Action::WaitForClient { .. }), "{action:?}");
         }
     }
 }
 
 /// Carries an action out the way a server does: intention, call that works, outcome.
-fn carry_out(c: &Claim, action: &Action, now: UnixNanos) -> Option<Claim> {
+fn carry_out(c: &Claim, action: &Action) -> Option<Claim> {
     let steps = match action {
         Action::Attach { external_node_id } => vec![
             ClaimStep::IntendAttach { external_node_id: external_node_id.clone() },
@@ -233,13 +324,13 @@ fn carry_out(c: &Claim, action: &Action, now: UnixNanos) -> Option<Claim> {
             needs_attach: false,
             external_node_id: external_node_id.clone(),
         }],
-        Action::Detach => vec![ClaimStep::IntendDetach, ClaimStep::Freed],
-        Action::LeaveAttached => vec![ClaimStep::LeftAttached],
-        Action::Free => vec![ClaimStep::Freed],
-        Action::Fence { until } => vec![ClaimStep::Fence { until: *until }],
+        Action::Detach => vec![claim::let_go(c, LetGo::IntendDetach), ClaimStep::Freed],
+        Action::LeaveAttached => vec![claim::let_go(c, LetGo::LeftAttached)],
+        Action::Free => vec![claim::let_go(c, LetGo::Freed)],
+        Action::Fence { silence, .. } => vec![ClaimStep::Fence { until: WALL, silence: Some(*silence) }],
         _ => return None,
     };
-    Some(steps.iter().fold(c.clone(), |c, s| claim::step(&c, s, now).expect("actions are legal steps")))
+    Some(steps.iter().fold(c.clone(), |c, s| claim::step(&c, s, WALL).expect("actions are legal steps")))
 }
 
 proptest! {
@@ -255,7 +346,8 @@ proptest! {
         let plugin = plugin(Some(attaches));
         let volume = Volume::default();
         let mut now = NOW;
-        let mut silent: BTreeMap<NodeId, UnixNanos> = BTreeMap::new();
+        let mut silent: BTreeMap<NodeId, (u64, BootInstant)> = BTreeMap::new();
+        let mut index = 0;
         let mut attached: std::collections::BTreeSet<NodeId> = Default::default();
         let mut claims: Vec<Claim> = nodes
             .iter()
@@ -270,21 +362,28 @@ proptest! {
         for (who, what) in events.into_iter().chain(drain) {
             let Some(c) = claims.get(who).cloned() else { continue };
             let here = !silent.contains_key(&c.node_id);
-            now = now.plus(caravan_types::Nanos::from_secs(1));
+            now = now.plus(Nanos::from_secs(1));
+            index += 1;
             let proof = ClaimStep::Mounted { proof: MountProof::default() };
             let mut changed = None;
             match what {
                 // The servers act.
                 0 => {
                     let others: Vec<&Claim> = claims.iter().filter(|o| o.id != c.id).collect();
-                    let node = match silent.get(&c.node_id) {
-                        Some(since) => Presence::Silent { since: *since },
-                        None => Presence::Here,
+                    let (node, silence) = match silent.get(&c.node_id) {
+                        Some((index, since)) => (Presence::Silent { index: *index }, *since),
+                        None => (Presence::Here, now),
                     };
-                    let lease = Lease::default();
-                    let facts =
-                        Facts { volume: Some(&volume), claim: &c, others: &others, plugin: Some(&plugin), node, lease, now };
-                    let action = next(&facts);
+                    let action = next(&Facts {
+                        volume: Some(&volume),
+                        claim: &c,
+                        others: &others,
+                        plugin: Some(&plugin),
+                        node,
+                        lease: Lease::default(),
+                        seen: Seen { silence, failure: now },
+                        now,
+                    });
                     match &action {
                         Action::Attach { .. } => { attached.insert(c.node_id.clone()); }
                         Action::Detach => {
@@ -297,14 +396,14 @@ proptest! {
                         }
                         _ => {}
                     }
-                    changed = carry_out(&c, &action, now);
+                    changed = carry_out(&c, &action);
                 }
                 // The client acts.
                 1 if here => changed = [proof, ClaimStep::Unpublished, ClaimStep::Unstaged]
                     .iter()
-                    .find_map(|s| claim::step(&c, s, now).ok()),
-                2 => changed = claim::step(&c, &ClaimStep::Release, now).ok(),
-                3 => { silent.insert(c.node_id.clone(), now); }
+                    .find_map(|s| claim::step(&c, s, WALL).ok()),
+                2 => changed = claim::step(&c, &ClaimStep::Release, WALL).ok(),
+                3 => { silent.insert(c.node_id.clone(), (index, now)); }
                 _ => { silent.remove(&c.node_id); }
             }
             if let Some(changed) = changed {
@@ -330,17 +429,18 @@ fn what_is_mounted_grows_once_the_plugin_asked_for_it() {
             plugin,
             node,
             lease: Lease::default(),
+            seen: Seen::at(NOW),
             now: NOW,
         })
     };
     assert_eq!(ask(&claim, Presence::Here), Action::ExpandNode { to: 5 });
     // What needs the node's lease waits for its end; what does not would still have to grow.
     let reader = Claim { mode: ClaimMode::Read, ..claim.clone() };
-    assert!(ask(&reader, Presence::Silent { since: NOW }).reason().unwrap().contains("cannot grow"));
+    assert!(ask(&reader, SILENT).reason().unwrap().contains("cannot grow"));
     claim.last_error = "no room".into();
-    claim.next_try = NOW.plus(crate::retry::delay(1));
+    (claim.tries, claim.next_try) = (1, WALL);
     assert!(matches!(ask(&claim, Presence::Here), Action::WaitUntil { .. }));
-    let done = claim::step(&claim, &ClaimStep::Expanded { capacity: 5 }, NOW).unwrap();
+    let done = claim::step(&claim, &ClaimStep::Expanded { capacity: 5 }, WALL).unwrap();
     assert_eq!(ask(&done, Presence::Here), Action::Nothing);
     // Before it is mounted there is nothing to grow, and afterwards nothing any more.
     for phase in [ClaimPhase::Attached, ClaimPhase::Releasing] {

@@ -73,10 +73,7 @@ async fn time_goes_on_while_the_agent_is_away() {
     let running = agent.servers.status("a1", ClientStatus::Running).await;
     let received = running.task_states["work"].events[0].time;
     let (servers, dir) = agent.end().await;
-    let over = move || {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        i64::try_from(now.as_nanos()).unwrap() > received.0 + limit.0
-    };
+    let over = move || caravan_sys::time::wall_nanos() > received.0 + limit.0;
     poll("its time is over", over).await;
     let agent = Agent::resume(servers, dir);
     let over = agent.servers.status("a1", ClientStatus::Complete).await;

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use caravan_shim::protocol::{FrameBuffer, ProcessRef, Reply, Request, Started, encode};
 use caravan_shim::spec::MountSpec;
@@ -447,9 +447,5 @@ fn open_log(state_dir: &Path) -> io::Result<std::fs::File> {
 }
 
 fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| u64::try_from(since.as_nanos()).ok())
-        .unwrap_or(0)
+    u64::try_from(caravan_sys::time::wall_nanos()).unwrap_or(0)
 }

@@ -98,6 +98,7 @@ static TABLE: &[Line] = &[
     line(Delete, "node/pool/**", Pool(2, PoolCap::Delete), To::Node),
     line(Put, "node/**/drain", Node(Level::Write), To::Node),
     line(Put, "node/**/eligibility", Node(Level::Write), To::Node),
+    line(Put, "node/**/fence", Node(Level::Write), To::Node),
     line(Put, "node/**/evaluate", Node(Level::Write), To::Node),
     line(Put, "node/**/purge", Node(Level::Write), To::Node),
     line(Get, "node/**/allocations", Node(Level::Read), To::Node),

@@ -8,6 +8,7 @@ use crate::reply::Reply;
 use caravan_server::{DrainRequest, NodeUpdated};
 use caravan_types::node::Eligibility;
 use caravan_types::{Nanos, NodeId};
+use http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -23,6 +24,11 @@ bodies! {
     DrainSpecBody("DrainSpec") {
         deadline: Nanos = "Deadline";
         ignore_system_jobs: bool = "IgnoreSystemJobs";
+    }
+
+    /// What an operator says of a node's machine.
+    FenceBody("NodeFenceRequest") {
+        confirm_off: bool = "ConfirmOff";
     }
 
     /// Whether the node takes new work.
@@ -107,6 +113,30 @@ pub(crate) async fn purge(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let done = call.server()?.purge_node(&node(id)?).await.map_err(|e| ApiError::of_change(&e))?;
     let rest = json!({"LeaderRPCAddr": "", "NumNodes": 0, "SchedulingEligibility": "", "Servers": null});
     Ok(long(&done, done.index, rest))
+}
+
+/// The word of an operator that a node's machine is off. A route of our own.
+pub(crate) async fn fence(call: &Call, id: &str) -> Result<Reply, ApiError> {
+    call.put()?;
+    let body: FenceBody = required(&call.body)?;
+    if !body.confirm_off {
+        return Err(ApiError::bad_request(
+            "ConfirmOff must be true: the volumes of the node are handed on at once, so it must be certain that its machine is off",
+        ));
+    }
+    let (accessor, name) = match (&call.caller.token, &call.caller.claims) {
+        (Some(token), _) => (token.accessor_id.clone(), token.name.clone()),
+        (None, Some(workload)) => {
+            let claims = &workload.claims;
+            (String::new(), format!("task {} of job {}", claims.task, claims.job_id))
+        }
+        (None, None) => Default::default(),
+    };
+    let done = call.server()?.fence_node(&node(id)?, accessor, name).await.map_err(|error| {
+        let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        ApiError::new(status, error.message)
+    })?;
+    Ok(short(&done, done.index))
 }
 
 /// The answer to a change of drain or eligibility.

@@ -53,6 +53,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
         [id @ .., "drain"] if !id.is_empty() => node_changes::drain(call, &id.join("/")).await,
         [id @ .., "eligibility"] if !id.is_empty() => node_changes::eligibility(call, &id.join("/")).await,
         [id @ .., "evaluate"] if !id.is_empty() => node_changes::evaluate(call, &id.join("/")).await,
+        [id @ .., "fence"] if !id.is_empty() => node_changes::fence(call, &id.join("/")).await,
         [id @ .., "purge"] if !id.is_empty() => node_changes::purge(call, &id.join("/")).await,
         [id @ .., "allocations"] if !id.is_empty() => {
             call.only(&Method::GET)?;

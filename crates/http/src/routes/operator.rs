@@ -17,7 +17,6 @@ use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// For how long a key set may be kept: a key that is made ahead is told this long before it is used.
 const KEYS_FRESH: &str = "max-age=3600";
@@ -252,8 +251,7 @@ async fn delete_key(call: &Call, id: &str) -> Result<Reply, ApiError> {
 
 /// Milliseconds since the epoch.
 fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+    caravan_sys::time::wall_nanos() / 1_000_000
 }
 
 async fn save(call: &Call) -> Result<Reply, ApiError> {

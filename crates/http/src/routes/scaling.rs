@@ -117,7 +117,7 @@ pub(crate) async fn policies(call: &Call, rest: &[&str]) -> Result<Reply, ApiErr
     call.only(&Method::GET)?;
     match rest {
         ["policies"] => list(call).await,
-        ["policy", id] => policy(call, id).await,
+        ["policy", id @ ..] if !id.is_empty() => policy(call, &id.join("/")).await,
         _ => Err(ApiError::unknown_path()),
     }
 }

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 
 const CALLBACK: &str = "http://127.0.0.1:4649/oidc/callback";
@@ -71,7 +70,7 @@ async fn token(State(provider): State<Provider>, headers: HeaderMap, form: Strin
     let proof = headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
     asked.insert("authorization".into(), proof.unwrap_or_default());
     *provider.asked.lock().unwrap() = asked;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let now = caravan_sys::time::wall_nanos() / 1_000_000_000;
     let mut claims = json!({"iss": provider.issuer, "aud": "us", "sub": "dev", "iat": now, "exp": now + 60});
     for (name, value) in provider.claims.lock().unwrap().as_object().unwrap() {
         claims[name] = value.clone();

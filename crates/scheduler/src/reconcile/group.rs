@@ -5,12 +5,12 @@ use super::{
     Changes, Ground, MIGRATING, NOT_NEEDED, Place, UPDATING, ground, is_current, to_succeed, update_of,
 };
 use crate::diff::Update;
-use crate::disconnect;
+use crate::disconnect::{self, Clock};
 use crate::view::View;
 use caravan_lang::Matcher;
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::job::{Job, JobType, TaskGroup, UpdateStrategy};
-use caravan_types::{EvalId, UnixNanos};
+use caravan_types::EvalId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Pass<'a, V> {
     pub job: &'a Job,
     pub matcher: &'a mut Matcher,
     pub eval: &'a EvalId,
-    pub now: UnixNanos,
+    pub clock: Clock<'a>,
     pub changes: &'a mut Changes,
 }
 
@@ -191,13 +191,13 @@ impl<V: View> Pass<'_, V> {
     }
 
     fn ground(&self, alloc: &Allocation) -> Ground {
-        ground(self.view.node(&alloc.node_id).map(AsRef::as_ref), alloc, self.now)
+        ground(self.view.node(&alloc.node_id).map(AsRef::as_ref), alloc, self.clock)
     }
 
     fn verdict(&self, alloc: &Allocation) -> Verdict {
         let held = self.changes.rollout.holds_back(alloc);
         let due = alloc.followup_eval_id == *self.eval;
-        reschedule::verdict(alloc, self.now, held, due)
+        reschedule::verdict(alloc, self.clock.now, held, due)
     }
 
     /// Canaries of the deployment in hand stay until they are promoted; those of others go.
@@ -222,7 +222,7 @@ impl<V: View> Pass<'_, V> {
                     found.again.push(Some(canary));
                 }
                 Ground::Silent => {
-                    disconnect::mark(&canary, self.now, self.changes);
+                    disconnect::mark(&canary, self.clock, self.changes);
                     found.taken.insert(index);
                 }
                 Ground::Firm | Ground::Lost => {
@@ -329,7 +329,7 @@ impl<V: View> Pass<'_, V> {
     ) {
         let (silent, here): (Vec<_>, Vec<_>) =
             here.into_iter().partition(|alloc| self.ground(alloc) == Ground::Silent);
-        silent.iter().for_each(|alloc| disconnect::mark(alloc, self.now, self.changes));
+        silent.iter().for_each(|alloc| disconnect::mark(alloc, self.clock, self.changes));
         let mut here = disconnect::reconcile(self.job, here, self.changes);
         // The one that needs the least change stays; duplicates of a name go.
         here.sort_by_key(|a| (!is_current(a, self.job), Reverse(a.create_index)));
@@ -376,7 +376,7 @@ impl<V: View> Pass<'_, V> {
         survey: &mut Survey,
     ) {
         let open = || over.iter().filter(|alloc| alloc.next_allocation.is_empty());
-        if let Some(until) = open().filter_map(|a| disconnect::stopping_until(a, self.now)).max() {
+        if let Some(until) = open().filter_map(|a| disconnect::stopping_until(a, self.clock)).max() {
             self.changes.of(&group.name).reschedule_later += 1;
             self.changes.later.insert(until);
             return;

@@ -5,7 +5,7 @@ pub(crate) mod reschedule;
 pub(crate) mod rollout;
 
 use crate::diff::{self, Update};
-use crate::disconnect;
+use crate::disconnect::{self, Clock};
 use crate::feasible;
 use crate::view::View;
 use caravan_lang::Matcher;
@@ -71,6 +71,8 @@ pub(crate) struct Changes {
     pub updates: BTreeMap<String, DesiredUpdates>,
     /// Allocations that become unknown, and until when they may come back.
     pub unknown: Vec<(Arc<Allocation>, UnixNanos)>,
+    /// Allocations that stay unknown, and until when they may come back.
+    pub still_unknown: Vec<(Arc<Allocation>, UnixNanos)>,
     /// When to look again, because something may not be replaced before.
     pub later: BTreeSet<UnixNanos>,
     /// Failed allocations, and when they are placed anew.
@@ -107,8 +109,8 @@ pub(crate) enum Ground {
 }
 
 /// Sorts an allocation by the state of its node and by what users want of it.
-pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, now: UnixNanos) -> Ground {
-    let silent = || match disconnect::kept_until(alloc, now) {
+pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, clock: Clock<'_>) -> Ground {
+    let silent = || match disconnect::kept_for(alloc, clock) {
         Some(_) => Ground::Silent,
         None => Ground::Lost,
     };
@@ -128,13 +130,13 @@ pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, now: UnixNanos) ->
 pub(crate) fn live<V: View>(
     view: &V,
     key: &JobKey,
-    now: UnixNanos,
+    clock: Clock<'_>,
     changes: &mut Changes,
 ) -> Vec<Arc<Allocation>> {
     let mut live = Vec::new();
     for alloc in view.allocs_by_job(key).filter(|a| !a.client_terminal()) {
         let node = view.node(&alloc.node_id).map(AsRef::as_ref);
-        if ground(node, alloc, now) == Ground::Lost {
+        if ground(node, alloc, clock) == Ground::Lost {
             changes.of(&alloc.task_group).stop += 1;
             changes.stops.push(Stop { alloc: Arc::clone(alloc), description: LOST, lost: true });
         } else if !alloc.server_terminal() {
@@ -145,9 +147,9 @@ pub(crate) fn live<V: View>(
 }
 
 /// What a stopped or removed job needs: everything stops.
-pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, now: UnixNanos) -> Changes {
+pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, clock: Clock<'_>) -> Changes {
     let mut changes = Changes::default();
-    for alloc in live(view, key, now, &mut changes) {
+    for alloc in live(view, key, clock, &mut changes) {
         changes.of(&alloc.task_group).stop += 1;
         changes.stop(&alloc, NOT_NEEDED);
     }
@@ -214,13 +216,13 @@ pub(crate) fn changes<V: View>(
     matcher: &mut Matcher,
     eval: &Evaluation,
     id: DeploymentId,
-    now: UnixNanos,
+    clock: Clock<'_>,
 ) -> Changes {
     let mut changes = Changes { rollout: Rollout::of(view, job, eval, id), ..Changes::default() };
     changes.ended = std::mem::take(&mut changes.rollout.ended);
     let key = job.key();
     let mut by_group: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
-    for alloc in live(view, &key, now, &mut changes) {
+    for alloc in live(view, &key, clock, &mut changes) {
         by_group.entry(alloc.task_group.to_string()).or_default().push(alloc);
     }
     for (name, allocs) in &by_group {
@@ -238,7 +240,7 @@ pub(crate) fn changes<V: View>(
             over.entry(alloc.task_group.to_string()).or_default().push(Arc::clone(alloc));
         }
     }
-    let mut pass = group::Pass { view, job, matcher, eval: &eval.id, now, changes: &mut changes };
+    let mut pass = group::Pass { view, job, matcher, eval: &eval.id, clock, changes: &mut changes };
     for (at, group) in job.task_groups.iter().enumerate() {
         let live = by_group.remove(&group.name).unwrap_or_default();
         pass.group(at, group, live, over.remove(&group.name).unwrap_or_default());

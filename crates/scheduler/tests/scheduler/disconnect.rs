@@ -1,13 +1,14 @@
 //! Nodes out of contact: what is lost, what is unknown, and who stays when a node comes back.
 
 use crate::world::{NOW, World, job, placed, stopped};
-use caravan_scheduler::{Params, schedule};
+use caravan_scheduler::{Params, Passed, absent_since, schedule};
 use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED, TaskRunState, TaskState};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::{DisconnectStrategy, Job, JobType};
 use caravan_types::node::NodeStatus;
 use caravan_types::plan::Decision;
 use caravan_types::{AllocId, Nanos, Time, UnixNanos};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const MINUTE: Nanos = Nanos::from_secs(60);
@@ -24,7 +25,7 @@ fn keeping() -> DisconnectStrategy {
 
 fn run_at(world: &mut World, now: UnixNanos) -> Decision {
     let eval = world.eval("web", Trigger::NodeUpdate);
-    let decision = schedule(world, &eval, &Params { now, seed: 1 });
+    let decision = schedule(world, &eval, &Params::new(now, 1));
     world.apply(&decision);
     decision
 }
@@ -196,6 +197,64 @@ fn no_other_comes_before_the_node_has_certainly_stopped_the_first() {
     let early = run_at(&mut world, NOW.plus(Nanos::from_secs(30)));
     assert!(placed(&early).is_empty() && early.follow_ups.is_empty(), "{early:?}");
     assert_eq!(placed(&run_at(&mut world, NOW.plus(MINUTE))).len(), 1);
+}
+
+/// Looks at the job so long after the server saw the allocation absent, whatever the wall clock says.
+fn run_after(world: &mut World, wall: UnixNanos, alloc: &AllocId, waited: Nanos) -> Decision {
+    let eval = world.eval("web", Trigger::NodeUpdate);
+    let passed = Passed::Measured(BTreeMap::from([(alloc.clone(), waited)]));
+    let decision = schedule(world, &eval, &Params { passed, ..Params::new(wall, 1) });
+    world.apply(&decision);
+    decision
+}
+
+const HOUR: Nanos = Nanos::from_secs(3600);
+
+#[test]
+fn a_wall_clock_that_steps_ends_no_wait_and_prolongs_none() {
+    let almost = Nanos(MINUTE.0 - 1);
+    let kept = || {
+        let (mut world, alloc) = cut_off(keeping(), NodeStatus::Disconnected);
+        run_at(&mut world, NOW);
+        assert_eq!(absent_since(&world.allocs[&alloc.id]), Some(NOW));
+        (world, alloc.id.clone())
+    };
+    let stopping = || {
+        let block =
+            DisconnectStrategy { stop_on_client_after: Some(MINUTE), ..DisconnectStrategy::default() };
+        let (mut world, alloc) = cut_off(block, NodeStatus::Down);
+        run_at(&mut world, NOW);
+        assert_eq!(absent_since(&world.allocs[&alloc.id]), Some(NOW));
+        (world, alloc.id.clone())
+    };
+    for wall in [NOW, NOW.plus(HOUR), NOW.plus(Nanos(-HOUR.0))] {
+        let (mut world, alloc) = kept();
+        assert!(run_after(&mut world, wall, &alloc, almost).plan.is_empty());
+        let end = run_after(&mut world, wall, &alloc, MINUTE);
+        assert_eq!(stopped(&world, &end).len(), 1);
+
+        let (mut world, alloc) = stopping();
+        assert!(placed(&run_after(&mut world, wall, &alloc, almost)).is_empty());
+        assert_eq!(placed(&run_after(&mut world, wall, &alloc, MINUTE)).len(), 1);
+    }
+}
+
+#[test]
+fn a_look_that_comes_too_early_is_followed_by_another_and_only_one() {
+    let (mut world, alloc) = cut_off(keeping(), NodeStatus::Disconnected);
+    let first = run_at(&mut world, NOW);
+    // The follow-up itself comes early: its server began the wait anew.
+    let eval = follow_up(&first, Trigger::MaxDisconnectTimeout).clone();
+    let params = |wall| Params { passed: Passed::Measured(BTreeMap::new()), ..Params::new(wall, 2) };
+    let wall = NOW.plus(Nanos::from_secs(40));
+    let decision = schedule(&world, &eval, &params(wall));
+    let again = follow_up(&decision, Trigger::MaxDisconnectTimeout);
+    assert_eq!(again.wait_until, wall.plus(MINUTE).to_time());
+    world.apply(&decision);
+    let later = world.eval("web", Trigger::NodeUpdate);
+    let decision = schedule(&world, &later, &params(wall.plus(Nanos::from_millis(500))));
+    assert!(decision.follow_ups.is_empty(), "{:?}", decision.follow_ups);
+    assert_eq!(world.allocs[&alloc.id].client_status, ClientStatus::Unknown);
 }
 
 #[test]

@@ -232,13 +232,13 @@ proptest! {
             world.register(build(wish));
             let eval = world.eval(JOBS[wish.name], Trigger::JobRegister);
             let seed = seed.wrapping_add(n as u64);
-            let decision = schedule(&world, &eval, &Params { now: NOW, seed });
-            prop_assert_eq!(&decision, &schedule(&world, &eval, &Params { now: NOW, seed }));
+            let decision = schedule(&world, &eval, &Params::new(NOW, seed));
+            prop_assert_eq!(&decision, &schedule(&world, &eval, &Params::new(NOW, seed)));
             check_preemption(&world, &decision);
             world.apply(&decision);
             check(&world, &decision);
             let again = world.eval(JOBS[wish.name], Trigger::JobRegister);
-            let second = schedule(&world, &again, &Params { now: NOW, seed: !seed });
+            let second = schedule(&world, &again, &Params::new(NOW, !seed));
             prop_assert!(second.plan.is_empty(), "{:?} then {:?}", decision.plan, second.plan);
             if n % 3 == 2 {
                 world.settle();

@@ -280,7 +280,7 @@ proptest! {
         for (n, wish) in wishes.iter().enumerate() {
             world.register(build(wish));
             let eval = world.eval(JOBS[wish.job], Trigger::JobRegister);
-            let params = Params { now: NOW, seed: seed.wrapping_add(n as u64) };
+            let params = Params::new(NOW, seed.wrapping_add(n as u64));
             let decision = schedule(&world, &eval, &params);
             prop_assert_eq!(&decision, &schedule(&world, &eval, &params), "the same seed, the same decision");
             let placed = decision.plan.placements.values().flatten();
@@ -289,7 +289,7 @@ proptest! {
             world.nodes.values().for_each(|node| check_node(&world, node));
             check_new(&world, wish, &new);
             let again = world.eval(JOBS[wish.job], Trigger::JobRegister);
-            let second = schedule(&world, &again, &Params { now: NOW, seed: !seed });
+            let second = schedule(&world, &again, &Params::new(NOW, !seed));
             prop_assert!(second.plan.is_empty(), "{:?} then {:?}", decision.plan, second.plan);
             if wish.settle {
                 world.settle();

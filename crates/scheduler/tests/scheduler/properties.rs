@@ -138,9 +138,9 @@ proptest! {
             for name in JOBS {
                 let seed = seed.wrapping_add(n as u64);
                 let eval = world.eval(name, Trigger::JobRegister);
-                let decision = schedule(&world, &eval, &Params { now: NOW, seed });
+                let decision = schedule(&world, &eval, &Params::new(NOW, seed));
                 // The same seed, the same decision.
-                prop_assert_eq!(&decision, &schedule(&world, &eval, &Params { now: NOW, seed }));
+                prop_assert_eq!(&decision, &schedule(&world, &eval, &Params::new(NOW, seed)));
                 // New placements meet the constraints and sit on nodes that are ready.
                 let placements: Vec<_> = decision.plan.placements.values().flatten().collect();
                 let job = decision.plan.job.clone();
@@ -154,7 +154,7 @@ proptest! {
                 check(&world);
                 // Looking again changes nothing, whatever the ties.
                 let again = world.eval(name, Trigger::JobRegister);
-                let second = schedule(&world, &again, &Params { now: NOW, seed: !seed });
+                let second = schedule(&world, &again, &Params::new(NOW, !seed));
                 prop_assert!(second.plan.is_empty(), "{:?} then {:?}", decision.plan, second.plan);
                 prop_assert_eq!(&second.eval.queued_allocations, &decision.eval.queued_allocations);
             }

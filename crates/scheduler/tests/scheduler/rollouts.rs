@@ -59,7 +59,7 @@ impl Cluster {
             triggered_by: Trigger::JobRegister,
             ..Evaluation::default()
         };
-        let decision = schedule(&self.root, &eval, &Params { now: self.now, seed: u64::from(self.evals) });
+        let decision = schedule(&self.root, &eval, &Params::new(self.now, u64::from(self.evals)));
         let plan = decision.plan.clone();
         let commit = PlanCommit {
             eval_id: eval.id,

@@ -10,9 +10,9 @@ use caravan_types::job::JobType;
 use caravan_types::plan::Decision;
 use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
 use caravan_types::volume::{AccessMode, Claim, ClaimPhase, MountProof};
-use caravan_types::{AllocId, JobKey, VolumeKey};
+use caravan_types::{AllocId, BootInstant, JobKey, VolumeKey};
 use caravan_volumes::lease::Lease;
-use caravan_volumes::reconcile::{self, Action, Facts, Presence};
+use caravan_volumes::reconcile::{self, Action, Facts, Presence, Seen};
 use std::collections::BTreeMap;
 
 struct Cluster(Root);
@@ -25,7 +25,7 @@ impl Cluster {
     }
 
     fn decide(&mut self, eval: Evaluation) -> Decision {
-        let decision = schedule(&self.0, &eval, &Params { now: NOW, seed: 3 });
+        let decision = schedule(&self.0, &eval, &Params::new(NOW, 3));
         let plan = decision.plan.clone();
         let evals: Vec<Evaluation> =
             decision.follow_ups.iter().cloned().chain([decision.eval.clone()]).collect();
@@ -74,7 +74,8 @@ impl Cluster {
             plugin: self.0.plugin(&claim.plugin_id).map(AsRef::as_ref),
             node: Presence::of(self.0.node(&claim.node_id).map(AsRef::as_ref)),
             lease: Lease::default(),
-            now: NOW,
+            seen: Seen::at(BootInstant::default()),
+            now: BootInstant::default(),
         })
     }
 
@@ -124,7 +125,7 @@ fn cluster() -> Cluster {
     host.csi_controller_plugins.insert("p".into(), controller);
     cluster.apply(Change::NodeRegister { node: Box::new(host), evals: vec![] });
     let volume = Box::new(volume("data", AccessMode::SingleNodeWriter));
-    cluster.apply(Change::VolumeWrite { volume, expect_modify_index: 0 });
+    cluster.apply(Change::VolumeWrite { volume, expect_modify_index: 0, exclusive: true });
     cluster
 }
 

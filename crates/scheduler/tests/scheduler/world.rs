@@ -205,7 +205,7 @@ impl World {
     }
 
     pub fn decide(&mut self, eval: &Evaluation, seed: u64) -> Decision {
-        let decision = schedule(self, eval, &Params { now: NOW, seed });
+        let decision = schedule(self, eval, &Params::new(NOW, seed));
         self.apply(&decision);
         decision
     }

@@ -1,7 +1,7 @@
 //! Blocked evaluations and what wakes them, as a pure state machine.
 
 use caravan_types::eval::Evaluation;
-use caravan_types::{EvalId, JobKey, UnixNanos};
+use caravan_types::{BootInstant, EvalId, JobKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(crate) struct BlockedSet {
     /// Woken, but only once the evaluation before them has been dealt with.
     behind: HashMap<EvalId, Vec<Arc<Evaluation>>>,
     /// When to look again at those that lost to other plans: what they wait for may never change.
-    conflicts: BTreeSet<(UnixNanos, EvalId)>,
+    conflicts: BTreeSet<(BootInstant, EvalId)>,
     capacity_index: u64,
     /// By computed class.
     class_index: BTreeMap<String, u64>,
@@ -85,17 +85,17 @@ impl BlockedSet {
     }
 
     /// Has an evaluation looked at again at a time, if it still waits then.
-    pub(crate) fn again_at(&mut self, at: UnixNanos, id: EvalId) {
+    pub(crate) fn again_at(&mut self, at: BootInstant, id: EvalId) {
         self.conflicts.insert((at, id));
     }
 
     /// When the next one is to be looked at again.
-    pub(crate) fn next(&self) -> Option<UnixNanos> {
+    pub(crate) fn next(&self) -> Option<BootInstant> {
         self.conflicts.first().map(|(at, _)| *at)
     }
 
     /// Takes out and answers those whose time has come.
-    pub(crate) fn due(&mut self, now: UnixNanos) -> Vec<Arc<Evaluation>> {
+    pub(crate) fn due(&mut self, now: BootInstant) -> Vec<Arc<Evaluation>> {
         let mut due = Vec::new();
         while self.next().is_some_and(|at| at <= now) {
             let waits =
@@ -217,12 +217,12 @@ mod tests {
         let mut set = BlockedSet::default();
         for (id, at) in [("a", 10), ("b", 20), ("c", 20)] {
             set.block(eval(id, id, 5, &[]));
-            set.again_at(UnixNanos(at), id.into());
+            set.again_at(BootInstant::from_nanos(at), id.into());
         }
         set.remove(&"b".into());
-        assert_eq!((set.next(), set.due(UnixNanos(9)).len()), (Some(UnixNanos(10)), 0));
-        assert_eq!(set.due(UnixNanos(10))[0].id, "a");
-        let late: Vec<_> = set.due(UnixNanos(30)).iter().map(|eval| eval.id.to_string()).collect();
+        assert_eq!((set.next(), set.due(BootInstant::from_nanos(9)).len()), (Some(BootInstant::from_nanos(10)), 0));
+        assert_eq!(set.due(BootInstant::from_nanos(10))[0].id, "a");
+        let late: Vec<_> = set.due(BootInstant::from_nanos(30)).iter().map(|eval| eval.id.to_string()).collect();
         assert_eq!((late, set.next(), set.len()), (vec!["c".to_owned()], None, 0));
     }
 

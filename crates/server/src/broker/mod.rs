@@ -11,7 +11,7 @@ use blocked::{Blocked, BlockedSet, Wake};
 use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger, WaitsFor};
-use caravan_types::volume::ClaimPhase;
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase};
 use caravan_types::{EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
@@ -115,7 +115,7 @@ impl Broker {
     pub(crate) fn ack(&self, id: &EvalId, receipt: Receipt) {
         let surplus = {
             let mut sets = self.sets();
-            sets.queue.ack(id, receipt, self.core.now());
+            sets.queue.ack(id, receipt, self.core.clock.read());
             let surplus = sets.queue.take_surplus();
             sets.moot.extend(surplus);
             !sets.moot.is_empty()
@@ -127,7 +127,7 @@ impl Broker {
     }
 
     pub(crate) fn nack(&self, id: &EvalId, receipt: Receipt) -> Returned {
-        let returned = self.sets().queue.nack(id, receipt, self.core.now());
+        let returned = self.sets().queue.nack(id, receipt, self.core.boot());
         self.delays.notify_one();
         self.ready.notify_one();
         returned
@@ -139,7 +139,7 @@ impl Broker {
         self.resync().await;
         loop {
             self.cancel_moot().await;
-            let (now, conflicts) = (self.core.now(), self.sets().blocked.due(self.core.now()));
+            let (now, conflicts) = (self.core.boot(), self.sets().blocked.due(self.core.boot()));
             self.unblock(conflicts).await;
             let next = {
                 let mut sets = self.sets();
@@ -148,7 +148,7 @@ impl Broker {
             self.ready.notify_one();
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = until(next, self.core.now()) => {}
+                () = self.core.until(next) => {}
                 () = self.delays.notified() => {}
                 change = changes.next() => match change {
                     Some(FeedItem::Changes(set)) => self.follow(&set).await,
@@ -194,6 +194,9 @@ impl Broker {
                 _ => {}
             }
             wakes.extend(wake_of(&root, changed));
+            if let Changed::Claim(id) = changed {
+                wakes.extend(wakes_of_twins(&root, id));
+            }
         }
         wakes.dedup();
         for wake in &wakes {
@@ -213,7 +216,7 @@ impl Broker {
         match eval.status {
             EvalStatus::Pending => {
                 sets.blocked.remove(&eval.id);
-                sets.queue.enqueue(eval.clone(), self.core.now());
+                sets.queue.enqueue(eval.clone(), self.core.clock.read());
                 self.ready.notify_one();
                 return;
             }
@@ -223,7 +226,7 @@ impl Broker {
                 match state {
                     Blocked::WakeNow(eval) => woken.push(eval),
                     Blocked::Waits if eval.triggered_by == Trigger::MaxPlanAttempts => {
-                        sets.blocked.again_at(self.core.now().plus(CONFLICT), eval.id.clone());
+                        sets.blocked.again_at(self.core.boot().plus(CONFLICT), eval.id.clone());
                     }
                     Blocked::Waits => {}
                 }
@@ -318,6 +321,8 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             .phase
             .is_usable()
             .then(|| Wake::Named(WaitsFor::Volume(key.clone()).to_string())),
+        // Another one may stand for the same storage.
+        Changed::VolumeRemoved(_) => Some(Wake::Capacity(None)),
         Changed::ClaimRemoved(id) => Some(freed(&id.volume, None)),
         Changed::Claim(id) => match root.claim(id) {
             None => Some(freed(&id.volume, None)),
@@ -338,6 +343,14 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
     }
 }
 
+/// Whatever waits for another volume on the same storage waits for the end of this claim as well.
+fn wakes_of_twins(root: &Root, id: &ClaimId) -> Vec<Wake> {
+    let over = |claim: &&Arc<Claim>| claim.phase == ClaimPhase::Gone;
+    let Some(claim) = root.claim(id).filter(over) else { return Vec::new() };
+    let twins = root.volumes_on(&claim.plugin_id, &claim.external_volume_id);
+    twins.map(|twin| twin.key()).filter(|key| *key != id.volume).map(|key| freed(&key, None)).collect()
+}
+
 /// A node may take more than before.
 fn capacity(root: &Root, id: &NodeId) -> Wake {
     let class = root.node(id).map(|node| node.computed_class.clone());
@@ -348,7 +361,7 @@ fn freed(volume: &VolumeKey, heir: Option<JobKey>) -> Wake {
     Wake::Freed { name: WaitsFor::Claim(volume.clone()).to_string(), heir }
 }
 
-/// Sleeps until a time, for ever if there is none.
+/// Sleeps until a wall time, for ever if there is none: for what a calendar says, not for waits that guard data.
 pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
     match at {
         Some(at) => tokio::time::sleep(at.since(now).to_std()).await,

@@ -1,7 +1,8 @@
 //! The queue of pending evaluations, as a pure state machine: time is passed in.
 
+use crate::core::Moment;
 use caravan_types::eval::{Evaluation, Trigger};
-use caravan_types::{EvalId, JobKey, Nanos, UnixNanos};
+use caravan_types::{BootInstant, EvalId, JobKey, Nanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub(crate) struct Receipt(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Returned {
     /// It is queued again, not before this time.
-    Requeued(UnixNanos),
+    Requeued(BootInstant),
     /// It was delivered too often.
     GivenUp,
     /// The receipt is not valid (any more).
@@ -37,7 +38,7 @@ type Rank = (std::cmp::Reverse<i64>, u64, EvalId);
 pub(crate) struct Queue {
     known: HashMap<EvalId, Arc<Evaluation>>,
     ready: BTreeSet<Rank>,
-    delayed: BTreeSet<(UnixNanos, EvalId)>,
+    delayed: BTreeSet<(BootInstant, EvalId)>,
     behind: BTreeMap<JobKey, BTreeSet<Rank>>,
     in_flight: HashMap<EvalId, Delivery>,
     /// With a worker, and pending anew since it was handed out.
@@ -68,7 +69,7 @@ fn rank(eval: &Evaluation) -> Rank {
 impl Queue {
     /// Takes in a pending evaluation; one that is known already changes nothing, unless it was written
     /// since it was handed to a worker: then it is queued again once the worker has returned it.
-    pub(crate) fn enqueue(&mut self, eval: Arc<Evaluation>, now: UnixNanos) {
+    pub(crate) fn enqueue(&mut self, eval: Arc<Evaluation>, now: Moment) {
         if let Some(delivery) = self.in_flight.get(&eval.id) {
             if eval.modify_index > delivery.eval.modify_index {
                 self.again.insert(eval.id.clone(), eval);
@@ -79,8 +80,9 @@ impl Queue {
             return;
         }
         self.known.insert(eval.id.clone(), eval.clone());
-        let at = UnixNanos(eval.wait_until.0);
-        if at > now {
+        let end = eval.wait_until.to_unix();
+        let at = now.instant_of(end, end.since(eval.create_time));
+        if at > now.boot {
             self.delayed.insert((at, eval.id.clone()));
         } else {
             self.make_ready(&eval);
@@ -97,7 +99,7 @@ impl Queue {
     }
 
     /// Moves what is due to the ready ones; answers when to look again.
-    pub(crate) fn tick(&mut self, now: UnixNanos) -> Option<UnixNanos> {
+    pub(crate) fn tick(&mut self, now: BootInstant) -> Option<BootInstant> {
         while let Some((at, id)) = self.delayed.first().cloned() {
             if at > now {
                 return Some(at);
@@ -137,7 +139,7 @@ impl Queue {
     }
 
     /// The work is done: forgets the evaluation and lets the next one of the job go.
-    pub(crate) fn ack(&mut self, id: &EvalId, receipt: Receipt, now: UnixNanos) -> bool {
+    pub(crate) fn ack(&mut self, id: &EvalId, receipt: Receipt, now: Moment) -> bool {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return false;
         }
@@ -154,7 +156,7 @@ impl Queue {
     }
 
     /// The work failed: queued again after a growing pause, or given up.
-    pub(crate) fn nack(&mut self, id: &EvalId, receipt: Receipt, now: UnixNanos) -> Returned {
+    pub(crate) fn nack(&mut self, id: &EvalId, receipt: Receipt, now: BootInstant) -> Returned {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return Returned::Stale;
         }
@@ -254,7 +256,11 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::Time;
+    use caravan_types::{Time, UnixNanos};
+
+    fn at(nanos: u64) -> BootInstant {
+        BootInstant::from_nanos(nanos)
+    }
 
     fn eval(id: &str, job: &str, priority: i64, index: u64) -> Arc<Evaluation> {
         Arc::new(Evaluation {
@@ -271,7 +277,7 @@ mod tests {
     fn higher_priority_first_then_older() {
         let mut q = Queue::default();
         for e in [eval("a", "j1", 50, 2), eval("b", "j2", 50, 1), eval("c", "j3", 80, 3)] {
-            q.enqueue(e, UnixNanos(0));
+            q.enqueue(e, Moment::default());
         }
         let order: Vec<_> =
             std::iter::from_fn(|| q.dequeue(|_| true)).map(|(e, _)| e.id.to_string()).collect();
@@ -281,12 +287,12 @@ mod tests {
     #[test]
     fn one_evaluation_per_job_at_a_time() {
         let mut q = Queue::default();
-        q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
-        q.enqueue(eval("b", "j", 50, 2), UnixNanos(0));
+        q.enqueue(eval("a", "j", 50, 1), Moment::default());
+        q.enqueue(eval("b", "j", 50, 2), Moment::default());
         let (first, receipt) = q.dequeue(|_| true).unwrap();
         assert_eq!(first.id, "a");
         assert!(q.dequeue(|_| true).is_none());
-        assert!(q.ack(&first.id, receipt, UnixNanos(0)));
+        assert!(q.ack(&first.id, receipt, Moment::default()));
         assert_eq!(q.dequeue(|_| true).unwrap().0.id, "b");
     }
 
@@ -296,7 +302,7 @@ mod tests {
         let of = |id, index, trigger| {
             Arc::new(Evaluation { triggered_by: trigger, ..(*eval(id, "j", 50, index)).clone() })
         };
-        q.enqueue(of("a", 1, Trigger::NodeUpdate), UnixNanos(0));
+        q.enqueue(of("a", 1, Trigger::NodeUpdate), Moment::default());
         let (_, receipt) = q.dequeue(|_| true).unwrap();
         for (id, index, trigger) in [
             ("b", 2, Trigger::NodeUpdate),
@@ -304,9 +310,9 @@ mod tests {
             ("d", 4, Trigger::DeploymentWatcher),
             ("e", 5, Trigger::NodeUpdate),
         ] {
-            q.enqueue(of(id, index, trigger), UnixNanos(0));
+            q.enqueue(of(id, index, trigger), Moment::default());
         }
-        assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
+        assert!(q.ack(&"a".into(), receipt, Moment::default()));
         let gone: Vec<_> = q.take_surplus().iter().map(|e| e.id.to_string()).collect();
         assert_eq!(gone, ["b", "d"]);
         assert_eq!(q.dequeue(|_| true).unwrap().0.id, "c");
@@ -317,16 +323,16 @@ mod tests {
     fn what_becomes_pending_again_before_the_worker_returns_it_is_not_lost() {
         let mut q = Queue::default();
         let at = |index| Arc::new(Evaluation { modify_index: index, ..(*eval("a", "j", 50, 1)).clone() });
-        q.enqueue(at(5), UnixNanos(0));
+        q.enqueue(at(5), Moment::default());
         let (_, receipt) = q.dequeue(|_| true).unwrap();
         // The same row seen once more is not news; the worker's own write and a wake after it are.
-        q.enqueue(at(5), UnixNanos(0));
-        q.enqueue(at(7), UnixNanos(0));
+        q.enqueue(at(5), Moment::default());
+        q.enqueue(at(7), Moment::default());
         assert!(q.dequeue(|_| true).is_none());
-        assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
+        assert!(q.ack(&"a".into(), receipt, Moment::default()));
         let (again, receipt) = q.dequeue(|_| true).unwrap();
         assert_eq!(again.modify_index, 7);
-        assert!(q.ack(&"a".into(), receipt, UnixNanos(0)));
+        assert!(q.ack(&"a".into(), receipt, Moment::default()));
         assert!(q.dequeue(|_| true).is_none());
     }
 
@@ -335,18 +341,31 @@ mod tests {
         let mut q = Queue::default();
         let mut later = (*eval("a", "j", 50, 1)).clone();
         later.wait_until = Time(100);
-        q.enqueue(Arc::new(later), UnixNanos(10));
+        q.enqueue(Arc::new(later), Moment { wall: UnixNanos(10), boot: at(1_000) });
         assert!(q.dequeue(|_| true).is_none());
-        assert_eq!(q.tick(UnixNanos(50)), Some(UnixNanos(100)));
-        assert_eq!(q.tick(UnixNanos(100)), None);
+        assert_eq!(q.tick(at(1_050)), Some(at(1_090)));
+        assert_eq!(q.tick(at(1_090)), None);
         assert!(q.dequeue(|_| true).is_some());
+    }
+
+    /// A wall clock that was set back between the writing of an evaluation and its arrival here.
+    #[test]
+    fn nothing_waits_longer_than_it_was_made_to_wait() {
+        let mut q = Queue::default();
+        let later = Evaluation {
+            create_time: UnixNanos(5_000),
+            wait_until: Time(5_030),
+            ..(*eval("a", "j", 50, 1)).clone()
+        };
+        q.enqueue(Arc::new(later), Moment { wall: UnixNanos(100), boot: at(7) });
+        assert_eq!(q.tick(at(7)), Some(at(37)));
     }
 
     #[test]
     fn failing_work_is_given_up_after_the_limit() {
         let mut q = Queue::default();
-        q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
-        let mut now = UnixNanos(0);
+        q.enqueue(eval("a", "j", 50, 1), Moment::default());
+        let mut now = at(0);
         for round in 1..=DELIVERY_LIMIT {
             let (e, receipt) = q.dequeue(|_| true).unwrap();
             match q.nack(&e.id, receipt, now) {
@@ -365,13 +384,13 @@ mod tests {
     #[test]
     fn stale_receipts_change_nothing() {
         let mut q = Queue::default();
-        q.enqueue(eval("a", "j", 50, 1), UnixNanos(0));
+        q.enqueue(eval("a", "j", 50, 1), Moment::default());
         let (e, old) = q.dequeue(|_| true).unwrap();
-        q.nack(&e.id, old, UnixNanos(0));
-        q.tick(UnixNanos(i64::MAX));
+        q.nack(&e.id, old, at(0));
+        q.tick(at(u64::MAX));
         let (_, fresh) = q.dequeue(|_| true).unwrap();
-        assert!(!q.ack(&e.id, old, UnixNanos(0)));
-        assert_eq!(q.nack(&e.id, old, UnixNanos(0)), Returned::Stale);
-        assert!(q.ack(&e.id, fresh, UnixNanos(0)));
+        assert!(!q.ack(&e.id, old, Moment::default()));
+        assert_eq!(q.nack(&e.id, old, at(0)), Returned::Stale);
+        assert!(q.ack(&e.id, fresh, Moment::default()));
     }
 }

@@ -260,7 +260,7 @@ impl World {
     }
 
     fn evaluate(&mut self, eval: &Evaluation) {
-        let params = Params { now: self.now, seed: self.evals };
+        let params = Params::new(self.now, self.evals);
         let decision = schedule(&self.root, eval, &params);
         assert!(self.apply(caravan_sim::commit_all(decision)), "the plan is refused");
     }
@@ -336,7 +336,7 @@ proptest! {
         }
         // Looking again changes nothing.
         let eval = world.eval(Trigger::JobRegister);
-        let again = schedule(&world.root, &eval, &Params { now: world.now, seed: 7 });
+        let again = schedule(&world.root, &eval, &Params::new(world.now, 7));
         prop_assert!(again.plan.is_empty(), "{:?}", again.plan);
         prop_assert!(world.due().is_none());
     }

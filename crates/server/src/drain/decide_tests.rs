@@ -177,7 +177,7 @@ fn a_plugin_leaves_after_the_last_mount_even_when_forced_and_the_mount_is_named(
         requested_capabilities: vec![capability],
         ..Volume::default()
     };
-    world.apply(Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0 });
+    world.apply(Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0, exclusive: true });
     let id = ClaimId { volume: VolumeKey::new("default", "data"), alloc: "w".into() };
     let claim = Claim {
         id: id.clone(),

@@ -242,7 +242,7 @@ impl World {
     }
 
     fn evaluate(&mut self, eval: &Evaluation) {
-        let decision = schedule(&self.root, eval, &Params { now: self.now, seed: self.evals });
+        let decision = schedule(&self.root, eval, &Params::new(self.now, self.evals));
         for alloc in decision.plan.placements.values().flatten() {
             if self.root.alloc(&alloc.id).is_none() {
                 let node = self.root.node(&alloc.node_id).expect("it is placed on a node");

@@ -18,7 +18,7 @@ pub(crate) fn evaluation(core: &Core, id: &EvalId) -> Result<Vec<String>, Server
     let root = core.snapshot();
     let eval = root.eval(id).ok_or_else(|| ServerError::not_found("eval not found"))?;
     let again = Evaluation { status: EvalStatus::Pending, ..Evaluation::clone(eval) };
-    let params = Params { now: core.now(), seed: rand::random() };
+    let params = core.params(&root, &eval.job_key());
     let decision = caravan_scheduler::schedule(&root, &again, &params);
     let mut sentences = caravan_scheduler::explain_decision(&decision);
     sentences.extend(caravan_scheduler::describe(&decision));
@@ -83,7 +83,7 @@ fn consequences(
             Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval: None, source: None };
         root = Arc::new(root.apply(root.index() + 1, &Command { now, change }).0);
     }
-    let params = Params { now, seed: rand::random() };
+    let params = Params::new(now, rand::random());
     let reads = |namespace: &Namespace| caller.may(namespace.as_str(), NsCap::ReadJob);
     let bounds = Bounds { reads: &reads, jobs: MAX_JOBS };
     caravan_scheduler::what_if(&root, imagined, &also, &params, bounds).map_err(ServerError::refused)

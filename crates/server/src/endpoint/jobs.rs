@@ -242,7 +242,7 @@ impl Jobs {
         let planned = imagined.job(&key).cloned();
         let imagined = placing.map_or(imagined, imagine);
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
-        let decision = caravan_scheduler::schedule(&imagined, &eval, &Params { now, seed: rand::random() });
+        let decision = caravan_scheduler::schedule(&imagined, &eval, &Params::new(now, rand::random()));
         let reasons = caravan_scheduler::explain_decision(&decision);
         let placements = caravan_scheduler::describe(&decision);
         let mut created_evals = vec![decision.eval.clone()];

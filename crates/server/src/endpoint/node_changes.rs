@@ -3,9 +3,10 @@
 use super::Nodes;
 use crate::error::{Kind, ServerError};
 use crate::node_evals::{self, NodeUpdated};
-use caravan_types::command::Change;
+use caravan_types::command::{Change, Refusal};
 use caravan_types::eval::{Evaluation, Trigger};
 use caravan_types::node::{DrainStrategy, Eligibility, Node, NodeStatus};
+use caravan_types::volume::ConfirmedOff;
 use caravan_types::{Nanos, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,6 +93,21 @@ impl Nodes {
         let ids = evals.iter().map(|eval| eval.id.clone()).collect();
         let done = self.change(Change::Evals { evals }).await?;
         Ok(NodeUpdated { evals: ids, ..done })
+    }
+
+    /// Takes the word of an operator that the machine of a node is off: what it held is handed on without a wait for
+    /// its lease.
+    pub(crate) async fn fence(&self, id: &NodeId, off: ConfirmedOff) -> Result<NodeUpdated, ServerError> {
+        tracing::warn!(node = %id, by = off.by(), "a node is confirmed to be off");
+        let outcome = self.core.propose(Change::NodeFence { node: id.clone(), off }).await?;
+        match outcome.refused {
+            None => Ok(NodeUpdated { index: outcome.index, evals: Vec::new() }),
+            Some(Refusal::NotFound { .. }) => Err(ServerError::not_found(format!(
+                "node {id} is not known, and no volume waits for it"
+            ))),
+            // It is about what the caller says of the node.
+            Some(refusal) => Err(ServerError::new(Kind::BadRequest, refusal.to_string())),
+        }
     }
 
     /// Forgets a node. What it ran counts as lost, and its claims are fenced before volumes are handed on.

@@ -2,11 +2,10 @@
 //! node came back, after a plugin failed.
 
 use super::{Called, HostVolumes, settle};
-use crate::broker::until;
 use crate::error::ServerError;
 use caravan_state::{Changed, FeedItem};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent};
-use caravan_types::{HostVolumeId, UnixNanos};
+use caravan_types::{BootInstant, HostVolumeId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use tokio_util::task::TaskTracker;
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Failed tries of a volume, and when it is tried again.
-type Failures = Arc<Mutex<BTreeMap<HostVolumeId, (u32, UnixNanos)>>>;
+type Failures = Arc<Mutex<BTreeMap<HostVolumeId, (u32, BootInstant)>>>;
 
 impl HostVolumes {
     /// Runs until cancelled. Calls under way are then waited for, for a short time.
@@ -35,7 +34,7 @@ impl HostVolumes {
                     // A node that is back is asked at once.
                     failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 }
-                () = until(next, self.core.now()) => {}
+                () = self.core.until(next) => {}
                 () = concerned(&mut feed) => {}
             }
         }
@@ -53,18 +52,18 @@ impl HostVolumes {
     }
 
     /// Begins what can be begun; answers when to look again.
-    fn look(&self, tasks: &TaskTracker, failures: &Failures) -> Option<UnixNanos> {
-        let (root, now) = (self.core.snapshot(), self.core.now());
+    fn look(&self, tasks: &TaskTracker, failures: &Failures) -> Option<BootInstant> {
+        let (root, now) = (self.core.snapshot(), self.core.boot());
         let mut known = failures.lock().unwrap_or_else(PoisonError::into_inner);
         let intended =
             |id: &HostVolumeId| root.host_volume(id).is_some_and(|row| row.intent != HostVolumeIntent::None);
         known.retain(|id, _| intended(id));
-        let mut next: Option<UnixNanos> = None;
+        let mut next: Option<BootInstant> = None;
         for row in root.host_volumes().filter(|row| row.intent != HostVolumeIntent::None) {
             if self.nodes.nodes.get(row.node_id.as_str()).is_err() {
                 continue;
             }
-            let due = known.get(&row.id).map_or(UnixNanos(0), |(_, at)| *at);
+            let due = known.get(&row.id).map_or(BootInstant::default(), |(_, at)| *at);
             if due > now {
                 next = Some(next.map_or(due, |at| at.min(due)));
                 continue;
@@ -81,7 +80,7 @@ impl HostVolumes {
                     Err(error) => {
                         let entry = failures.entry(id.clone()).or_default();
                         entry.0 = entry.0.saturating_add(1);
-                        entry.1 = this.core.now().plus(caravan_volumes::retry::delay(entry.0));
+                        entry.1 = this.core.boot().plus(caravan_volumes::retry::delay(entry.0));
                         tracing::debug!(volume = %id, %error, tries = entry.0, "a host volume is tried again");
                     }
                 }

@@ -5,8 +5,9 @@ use caravan_state::Root;
 use caravan_types::alloc::Allocation;
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::plan::{Plan, StopAlloc};
-use caravan_types::volume::Claim;
+use caravan_types::volume::{Claim, Volume};
 use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
+use caravan_volumes::modes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a plan that fits.
@@ -33,7 +34,6 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
     for claim in &plan.claims {
         claims.entry(&claim.id.alloc).or_default().push(claim);
     }
-    let mut granted: BTreeMap<VolumeKey, Vec<Claim>> = BTreeMap::new();
     let (mut placements, mut given) = (Vec::new(), Vec::new());
     for (node_id, wanted) in wanted {
         let mut on_node = room_of(root, plan, &node_id, &stopped, &wanted);
@@ -45,7 +45,7 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
             }
             let of_alloc = claims.get(&alloc.id).map(Vec::as_slice).unwrap_or_default();
             // The node last: what it takes is taken.
-            let verdict = volumes_take(root, of_alloc, &granted)
+            let verdict = volumes_take(root, of_alloc, &given)
                 .and_then(|()| limits_take(root, &node_id, of_alloc, &given))
                 .and_then(|()| super::host::takes(root, plan, &stopped, &alloc, &placements))
                 .and_then(|()| {
@@ -58,7 +58,6 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
             match verdict {
                 Ok(()) => {
                     for claim in of_alloc {
-                        granted.entry(claim.id.volume.clone()).or_default().push((*claim).clone());
                         given.push((*claim).clone());
                     }
                     placements.push(alloc);
@@ -128,21 +127,20 @@ fn node_takes(root: &Root, id: &NodeId, alloc: &Allocation, on_node: &mut Room) 
         .map_err(|dimension| format!("node {} has not enough {dimension} any more", id.short()))
 }
 
-fn volumes_take(
-    root: &Root,
-    claims: &[&Claim],
-    granted: &BTreeMap<VolumeKey, Vec<Claim>>,
-) -> Result<(), String> {
+fn volumes_take(root: &Root, claims: &[&Claim], given: &[Claim]) -> Result<(), String> {
     for claim in claims {
         let key = &claim.id.volume;
         let volume = root.volume(key).ok_or_else(|| format!("volume {} is gone", key.id))?;
         let held: Vec<&Claim> = root
-            .claims_of(key)
+            .claims_beside(key)
             .map(|c| &**c)
             .filter(|c| c.phase.holds())
-            .chain(granted.get(key).into_iter().flatten())
+            .chain(given.iter().filter(|given| given.is_beside(volume)))
             .collect();
-        caravan_volumes::modes::admit(volume, &held, claim).map_err(|e| format!("volume {}: {e}", key.id))?;
+        let twins: Vec<&Volume> = root.twins(volume).map(|twin| &**twin).collect();
+        modes::sole(volume, &twins)
+            .and_then(|()| modes::admit(volume, &held, claim))
+            .map_err(|e| format!("volume {}: {e}", key.id))?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ use caravan_types::command::Change;
 use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::scaling::VersionTag;
+use caravan_types::volume::ConfirmedOff;
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, ServiceId};
 use std::sync::Arc;
 
@@ -312,6 +313,20 @@ impl Handle {
     /// If there is no such node.
     pub async fn evaluate_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.nodes.evaluate(id).await
+    }
+
+    /// Confirms that the machine of a node is off: the volumes that it held are handed on without a wait for its lease.
+    ///
+    /// # Errors
+    /// If the node is in contact, or nothing is known of it.
+    pub async fn fence_node(
+        &self,
+        id: &NodeId,
+        accessor_id: String,
+        name: String,
+    ) -> Result<NodeUpdated, ServerError> {
+        let off = ConfirmedOff { accessor_id, name, at: self.core.now() };
+        self.nodes.fence(id, off).await
     }
 
     /// Forgets a node.

@@ -3,10 +3,11 @@
 mod handle;
 mod rpc;
 
+use crate::absence::{self, Absences};
 use crate::acl::AclConfig;
 use crate::admin::Admin;
 use crate::broker::Broker;
-use crate::core::{Core, Machine};
+use crate::core::{Clock, Core, Machine};
 use crate::deployment::Watcher;
 use crate::drain::Drainer;
 use crate::endpoint::{Jobs, Nodes};
@@ -116,7 +117,8 @@ impl Service {
         let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
             .await
             .map_err(|e| ServerError::unavailable(chain(&e)))?;
-        let core = Core { store, log, keyring, meters: Meters::default() };
+        let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
+        let core = Core { store, log, keyring, meters, clock, absences };
         // Everything committed before the restart is applied before anybody asks.
         core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
@@ -173,6 +175,7 @@ impl Service {
         let stop = cancel.child_token();
         let tracker = TaskTracker::new();
         tracker.spawn(self.planner_service.run(stop.clone()));
+        tracker.spawn(absence::watch(self.handle.core.clone(), stop.clone()));
         tracker.spawn(self.heartbeats.run(stop.clone()));
         tracker.spawn(self.handle.broker.clone().run(stop.clone()));
         tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));

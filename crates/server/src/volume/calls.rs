@@ -2,11 +2,11 @@
 //!
 //! Nothing here is durable. It is what `volume explain` and the metrics tell, and the lanes.
 
-use crate::core::now;
 use caravan_meters::{Aggregate, Recent};
+use caravan_sys::time::wall_nanos;
 use caravan_types::volume::CallInFlight;
 use caravan_types::wire::ControllerOperation;
-use caravan_types::{AllocId, NodeId, PluginId, UnixNanos, VolumeKey};
+use caravan_types::{AllocId, Nanos, NodeId, PluginId, UnixNanos, VolumeKey};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,6 +67,7 @@ struct Running {
     volume: Option<VolumeKey>,
     call: CallInFlight,
     name: &'static str,
+    begun: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -125,19 +126,21 @@ impl Calls {
             Some((volume, alloc)) => (Some(volume.clone()), alloc.clone()),
             None => (None, AllocId::default()),
         };
-        let call = CallInFlight { call: name.to_owned(), alloc_id, since: now(), ..CallInFlight::default() };
+        let call = CallInFlight { call: name.to_owned(), alloc_id, since: UnixNanos(wall_nanos()), ..CallInFlight::default() };
         let mut book = self.book();
         book.next += 1;
         let number = book.next;
-        book.running.insert(number, Running { plugin: plugin.clone(), volume, call, name });
-        Call { calls: self.clone(), number, begun: Instant::now(), good: false }
+        let begun = Instant::now();
+        book.running.insert(number, Running { plugin: plugin.clone(), volume, call, name, begun });
+        Call { calls: self.clone(), number, begun, good: false }
     }
 
-    /// What is under way for a volume at a time, oldest first.
-    pub(crate) fn of(&self, volume: &VolumeKey, at: UnixNanos) -> Vec<CallInFlight> {
+    /// What is under way for a volume, oldest first.
+    pub(crate) fn of(&self, volume: &VolumeKey) -> Vec<CallInFlight> {
         let book = self.book();
         let of_volume = book.running.values().filter(|r| r.volume.as_ref() == Some(volume));
-        of_volume.map(|r| CallInFlight { running_for: at.since(r.call.since), ..r.call.clone() }).collect()
+        let running_for = |running: &Running| Nanos::from_std(running.begun.elapsed());
+        of_volume.map(|r| CallInFlight { running_for: running_for(r), ..r.call.clone() }).collect()
     }
 
     /// All kinds of calls so far, by plugin and name.
@@ -191,15 +194,15 @@ mod tests {
         let about = (key.clone(), AllocId::new("a"));
         let call = calls.begin(&plugin, Some(&about), "ControllerPublishVolume");
         call.at(&"n".into());
-        let seen = calls.of(&key, now());
+        let seen = calls.of(&key);
         assert_eq!((seen[0].node_id.as_str(), seen[0].alloc_id.as_str()), ("n", "a"));
-        assert!(calls.of(&VolumeKey::new("default", "w"), now()).is_empty());
+        assert!(calls.of(&VolumeKey::new("default", "w")).is_empty());
         assert_eq!(calls.figures()[&(plugin.clone(), "ControllerPublishVolume")].in_flight, 1);
         call.done(true);
         drop(calls.begin(&plugin, None, "ControllerPublishVolume"));
         let figures = calls.figures()[&(plugin, "ControllerPublishVolume")].clone();
         assert_eq!((figures.times.count, figures.errors, figures.in_flight), (2, 1, 0));
-        assert!(calls.of(&key, now()).is_empty());
+        assert!(calls.of(&key).is_empty());
     }
 
     #[tokio::test]

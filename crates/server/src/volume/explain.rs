@@ -6,13 +6,13 @@ use caravan_state::Root;
 use caravan_types::volume::{
     CallInFlight, Claim, ClaimExplain, ClaimPhase, Volume, VolumeExplain, VolumePhase,
 };
-use caravan_types::{UnixNanos, VolumeKey};
-use caravan_volumes::reconcile::{Action, in_the_way, unused};
+use caravan_types::{Nanos, UnixNanos, VolumeKey};
+use caravan_volumes::reconcile::{Action, fence_left, in_the_way, unused};
 use std::sync::Arc;
 
 /// The explanation; none if there is neither the volume nor a claim on it.
 pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKey) -> Option<VolumeExplain> {
-    let (root, now) = (reconciler.core.snapshot(), reconciler.core.now());
+    let root = reconciler.core.snapshot();
     let mut rows: Vec<Arc<Claim>> = root.claims_of(key).cloned().collect();
     let volume = root.volume(key);
     if volume.is_none() && rows.is_empty() {
@@ -20,9 +20,9 @@ pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKe
     }
     rows.sort_by_key(|c| (!c.phase.holds(), c.create_index, c.id.clone()));
     let claims: Vec<ClaimExplain> = rows.iter().map(|claim| of_claim(reconciler, &root, claim)).collect();
-    let calls = reconciler.controllers.calls.of(key, now);
+    let calls = reconciler.controllers.calls.of(key);
     let mut told = match volume {
-        Some(volume) => of_volume(volume),
+        Some(volume) => of_volume(reconciler, volume),
         None => VolumeExplain {
             id: key.id.clone(),
             namespace: key.namespace.clone(),
@@ -35,7 +35,7 @@ pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKe
     told.summary = match volume {
         Some(volume) if volume.phase != VolumePhase::Ready => {
             let reachable = reconciler.controllers.reach(&root, &volume.plugin_id);
-            in_progress(volume, &calls, reachable, unused(rows.iter().map(|c| &**c)), now)
+            in_progress(volume, &calls, reachable, unused(rows.iter().map(|c| &**c)), !told.next_try.is_zero())
         }
         Some(_) => at_work(&claims, &calls),
         None => format!("the volume is not registered any more; {}", at_work(&claims, &calls)),
@@ -46,7 +46,7 @@ pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKe
     Some(told)
 }
 
-fn of_volume(volume: &Volume) -> VolumeExplain {
+fn of_volume(reconciler: &Reconciler, volume: &Volume) -> VolumeExplain {
     VolumeExplain {
         id: volume.id.clone(),
         namespace: volume.namespace.clone(),
@@ -55,7 +55,7 @@ fn of_volume(volume: &Volume) -> VolumeExplain {
         phase: volume.phase,
         tries: volume.tries,
         last_error: volume.last_error.clone(),
-        next_try: volume.next_try,
+        next_try: reconciler.next_try(volume),
         capacity: volume.capacity,
         history: volume.history.clone(),
         ..VolumeExplain::default()
@@ -63,10 +63,19 @@ fn of_volume(volume: &Volume) -> VolumeExplain {
 }
 
 fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain {
-    let (waits_for, holder) = if claim.phase.holds() {
+    let now = reconciler.core.now();
+    let (waits_for, holder, next_try, left) = if claim.phase.holds() {
         reconciler.with_facts(root, claim, |facts| {
+            let left = fence_left(facts).unwrap_or_default();
             let holder = in_the_way(facts).map(|other| other.id.alloc.clone()).unwrap_or_default();
-            let waits = match reconciler.decide_with(root, facts) {
+            let action = reconciler.decide_with(root, facts);
+            let next_try = match &action {
+                Action::WaitUntil { time, .. } if !claim.next_try.is_zero() => {
+                    now.plus(time.since(facts.now))
+                }
+                _ => claim.next_try.min(now),
+            };
+            let mut waits = match action {
                 // What could be done at once is done, unless somebody else is at work on the volume.
                 Action::Nothing => String::new(),
                 action => match action.reason() {
@@ -74,7 +83,11 @@ fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain
                     None => reconciler.waits.reason(&claim.id).unwrap_or_default(),
                 },
             };
-            (waits, holder)
+            if left > Nanos::ZERO && !waits.is_empty() {
+                let whole = Nanos::from_secs(left.0.div_euclid(1_000_000_000).saturating_add(1));
+                waits.push_str(&format!(" (still {whole})"));
+            }
+            (waits, holder, next_try, left)
         })
     } else {
         Default::default()
@@ -94,8 +107,14 @@ fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain
         holder,
         tries: claim.tries,
         last_error: claim.last_error.clone(),
-        next_try: claim.next_try,
-        fence_until: if claim.phase == ClaimPhase::Fencing { claim.fence_until } else { UnixNanos(0) },
+        next_try,
+        fence_until: match (claim.phase, left) {
+            (ClaimPhase::Fencing, Nanos::ZERO) => claim.fence_until.min(now),
+            (ClaimPhase::Fencing, left) => now.plus(left),
+            _ => UnixNanos(0),
+        },
+        fence_left: left,
+        node_off: claim.node_off.clone(),
         history: claim.history.clone(),
     }
 }
@@ -106,7 +125,7 @@ fn in_progress(
     calls: &[CallInFlight],
     reachable: bool,
     unused: bool,
-    now: UnixNanos,
+    waits: bool,
 ) -> String {
     let what = volume.phase.as_str();
     let own = calls.iter().find(|call| call.alloc_id.is_empty());
@@ -120,7 +139,7 @@ fn in_progress(
         let plugin = &volume.plugin_id;
         return format!("{what}: no healthy controller of plugin \"{plugin}\" is connected to the servers");
     }
-    if volume.next_try > now {
+    if waits {
         return format!("{what}: try {} failed: {}", volume.tries, volume.last_error);
     }
     format!("{what}: the plugin is about to be called")

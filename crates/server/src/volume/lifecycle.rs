@@ -13,20 +13,41 @@ use caravan_types::command::{Change, Refusal};
 use caravan_types::ser::Secrets;
 use caravan_types::volume::{Volume, VolumePhase};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
-use std::sync::Arc;
 
 /// Writes a volume's row if nobody else did since; answers the index, none if somebody did. What is new is
 /// noted in the volume's history.
 pub(super) async fn write(core: &Core, mut volume: Volume, expect: u64) -> Result<Option<u64>, ServerError> {
     let (root, key) = (core.snapshot(), volume.key());
     note(&mut volume, root.volume(&key).map(|row| &**row), core.now());
-    let change = Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: expect };
+    let change =
+        Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: expect, exclusive: true };
     let outcome = core.propose(change).await?;
     match outcome.refused {
         None => Ok(Some(outcome.index)),
         Some(Refusal::Changed { .. } | Refusal::NotFound { .. }) => Ok(None),
         Some(refusal) => Err(refusal.into()),
     }
+}
+
+/// Refuses a row whose storage is another one's. The state refuses it as well, when the row is written.
+pub(super) fn owned(root: &Root, row: &Volume) -> Result<(), ServerError> {
+    let known = root.volume(&row.key()).is_some_and(|known| known.storage() == row.storage());
+    let apart = |twin: &Volume| !(row.shares_storage() && twin.shares_storage());
+    let other = root.twins(row).find(|twin| !known && apart(twin));
+    other.map_or(Ok(()), |other| Err(taken(row, other)))
+}
+
+/// Refuses to delete a volume whose storage another row stands for as well.
+pub(super) fn deletable(root: &Root, volume: &Volume) -> Result<(), ServerError> {
+    let Some(other) = root.twins(volume).next() else { return Ok(()) };
+    let error = taken(volume, other);
+    let words = format!("volume {} cannot be deleted, only deregistered: ", volume.id);
+    Err(error.after(&words))
+}
+
+fn taken(row: &Volume, other: &Volume) -> ServerError {
+    let (plugin, storage) = (row.plugin_id.to_string(), row.storage().unwrap_or_default().to_owned());
+    Refusal::StorageTaken { plugin, storage, other: other.key() }.into()
 }
 
 /// Notes a change of the phase, or a new failure. The history is that of the row that is replaced.
@@ -76,20 +97,20 @@ pub(super) async fn create(
         Err(wait) => return waits(core, volume, index, &wait).await,
     };
     match make(reconciler, volume, &secrets).await {
-        Ok(made) if taken(&core.snapshot(), &made).is_some() => {
-            let other = taken(&core.snapshot(), &made).map(|other| other.key().to_string());
-            // Nothing was made for this one: the intent is taken back.
-            core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
-            Err(ServerError::refused(format!(
-                "controller create volume: what the plugin has for the name \"{}\" is volume {} already: each volume of a plugin needs a name of its own",
-                volume.name,
-                other.unwrap_or_default()
-            )))
-        }
         Ok(mut ready) => {
             ready.phase = VolumePhase::Ready;
             settle(&mut ready);
-            write(core, ready, index).await.map(drop)
+            match write(core, ready, index).await {
+                // Nothing was made for this one: the intent is taken back, and the storage stays the other's.
+                Err(error) if !error.about.is_empty() => {
+                    core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
+                    Err(error.after(&format!(
+                        "controller create volume: each volume of a plugin needs a name of its own, and for the name \"{}\" the plugin has a storage: ",
+                        volume.name
+                    )))
+                }
+                written => written.map(drop),
+            }
         }
         Err(error) if error.refused && first => {
             // Nothing was made: the intent is taken back, and the user hears why.
@@ -104,15 +125,6 @@ pub(super) async fn create(
             )))
         }
     }
-}
-
-/// The other volume that a plugin's answer stands for. Plugins know volumes by their names, of whatever namespace, so
-/// that whoever asks for one of the same name gets the same: two volumes would share their data, and deleting one
-/// would destroy the other.
-fn taken(root: &Root, made: &Volume) -> Option<Arc<Volume>> {
-    let others = root.volumes_by_plugin(&made.plugin_id).filter(|other| other.key() != made.key());
-    let mut known = others.filter(|other| other.phase != VolumePhase::Creating);
-    known.find(|other| other.remote_id() == made.external_id).cloned()
 }
 
 /// The row with what the plugin made, or had made before.
@@ -138,6 +150,9 @@ async fn make(reconciler: &Reconciler, volume: &Volume, secrets: &Secrets) -> Re
     }
 }
 
+/// Stands before what the plugin says about a deletion.
+const DELETING: &str = "controller delete volume: ";
+
 /// Calls DeleteVolume for a row in phase deleting, and removes the row. `index` is the row's; `before`
 /// is the row as it was when the deletion was asked for, if this is the first try.
 pub(super) async fn delete(
@@ -151,18 +166,29 @@ pub(super) async fn delete(
         Ok(secrets) => secrets,
         Err(wait) => return waits(core, volume, index, &wait).await,
     };
-    let mut made = volume.clone();
+    let (mut made, mut index) = (volume.clone(), index);
     if made.external_id.is_empty() {
-        // The outcome of its creation was never heard: ask again, to learn what to delete.
+        // The outcome of its creation is not known: ask again, to learn what to delete.
         made = match make(reconciler, volume, &secrets).await {
-            // It was never made: what would be deleted is another's.
-            Ok(made) if taken(&core.snapshot(), &made).is_some() => return forget(core, volume).await,
             Ok(made) => made,
             Err(error) if error.refused => return forget(core, volume).await,
             Err(error) => return in_doubt(core, volume, index, &error).await,
         };
+        // Plugins know volumes by their names, of whatever namespace: what the plugin has may be another's. It is
+        // deleted only once it is on record as this one's.
+        index = match write(core, made.clone(), index).await {
+            Ok(Some(index)) => index,
+            // Somebody else changed the row: what is intended now is looked at anew.
+            Ok(None) => return Ok(()),
+            Err(error) if !error.about.is_empty() => return forget(core, volume).await,
+            Err(error) => return Err(error),
+        };
     }
     let root = core.snapshot();
+    if let Err(error) = deletable(&root, &made) {
+        // Begun by an earlier version.
+        return stays(core, made, index, before, error).await;
+    }
     let call = ControllerOperation::Delete { external_id: made.external_id.clone(), secrets };
     let name = call.name();
     let controllers = reconciler.controllers.about(&volume.key(), None);
@@ -179,17 +205,28 @@ pub(super) async fn delete(
             in_doubt(core, volume, index, &error).await
         }
         Err(error) => {
-            // The plugin still has it: the volume is as usable as before.
-            made.phase = VolumePhase::Ready;
-            settle(&mut made);
-            made.last_error.clone_from(&error.message);
-            if let Some(before) = before {
-                made.secrets = before.secrets.clone();
-            }
-            write(core, made, index).await?;
-            Err(ServerError::refused(format!("controller delete volume: {error}")))
+            let error = ServerError::refused(format!("{DELETING}{error}"));
+            stays(core, made, index, before, error).await
         }
     }
+}
+
+/// The plugin still has the volume, which is as usable as before.
+async fn stays(
+    core: &Core,
+    mut volume: Volume,
+    index: u64,
+    before: Option<&Volume>,
+    error: ServerError,
+) -> Result<(), ServerError> {
+    volume.phase = VolumePhase::Ready;
+    settle(&mut volume);
+    volume.last_error = error.message.strip_prefix(DELETING).unwrap_or(&error.message).to_owned();
+    if let Some(before) = before {
+        volume.secrets = before.secrets.clone();
+    }
+    write(core, volume, index).await?;
+    Err(error)
 }
 
 async fn forget(core: &Core, volume: &Volume) -> Result<(), ServerError> {

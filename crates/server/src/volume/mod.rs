@@ -122,7 +122,8 @@ impl Volumes {
                 // What goes wrong in the making is told as a list, also of one.
                 let texts: Vec<String> = errors.iter().map(|e| e.message.clone()).collect();
                 let kind = if errors.len() == 1 { errors[0].kind } else { Kind::Refused };
-                Err(ServerError::new(kind, crate::admission::joined(&texts)))
+                let about = errors.into_iter().flat_map(|error| error.about).collect();
+                Err(ServerError { about, ..ServerError::new(kind, crate::admission::joined(&texts)) })
             }
         }
     }
@@ -204,6 +205,8 @@ impl Volumes {
         };
         let before = root.volume(&key).cloned();
         self.growable(&row, &plugin)?;
+        // Before the plugin is asked about what may be somebody else's.
+        lifecycle::owned(&root, &row)?;
         if plugin.controllers_healthy > 0 {
             let operation = ControllerOperation::Validate {
                 external_id: row.remote_id().to_owned(),
@@ -350,14 +353,21 @@ impl Volumes {
     /// Refuses while claims hold. Forced: only while allocations still run with it.
     fn in_use(&self, key: &VolumeKey, force: bool) -> Result<(), ServerError> {
         let root = self.core.snapshot();
-        let holder = root
-            .claims_of(key)
-            .filter(|c| c.phase.holds())
-            .find(|claim| !force || root.alloc(&claim.id.alloc).is_some_and(|alloc| !alloc.terminal()));
-        match holder {
-            None => Ok(()),
-            // By whom is shown with the volume.
-            Some(_) => Err(ServerError::refused(format!("volume in use: {}", key.id))),
+        let over = |claim: &Claim| root.alloc(&claim.id.alloc).is_none_or(|alloc| alloc.terminal());
+        let held = root.claims_of(key).any(|claim| claim.phase.holds() && !(force && over(claim)));
+        // By whom is shown with the volume.
+        if held { Err(ServerError::refused(format!("volume in use: {}", key.id))) } else { Ok(()) }
+    }
+
+    /// Refuses to destroy a storage that others use: also by claims of a row that was removed by force.
+    fn storage_in_use(&self, key: &VolumeKey) -> Result<(), ServerError> {
+        self.in_use(key, false)?;
+        match self.core.snapshot().claims_beside(key).any(|claim| claim.phase.holds()) {
+            true => Err(ServerError::refused(format!(
+                "volume in use: {}: its storage is still held for another volume",
+                key.id
+            ))),
+            false => Ok(()),
         }
     }
 
@@ -370,7 +380,8 @@ impl Volumes {
         }
         let root = self.core.snapshot();
         let volume = root.volume(key).ok_or_else(|| not_found(key))?;
-        self.in_use(key, false)?;
+        self.storage_in_use(key)?;
+        lifecycle::deletable(&root, volume)?;
         let plugin = root.plugin(&volume.plugin_id);
         let has_controller =
             |p: &Plugin| !p.controllers.is_empty() || p.controllers_expected > 0 || p.controller_required;
@@ -399,7 +410,7 @@ impl Volumes {
                 ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))
             })?;
         // A claim may have been granted between the look and the write; none can be from now on.
-        if let Err(error) = self.in_use(key, false) {
+        if let Err(error) = self.storage_in_use(key) {
             lifecycle::write(&self.core, (**volume).clone(), index).await?;
             return Err(error);
         }

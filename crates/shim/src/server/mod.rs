@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use caravan_sys::process::{self, Exit, PidFd, ProcessIdentity};
 use caravan_sys::time::BootTime;
@@ -432,9 +432,5 @@ fn open_outputs(spec: &TaskSpec) -> Result<(Vec<Output>, Option<[OwnedFd; 2]>)> 
 }
 
 fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| u64::try_from(since.as_nanos()).ok())
-        .unwrap_or(0)
+    u64::try_from(caravan_sys::time::wall_nanos()).unwrap_or(0)
 }

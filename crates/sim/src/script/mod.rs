@@ -85,7 +85,7 @@ impl Runner {
             "plugin" => self.plugin(line),
             "volume" => {
                 let volume = Box::new(parse::volume(line)?);
-                self.change(Change::VolumeWrite { volume, expect_modify_index: 0 })
+                self.change(Change::VolumeWrite { volume, expect_modify_index: 0, exclusive: true })
             }
             "rules" => self.rules(line),
             "job" => {
@@ -119,7 +119,7 @@ impl Runner {
             "what-if" => {
                 let imagined: Result<Vec<_>, String> =
                     line.words[1..].iter().map(|word| word.parse()).collect();
-                let params = caravan_scheduler::Params { now: self.cluster.now(), seed: 1 };
+                let params = caravan_scheduler::Params::new(self.cluster.now(), 1);
                 let (root, bounds) = (self.cluster.root(), caravan_scheduler::Bounds::NONE);
                 let consequences = caravan_scheduler::what_if(root, &imagined?, &[], &params, bounds)?;
                 self.output.push_str(&print::consequences(&consequences));

@@ -72,6 +72,7 @@ impl Tx {
                 self.node_drain(node, drain.as_ref(), *mark_eligible, meta, *end)?;
                 self.node_evals(node, evals);
             }
+            Change::NodeFence { node, off } => self.node_fence(node, off)?,
             Change::NodeDelete { node, evals } => {
                 self.node_delete(node)?;
                 self.evals(evals);
@@ -107,8 +108,8 @@ impl Tx {
             Change::Deployment(change) => self.deployment(change)?,
             Change::JobStable { key, version, stable } => self.job_stable(key, *version, *stable)?,
             Change::DeploymentsCollect { deployments } => self.deployments_collect(deployments),
-            Change::VolumeWrite { volume, expect_modify_index } => {
-                self.volume_write(volume, *expect_modify_index)?;
+            Change::VolumeWrite { volume, expect_modify_index, exclusive } => {
+                self.volume_write(volume, *expect_modify_index, *exclusive)?;
             }
             Change::VolumeDelete { key, force } => self.volume_delete(key, *force)?,
             Change::ClaimStep { id, expect_modify_index, step } => {

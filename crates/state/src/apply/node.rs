@@ -5,8 +5,10 @@ use crate::tx::Tx;
 use caravan_types::command::{DrainEnd, Refusal};
 use caravan_types::eval::Evaluation;
 use caravan_types::node::{DrainStrategy, Eligibility, LastDrain, Node, NodeEvent, NodeStatus};
+use caravan_types::volume::{Claim, ConfirmedOff};
 use caravan_types::{JobKey, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Tx {
     fn node(&self, id: &NodeId) -> Result<Node, Refusal> {
@@ -83,7 +85,7 @@ impl Tx {
                 node.last_alloc_update_index = old.last_alloc_update_index;
                 (node.create_index, node.modify_index) = (old.create_index, old.modify_index);
                 if node.status != old.status {
-                    self.status_moved(&mut node);
+                    self.status_moved(&mut node, old.status);
                 }
                 if old.status == NodeStatus::Down && !told {
                     let event = self.event("Cluster", "Node re-registered");
@@ -107,9 +109,11 @@ impl Tx {
         }
     }
 
-    fn status_moved(&self, node: &mut Node) {
+    /// Notes a change of status. A silence keeps the index with which it began: waits for the node's lease count
+    /// from there.
+    fn status_moved(&self, node: &mut Node, before: NodeStatus) {
         node.status_updated_at = self.now.as_secs();
-        if matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected) {
+        if before.in_contact() && !node.status.in_contact() {
             node.last_missed_heartbeat_index = self.index;
         }
     }
@@ -120,9 +124,9 @@ impl Tx {
             return Ok(());
         }
         if node.status != status {
-            node.status = status;
+            let before = std::mem::replace(&mut node.status, status);
             node.status_description = String::new();
-            self.status_moved(&mut node);
+            self.status_moved(&mut node, before);
         }
         if let Some(event) = event {
             self.push(&mut node, event.clone());
@@ -223,6 +227,37 @@ impl Tx {
         }
         self.push(&mut node, event);
         self.put_node(node);
+        Ok(())
+    }
+
+    /// Notes with a node and its claims that an operator confirmed that its machine is off.
+    pub(super) fn node_fence(&mut self, id: &NodeId, off: &ConfirmedOff) -> Done {
+        let claims: Vec<Arc<Claim>> =
+            self.root.claims_by_node(id).filter(|claim| claim.phase.holds()).cloned().collect();
+        match self.root.node(id).map(|node| Node::clone(node)) {
+            Some(node) if node.status.in_contact() => {
+                let (name, status) = (&node.name, node.status.as_str());
+                return Err(Refusal::Invalid(format!(
+                    "node {id} ({name}) is {status} and answers: only a node that is down or disconnected can be confirmed to be off"
+                )));
+            }
+            Some(mut node) => {
+                let message = "Node confirmed to be off: its volumes are handed on without a wait for its lease";
+                let mut event = self.event("Storage", message);
+                event.details.insert("accessor_id".to_owned(), off.accessor_id.clone());
+                event.details.insert("name".to_owned(), off.name.clone());
+                self.push(&mut node, event);
+                self.put_node(node);
+            }
+            None if claims.is_empty() => return Err(Refusal::NotFound { what: format!("node {id}") }),
+            None => {}
+        }
+        for claim in claims {
+            let mut claim = Claim { node_off: Some(off.clone()), ..Claim::clone(&claim) };
+            let (phase, note) = (claim.phase, format!("{} confirmed that the node is off", off.by()));
+            claim.note(self.now, phase, note);
+            self.put_claim(claim);
+        }
         Ok(())
     }
 

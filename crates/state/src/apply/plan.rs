@@ -8,7 +8,7 @@ use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredSt
 use caravan_types::command::{PlanCommit, Refusal};
 use caravan_types::job::Job;
 use caravan_types::plan::StopAlloc;
-use caravan_types::volume::Claim;
+use caravan_types::volume::{Claim, Volume};
 use std::sync::Arc;
 
 impl Tx {
@@ -155,9 +155,10 @@ impl Tx {
             ..wanted.clone()
         };
         let holding: Vec<Arc<Claim>> =
-            self.root.claims_of(&id.volume).filter(|c| c.phase.holds() && c.id != *id).cloned().collect();
+            self.root.claims_beside(&id.volume).filter(|c| c.phase.holds() && c.id != *id).cloned().collect();
         let holding: Vec<&Claim> = holding.iter().map(Arc::as_ref).collect();
-        let granted = claim::grant(&volume, &holding, old.as_deref(), wanted, self.now)?;
+        let twins: Vec<&Volume> = self.root.twins(&volume).map(Arc::as_ref).collect();
+        let granted = claim::grant(&volume, &twins, &holding, old.as_deref(), wanted, self.now)?;
         self.put_claim(granted);
         Ok(())
     }

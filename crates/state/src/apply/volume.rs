@@ -6,23 +6,61 @@ use crate::tx::Tx;
 use caravan_types::VolumeKey;
 use caravan_types::command::{ClaimStep, Refusal};
 use caravan_types::node::NodeStatus;
-use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumePhase};
 use std::sync::Arc;
 
 impl Tx {
-    pub(super) fn volume_write(&mut self, volume: &Volume, expect: u64) -> Done {
+    pub(super) fn volume_write(&mut self, volume: &Volume, expect: u64, exclusive: bool) -> Done {
         let key = volume.key();
         let actual = self.root.volume(&key).map_or(0, |row| row.modify_index);
         match (expect, actual) {
             (expect, actual) if expect == actual => {
                 let stored = self.root.volume(&key).map(|row| &row.secrets);
                 self.can_be_opened(&volume.secrets, stored)?;
+                if exclusive {
+                    self.owns_its_storage(volume)?;
+                }
                 self.put_volume(volume.clone());
                 Ok(())
             }
             (_, 0) => Err(Refusal::NotFound { what: format!("volume {key}") }),
             _ => Err(Refusal::Changed { what: format!("volume {key}") }),
         }
+    }
+
+    /// Refuses a row that would stand for the storage of another one, whatever the phase of either; both may say that
+    /// they share it. What an earlier version let happen goes on, but nobody deletes what is not the row's alone.
+    fn owns_its_storage(&self, volume: &Volume) -> Done {
+        let old = self.root.volume(&volume.key()).filter(|old| old.plugin_id == volume.plugin_id);
+        let Some(storage) = volume.storage() else {
+            // Both would get the same storage from the plugin, which knows names and no volumes of ours.
+            let new = old.is_none_or(|old| old.name != volume.name || old.storage().is_some());
+            return match self.root.namesakes(volume).next().filter(|_| new) {
+                None => Ok(()),
+                Some(other) => Err(Refusal::NameTaken {
+                    plugin: volume.plugin_id.to_string(),
+                    name: volume.name.clone(),
+                    other: other.key(),
+                }),
+            };
+        };
+        let taken = |other: &Volume| {
+            Err(Refusal::StorageTaken {
+                plugin: volume.plugin_id.to_string(),
+                storage: storage.to_owned(),
+                other: other.key(),
+            })
+        };
+        let begins_deleting = volume.phase == VolumePhase::Deleting
+            && old.is_none_or(|old| old.phase != VolumePhase::Deleting || old.storage() != Some(storage));
+        for other in self.root.twins(volume) {
+            let apart = |volume: &Volume| !(volume.shares_storage() && other.shares_storage());
+            let was_so = old.is_some_and(|old| old.storage() == Some(storage) && apart(old));
+            if begins_deleting || (apart(volume) && !was_so) {
+                return taken(other);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn volume_delete(&mut self, key: &VolumeKey, force: bool) -> Done {
@@ -61,19 +99,36 @@ impl Tx {
         if old.modify_index != expect {
             return Err(Refusal::Changed { what: what() });
         }
-        // Decided before the node came back: it renews its lease again, so time proves nothing about it.
-        let back = self.root.node(&old.node_id).is_some_and(|node| node.status == NodeStatus::Ready);
-        let by_time = match step {
-            ClaimStep::Fence { .. } => true,
-            ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached => {
-                old.phase == ClaimPhase::Fencing
-            }
-            _ => false,
-        };
-        if back && by_time {
-            return Err(Refusal::Changed { what: format!("node {}", old.node_id) });
-        }
-        self.put_claim(claim::step(&old, step, self.now)?);
+        let step = self.by_silence(&old, step)?;
+        self.put_claim(claim::step(&old, &step, self.now)?);
         Ok(())
+    }
+
+    /// The step, if the node is as silent as it was when the step was decided. A node that came back renews its
+    /// lease, so that time proves nothing about it.
+    fn by_silence(&self, claim: &Claim, step: &ClaimStep) -> Result<ClaimStep, Refusal> {
+        let node = self.root.node(&claim.node_id);
+        let changed = || Refusal::Changed { what: format!("node {}", claim.node_id) };
+        let same = |silence: u64| match node {
+            Some(node) => !node.status.in_contact() && node.last_missed_heartbeat_index == silence,
+            None => true,
+        };
+        let mut step = step.clone();
+        let valid = match &mut step {
+            ClaimStep::Fence { silence: Some(silence), .. } if node.is_none() => {
+                // Nothing tells when it was in contact last: its silence begins here.
+                *silence = self.index;
+                true
+            }
+            ClaimStep::Fence { silence: Some(silence), .. } => same(*silence),
+            ClaimStep::Waited { fence, .. } => same(*fence),
+            // As earlier versions wrote them.
+            ClaimStep::Fence { silence: None, .. } => node.is_none_or(|node| node.status != NodeStatus::Ready),
+            ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached => {
+                claim.phase != ClaimPhase::Fencing || node.is_none_or(|node| node.status != NodeStatus::Ready)
+            }
+            _ => true,
+        };
+        if valid { Ok(step) } else { Err(changed()) }
     }
 }

@@ -3,6 +3,8 @@
 mod volumes;
 
 pub use volumes::check_volumes;
+#[cfg(test)]
+pub(crate) use volumes::storages;
 
 use crate::index::Indexes;
 use crate::root::{Root, Table};

@@ -5,8 +5,8 @@ use crate::root::Root;
 use caravan_types::VolumeKey;
 use caravan_types::alloc::Allocation;
 use caravan_types::job::TaskGroup;
-use caravan_types::volume::{Claim, ClaimId, ClaimPhase};
-use caravan_volumes::invariants;
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
+use caravan_volumes::{invariants, modes};
 use std::collections::BTreeSet;
 
 /// Rules 2, 3, 4 and 6 of the design, volume by volume.
@@ -20,6 +20,42 @@ pub(super) fn rules(root: &Root, wrong: &mut Vec<String>) {
         let broken = invariants::records(&key.to_string(), volume, &claims);
         wrong.extend(broken.iter().map(ToString::to_string));
     }
+    for claim in root.claims().filter(|claim| claim.phase.holds()) {
+        let in_contact = root.node(&claim.node_id).is_some_and(|node| node.status.in_contact());
+        if in_contact && (claim.node_off.is_some() || claim.fence_index.is_some_and(|index| index > 0)) {
+            wrong.push(format!(
+                "the claim of allocation {} on volume {} waits out the silence of node {}, which is in contact",
+                claim.id.alloc, claim.id.volume, claim.node_id
+            ));
+        }
+    }
+}
+
+/// Rows that stand for one storage without sharing it knowingly: no command of this version writes one, and an earlier
+/// version may have.
+pub(crate) fn storages(root: &Root) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for volume in root.volumes() {
+        let twins: Vec<&Volume> = root.twins(volume).map(AsRef::as_ref).collect();
+        if let Some(owner) = modes::owner(volume, &twins) {
+            let (key, owner, plugin) = (volume.key(), owner.key(), &volume.plugin_id);
+            let storage = volume.storage().unwrap_or_default();
+            wrong.push(format!(
+                "volume {key} stands for the same storage as volume {owner}: \"{storage}\" of plugin {plugin}"
+            ));
+        }
+        let named = root.namesakes(volume).find(|other| volume.storage().is_none() && other.key() < volume.key());
+        if let Some(other) = named {
+            wrong.push(format!(
+                "volumes {} and {} are being created with the name \"{}\" by plugin {}",
+                other.key(),
+                volume.key(),
+                volume.name,
+                volume.plugin_id
+            ));
+        }
+    }
+    wrong
 }
 
 /// What no sound cluster has, although single commands would allow it: a reference that dangles, an allocation
@@ -27,7 +63,7 @@ pub(super) fn rules(root: &Root, wrong: &mut Vec<String>) {
 ///
 /// For the offline check of volumes; what [`super::check`] finds is not repeated.
 pub fn check_volumes(root: &Root) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut wrong = storages(root);
     for claim in root.claims().filter(|claim| claim.phase.holds()) {
         references(root, claim, &mut wrong);
     }

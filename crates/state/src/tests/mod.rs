@@ -9,6 +9,7 @@ mod ops;
 mod plugins;
 mod properties;
 mod services;
+mod storages;
 mod store;
 mod templates;
 mod volumes;

@@ -3,18 +3,23 @@
 use super::build::{claim_id, eval, job, periodic, plugin_job, plugin_node, update, volume, writer};
 use crate::Root;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredTransition};
-use caravan_types::command::{Change, ClaimStep, JobSource, PlanCommit};
+use caravan_types::command::{Change, ClaimStep, JobSource, LetGo, PlanCommit};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeIntent};
 use caravan_types::job::{CsiPluginType, Job, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, HostVolumeInfo, NodeEvent, NodeStatus};
 use caravan_types::plan::StopAlloc;
-use caravan_types::volume::{AccessMode, Claim, ClaimMode, ClaimPhase, MountProof, Volume};
+use caravan_types::volume::{
+    AccessMode, Capability, Claim, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume, VolumePhase,
+};
 use caravan_types::{JobKey, UnixNanos, VolumeKey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+const VOLUME_PHASES: [VolumePhase; 4] =
+    [VolumePhase::Ready, VolumePhase::Creating, VolumePhase::Expanding, VolumePhase::Deleting];
 
 /// What to do, and four numbers that say with what.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +204,16 @@ fn claim_step(root: &Root, op: Op) -> Change {
     let step = match op.c {
         8 => ClaimStep::Release,
         9 => ClaimStep::Freed,
-        10 => ClaimStep::Fence { until: UnixNanos(5) },
+        10 => {
+            let node = found.and_then(|claim| root.node(&claim.node_id));
+            let silence = Some(node.map_or(0, |node| node.last_missed_heartbeat_index));
+            ClaimStep::Fence { until: UnixNanos(5), silence: silence.filter(|_| op.d != 9) }
+        }
+        7 => {
+            let fence = found.and_then(|claim| claim.fence_index).unwrap_or(0);
+            let then = pick(&[LetGo::IntendDetach, LetGo::LeftAttached, LetGo::Freed], op.d);
+            ClaimStep::Waited { fence, then }
+        }
         11 => ClaimStep::Failed { error: "no".into(), next_try: UnixNanos(9) },
         _ => next_step(found.map(|c| c.phase).unwrap_or_default(), op.d.is_multiple_of(2)),
     };
@@ -243,6 +257,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             }
         }
         6 if op.c > 8 => Change::NodeDelete { node, evals: vec![] },
+        6 if op.c > 6 => Change::NodeFence { node, off: ConfirmedOff { name: "ops".into(), ..Default::default() } },
         7..=10 => Change::JobRegister {
             job: Box::new(jobs(op.a, op.c)),
             expect_modify_index: (op.c == 11).then_some(u64::from(op.b)),
@@ -309,10 +324,20 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             let at = root.volume(&key).map_or(0, |v| v.modify_index);
             let mut row = volume(key.id.as_str(), pick(&["p0", "p1"], op.b));
             row.requested_capabilities.clear();
+            if op.c > 5 {
+                let access_mode = pick(&[AccessMode::MultiNodeReaderOnly, AccessMode::SingleNodeWriter], op.d);
+                row.requested_capabilities = vec![Capability { access_mode, ..Capability::default() }];
+                row.shared_storage = op.d < 8;
+            }
+            // Few storages and names, so that they meet.
+            row.external_id = pick(&["x", "y", ""], op.d / 2).to_owned();
+            row.name = pick(&["n", "m"], op.c).to_owned();
+            row.phase = pick(&VOLUME_PHASES, op.b / 2);
             let expect_modify_index = if op.c == 11 { at + 1 } else { at };
             Change::VolumeWrite {
                 volume: Box::new(Volume { tries: op.d.into(), last_error: "no".into(), ..row }),
                 expect_modify_index,
+                exclusive: true,
             }
         }
         26 if op.c > 9 => Change::VolumeDelete { key: volume_key(op.a), force: op.b.is_multiple_of(2) },

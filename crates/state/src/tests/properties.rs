@@ -1,6 +1,7 @@
 //! What holds of every sequence of commands.
 
 use super::ops::{change, ops};
+use crate::check::storages;
 use crate::{Changed, Root, Table, check, decode, encode};
 use caravan_types::UnixNanos;
 use caravan_types::command::Command;
@@ -60,6 +61,7 @@ proptest! {
             let command = Command { now, change: change(&root, op) };
             let (next, outcome, set) = root.apply(index, &command);
             prop_assert_eq!(check(&next), Vec::<String>::new(), "after {:?}", command);
+            prop_assert_eq!(storages(&next), Vec::<String>::new(), "after {:?}", command);
             prop_assert_eq!(&root.apply(index, &command), &(next.clone(), outcome.clone(), set.clone()));
 
             let told: BTreeSet<Changed> =

@@ -3,10 +3,10 @@
 use super::build::{World, claim_id, job, key, node, shared, volume, writer};
 use crate::{check, check_volumes};
 use caravan_types::alloc::ClientStatus;
-use caravan_types::command::{Change, ClaimStep, Refusal};
+use caravan_types::command::{Change, ClaimStep, LetGo, Refusal};
 use caravan_types::job::{JobType, VolumeRequest, VolumeType};
 use caravan_types::node::NodeStatus;
-use caravan_types::volume::{Claim, ClaimPhase, MountProof};
+use caravan_types::volume::{Claim, ClaimPhase, ConfirmedOff, MountProof};
 use caravan_types::{NodeId, UnixNanos, VolumeKey};
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn world() -> World {
     let mut world = World::default();
     world.node(node("n1"));
     world.register(&job("web", JobType::Service, 1), "e1");
-    world.apply(Change::VolumeWrite { volume: Box::new(volume("data", "p")), expect_modify_index: 0 });
+    world.apply(Change::VolumeWrite { volume: Box::new(volume("data", "p")), expect_modify_index: 0, exclusive: true });
     let commit = world.commit("a1", &key("web"), "n1", vec![writer("data", "a1", &key("web"))]);
     world.apply(Change::Plan(Box::new(commit)));
     world
@@ -111,7 +111,7 @@ fn steps_are_refused_when_stale_or_illegal() {
     let nobody = Change::ClaimStep {
         id: claim_id("data", "a9"),
         expect_modify_index: 1,
-        step: ClaimStep::Fence { until: UnixNanos(1) },
+        step: ClaimStep::Fence { until: UnixNanos(1), silence: Some(1) },
     };
     assert!(matches!(world.try_apply(nobody).refused, Some(Refusal::NotFound { .. })));
 }
@@ -121,7 +121,7 @@ fn volumes_are_written_by_those_who_saw_the_newest_row_only() {
     let mut world = world();
     let at = shared(world.root.volume(&data())).modify_index;
     let write =
-        |expect| Change::VolumeWrite { volume: Box::new(volume("data", "q")), expect_modify_index: expect };
+        |expect| Change::VolumeWrite { volume: Box::new(volume("data", "q")), expect_modify_index: expect, exclusive: true };
     assert!(matches!(world.try_apply(write(0)).refused, Some(Refusal::Changed { .. })));
     let now = world.apply(write(at));
     let row = shared(world.root.volume(&data()));
@@ -191,35 +191,152 @@ fn the_check_asks_the_rules_of_volumes() {
     );
 }
 
+/// A claim that is attached, on a node whose status a test moves.
+struct Fenced {
+    world: World,
+    node: NodeId,
+}
+
+impl Fenced {
+    fn new() -> Self {
+        let world = world();
+        let node = claim(&world, "a1").node_id.clone();
+        let mut this = Self { world, node };
+        let attached = ClaimStep::Attached {
+            publish_context: BTreeMap::new(),
+            needs_attach: false,
+            external_node_id: String::new(),
+        };
+        this.take(attached);
+        this
+    }
+    fn claim(&self) -> &Claim {
+        claim(&self.world, "a1")
+    }
+    fn change(&self, step: ClaimStep) -> Change {
+        let expect_modify_index = self.claim().modify_index;
+        Change::ClaimStep { id: claim_id("data", "a1"), expect_modify_index, step }
+    }
+    fn take(&mut self, step: ClaimStep) -> u64 {
+        let change = self.change(step);
+        self.world.apply(change)
+    }
+    /// Whether a step is refused because the node is not as it was when the step was decided.
+    fn is_stale(&mut self, step: ClaimStep) -> bool {
+        let change = self.change(step);
+        let refused = self.world.try_apply(change).refused;
+        matches!(refused, Some(Refusal::Changed { what }) if what.starts_with("node "))
+    }
+    fn node_is(&mut self, status: NodeStatus) -> u64 {
+        let node = self.node.clone();
+        self.world.apply(Change::NodeStatus { node, status, event: None, evals: vec![] })
+    }
+    fn remove_node(&mut self) {
+        self.world.apply(Change::NodeDelete { node: self.node.clone(), evals: vec![] });
+    }
+}
+
+fn fence(silence: u64) -> ClaimStep {
+    ClaimStep::Fence { until: UnixNanos(1), silence: Some(silence) }
+}
+
+fn freed(fence: u64) -> ClaimStep {
+    ClaimStep::Waited { fence, then: LetGo::Freed }
+}
+
 #[test]
 fn a_node_that_came_back_is_not_fenced_by_what_was_decided_before() {
-    let mut world = world();
-    let id = claim_id("data", "a1");
-    let step_now = |world: &World, step| Change::ClaimStep {
-        id: id.clone(),
-        expect_modify_index: claim(world, "a1").modify_index,
-        step,
-    };
-    let attached = ClaimStep::Attached {
-        publish_context: BTreeMap::new(),
-        needs_attach: false,
-        external_node_id: String::new(),
-    };
-    let change = step_now(&world, attached);
-    world.apply(change);
-    let fence = step_now(&world, ClaimStep::Fence { until: UnixNanos(1) });
-    assert!(matches!(world.try_apply(fence).refused, Some(Refusal::Changed { .. })));
-    let node = claim(&world, "a1").node_id.clone();
-    let status = |status| Change::NodeStatus { node: node.clone(), status, event: None, evals: vec![] };
-    world.apply(status(NodeStatus::Down));
-    let fence = step_now(&world, ClaimStep::Fence { until: UnixNanos(1) });
-    world.apply(fence);
-    world.apply(status(NodeStatus::Ready));
-    let freed = step_now(&world, ClaimStep::Freed);
-    assert!(
-        matches!(world.try_apply(freed).refused, Some(Refusal::Changed { .. })),
-        "its own word is needed now"
-    );
+    let mut w = Fenced::new();
+    assert!(w.is_stale(fence(0)));
+    let silence = w.node_is(NodeStatus::Down);
+    assert!(w.is_stale(fence(silence - 1)), "decided in an earlier silence");
+    w.take(fence(silence));
+    assert_eq!(w.claim().fence_index, Some(silence));
+    for back in [NodeStatus::Initializing, NodeStatus::Ready] {
+        w.node_is(back);
+        assert_eq!(w.claim().fence_index, Some(0), "what was waited out counts no more");
+        assert!(w.is_stale(freed(silence)), "its own word is needed now");
+    }
+    // Silent once more: the wait for the first silence does not end the second one's.
+    let again = w.node_is(NodeStatus::Disconnected);
+    assert!(w.is_stale(freed(silence)));
+    w.take(fence(again));
+    assert_eq!(w.node_is(NodeStatus::Down), w.world.root.index());
+    w.take(freed(again));
+    assert_eq!(w.claim().phase, ClaimPhase::Gone);
+}
+
+#[test]
+fn a_node_that_was_removed_is_waited_for_from_its_silence_on_or_anew() {
+    let mut w = Fenced::new();
+    let silence = w.node_is(NodeStatus::Down);
+    w.take(fence(silence));
+    w.remove_node();
+    assert_eq!(w.claim().fence_index, Some(silence), "the silence goes on");
+
+    // Removed while it is in contact: nothing tells when it was heard last.
+    let mut w = Fenced::new();
+    let silence = w.node_is(NodeStatus::Down);
+    w.take(fence(silence));
+    w.node_is(NodeStatus::Ready);
+    w.remove_node();
+    let refused = w.change(freed(silence));
+    assert!(w.world.try_apply(refused).refused.is_some());
+    let begun = w.take(fence(0));
+    assert_eq!(w.claim().fence_index, Some(begun));
+    w.take(freed(begun));
+    assert_eq!(w.claim().phase, ClaimPhase::Gone);
+}
+
+#[test]
+fn logs_of_earlier_versions_replay_as_they_were() {
+    let mut w = Fenced::new();
+    let old = ClaimStep::Fence { until: UnixNanos(1), silence: None };
+    assert!(w.is_stale(old.clone()));
+    w.node_is(NodeStatus::Down);
+    w.take(old);
+    let at = w.claim().modify_index;
+    w.node_is(NodeStatus::Ready);
+    assert_eq!(w.claim().modify_index, at, "later commands of the log expect this index");
+    assert!(w.is_stale(ClaimStep::Freed));
+    w.node_is(NodeStatus::Down);
+    w.take(ClaimStep::Freed);
+    assert_eq!(w.claim().phase, ClaimPhase::Gone);
+    // The command as it is in such a log.
+    let named = rmp_serde::to_vec_named(&BTreeMap::from([("Fence", BTreeMap::from([("until", 5)]))])).unwrap();
+    let read: ClaimStep = rmp_serde::from_slice(&named).unwrap();
+    assert_eq!(read, ClaimStep::Fence { until: UnixNanos(5), silence: None });
+}
+
+#[test]
+fn the_word_that_a_node_is_off_holds_until_the_node_is_back() {
+    let mut w = Fenced::new();
+    let off = ConfirmedOff { accessor_id: "abc".into(), name: "ops".into(), at: UnixNanos(3) };
+    let confirm = Change::NodeFence { node: w.node.clone(), off: off.clone() };
+    for status in [NodeStatus::Ready, NodeStatus::Initializing] {
+        w.node_is(status);
+        let refused = w.world.try_apply(confirm.clone()).refused.unwrap().to_string();
+        let word = format!("is {} and answers: only a node that is down", status.as_str());
+        assert!(refused.contains(&word), "{refused}");
+    }
+    w.node_is(NodeStatus::Down);
+    w.world.apply(confirm.clone());
+    assert_eq!(w.claim().node_off.as_ref(), Some(&off));
+    let said = &w.claim().history.last().unwrap().note;
+    assert_eq!(said, "\"ops\" (token abc) confirmed that the node is off");
+    let event = shared(w.world.root.node(&w.node)).events.last().unwrap().clone();
+    assert!(event.message.contains("confirmed to be off") && event.details["accessor_id"] == "abc");
+    w.node_is(NodeStatus::Ready);
+    assert_eq!(w.claim().node_off, None);
+    assert!(w.claim().history.last().unwrap().note.contains("in contact again"));
+
+    // Of a node without a record, as long as there are claims.
+    w.node_is(NodeStatus::Down);
+    w.remove_node();
+    w.world.apply(confirm);
+    assert!(w.claim().node_off.is_some());
+    let nobody = Change::NodeFence { node: "n9".into(), off };
+    assert!(matches!(w.world.try_apply(nobody).refused, Some(Refusal::NotFound { .. })));
 }
 
 #[test]

@@ -98,9 +98,14 @@ impl Tx {
         }
         self.root.secondary.node(&node, true);
         let id = node.id.clone();
+        let returned =
+            node.status.in_contact() && old.as_ref().is_none_or(|old| !old.status.in_contact());
         self.root.nodes.insert(id.clone(), Arc::new(node));
         self.changed(Changed::Node(id.clone()));
         self.derive_host_volumes(&id);
+        if returned {
+            self.void_waits(&id);
+        }
     }
 
     pub(crate) fn remove_node(&mut self, id: &NodeId) {

@@ -8,6 +8,7 @@ use crate::net::Host;
 use crate::space::Space;
 use crate::wait::eventually;
 use anyhow::{Context, Result, bail};
+use caravan_sys::time::CLOCK_STEP_VARIABLE;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -142,11 +143,34 @@ impl Agent {
             command.arg("-dev");
         }
         command.arg("-config").arg(&config).arg("-config").arg(&more).args(&self.options.args);
+        command.env(CLOCK_STEP_VARIABLE, self.clock_step());
         command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = self.inside(|| command.spawn())?;
         self.child = Some(child.context("start the agent")?);
         Ok(())
+    }
+
+    /// The file with the steps of the agent's wall clock.
+    fn clock_step(&self) -> PathBuf {
+        self.dir.path().join("clock-step")
+    }
+
+    /// Steps the wall clock of the agent, and of what it starts, by some seconds: forward, or back if negative. Its
+    /// other clocks go on as they do.
+    ///
+    /// # Errors
+    /// If the step cannot be written.
+    pub fn step_clock(&self, seconds: i64) -> Result<()> {
+        let file = self.clock_step();
+        let before: i64 = match fs::read_to_string(&file) {
+            Ok(text) => text.trim().parse().context("a step that is no number")?,
+            Err(_) => 0,
+        };
+        // A reader must not see half of it.
+        let next = file.with_extension("next");
+        fs::write(&next, (before + seconds).to_string())?;
+        Ok(fs::rename(next, file)?)
     }
 
     /// Does something on the agent's host.

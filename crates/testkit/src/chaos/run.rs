@@ -220,6 +220,10 @@ impl Chaos {
             Action::ClearFaults => self.clear_faults()?,
             Action::Drain { node, deadline } => journal.ignore(cluster.drain(*node, *deadline)),
             Action::Undrain(node) => journal.ignore(cluster.undrain(*node)),
+            Action::StepClock { node: None, seconds } => cluster.server().step_clock(*seconds)?,
+            Action::StepClock { node: Some(node), seconds } => {
+                cluster.nodes()[*node].agent().step_clock(*seconds)?;
+            }
         }
         Ok(())
     }

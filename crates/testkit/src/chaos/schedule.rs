@@ -96,6 +96,13 @@ pub enum Action {
     },
     /// The drain ends, the node takes work again.
     Undrain(usize),
+    /// The wall clock of an agent steps.
+    StepClock {
+        /// Number of the node; none for the server.
+        node: Option<usize>,
+        /// Forward, or back if negative.
+        seconds: i64,
+    },
 }
 
 impl fmt::Display for Action {
@@ -218,6 +225,9 @@ pub fn draw(seed: u64, shape: &Shape) -> Schedule {
     Schedule { seed, volumes, jobs, steps, finally }
 }
 
+/// How far clocks step, in seconds: as a first correction after the boot, a machine that resumes, or a hand does.
+const STEPS: [i64; 4] = [120, -120, 3600, -3600];
+
 struct Drawing<'a> {
     rng: Rng,
     shape: &'a Shape,
@@ -258,7 +268,11 @@ impl Drawing<'_> {
                     let (outright, away_ms) = (self.rng.percent(60), self.rng.below(2500));
                     Some(Action::RestartServer { outright, away_ms })
                 }
-                83..96 => Some(self.fault(volumes)),
+                83..92 => Some(self.fault(volumes)),
+                92..97 => {
+                    let seconds = *self.rng.pick(&STEPS);
+                    Some(Action::StepClock { node: self.rng.percent(50).then_some(node), seconds })
+                }
                 _ => Some(Action::ClearFaults),
             };
             if let Some(action) = drawn {

@@ -193,7 +193,10 @@ impl Cluster {
     }
 
     /// A node's id, as the server knows it.
-    fn id_of(&self, node: usize) -> Result<String> {
+    ///
+    /// # Errors
+    /// If the server does not know it.
+    pub fn id_of(&self, node: usize) -> Result<String> {
         let (nodes, name) = (self.server.get("/v1/nodes")?, &self.nodes[node].name);
         let row = nodes.as_array().into_iter().flatten().find(|n| n["Name"] == name.as_str());
         let id = row.and_then(|n| n["ID"].as_str()).map(str::to_owned);

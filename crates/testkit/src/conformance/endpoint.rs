@@ -9,6 +9,7 @@ use caravan_csi::{
     AccessMode, AttachmentMode, CapabilitySet, Class, ControllerCapability, CreateVolumeRequest, CsiClient,
     Deadlines, NodeCapability, PluginCapability, ValidateRequest, VolumeCapability,
 };
+use caravan_sys::time::wall_now;
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
@@ -86,7 +87,7 @@ async fn run(socket: &Path, settings: &Settings, report: &mut Report) -> Result<
         report.not_offered("the life of volumes", "volumes of this plugin are made elsewhere");
         return Ok(());
     }
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = wall_now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let directory = tempfile::Builder::new()
         .prefix("conformance-")
         .tempdir_in(&settings.directory)

@@ -140,10 +140,17 @@ pub struct Claim {
     pub tries: u32,
     /// The plugin's words of the last failure, or the reason of the wait.
     pub last_error: String,
-    /// When the step is tried again; 0 = at once.
+    /// When the step is expected to be tried again, for display; 0 = at once, and only that decides.
     pub next_try: UnixNanos,
-    /// Fencing: when the volume may certainly be handed on.
+    /// Fencing: when the volume is expected to be handed on, for display. It decides nothing: the server that waits
+    /// measures the wait on its own clock.
     pub fence_until: UnixNanos,
+    /// Fencing: the index with which the silence of the node began that is being waited out; 0 = the node has been in
+    /// contact since, and nothing has been waited out. None in a fence that an earlier version began.
+    pub fence_index: Option<u64>,
+    /// An operator confirmed that the node is off, and the node has not been in contact since: its tasks are dead, and
+    /// the lease need not be waited out.
+    pub node_off: Option<ConfirmedOff>,
     /// Index of its grant.
     pub create_index: u64,
     /// Index of its last change.
@@ -169,6 +176,31 @@ pub struct Claim {
     pub history: Vec<ClaimTransition>,
 }
 
+/// The word of an operator that a machine is certainly off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ConfirmedOff {
+    /// Accessor id of the operator's token; empty without access control.
+    #[serde(rename = "AccessorID")]
+    pub accessor_id: String,
+    /// Name of the token.
+    pub name: String,
+    /// When.
+    pub at: UnixNanos,
+}
+
+impl ConfirmedOff {
+    /// The operator, for sentences: the token's name and accessor id where there are any.
+    pub fn by(&self) -> String {
+        match (self.name.as_str(), self.accessor_id.as_str()) {
+            ("", "") => "an operator".to_owned(),
+            (name, "") => format!("\"{name}\""),
+            ("", accessor) => format!("token {accessor}"),
+            (name, accessor) => format!("\"{name}\" (token {accessor})"),
+        }
+    }
+}
+
 /// Something that happened to a claim, for `explain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -190,6 +222,12 @@ impl Claim {
         self.history.push(ClaimTransition { at, phase, note: note.into() });
         let surplus = self.history.len().saturating_sub(Self::MAX_HISTORY);
         self.history.drain(..surplus);
+    }
+
+    /// Whether it is about a volume, or about another one that stands for the same storage.
+    pub fn is_beside(&self, volume: &super::Volume) -> bool {
+        self.id.volume == volume.key()
+            || (self.plugin_id == volume.plugin_id && volume.storage() == Some(self.external_volume_id.as_str()))
     }
 
     /// How the volume is used: what stages are shared by.

@@ -1,7 +1,7 @@
 //! What `volume explain` answers: where a volume and each of its claims stand, and why.
 
 use super::{
-    AccessMode, AttachmentMode, Capacity, ClaimMode, ClaimPhase, ClaimTransition, VolumePhase,
+    AccessMode, AttachmentMode, Capacity, ClaimMode, ClaimPhase, ClaimTransition, ConfirmedOff, VolumePhase,
     VolumeTransition, VolumeUsage,
 };
 use crate::id::{AllocId, JobId, Namespace, NodeId, PluginId, VolumeId};
@@ -104,10 +104,15 @@ pub struct ClaimExplain {
     pub tries: u32,
     /// The plugin's words of the last failure.
     pub last_error: String,
-    /// When the step is tried again; 0 = nothing is planned.
+    /// When the step is expected to be tried again; 0 = nothing is planned.
     pub next_try: UnixNanos,
-    /// Until when it is fenced; 0 = it is not.
+    /// When its fence is expected to end, by the wall clock; 0 = it is not fenced.
     pub fence_until: UnixNanos,
+    /// How long the servers still wait for the lease of its node, as they measure it; 0 = they do not.
+    pub fence_left: Nanos,
+    /// The operator who confirmed that the node is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_off: Option<ConfirmedOff>,
     /// What happened to it last, oldest first.
     #[serde(with = "nil")]
     pub history: Vec<ClaimTransition>,

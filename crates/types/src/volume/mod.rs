@@ -8,7 +8,8 @@ mod usage;
 mod view;
 
 pub use claim::{
-    AttachCalls, Claim, ClaimId, ClaimMode, ClaimPhase, ClaimTransition, LegacyClaimState, MountProof, Usage,
+    AttachCalls, Claim, ClaimId, ClaimMode, ClaimPhase, ClaimTransition, ConfirmedOff, LegacyClaimState,
+    MountProof, Usage,
 };
 pub use explain::{CallInFlight, ClaimExplain, VolumeExplain};
 pub use mode::{AccessMode, AttachmentMode, Capability};
@@ -129,6 +130,8 @@ pub struct Volume {
     pub expand_offline: bool,
     /// Secrets that are looked up in variables at each call: name of the secret to `path#key`.
     pub secrets_from: BTreeMap<String, String>,
+    /// Other volumes may stand for the same storage, as long as all of them say so and none is for writing.
+    pub shared_storage: bool,
     /// The last changes of phase, oldest first, at most [`Volume::MAX_HISTORY`].
     pub history: Vec<VolumeTransition>,
     /// Index of its creation.
@@ -183,6 +186,23 @@ impl Volume {
     /// Namespace and id.
     pub fn key(&self) -> VolumeKey {
         VolumeKey { namespace: self.namespace.clone(), id: self.id.clone() }
+    }
+    /// The plugin's id of the storage that the volume stands for; none while the plugin has not answered with one.
+    pub fn storage(&self) -> Option<&str> {
+        match self.external_id.as_str() {
+            "" if self.phase.is_usable() => Some(self.id.as_str()),
+            "" => None,
+            id => Some(id),
+        }
+    }
+    /// Whether its storage may be another volume's as well: it says so, is there, and is for reading only.
+    pub fn shares_storage(&self) -> bool {
+        self.shared_storage && self.phase.is_usable() && self.is_read_only()
+    }
+    /// Whether all modes that it was registered with only read.
+    pub fn is_read_only(&self) -> bool {
+        !self.requested_capabilities.is_empty()
+            && self.requested_capabilities.iter().all(|capability| !capability.access_mode.can_write())
     }
     /// The id that the plugin knows.
     pub fn remote_id(&self) -> &str {

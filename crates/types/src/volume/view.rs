@@ -52,6 +52,13 @@ pub struct VolumeRequestBody {
     pub snapshot_id: String,
     #[serde(rename = "PluginID", deserialize_with = "null_default")]
     pub plugin_id: PluginId,
+    /// Other volumes may stand for the same storage: all of them say so, and none is for writing.
+    #[serde(
+        rename = "CaravanSharedStorage",
+        deserialize_with = "null_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub shared_storage: bool,
 }
 
 /// A volume as clients see it.

@@ -120,6 +120,8 @@ fn phase(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     }
     match claim.phase {
         ClaimPhase::Mounted if claim.proof.is_none() => say(Rule::CallOrder, "without proof of its mount"),
+        // The node was in contact since: nothing is waited out.
+        ClaimPhase::Fencing if claim.fence_index == Some(0) => {}
         ClaimPhase::Fencing if claim.fence_until.0 <= 0 => {
             say(Rule::OneWriter, "without an end of its fence")
         }

@@ -1,7 +1,7 @@
 //! The transitions, and what must hold of every state.
 
 use crate::client;
-use crate::servers::{KILLED, Servers, TTL};
+use crate::servers::{GRACE, KILLED, Servers, TTL};
 use crate::state::*;
 use caravan_types::volume::ClaimPhase;
 use caravan_volumes::invariants::{Rule, same_users};
@@ -9,6 +9,9 @@ use caravan_volumes::node::{Answer, Place};
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// How far wall clocks step: as far as a fence lasts.
+const STEP: i8 = 3;
 
 /// Something that happens. `a` is an allocation, `n` a node, `v` a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +24,13 @@ pub enum Event {
     DeclareSilent { n: u8 },
     DeclareLost { a: u8 },
     Forget { n: u8 },
+    /// An operator says that a node is off, which it is.
+    ConfirmOff { n: u8 },
     LeaderChanges,
+    /// The servers' wall clock steps.
+    StepServers { by: i8 },
+    /// A node's wall clock steps.
+    StepNode { n: u8, by: i8 },
     // The client.
     Learn { a: u8 },
     Ask { a: u8 },
@@ -54,7 +63,10 @@ impl Event {
             | Self::DeclareSilent { .. }
             | Self::DeclareLost { .. }
             | Self::Forget { .. }
+            | Self::ConfirmOff { .. }
             | Self::LeaderChanges
+            | Self::StepServers { .. }
+            | Self::StepNode { .. }
             | Self::LateCopy
             | Self::Cut { .. }
             | Self::DaemonDies { .. }
@@ -99,7 +111,7 @@ impl Volumes {
         }
         if alloc.wanted == Wanted::Run {
             events.push(Event::Stop { a });
-            if node.silent.is_some() || node.forgotten {
+            if node.silent || node.forgotten {
                 events.push(Event::DeclareLost { a });
             }
         }
@@ -149,7 +161,11 @@ impl Volumes {
     }
 
     fn shim_may_kill(&self, node: &Node) -> bool {
-        self.setting.fenced() && node.age >= TTL && self.setting.planted != Planted::DeafShim
+        let age = match self.setting.planted {
+            Planted::LeaseByWallClock => i16::from(node.age) + i16::from(node.skew),
+            _ => i16::from(node.age),
+        };
+        self.setting.fenced() && age >= i16::from(TTL) && self.setting.planted != Planted::DeafShim
     }
 
     fn of_node(&self, state: &State, n: u8, events: &mut Vec<Event>) {
@@ -159,7 +175,7 @@ impl Volumes {
             if spare.cuts > 0 {
                 events.push(Event::Cut { n });
             }
-            if node.silent.is_some() || node.forgotten {
+            if node.silent || node.forgotten {
                 events.push(Event::Return { n });
             }
         }
@@ -174,16 +190,23 @@ impl Volumes {
                 events.push(Event::Crash { n, effect: true });
             }
         }
-        if node.silent.is_none() && !node.forgotten && !(node.up && node.linked) && spare.silences > 0 {
+        if !node.silent && !node.forgotten && !(node.up && node.linked) && spare.silences > 0 {
             events.push(Event::DeclareSilent { n });
         }
-        if node.silent.is_some() && spare.forgets > 0 {
+        if node.silent && spare.forgets > 0 {
             events.push(Event::Forget { n });
         }
         let used = |v: u8| [STAGE, target(0), target(1)].map(|place| state.place(usize::from(v), n, place));
         if spare.deaths > 0 {
             let live = (0..2_u8).filter(|v| used(*v).contains(&Place::Mounted));
             events.extend(live.map(|v| Event::DaemonDies { v, n }));
+        }
+        let idle = !state.allocs.iter().any(|alloc| alloc.node == n && alloc.task);
+        if (node.silent || node.forgotten) && !node.up && idle && spare.confirms > 0 {
+            events.push(Event::ConfirmOff { n });
+        }
+        if spare.steps > 0 {
+            events.extend([STEP, -STEP].map(|by| Event::StepNode { n, by }));
         }
     }
 
@@ -193,8 +216,8 @@ impl Volumes {
             let node = &state.nodes[usize::from(alloc.node)];
             alloc.task && self.shim_may_kill(node) && node.age >= KILLED
         });
-        let fenced = state.allocs.iter().any(|a| a.claim.is_some_and(|c| c.fence_left > 0));
-        !late && (fenced || state.nodes.iter().any(|n| !n.renews()))
+        let waits = state.seen.values().any(|age| *age < OLD);
+        !late && (waits || state.nodes.iter().any(|n| !n.renews()))
     }
 
     /// A heartbeat goes out and is answered, if the servers know the node.
@@ -208,7 +231,6 @@ impl Volumes {
     fn tick(&self, state: &mut State) {
         for n in 0..2_u8 {
             let node = &mut state.nodes[usize::from(n)];
-            node.silent = node.silent.map(|age| (age + 1).min(OLD));
             let unrecorded = self.setting.planted == Planted::RenewedBeforeRecorded && node.up && node.linked;
             node.age = if node.renews() || unrecorded { 0 } else { (node.age + 1).min(OLD) };
             if node.age == TTL {
@@ -216,9 +238,12 @@ impl Volumes {
             }
         }
         for alloc in &mut state.allocs {
-            if let Some(claim) = &mut alloc.claim {
-                claim.fence_left = claim.fence_left.saturating_sub(1);
+            if let Some(claim) = alloc.claim.as_mut().filter(|_| self.setting.budget.steps > 0) {
+                claim.wall_left = (claim.wall_left - 1).max(0);
             }
+        }
+        for age in state.seen.values_mut() {
+            *age = (*age + 1).min(OLD);
         }
     }
 
@@ -282,17 +307,39 @@ impl Volumes {
             }
             Event::DeclareSilent { n } => {
                 state.budget.silences -= 1;
-                state.nodes[usize::from(n)].silent = Some(0);
+                let node = &mut state.nodes[usize::from(n)];
+                node.silent = true;
+                if setting.planted != Planted::EarlierWaitCounts || node.silence == 0 {
+                    node.silence += 1;
+                }
             }
             Event::DeclareLost { a } => servers.over(state, a),
             Event::Forget { n } => {
                 state.budget.forgets -= 1;
                 let node = &mut state.nodes[usize::from(n)];
-                (node.silent, node.forgotten) = (None, true);
+                (node.silent, node.forgotten) = (false, true);
             }
             Event::LeaderChanges => {
                 state.budget.leaders -= 1;
                 state.server_calls.iter_mut().flatten().for_each(|call| call.orphan = true);
+                // It begins every wait anew.
+                state.seen.clear();
+            }
+            Event::ConfirmOff { n } => {
+                state.budget.confirms -= 1;
+                Servers::confirmed_off(state, n);
+            }
+            Event::StepServers { by } => {
+                state.budget.steps -= 1;
+                for claim in state.allocs.iter_mut().filter_map(|alloc| alloc.claim.as_mut()) {
+                    if claim.phase == ClaimPhase::Fencing {
+                        claim.wall_left = (claim.wall_left - by).max(0);
+                    }
+                }
+            }
+            Event::StepNode { n, by } => {
+                state.budget.steps -= 1;
+                state.nodes[usize::from(n)].skew += by;
             }
             Event::Learn { a } => client::learn(setting, state, a),
             Event::Ask { a } => client::ask(setting, state, a),
@@ -338,11 +385,13 @@ impl Volumes {
             }
             Event::Return { n } => {
                 for alloc in state.allocs.iter_mut().filter(|alloc| alloc.node == n) {
-                    let waited = |c: Record| c.phase == ClaimPhase::Fencing && c.fence_left == 0;
+                    let over = |silence: u8| state.seen.get(&(n, silence)) >= Some(&GRACE);
+                    let waited = |c: Record| c.phase == ClaimPhase::Fencing && c.fence.is_some_and(over);
                     alloc.overdue = alloc.claim.is_some_and(waited);
                 }
                 let node = &mut state.nodes[usize::from(n)];
-                (node.silent, node.forgotten) = (None, false);
+                (node.silent, node.forgotten) = (false, false);
+                servers.returned(state, n);
                 Self::beat(state, n);
                 (0..TWO).for_each(|volume| self.found_again(state, volume, n));
             }
@@ -458,8 +507,12 @@ impl Model for Volumes {
                 events.push(Event::ControllerAnswers { v, effect: true, ok: false });
             }
         }
-        if state.budget.leaders > 0 && state.server_calls.iter().any(Option::is_some) {
+        let under_way = state.server_calls.iter().any(Option::is_some) || !state.seen.is_empty();
+        if state.budget.leaders > 0 && under_way {
             events.push(Event::LeaderChanges);
+        }
+        if state.budget.steps > 0 {
+            events.extend([STEP, -STEP].map(|by| Event::StepServers { by }));
         }
         if state.copy.is_some() {
             events.push(Event::LateCopy);

@@ -96,6 +96,26 @@ fn nodes_that_fall_silent_and_come_back() {
     }
 }
 
+/// Wall clocks of servers and nodes step while a fence lasts; what is written down with them decides nothing.
+#[test]
+fn wall_clocks_that_step() {
+    let budget = faults(|b, n| (b.cuts, b.silences, b.steps) = (n, n, n));
+    holds("steps", Setting { budget, nodes_of: [&[0], &[1]], ..setting(false, false) });
+}
+
+/// A new leader did not see the wait begin.
+#[test]
+fn changes_of_leader_during_a_fence() {
+    let budget = faults(|b, n| (b.cuts, b.silences, b.leaders) = (n, n, n));
+    holds("leaders in a fence", Setting { budget, nodes_of: [&[0], &[1]], ..setting(false, false) });
+}
+
+#[test]
+fn nodes_that_are_confirmed_to_be_off() {
+    let budget = faults(|b, n| (b.crashes, b.silences, b.confirms, b.forgets) = (n, n, n, n));
+    holds("confirmed off", Setting { budget, nodes_of: [&[0], &[1]], ..setting(false, false) });
+}
+
 #[test]
 fn nodes_that_are_forgotten() {
     let budget = faults(|b, n| (b.cuts, b.silences, b.forgets) = (n, n, n));
@@ -187,6 +207,13 @@ fn planted_faults_are_found() {
     finds(Planted::FreedWithoutProof, order, setting(true, true));
     finds(Planted::NoFence, records, silent((false, false)));
     finds(Planted::DeafShim, records, silent((false, false)));
+    let steps = faults(|b, _| (b.cuts, b.silences, b.steps) = (1, 1, 1));
+    let steps = Setting { budget: steps, nodes_of: [&[0], &[1]], ..setting(false, false) };
+    finds(Planted::FenceByWallClock, records, steps.clone());
+    finds(Planted::LeaseByWallClock, records, steps);
+    let twice = faults(|b, _| (b.cuts, b.silences) = (2, 2));
+    let twice = Setting { budget: twice, nodes_of: [&[0], &[1]], ..setting(false, false) };
+    finds(Planted::EarlierWaitCounts, records, twice);
     finds(Planted::RenewedBeforeRecorded, records, silent((false, false)));
     finds(Planted::RestartWithoutAsking, records, silent((false, false)));
     finds(Planted::StageOfAnybody, order, silent((true, true)));

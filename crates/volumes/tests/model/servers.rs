@@ -1,25 +1,29 @@
 //! The servers: the real decisions and the real state machine of claims, on records of the model.
 
 use crate::state::*;
-use caravan_types::command::ClaimStep;
+use caravan_types::command::{ClaimStep, LetGo};
 use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin};
 use caravan_types::volume::{
-    AccessMode, AttachmentMode, Claim, ClaimId, ClaimMode, ClaimPhase, MountProof, Volume,
+    AccessMode, AttachmentMode, Claim, ClaimId, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume,
 };
 use caravan_types::wire::ClaimReportStep;
-use caravan_types::{Nanos, UnixNanos, VolumeKey};
+use caravan_types::{BootInstant, Nanos, UnixNanos, VolumeKey};
 use caravan_volumes::invariants::{self, Call, Needs, Rule, Verb, Violation};
 use caravan_volumes::lease::Lease;
-use caravan_volumes::reconcile::{self, Action, Facts, Presence};
+use caravan_volumes::reconcile::{self, Action, Facts, Presence, Seen};
 use caravan_volumes::{claim, modes};
 use std::collections::BTreeMap;
 
 /// A unit of the model's time.
 const UNIT: i64 = 1_000_000_000;
-/// Now, always: records keep distances.
+/// Now by the wall clock, always: records keep distances.
 const NOW: UnixNanos = UnixNanos(1_000 * UNIT);
+/// Now on the clock of the servers' process.
+const BOOT: BootInstant = BootInstant::from_nanos(77_000_000_000);
 /// One unit each, so that every order of events within a fence is tried.
 pub const LEASE: Lease = Lease { ttl: Nanos(UNIT), kill_grace: Nanos(UNIT), margin: Nanos(UNIT) };
+/// Units of the whole fence.
+pub const GRACE: u8 = 3;
 /// Units of the lease, and until the shim has certainly ended the task.
 pub const TTL: u8 = 1;
 pub const KILLED: u8 = 2;
@@ -98,14 +102,17 @@ impl Servers {
         claim.proof = record.proof.then(MountProof::default);
         claim.generation = record.generation;
         if record.phase == ClaimPhase::Fencing {
-            claim.fence_until = UnixNanos(NOW.0 + i64::from(record.fence_left) * UNIT);
+            claim.fence_until = UnixNanos(NOW.0 + i64::from(record.wall_left) * UNIT);
         }
+        claim.fence_index = record.fence.map(u64::from);
+        claim.node_off = record.off.then(ConfirmedOff::default);
         Some(claim)
     }
 
-    fn record(claim: &Claim) -> Record {
-        let left = (claim.fence_until.0 - NOW.0).max(0) / UNIT;
-        let fencing = claim.phase == ClaimPhase::Fencing;
+    fn record(&self, claim: &Claim) -> Record {
+        let left = (claim.fence_until.0 - NOW.0) / UNIT;
+        // Followed only where something could depend on it.
+        let fencing = claim.phase == ClaimPhase::Fencing && self.setting.budget.steps > 0;
         Record {
             phase: claim.phase,
             needs_attach: claim.needs_attach,
@@ -113,24 +120,78 @@ impl Servers {
             named: !claim.external_node_id.is_empty(),
             proof: claim.proof.is_some(),
             generation: claim.generation,
-            fence_left: if fencing { u8::try_from(left).unwrap_or(OLD) } else { 0 },
+            fence: claim.fence_index.and_then(|index| u8::try_from(index).ok()),
+            wall_left: if fencing { i8::try_from(left).unwrap_or(0) } else { 0 },
+            off: claim.node_off.is_some(),
         }
     }
 
     /// Takes a step, as applying it does: an illegal one changes nothing.
     fn step(&self, state: &mut State, a: u8, step: &ClaimStep) -> bool {
         let Some(before) = self.full(state, a) else { return false };
-        let Ok(after) = claim::step(&before, step, NOW) else { return false };
-        let by_time = before.phase == ClaimPhase::Fencing
-            && matches!(after.phase, ClaimPhase::Detaching | ClaimPhase::Gone);
+        let node = &mut state.nodes[usize::from(state.allocs[usize::from(a)].node)];
+        let mut step = step.clone();
+        // Decided in this silence of the node, or of a node without a record.
+        let same = |index: u64| node.forgotten || (node.silent && u64::from(node.silence) == index);
+        let valid = match &mut step {
+            ClaimStep::Fence { silence: Some(silence), .. } if node.forgotten => {
+                node.silence += 1;
+                *silence = u64::from(node.silence);
+                true
+            }
+            ClaimStep::Fence { silence: Some(silence), .. } => same(*silence),
+            ClaimStep::Waited { fence, .. } => same(*fence),
+            _ => true,
+        };
+        if !valid {
+            return false;
+        }
+        let Ok(after) = claim::step(&before, &step, NOW) else { return false };
+        let by_time = matches!(step, ClaimStep::Waited { .. });
         let (volume, node) = (self.setting.volume(a), state.allocs[usize::from(a)].node);
         if by_time {
             state.outside[volume].lost.insert(node);
         }
         let wrong = invariants::known_before_used(&before, &after, Some(self.plugin(state)));
         note(state, wrong);
-        state.allocs[usize::from(a)].claim = Some(Self::record(&after));
+        state.allocs[usize::from(a)].claim = Some(self.record(&after));
+        self.forget_seen(state);
         true
+    }
+
+    /// What this process has seen of silences that are over, and that no claim waits out.
+    pub fn forget_seen(&self, state: &mut State) {
+        if self.setting.planted == Planted::EarlierWaitCounts {
+            return;
+        }
+        let (nodes, allocs) = (&state.nodes, &state.allocs);
+        state.seen.retain(|(n, silence), _| {
+            let node = &nodes[usize::from(*n)];
+            let waits = |alloc: &Alloc| {
+                alloc.node == *n && alloc.claim.is_some_and(|c| c.phase.holds() && c.fence == Some(*silence))
+            };
+            (node.silent && node.silence == *silence) || allocs.iter().any(waits)
+        });
+    }
+
+    /// The node is in contact again: what was waited out counts no more.
+    pub fn returned(&self, state: &mut State, n: u8) {
+        let of_node = |alloc: &&mut Alloc| alloc.node == n;
+        for claim in state.allocs.iter_mut().filter(of_node).filter_map(|alloc| alloc.claim.as_mut()) {
+            if self.setting.planted != Planted::EarlierWaitCounts {
+                claim.fence = claim.fence.map(|_| 0);
+            }
+            claim.off = false;
+        }
+        self.forget_seen(state);
+    }
+
+    /// An operator says that a node is off.
+    pub fn confirmed_off(state: &mut State, n: u8) {
+        let of_node = |alloc: &&mut Alloc| alloc.node == n;
+        for claim in state.allocs.iter_mut().filter(of_node).filter_map(|alloc| alloc.claim.as_mut()) {
+            claim.off |= claim.phase.holds();
+        }
     }
 
     /// Places an allocation, if its claim fits.
@@ -149,7 +210,7 @@ impl Servers {
         alloc.wanted = Wanted::Run;
         alloc.runner = Runner::None;
         alloc.said = false;
-        alloc.claim = Some(Self::record(&granted));
+        alloc.claim = Some(self.record(&granted));
         true
     }
 
@@ -168,35 +229,57 @@ impl Servers {
     }
 
     fn presence(node: &Node, stale: bool) -> Presence {
-        let since = |age: u8| UnixNanos(NOW.0 - i64::from(age) * UNIT);
         match node.silent {
-            _ if stale => Presence::Silent { since: since(OLD) },
             _ if node.forgotten => Presence::Unknown,
-            Some(age) => Presence::Silent { since: since(age) },
-            None => Presence::Here,
+            silent if silent || stale => Presence::Silent { index: u64::from(node.silence) },
+            _ => Presence::Here,
         }
     }
 
+    /// When the servers' process first saw the silence that a claim waits out.
+    fn seen(&self, state: &mut State, claim: &Claim, n: u8, presence: Presence, stale: bool) -> Seen {
+        let ago = |age: u8| BootInstant::from_nanos(77_000_000_000 - u64::from(age) * 1_000_000_000);
+        let mut seen = Seen::at(BOOT);
+        let index = reconcile::silence(claim, presence);
+        if stale {
+            seen.silence = ago(OLD);
+        } else if index > 0 {
+            let key = (n, u8::try_from(index).unwrap_or(0));
+            seen.silence = ago(*state.seen.entry(key).or_insert(0));
+        }
+        if self.setting.planted == Planted::FenceByWallClock && claim.phase == ClaimPhase::Fencing {
+            let left = (claim.fence_until.0 - NOW.0).max(0) / UNIT;
+            seen.silence = ago(GRACE.saturating_sub(u8::try_from(left).unwrap_or(GRACE)));
+        }
+        seen
+    }
+
     /// What the reconciler wants next about a claim. `stale`: it looked before the node came back.
-    pub fn decide(&self, state: &State, a: u8, stale: bool) -> Action {
+    pub fn decide(&self, state: &mut State, a: u8, stale: bool) -> Action {
         let Some(claim) = self.full(state, a).filter(|c| c.phase.holds()) else { return Action::Nothing };
         let volume = self.setting.volume(a);
         let others: Vec<Claim> =
             self.of_volume(state, volume).into_iter().filter(|c| c.id != claim.id).collect();
         let others: Vec<&Claim> = others.iter().collect();
-        let node = &state.nodes[usize::from(state.allocs[usize::from(a)].node)];
+        let n = state.allocs[usize::from(a)].node;
+        let node = Self::presence(&state.nodes[usize::from(n)], stale);
+        let seen = self.seen(state, &claim, n, node, stale);
         let facts = Facts {
             volume: Some(&self.volumes[volume]),
             claim: &claim,
             others: &others,
             plugin: Some(self.plugin(state)),
-            node: Self::presence(node, stale),
+            node,
             lease: LEASE,
-            now: NOW,
+            seen,
+            now: BOOT,
         };
         let action = reconcile::next(&facts);
         match (self.setting.planted, &action) {
-            (Planted::NoFence, Action::Fence { .. }) => Action::Fence { until: NOW },
+            (Planted::NoFence, Action::WaitUntil { .. }) => {
+                let over = Seen { silence: BootInstant::default(), ..facts.seen };
+                reconcile::next(&Facts { seen: over, ..facts })
+            }
             (Planted::FreedWithoutProof, Action::WaitForClient { .. })
                 if claim.phase == ClaimPhase::Releasing =>
             {
@@ -228,7 +311,7 @@ impl Servers {
                 return self.step(state, a, &intent) && self.call(state, a, Verb::ControllerPublish);
             }
             Action::Detach => {
-                return self.step(state, a, &ClaimStep::IntendDetach)
+                return self.let_go(state, a, LetGo::IntendDetach)
                     && self.call(state, a, Verb::ControllerUnpublish);
             }
             Action::MarkAttached { external_node_id } => ClaimStep::Attached {
@@ -236,14 +319,16 @@ impl Servers {
                 needs_attach: false,
                 external_node_id,
             },
-            Action::LeaveAttached => ClaimStep::LeftAttached,
+            Action::LeaveAttached => return self.let_go(state, a, LetGo::LeftAttached),
             Action::Free if self.setting.planted == Planted::FreedWithoutProof => {
                 let record = state.allocs[usize::from(a)].claim.as_mut();
                 record.expect("a claim was decided about").phase = ClaimPhase::Gone;
                 return true;
             }
-            Action::Free => ClaimStep::Freed,
-            Action::Fence { until } => ClaimStep::Fence { until },
+            Action::Free => return self.let_go(state, a, LetGo::Freed),
+            Action::Fence { silence, wait } => {
+                ClaimStep::Fence { until: NOW.plus(wait), silence: Some(silence) }
+            }
             // Nothing grows in this model.
             Action::ExpandNode { .. }
             | Action::WaitForClient { .. }
@@ -253,6 +338,11 @@ impl Servers {
             | Action::Nothing => return false,
         };
         self.step(state, a, &step)
+    }
+
+    fn let_go(&self, state: &mut State, a: u8, then: LetGo) -> bool {
+        let Some(claim) = self.full(state, a) else { return false };
+        self.step(state, a, &claim::let_go(&claim, then))
     }
 
     fn call(&self, state: &mut State, a: u8, verb: Verb) -> bool {

@@ -3,7 +3,7 @@
 use caravan_types::volume::{AttachCalls, ClaimPhase};
 use caravan_volumes::invariants::{Outside, Rule, Verb};
 use caravan_volumes::node::{self, Goal, Place, Tries};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use caravan_volumes::node::MountPhase as Mount;
 
@@ -39,7 +39,12 @@ pub struct Record {
     pub named: bool,
     pub proof: bool,
     pub generation: u32,
-    pub fence_left: u8,
+    /// The silence of the node that is waited out; 0 = the node was in contact since.
+    pub fence: Option<u8>,
+    /// When the fence ends by the servers' wall clock. It is written down, and must decide nothing.
+    pub wall_left: i8,
+    /// An operator confirmed that the node is off.
+    pub off: bool,
 }
 
 /// An entry of the client's ledger.
@@ -98,8 +103,12 @@ pub struct Node {
     pub linked: bool,
     /// Since the last answered heartbeat was sent.
     pub age: u8,
-    /// Since the servers recorded that it fell silent.
-    pub silent: Option<u8>,
+    /// The servers recorded that it fell silent.
+    pub silent: bool,
+    /// The number of its silence, which stands for the index with which it began.
+    pub silence: u8,
+    /// How far its wall clock is ahead of what it was: nothing may depend on it.
+    pub skew: i8,
     /// Its record was removed.
     pub forgotten: bool,
 }
@@ -107,7 +116,7 @@ pub struct Node {
 impl Node {
     /// Its heartbeats are answered, and renew its lease.
     pub fn renews(&self) -> bool {
-        self.up && self.linked && self.silent.is_none() && !self.forgotten
+        self.up && self.linked && !self.silent && !self.forgotten
     }
     /// It can talk with the servers and is known to them.
     pub fn in_contact(&self) -> bool {
@@ -144,6 +153,10 @@ pub struct Budget {
     pub silences: u8,
     pub regrants: u8,
     pub deaths: u8,
+    /// Steps of the servers' and the clients' wall clocks, forward or back.
+    pub steps: u8,
+    /// Words of an operator that a node is off, given only while it is.
+    pub confirms: u8,
 }
 
 /// The whole.
@@ -155,6 +168,9 @@ pub struct State {
     pub server_calls: [Option<ServerCall>; TWO],
     /// Mounts whose daemon has died: volume, node and place.
     pub dead: BTreeSet<(usize, u8, u8)>,
+    /// Since when the servers' process has seen the silences of nodes, on its own clock: the age by node and silence.
+    /// A new leader has seen none.
+    pub seen: BTreeMap<(u8, u8), u8>,
     pub copy: Option<Copy>,
     /// The plugin has told whether it attaches.
     pub told: bool,
@@ -171,6 +187,12 @@ pub enum Planted {
     FreedWithoutProof,
     /// Servers do not wait for the lease of a silent node.
     NoFence,
+    /// Servers compare the end of a fence with their wall clock.
+    FenceByWallClock,
+    /// The shim compares the end of the lease with the node's wall clock.
+    LeaseByWallClock,
+    /// What was waited out in an earlier silence of the node counts in the next one.
+    EarlierWaitCounts,
     /// A heartbeat renews the lease before the node's return is on record.
     RenewedBeforeRecorded,
     /// A node starts a task again on a mount that it still has, without asking whether the claim still holds.
@@ -259,13 +281,15 @@ impl Setting {
             trying: None,
             tries: Tries::default(),
         };
-        let node = Node { up: true, linked: true, age: 0, silent: None, forgotten: false };
+        let node =
+            Node { up: true, linked: true, age: 0, silent: false, silence: 0, skew: 0, forgotten: false };
         State {
             allocs: [alloc.clone(), alloc],
             nodes: [node.clone(), node],
             outside: Default::default(),
             server_calls: [None; TWO],
             dead: BTreeSet::new(),
+            seen: BTreeMap::new(),
             copy: None,
             told: self.told,
             budget: self.budget,

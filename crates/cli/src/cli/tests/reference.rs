@@ -1,8 +1,8 @@
-//! The commands of the reference and their flags: each is known here too.
+//! The commands of the reference and their flags, and the verbs of our own beside them: each is known.
 
 use super::super::tree;
 
-/// `verb verb: flag flag`, one command on a line.
+/// `verb verb: flag flag`, one command on a line. `node fence` is our own.
 const COMMANDS: &str = include_str!("commands.txt");
 
 #[test]

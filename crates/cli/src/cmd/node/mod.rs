@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod drain;
 pub(crate) mod eligibility;
+pub(crate) mod fence;
 pub(crate) mod identity;
 pub(crate) mod meta;
 pub(crate) mod pool;
@@ -24,6 +25,8 @@ pub(crate) enum NodeVerb {
     Drain(drain::DrainArgs),
     /// Whether a node takes new work
     Eligibility(eligibility::EligibilityArgs),
+    /// Say that the machine of a node is off, so that its volumes are handed on at once
+    Fence(fence::FenceArgs),
     /// Signed identities of nodes: get, renew
     #[command(subcommand)]
     Identity(identity::IdentityVerb),

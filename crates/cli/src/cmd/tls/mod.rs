@@ -11,7 +11,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Verbs of certificates.
 #[derive(Debug, Subcommand)]
@@ -65,8 +65,8 @@ fn validity(params: &mut rcgen::CertificateParams, days: i64) -> Result<(), CliE
         .ok()
         .filter(|_| (1..=MOST).contains(&days))
         .ok_or_else(|| CliError::failed(format!("Invalid -days {days}: between 1 and {MOST}")))?;
-    let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(elapsed.as_secs());
+    let elapsed = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
+    let now = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(elapsed);
     params.not_before = now - Duration::from_secs(60);
     params.not_after = now + Duration::from_secs(days * 24 * 3600);
     Ok(())

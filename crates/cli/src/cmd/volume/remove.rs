@@ -4,9 +4,11 @@ use super::{Kind, host, kind, meant};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
+use crate::format::coarse;
 use crate::resolve;
 use caravan_sdk::QueryOptions;
 use caravan_types::ser::Secrets;
+use caravan_types::time::Nanos;
 use std::fmt;
 
 /// Flags of `volume deregister`.
@@ -133,7 +135,23 @@ pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
         _ => holder(ctx, volume, node).await?,
     };
     ctx.client.volumes().detach(volume, &node, &ctx.query()).await.doing("Error detaching volume")?;
+    waits(ctx, volume, &node).await;
     Ok(0)
+}
+
+/// Says how long the servers still wait for a node that is gone.
+async fn waits(ctx: &Ctx, volume: &str, node: &str) {
+    // It is detached as far as it can be: who cannot be told for how long it waits misses a note only.
+    let Ok(told) = ctx.client.volumes().explain(volume, &ctx.query()).await else { return };
+    let of_node = told.value.claims.iter().filter(|claim| claim.node_id == *node);
+    if let Some(left) = of_node.map(|claim| claim.fence_left).max().filter(|left| left.0 > 0) {
+        ctx.out.note(&format!(
+            "Node {} is not in contact: the volume is handed on in {}, when the tasks of the node have certainly ended. \
+             If its machine is certainly off, end the wait with: caravan node fence -confirm-off {node}",
+            crate::format::id(node, false),
+            coarse(Nanos(left.0.saturating_add(999_999_999))),
+        ));
+    }
 }
 
 /// The node with a claim on the volume whose id begins so; any other node if none has.

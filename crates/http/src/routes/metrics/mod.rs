@@ -10,10 +10,10 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
 use caravan_meters::{Aggregate, Quantiles, Series};
+use caravan_sys::time::wall_nanos;
 use caravan_types::UnixNanos;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
@@ -44,9 +44,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
 
 /// Seconds since then.
 fn since(then: UnixNanos) -> f64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let then = u64::try_from(then.0).unwrap_or(0) / 1_000_000_000;
-    (now - whole(then)).max(0.0)
+    UnixNanos(wall_nanos()).since(then).to_std().as_secs_f64()
 }
 
 /// Counts are far below what a float holds exactly.
@@ -128,9 +126,9 @@ impl Figures {
     }
 
     fn json(self) -> Value {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = UnixNanos(wall_nanos()).as_secs();
         // The figures are of now; intervals of the reference begin at full ten seconds.
-        let begun = i64::try_from(now - now % 10).unwrap_or(0);
+        let begun = now - now % 10;
         let stamp = caravan_types::Time(begun.saturating_mul(1_000_000_000)).to_string();
         json!({
             "Timestamp": format!("{} +0000 UTC", stamp.replace('T', " ").trim_end_matches('Z')),

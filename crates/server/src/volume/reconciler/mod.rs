@@ -5,6 +5,7 @@
 //! and by the times that the decisions name. Volumes go in parallel, the calls of one volume one after
 //! the other; attaching and detaching have lanes of their own for each plugin.
 
+mod clock;
 mod own;
 mod steps;
 mod waits;
@@ -12,7 +13,6 @@ mod waits;
 pub(crate) use own::{Own, Owners};
 pub(crate) use waits::Waits;
 
-use crate::broker::until;
 use crate::core::Core;
 use crate::secrets::variables;
 use crate::volume::controller::Controllers;
@@ -20,7 +20,7 @@ use crate::volume::lifecycle;
 use caravan_state::{Changed, FeedItem, Root};
 use caravan_types::variable::VariableKey;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumePhase};
-use caravan_types::{AllocId, Namespace, UnixNanos, VolumeKey};
+use caravan_types::{AllocId, BootInstant, Namespace, VolumeKey};
 use caravan_volumes::lease::Lease;
 use caravan_volumes::reconcile::{self, Action, Facts, Presence, owes_growth, unused};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +43,7 @@ pub(crate) struct Reconciler {
     /// Commands about volumes that are under way.
     pub(crate) commands: TaskTracker,
     busy: Arc<Mutex<BTreeSet<VolumeKey>>>,
+    seens: clock::Seens,
     lease: Lease,
 }
 
@@ -50,13 +51,13 @@ pub(crate) struct Reconciler {
 #[derive(Debug, Default)]
 struct Looked {
     /// When to look again.
-    again: Option<UnixNanos>,
+    again: Option<BootInstant>,
     /// Something was done: look again at once.
     progressed: bool,
 }
 
 impl Looked {
-    fn again_at(&mut self, time: UnixNanos) {
+    fn again_at(&mut self, time: BootInstant) {
         self.again = Some(self.again.map_or(time, |at| at.min(time)));
     }
 }
@@ -70,6 +71,7 @@ impl Reconciler {
             owners: Owners::default(),
             commands: TaskTracker::new(),
             busy: Arc::default(),
+            seens: clock::Seens::default(),
             lease,
         }
     }
@@ -78,10 +80,10 @@ impl Reconciler {
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut feed = self.core.store.feed();
         let mut connections = self.controllers.nodes.changes();
-        let (finished, mut done) = mpsc::unbounded_channel::<(VolumeKey, Option<UnixNanos>)>();
+        let (finished, mut done) = mpsc::unbounded_channel::<(VolumeKey, Option<BootInstant>)>();
         let mut dirty = all_volumes(&self.core.snapshot());
         // When to look again; `NOW` stands for: as soon as the look under way is over.
-        let mut timers: BTreeMap<VolumeKey, UnixNanos> = BTreeMap::new();
+        let mut timers: BTreeMap<VolumeKey, BootInstant> = BTreeMap::new();
         let tasks = TaskTracker::new();
         loop {
             for key in std::mem::take(&mut dirty) {
@@ -107,8 +109,8 @@ impl Reconciler {
                 () = cancel.cancelled() => break,
                 () = self.owners.left() => dirty.extend(self.owners.released()),
                 Ok(()) = connections.changed() => dirty.extend(unsettled_volumes(&self.core.snapshot())),
-                () = until(next, self.core.now()) => {
-                    let (now, busy) = (self.core.now(), self.busy());
+                () = self.core.until(next) => {
+                    let (now, busy) = (self.core.boot(), self.busy());
                     let due = timers.iter().filter(|(key, at)| **at <= now && !busy.contains(*key));
                     dirty.extend(due.map(|(key, _)| key.clone()));
                 }
@@ -123,10 +125,15 @@ impl Reconciler {
                     Some(FeedItem::Changes(set)) => {
                         let root = self.core.snapshot();
                         concerned(&root, &set.changes, &mut dirty);
+                        self.seens.sweep(&root);
+                        let waiting = || self.waits.volumes().into_iter();
                         if set.changes.iter().any(|c| matches!(c, Changed::Plugin(_))) {
                             // What is left of volumes without a row is found by no index of plugins.
-                            let waiting = self.waits.volumes().into_iter();
-                            dirty.extend(waiting.filter(|key| root.volume(key).is_none()));
+                            dirty.extend(waiting().filter(|key| root.volume(key).is_none()));
+                        }
+                        if set.changes.iter().any(|c| matches!(c, Changed::ClaimRemoved(_))) {
+                            // Another volume on its storage may wait for it.
+                            dirty.extend(waiting());
                         }
                     }
                     Some(FeedItem::Resync) => {
@@ -163,7 +170,7 @@ impl Reconciler {
     }
 
     /// Takes steps until nothing more can be done now; answers when to look again.
-    async fn settle(&self, key: &VolumeKey, cancel: &CancellationToken) -> Option<UnixNanos> {
+    async fn settle(&self, key: &VolumeKey, cancel: &CancellationToken) -> Option<BootInstant> {
         while !cancel.is_cancelled() {
             let looked = self.look(key).await;
             if !looked.progressed {
@@ -174,8 +181,8 @@ impl Reconciler {
     }
 
     /// When to try again what failed for reasons that are not in the records.
-    fn later(&self) -> UnixNanos {
-        self.core.now().plus(caravan_volumes::retry::delay(3))
+    fn later(&self) -> BootInstant {
+        self.core.boot().plus(caravan_volumes::retry::delay(3))
     }
 
     async fn look(&self, key: &VolumeKey) -> Looked {
@@ -190,8 +197,8 @@ impl Reconciler {
             let waits_for_end = volume.expand_offline && !unused(root.claims_of(key).map(|c| &**c));
             if waits_for_end {
                 // The end of a claim wakes.
-            } else if volume.next_try > self.core.now() {
-                looked.again_at(volume.next_try);
+            } else if let Some(due) = self.seens.due(volume, self.core.boot()) {
+                looked.again_at(due);
             } else if self.controllers.reach(&root, &volume.plugin_id)
                 // Whoever writes the variable wakes it.
                 && self.core.secrets_of(&root, volume).is_ok()
@@ -261,17 +268,23 @@ impl Reconciler {
 
     /// Calls with everything that the decision about a claim depends on.
     pub(crate) fn with_facts<T>(&self, root: &Root, claim: &Claim, ask: impl FnOnce(&Facts<'_>) -> T) -> T {
-        let others: Vec<Arc<Claim>> =
-            root.claims_of(&claim.id.volume).filter(|c| c.id != claim.id).cloned().collect();
+        let own = root.claims_of(&claim.id.volume);
+        // Attachments are the storage's, whichever volume stands for it.
+        let on_storage = root.claims_on(&claim.plugin_id, &claim.external_volume_id);
+        let beside = own.chain(on_storage.filter(|c| c.id.volume != claim.id.volume));
+        let others: Vec<Arc<Claim>> = beside.filter(|c| c.id != claim.id).cloned().collect();
         let others: Vec<&Claim> = others.iter().map(|c| &**c).collect();
+        let node = Presence::of(root.node(&claim.node_id).map(|n| &**n));
+        let now = self.core.boot();
         ask(&Facts {
             volume: root.volume(&claim.id.volume).map(|v| &**v),
             claim,
             others: &others,
             plugin: root.plugin(&claim.plugin_id).map(|p| &**p),
-            node: Presence::of(root.node(&claim.node_id).map(|n| &**n)),
+            node,
             lease: self.lease,
-            now: self.core.now(),
+            seen: self.seens.of_claim(claim, node, now),
+            now,
         })
     }
 
@@ -301,7 +314,7 @@ impl Reconciler {
 }
 
 /// Stands for a time that is due.
-const NOW: UnixNanos = UnixNanos(0);
+const NOW: BootInstant = BootInstant::from_nanos(0);
 
 fn all_volumes(root: &Root) -> BTreeSet<VolumeKey> {
     let with_claims = root.claims().filter(|c| c.phase.holds()).map(|c| c.id.volume.clone());
@@ -333,6 +346,10 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
             }
             Changed::Claim(id) | Changed::ClaimRemoved(id) => {
                 dirty.insert(id.volume.clone());
+                if let Some(claim) = root.claim(id) {
+                    let beside = root.claims_on(&claim.plugin_id, &claim.external_volume_id);
+                    dirty.extend(beside.map(|c| c.id.volume.clone()));
+                }
             }
             Changed::Node(id) | Changed::NodeRemoved(id) => {
                 let holding = root.claims_by_node(id).filter(|c| c.phase != ClaimPhase::Gone);

@@ -7,9 +7,10 @@ use crate::volume::controller::CallError;
 use crate::volume::expand;
 use crate::volume::merged_options;
 use caravan_state::Root;
-use caravan_types::command::{Change, ClaimStep, Refusal};
+use caravan_types::command::{Change, ClaimStep, LetGo, Refusal};
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
+use caravan_volumes::claim::let_go;
 use caravan_volumes::reconcile::Action;
 use std::collections::BTreeMap;
 
@@ -24,12 +25,11 @@ impl Reconciler {
                 needs_attach: false,
                 external_node_id,
             },
-            Action::LeaveAttached => ClaimStep::LeftAttached,
-            Action::Free => ClaimStep::Freed,
-            Action::Fence { until } => {
-                let wait = until.since(self.core.now());
+            Action::LeaveAttached => let_go(claim, LetGo::LeftAttached),
+            Action::Free => let_go(claim, LetGo::Freed),
+            Action::Fence { silence, wait } => {
                 tracing::warn!(volume = %claim.id.volume, node = %claim.node_id, %wait, index = root.index(), "the node vanished: fencing its claim");
-                ClaimStep::Fence { until }
+                ClaimStep::Fence { until: self.core.now().plus(wait), silence: Some(silence) }
             }
             Action::WaitForClient { .. }
             | Action::WaitForPlugin { .. }
@@ -118,9 +118,8 @@ impl Reconciler {
 
     async fn detach(&self, claim: &Claim) -> Result<(), ServerError> {
         let _permit = self.controllers.calls.permit(&claim.plugin_id, Lane::Detach).await;
-        let Some(index) = self.step(&claim.id, claim.modify_index, ClaimStep::IntendDetach).await? else {
-            return Ok(());
-        };
+        let intent = let_go(claim, LetGo::IntendDetach);
+        let Some(index) = self.step(&claim.id, claim.modify_index, intent).await? else { return Ok(()) };
         let root = self.core.snapshot();
         let volume = root.volume(&claim.id.volume);
         let secrets = match self.core.secrets_for(&root, claim, volume.map(|v| &**v)) {

@@ -1,0 +1,77 @@
+//! Since when a process waits, on its own clock.
+//!
+//! A wait that guards data is measured by the process that waits, from when it first saw that there is something to
+//! wait for. A process that did not see its beginning, because it started later, begins the whole wait anew.
+
+use caravan_types::BootInstant;
+use std::collections::BTreeMap;
+
+/// Entries that are kept before [`FirstSeen::sweep`] asks which are of use.
+const FEW: usize = 64;
+
+/// When this process first saw each of some things in the state in which it is.
+#[derive(Clone, Debug)]
+pub struct FirstSeen<K, S> {
+    seen: BTreeMap<K, (S, BootInstant)>,
+    kept: usize,
+}
+
+impl<K, S> Default for FirstSeen<K, S> {
+    fn default() -> Self {
+        Self { seen: BTreeMap::new(), kept: 0 }
+    }
+}
+
+impl<K: Ord + Clone, S: PartialEq> FirstSeen<K, S> {
+    /// Returns when `key` was first seen in `state`: now, unless an earlier call saw it so. Another state begins anew.
+    pub fn since(&mut self, key: &K, state: S, now: BootInstant) -> BootInstant {
+        match self.seen.get(key) {
+            Some((known, at)) if *known == state => *at,
+            _ => {
+                self.seen.insert(key.clone(), (state, now));
+                now
+            }
+        }
+    }
+
+    /// Drops what is of no use any more, once there is so much that a look pays. What is dropped and seen again begins
+    /// anew.
+    pub fn sweep(&mut self, keep: impl Fn(&K) -> bool) {
+        if self.seen.len() > FEW + 2 * self.kept {
+            self.seen.retain(|key, _| keep(key));
+            self.kept = self.seen.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> BootInstant {
+        BootInstant::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_state_counts_from_when_it_was_first_seen_and_another_begins_anew() {
+        let mut seen = FirstSeen::default();
+        assert_eq!(seen.since(&"n", 7, at(10)), at(10));
+        assert_eq!(seen.since(&"n", 7, at(20)), at(10));
+        assert_eq!(seen.since(&"n", 8, at(30)), at(30));
+        assert_eq!(seen.since(&"m", 7, at(40)), at(40));
+        assert_eq!(seen.since(&"n", 7, at(50)), at(50), "the earlier silence was over in between");
+    }
+
+    #[test]
+    fn what_is_of_no_use_is_dropped_and_what_is_stays() {
+        let mut seen = FirstSeen::default();
+        for key in 0..=FEW {
+            seen.since(&key, (), at(1));
+        }
+        seen.sweep(|key| key % 2 == 0);
+        assert_eq!(seen.seen.len(), FEW / 2 + 1);
+        assert_eq!(seen.since(&0, (), at(2)), at(1));
+        seen.sweep(|_| false);
+        assert_eq!(seen.seen.len(), FEW / 2 + 1, "too few to look");
+    }
+}
