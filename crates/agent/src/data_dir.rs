@@ -38,7 +38,7 @@ pub(crate) fn make(dir: &Path, fresh: bool) -> Result<()> {
 ///
 /// # Errors
 /// If something is mounted there, or it cannot be removed.
-pub(crate) fn remove(dir: &Path) -> Result<(), caravan_sys::Error> {
+pub(crate) fn remove(dir: &Path) -> std::result::Result<(), caravan_sys::Error> {
     tree::remove(dir, Seals::Lift).map(drop)
 }
 

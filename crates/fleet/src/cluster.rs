@@ -114,7 +114,7 @@ impl Cluster {
             region: "global".into(),
             log,
             addresses: vec!["127.0.0.1:4647".into()],
-            workers: setup.workers,
+            workers: caravan_server::Workers::all(setup.workers),
             heartbeat,
             lease: Lease::default(),
             volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,

@@ -214,7 +214,17 @@ pub enum Content {
 #[must_use]
 pub const fn attr(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
     let holder = Holder::Optional;
-    Attribute { name, key, kind, required: false, doc: "", default: "", values: &[], deprecated: None, holder }
+    Attribute {
+        name,
+        key,
+        kind,
+        required: false,
+        doc: "",
+        default: "",
+        values: &[],
+        deprecated: None,
+        holder,
+    }
 }
 
 /// An optional argument that refuses `null`.

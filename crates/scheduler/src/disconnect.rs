@@ -73,7 +73,9 @@ pub fn kept_for(alloc: &Allocation, clock: Clock<'_>) -> Option<Nanos> {
     }
     let left = match alloc.client_status {
         ClientStatus::Running => span,
-        ClientStatus::Unknown => given(alloc, ClientStatus::Unknown).map_or(span, |at| clock.left(alloc, span, at)),
+        ClientStatus::Unknown => {
+            given(alloc, ClientStatus::Unknown).map_or(span, |at| clock.left(alloc, span, at))
+        }
         _ => return None,
     };
     Some(left).filter(|left| *left > Nanos::ZERO)

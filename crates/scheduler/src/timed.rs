@@ -74,7 +74,8 @@ impl Timed {
             unknown.insert(until, id);
         }
         for (alloc, until) in &changes.still_unknown {
-            let mut known = view.evals_by_job(&key).filter(|e| e.id == alloc.followup_eval_id && e.id != eval.id);
+            let mut known =
+                view.evals_by_job(&key).filter(|e| e.id == alloc.followup_eval_id && e.id != eval.id);
             if !known.any(|e| e.status == EvalStatus::Pending) {
                 look(*until, Trigger::MaxDisconnectTimeout, "created for delayed disconnect timeout");
             }

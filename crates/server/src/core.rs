@@ -54,10 +54,9 @@ pub(crate) enum Clock {
 impl Clock {
     pub(crate) fn read(&self) -> Moment {
         match self {
-            Self::Machine => Moment {
-                wall: UnixNanos(wall_nanos()),
-                boot: BootInstant::from_nanos(BootTime::now().0),
-            },
+            Self::Machine => {
+                Moment { wall: UnixNanos(wall_nanos()), boot: BootInstant::from_nanos(BootTime::now().0) }
+            }
             #[cfg(test)]
             Self::Manual(moment) => *moment.lock().expect("a test panicked"),
         }

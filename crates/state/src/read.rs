@@ -320,7 +320,10 @@ impl Root {
         on_storage.into_iter().flatten().filter(move |other| other.key() != key)
     }
     /// The other volumes of a plugin that were given a name and whose storage the plugin has not told yet.
-    pub(crate) fn namesakes<'a>(&'a self, volume: &Volume) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+    pub(crate) fn namesakes<'a>(
+        &'a self,
+        volume: &Volume,
+    ) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
         let (key, name) = (volume.key(), (volume.plugin_id.clone(), volume.name.clone()));
         let named = indexed(&self.secondary.volumes_by_name, &self.volumes, &name);
         named.filter(move |other| other.key() != key)

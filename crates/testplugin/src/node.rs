@@ -6,6 +6,7 @@ use crate::identity::UNKNOWN;
 use crate::mounts::{bind, is_mounted, unmount};
 use crate::state::{Volume, Volumes};
 use caravan_proto::csi::{self, node_server::Node};
+use caravan_sys::tree::{self, Seals};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -147,10 +148,8 @@ impl Plugin {
                 unmount(target)?;
             }
             // Below it there is nothing of a volume any more.
-            match fs::remove_dir_all(target) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(internal(error)),
-                _ => {}
-            }
+            tree::remove(Path::new(target), Seals::Keep)
+                .map_err(|error| Status::internal(error.to_string()))?;
             volume.published.remove(target);
             Ok(())
         })

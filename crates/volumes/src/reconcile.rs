@@ -6,10 +6,10 @@
 
 use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
-use caravan_types::{BootInstant, Nanos};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plugin::Plugin;
 use caravan_types::volume::{Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
+use caravan_types::{BootInstant, Nanos};
 
 /// Whether a node can act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -196,8 +196,7 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
 
     // The wall times in the record decide nothing.
     for fence_until in [UnixNanos(0), UnixNanos(i64::MAX)] {
-        let mut fencing =
-            Claim { fence_until, fence_index: Some(7), ..held("a", "n1", ClaimPhase::Fencing) };
+        let mut fencing = Claim { fence_until, fence_index: Some(7), ..held("a", "n1", ClaimPhase::Fencing) };
         for node in [SILENT, Presence::Unknown] {
             let waits = decide_after(&fencing, &[], Some(&plugin), node, almost);
             assert!(matches!(waits, Action::WaitUntil { time, .. } if time == NOW.plus(grace)), "{waits:?}");

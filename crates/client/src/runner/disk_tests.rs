@@ -1,5 +1,6 @@
 use super::*;
 use crate::runner::users::{TaskUser, Users};
+use caravan_sys::tree;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
@@ -93,13 +94,13 @@ fn nothing_outside_is_packed_or_moved() {
         ("web", outside.clone()),
     ] {
         filled(&old);
-        fs::remove_dir_all(old.join(part)).unwrap();
+        tree::remove(&old.join(part), Seals::Keep).unwrap();
         symlink(&target, old.join(part)).unwrap();
         let error = pack::write(&old, &tasks, &Users::default(), io::sink()).unwrap_err().to_string();
         assert!(error.contains(part) && error.contains("symbolic link"), "{part}: {error}");
         let error = taken(&old, &new, &tasks).unwrap_err();
         assert!(error.contains(part) && error.contains("symbolic link"), "{part}: {error}");
-        fs::remove_dir_all(&old).unwrap();
+        tree::remove(&old, Seals::Keep).unwrap();
     }
     // What is below a part: links as they are, other kinds not at all.
     filled(&old);

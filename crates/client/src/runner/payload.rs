@@ -95,7 +95,7 @@ mod tests {
         }
         fs::create_dir(local.join("directory")).unwrap();
         assert!(write_to(&dirs, "directory").unwrap_err().contains("directory"));
-        fs::remove_dir_all(&local).unwrap();
+        caravan_sys::tree::remove(&local, caravan_sys::tree::Seals::Keep).unwrap();
         symlink(&outside, &local).unwrap();
         let error = write_to(&dirs, "new").unwrap_err();
         assert!(error.contains("web/local") && error.contains("symbolic link"), "{error}");

@@ -100,7 +100,7 @@ async fn ran(agent: &Agent, first: Allocation) {
 async fn words(agent: &Agent, id: &str) -> String {
     let update = agent.servers.status(id, ClientStatus::Running).await;
     let events = update.task_states["web"].events.iter();
-    events.map(|event| event.display().into_owned()).collect::<Vec<_>>().join("\n")
+    events.map(|event| event.display()).collect::<Vec<_>>().join("\n")
 }
 
 /// The data of the first allocation is a link to a directory of the host: neither the successor on the node nor one

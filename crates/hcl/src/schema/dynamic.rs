@@ -4,8 +4,8 @@ use super::Schema;
 use super::decode::{Decoder, Object, Seen};
 use crate::ast::{Attribute, Block, Body, Expr, ExprKind, Name};
 use crate::diag::{Diagnostic, nearest};
-use crate::parse::json::{Member, Members};
 use crate::eval::{Scope, elements};
+use crate::parse::json::{Member, Members};
 use crate::source::Span;
 use crate::value::{Type, Value, convert};
 

@@ -91,10 +91,9 @@ fn unsigned(n: &Number, max: u64) -> Result<Json, String> {
 /// A list whose elements are not null.
 fn elements(value: Value, element: Type, read: fn(&Value) -> Result<Json, String>) -> Result<Json, String> {
     match convert(value, &Type::List(Box::new(element))).map_err(|e| format!("Unsuitable value: {e}"))? {
-        Value::Seq(.., items) => items
-            .iter()
-            .map(|item| if item.is_null() { Err(NULL.to_owned()) } else { read(item) })
-            .collect(),
+        Value::Seq(.., items) => {
+            items.iter().map(|item| if item.is_null() { Err(NULL.to_owned()) } else { read(item) }).collect()
+        }
         other => Ok(other.to_json()),
     }
 }
@@ -104,7 +103,11 @@ pub(super) fn string_map(value: Value) -> Result<Option<Object>, String> {
     match convert(value, &Type::Map(Box::new(Type::Str))).map_err(|e| format!("Unsuitable value: {e}"))? {
         Value::Map(.., map) => map
             .into_iter()
-            .map(|(key, value)| if value.is_null() { Err(NULL.to_owned()) } else { Ok((key, value.to_json())) })
+            .map(
+                |(key, value)| {
+                    if value.is_null() { Err(NULL.to_owned()) } else { Ok((key, value.to_json())) }
+                },
+            )
             .collect::<Result<_, _>>()
             .map(Some),
         _ => Ok(None),

@@ -195,10 +195,9 @@ impl Asked<'_> {
             Need::Alloc(at, caps) => self.in_namespace(self.alloc(at), caps).into(),
             Need::HiddenAlloc(at, caps) => match self.in_namespace(self.alloc(at), caps) {
                 true => Verdict::Yes,
-                false => Verdict::Hidden(ApiError::internal(format!(
-                    "Unknown allocation \"{}\"",
-                    self.named(at)
-                ))),
+                false => {
+                    Verdict::Hidden(ApiError::internal(format!("Unknown allocation \"{}\"", self.named(at))))
+                }
             },
             Need::Held(at, caps) => match self.alloc(at) {
                 Some(namespace) => acl.namespace_any(namespace.as_str(), caps).into(),

@@ -124,7 +124,8 @@ pub(crate) async fn fence(call: &Call, id: &str) -> Result<Reply, ApiError> {
             "ConfirmOff must be true: the volumes of the node are handed on at once, so it must be certain that its machine is off",
         ));
     }
-    let (accessor, name) = match (&call.caller.token, &call.caller.claims) {
+    let caller = call.caller();
+    let (accessor, name) = match (&caller.token, &caller.claims) {
         (Some(token), _) => (token.accessor_id.clone(), token.name.clone()),
         (None, Some(workload)) => {
             let claims = &workload.claims;

@@ -220,9 +220,13 @@ mod tests {
             set.again_at(BootInstant::from_nanos(at), id.into());
         }
         set.remove(&"b".into());
-        assert_eq!((set.next(), set.due(BootInstant::from_nanos(9)).len()), (Some(BootInstant::from_nanos(10)), 0));
+        assert_eq!(
+            (set.next(), set.due(BootInstant::from_nanos(9)).len()),
+            (Some(BootInstant::from_nanos(10)), 0)
+        );
         assert_eq!(set.due(BootInstant::from_nanos(10))[0].id, "a");
-        let late: Vec<_> = set.due(BootInstant::from_nanos(30)).iter().map(|eval| eval.id.to_string()).collect();
+        let late: Vec<_> =
+            set.due(BootInstant::from_nanos(30)).iter().map(|eval| eval.id.to_string()).collect();
         assert_eq!((late, set.next(), set.len()), (vec!["c".to_owned()], None, 0));
     }
 

@@ -102,9 +102,9 @@ impl Nodes {
         let outcome = self.core.propose(Change::NodeFence { node: id.clone(), off }).await?;
         match outcome.refused {
             None => Ok(NodeUpdated { index: outcome.index, evals: Vec::new() }),
-            Some(Refusal::NotFound { .. }) => Err(ServerError::not_found(format!(
-                "node {id} is not known, and no volume waits for it"
-            ))),
+            Some(Refusal::NotFound { .. }) => {
+                Err(ServerError::not_found(format!("node {id} is not known, and no volume waits for it")))
+            }
             // It is about what the caller says of the node.
             Some(refusal) => Err(ServerError::new(Kind::BadRequest, refusal.to_string())),
         }

@@ -126,7 +126,12 @@ impl Calls {
             Some((volume, alloc)) => (Some(volume.clone()), alloc.clone()),
             None => (None, AllocId::default()),
         };
-        let call = CallInFlight { call: name.to_owned(), alloc_id, since: UnixNanos(wall_nanos()), ..CallInFlight::default() };
+        let call = CallInFlight {
+            call: name.to_owned(),
+            alloc_id,
+            since: UnixNanos(wall_nanos()),
+            ..CallInFlight::default()
+        };
         let mut book = self.book();
         book.next += 1;
         let number = book.next;

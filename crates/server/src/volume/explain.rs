@@ -35,7 +35,13 @@ pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKe
     told.summary = match volume {
         Some(volume) if volume.phase != VolumePhase::Ready => {
             let reachable = reconciler.controllers.reach(&root, &volume.plugin_id);
-            in_progress(volume, &calls, reachable, unused(rows.iter().map(|c| &**c)), !told.next_try.is_zero())
+            in_progress(
+                volume,
+                &calls,
+                reachable,
+                unused(rows.iter().map(|c| &**c)),
+                !told.next_try.is_zero(),
+            )
         }
         Some(_) => at_work(&claims, &calls),
         None => format!("the volume is not registered any more; {}", at_work(&claims, &calls)),

@@ -242,7 +242,8 @@ impl Tx {
                 )));
             }
             Some(mut node) => {
-                let message = "Node confirmed to be off: its volumes are handed on without a wait for its lease";
+                let message =
+                    "Node confirmed to be off: its volumes are handed on without a wait for its lease";
                 let mut event = self.event("Storage", message);
                 event.details.insert("accessor_id".to_owned(), off.accessor_id.clone());
                 event.details.insert("name".to_owned(), off.name.clone());

@@ -123,7 +123,9 @@ impl Tx {
             ClaimStep::Fence { silence: Some(silence), .. } => same(*silence),
             ClaimStep::Waited { fence, .. } => same(*fence),
             // As earlier versions wrote them.
-            ClaimStep::Fence { silence: None, .. } => node.is_none_or(|node| node.status != NodeStatus::Ready),
+            ClaimStep::Fence { silence: None, .. } => {
+                node.is_none_or(|node| node.status != NodeStatus::Ready)
+            }
             ClaimStep::IntendDetach | ClaimStep::Freed | ClaimStep::LeftAttached => {
                 claim.phase != ClaimPhase::Fencing || node.is_none_or(|node| node.status != NodeStatus::Ready)
             }

@@ -44,7 +44,8 @@ pub(crate) fn storages(root: &Root) -> Vec<String> {
                 "volume {key} stands for the same storage as volume {owner}: \"{storage}\" of plugin {plugin}"
             ));
         }
-        let named = root.namesakes(volume).find(|other| volume.storage().is_none() && other.key() < volume.key());
+        let named =
+            root.namesakes(volume).find(|other| volume.storage().is_none() && other.key() < volume.key());
         if let Some(other) = named {
             wrong.push(format!(
                 "volumes {} and {} are being created with the name \"{}\" by plugin {}",

@@ -257,7 +257,9 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             }
         }
         6 if op.c > 8 => Change::NodeDelete { node, evals: vec![] },
-        6 if op.c > 6 => Change::NodeFence { node, off: ConfirmedOff { name: "ops".into(), ..Default::default() } },
+        6 if op.c > 6 => {
+            Change::NodeFence { node, off: ConfirmedOff { name: "ops".into(), ..Default::default() } }
+        }
         7..=10 => Change::JobRegister {
             job: Box::new(jobs(op.a, op.c)),
             expect_modify_index: (op.c == 11).then_some(u64::from(op.b)),
@@ -325,7 +327,8 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             let mut row = volume(key.id.as_str(), pick(&["p0", "p1"], op.b));
             row.requested_capabilities.clear();
             if op.c > 5 {
-                let access_mode = pick(&[AccessMode::MultiNodeReaderOnly, AccessMode::SingleNodeWriter], op.d);
+                let access_mode =
+                    pick(&[AccessMode::MultiNodeReaderOnly, AccessMode::SingleNodeWriter], op.d);
                 row.requested_capabilities = vec![Capability { access_mode, ..Capability::default() }];
                 row.shared_storage = op.d < 8;
             }

@@ -37,7 +37,8 @@ fn a_watch_wakes_for_what_it_named_only() {
     assert!(!ready(one.changed()));
     assert!(ready(table.changed()));
     assert!(!ready(table.changed()), "one change wakes once");
-    let volume = Change::VolumeWrite { volume: Box::new(volume("v", "p")), expect_modify_index: 0, exclusive: true };
+    let volume =
+        Change::VolumeWrite { volume: Box::new(volume("v", "p")), expect_modify_index: 0, exclusive: true };
     store.apply(3, &command(volume));
     assert!(ready(table.changed()) && !ready(one.changed()));
     drop((one, table));

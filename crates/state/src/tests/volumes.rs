@@ -19,7 +19,11 @@ fn world() -> World {
     let mut world = World::default();
     world.node(node("n1"));
     world.register(&job("web", JobType::Service, 1), "e1");
-    world.apply(Change::VolumeWrite { volume: Box::new(volume("data", "p")), expect_modify_index: 0, exclusive: true });
+    world.apply(Change::VolumeWrite {
+        volume: Box::new(volume("data", "p")),
+        expect_modify_index: 0,
+        exclusive: true,
+    });
     let commit = world.commit("a1", &key("web"), "n1", vec![writer("data", "a1", &key("web"))]);
     world.apply(Change::Plan(Box::new(commit)));
     world
@@ -120,8 +124,11 @@ fn steps_are_refused_when_stale_or_illegal() {
 fn volumes_are_written_by_those_who_saw_the_newest_row_only() {
     let mut world = world();
     let at = shared(world.root.volume(&data())).modify_index;
-    let write =
-        |expect| Change::VolumeWrite { volume: Box::new(volume("data", "q")), expect_modify_index: expect, exclusive: true };
+    let write = |expect| Change::VolumeWrite {
+        volume: Box::new(volume("data", "q")),
+        expect_modify_index: expect,
+        exclusive: true,
+    };
     assert!(matches!(world.try_apply(write(0)).refused, Some(Refusal::Changed { .. })));
     let now = world.apply(write(at));
     let row = shared(world.root.volume(&data()));
@@ -303,7 +310,8 @@ fn logs_of_earlier_versions_replay_as_they_were() {
     w.take(ClaimStep::Freed);
     assert_eq!(w.claim().phase, ClaimPhase::Gone);
     // The command as it is in such a log.
-    let named = rmp_serde::to_vec_named(&BTreeMap::from([("Fence", BTreeMap::from([("until", 5)]))])).unwrap();
+    let named =
+        rmp_serde::to_vec_named(&BTreeMap::from([("Fence", BTreeMap::from([("until", 5)]))])).unwrap();
     let read: ClaimStep = rmp_serde::from_slice(&named).unwrap();
     assert_eq!(read, ClaimStep::Fence { until: UnixNanos(5), silence: None });
 }

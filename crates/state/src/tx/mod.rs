@@ -98,8 +98,7 @@ impl Tx {
         }
         self.root.secondary.node(&node, true);
         let id = node.id.clone();
-        let returned =
-            node.status.in_contact() && old.as_ref().is_none_or(|old| !old.status.in_contact());
+        let returned = node.status.in_contact() && old.as_ref().is_none_or(|old| !old.status.in_contact());
         self.root.nodes.insert(id.clone(), Arc::new(node));
         self.changed(Changed::Node(id.clone()));
         self.derive_host_volumes(&id);

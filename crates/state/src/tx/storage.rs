@@ -55,16 +55,25 @@ impl Tx {
     /// A node is in contact again and its lease may be renewed: what was waited out before counts no more, nor does
     /// the word of an operator that the node is off.
     pub(super) fn void_waits(&mut self, node: &NodeId) {
-        let waited = |claim: &Claim| claim.fence_index.is_some_and(|index| index > 0) || claim.node_off.is_some();
-        let claims: Vec<Arc<Claim>> =
-            self.root.claims_by_node(node).filter(|claim| claim.phase.holds() && waited(claim)).cloned().collect();
+        let waited =
+            |claim: &Claim| claim.fence_index.is_some_and(|index| index > 0) || claim.node_off.is_some();
+        let claims: Vec<Arc<Claim>> = self
+            .root
+            .claims_by_node(node)
+            .filter(|claim| claim.phase.holds() && waited(claim))
+            .cloned()
+            .collect();
         for claim in claims {
             let mut claim = Claim::clone(&claim);
             claim.fence_until = UnixNanos(0);
             claim.fence_index = claim.fence_index.map(|_| 0);
             if claim.node_off.take().is_some() {
                 let phase = claim.phase;
-                claim.note(self.now, phase, "the node is in contact again, although it was confirmed to be off");
+                claim.note(
+                    self.now,
+                    phase,
+                    "the node is in contact again, although it was confirmed to be off",
+                );
             }
             self.put_claim(claim);
         }

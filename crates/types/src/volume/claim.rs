@@ -227,7 +227,8 @@ impl Claim {
     /// Whether it is about a volume, or about another one that stands for the same storage.
     pub fn is_beside(&self, volume: &super::Volume) -> bool {
         self.id.volume == volume.key()
-            || (self.plugin_id == volume.plugin_id && volume.storage() == Some(self.external_volume_id.as_str()))
+            || (self.plugin_id == volume.plugin_id
+                && volume.storage() == Some(self.external_volume_id.as_str()))
     }
 
     /// How the volume is used: what stages are shared by.

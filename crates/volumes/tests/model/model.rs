@@ -17,40 +17,101 @@ const STEP: i8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     // The servers.
-    Place { a: u8, n: u8 },
-    Stop { a: u8 },
-    Reconcile { a: u8, stale: bool },
-    ControllerAnswers { v: u8, effect: bool, ok: bool },
-    DeclareSilent { n: u8 },
-    DeclareLost { a: u8 },
-    Forget { n: u8 },
+    Place {
+        a: u8,
+        n: u8,
+    },
+    Stop {
+        a: u8,
+    },
+    Reconcile {
+        a: u8,
+        stale: bool,
+    },
+    ControllerAnswers {
+        v: u8,
+        effect: bool,
+        ok: bool,
+    },
+    DeclareSilent {
+        n: u8,
+    },
+    DeclareLost {
+        a: u8,
+    },
+    Forget {
+        n: u8,
+    },
     /// An operator says that a node is off, which it is.
-    ConfirmOff { n: u8 },
+    ConfirmOff {
+        n: u8,
+    },
     LeaderChanges,
     /// The servers' wall clock steps.
-    StepServers { by: i8 },
+    StepServers {
+        by: i8,
+    },
     /// A node's wall clock steps.
-    StepNode { n: u8, by: i8 },
+    StepNode {
+        n: u8,
+        by: i8,
+    },
     // The client.
-    Learn { a: u8 },
-    Ask { a: u8 },
-    Work { a: u8 },
-    NodeAnswers { a: u8, error: Option<(bool, Answer)> },
-    DaemonDies { v: u8, n: u8 },
-    StartTask { a: u8 },
-    EndTask { a: u8 },
-    TellOver { a: u8 },
-    Report { a: u8, heard: bool },
-    SayNothing { a: u8 },
+    Learn {
+        a: u8,
+    },
+    Ask {
+        a: u8,
+    },
+    Work {
+        a: u8,
+    },
+    NodeAnswers {
+        a: u8,
+        error: Option<(bool, Answer)>,
+    },
+    DaemonDies {
+        v: u8,
+        n: u8,
+    },
+    StartTask {
+        a: u8,
+    },
+    EndTask {
+        a: u8,
+    },
+    TellOver {
+        a: u8,
+    },
+    Report {
+        a: u8,
+        heard: bool,
+    },
+    SayNothing {
+        a: u8,
+    },
     LateCopy,
     // The world.
-    LeaseKills { a: u8 },
+    LeaseKills {
+        a: u8,
+    },
     Tick,
-    Cut { n: u8 },
-    Heal { n: u8 },
-    Crash { n: u8, effect: bool },
-    Restart { n: u8 },
-    Return { n: u8 },
+    Cut {
+        n: u8,
+    },
+    Heal {
+        n: u8,
+    },
+    Crash {
+        n: u8,
+        effect: bool,
+    },
+    Restart {
+        n: u8,
+    },
+    Return {
+        n: u8,
+    },
     PluginTells,
 }
 

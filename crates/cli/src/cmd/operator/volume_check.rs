@@ -73,7 +73,8 @@ mod tests {
             plugin_id: "p".into(),
             ..Volume::default()
         };
-        let change = Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0, exclusive: true };
+        let change =
+            Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0, exclusive: true };
         let outcome = store.apply(7, &Command { now: UnixNanos(1), change });
         assert_eq!(outcome.refused, None);
         store

@@ -80,7 +80,8 @@ pub(super) fn group_scaling(object: &mut Object, header: &Header<'_>) -> Done {
         }
         Some("horizontal") => Ok(()),
         Some(other) => {
-            let at = header.arguments.iter().find(|a| a.name.text == "type").map_or(header.span, |a| a.value.span);
+            let at =
+                header.arguments.iter().find(|a| a.name.text == "type").map_or(header.span, |a| a.value.span);
             Err(Box::new(Diagnostic::error(
                 "E0411",
                 at,

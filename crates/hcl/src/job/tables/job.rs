@@ -65,7 +65,8 @@ pub static CONSTRAINT: Schema = Schema {
     name: "constraint",
     attributes: &[
         specified("attribute", "LTarget", Kind::Str).doc("What is compared, such as `${attr.kernel.name}`."),
-        specified("distinct_hosts", "~distinct_hosts", Kind::Bool).doc("Place each allocation on another node."),
+        specified("distinct_hosts", "~distinct_hosts", Kind::Bool)
+            .doc("Place each allocation on another node."),
         specified("distinct_property", "~distinct_property", Kind::Str)
             .doc("Attribute whose values allocations must not share; `value` says how many may."),
         specified("is_not_set", "~ignored", Kind::Str)

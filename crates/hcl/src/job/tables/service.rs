@@ -32,16 +32,14 @@ pub(super) static SERVICE: Schema = Schema {
         plain("task", "TaskName", Kind::Str).doc("Task that a service of the group belongs to."),
     ],
     blocks: &[
-        one("canary_meta", "CanaryMeta", Content::Strings)
-            .doc("Meta data of canaries, in place of `meta`."),
+        one("canary_meta", "CanaryMeta", Content::Strings).doc("Meta data of canaries, in place of `meta`."),
         many("check", "Checks", &CHECK).doc("A health check."),
         one("check_restart", "CheckRestart", Content::Schema(&CHECK_RESTART))
             .doc("Restarts tasks whose check fails."),
         one("connect", "Connect", Content::Schema(&CONNECT)).doc("Service mesh."),
         one("identity", "Identity", Content::Schema(&IDENTITY)).doc("An identity token of the workload."),
         one("meta", "Meta", Content::Strings).doc("Meta data: names with strings."),
-        one("tagged_addresses", "TaggedAddresses", Content::Strings)
-            .doc("Further addresses with names."),
+        one("tagged_addresses", "TaggedAddresses", Content::Strings).doc("Further addresses with names."),
         one("weights", "Weights", Content::Schema(&WEIGHTS)).doc("Weights in DNS answers."),
     ],
     finish: None,

@@ -294,7 +294,9 @@ static CHANGE_SCRIPT: Schema = Schema {
     attributes: &[
         attr("args", "Args", Kind::Strings).doc("Arguments.").default("[]"),
         attr("command", "Command", Kind::Str).doc("Program run inside the task."),
-        attr("fail_on_error", "FailOnError", Kind::Bool).doc("Kill the task when the script fails.").default("false"),
+        attr("fail_on_error", "FailOnError", Kind::Bool)
+            .doc("Kill the task when the script fails.")
+            .default("false"),
         attr("run_on_first_render", "RunOnFirstRender", Kind::Bool)
             .doc("Run it after the first rendering too.")
             .default("false"),

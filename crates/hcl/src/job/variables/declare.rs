@@ -199,9 +199,7 @@ fn body<'b>(
 ) -> Cow<'b, Body> {
     let is_json = body.json.is_some();
     let body = match &body.json {
-        Some(json) => {
-            Cow::Owned(json.read(strings, Members::Table(&|name| schema.member(name)), items))
-        }
+        Some(json) => Cow::Owned(json.read(strings, Members::Table(&|name| schema.member(name)), items)),
         None => Cow::Borrowed(body),
     };
     items.extend(unexpected(&body, schema, is_json));

@@ -102,7 +102,9 @@ impl JsonBody {
             let member = match members {
                 Members::Arguments => Member::Argument,
                 Members::Table(of) => match of(&name.text) {
-                    Member::ArgumentOrBlock if all.iter().filter(|(n, _)| n.text == name.text).count() == 1 => {
+                    Member::ArgumentOrBlock
+                        if all.iter().filter(|(n, _)| n.text == name.text).count() == 1 =>
+                    {
                         Member::Argument
                     }
                     Member::ArgumentOrBlock => Member::Block(&[]),

@@ -102,7 +102,12 @@ impl World {
             source: None,
         })
         .await;
-        this.commit(Change::VolumeWrite { volume: Box::new(volume), expect_modify_index: 0, exclusive: true }).await;
+        this.commit(Change::VolumeWrite {
+            volume: Box::new(volume),
+            expect_modify_index: 0,
+            exclusive: true,
+        })
+        .await;
         this.commit(Change::Plan(Box::new(plan))).await;
         this.step(ClaimStep::Attached {
             publish_context: Default::default(),
@@ -213,5 +218,8 @@ async fn the_word_of_an_operator_ends_the_wait_and_stays_on_record() {
     w.commit(Change::NodeFence { node: "n".into(), off }).await;
     assert_eq!(w.settled().await, ClaimPhase::Gone);
     let history: Vec<String> = w.claim().history.into_iter().map(|entry| entry.note).collect();
-    assert!(history.iter().any(|note| note.contains("\"ops\" confirmed that the node is off")), "{history:?}");
+    assert!(
+        history.iter().any(|note| note.contains("\"ops\" confirmed that the node is off")),
+        "{history:?}"
+    );
 }
