@@ -8,7 +8,6 @@ use caravan_sys::mountinfo::MountTable;
 use caravan_sys::tree::{self, Seals};
 use caravan_sys::user::{effective_gid, effective_uid};
 use caravan_types::AllocId;
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 

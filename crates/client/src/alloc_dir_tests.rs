@@ -1,5 +1,6 @@
 use super::*;
-use caravan_sys::mount::{bind, is_mount_point};
+use caravan_sys::mount::{Unmount, bind, is_mount_point, unmount};
+use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
 const NOBODY: u32 = 65534;
