@@ -32,7 +32,8 @@ pub(super) fn constraint(object: &mut Object, _: &Header<'_>) -> Done {
     }
     if let Some(value) = object.remove("~distinct_hosts") {
         object.insert("Operand".to_owned(), json!("distinct_hosts"));
-        object.insert("RTarget".to_owned(), value);
+        let text = if value == json!(true) { "true" } else { "false" };
+        object.insert("RTarget".to_owned(), json!(text));
     }
     if let Some(attribute) = object.remove("~distinct_property") {
         object.insert("Operand".to_owned(), json!("distinct_property"));

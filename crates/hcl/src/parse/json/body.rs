@@ -58,6 +58,7 @@ pub struct JsonBody {
 
 /// What the members of an object are.
 #[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a function cannot be shown")]
 pub enum Members<'a> {
     /// All of them are arguments.
     Arguments,
