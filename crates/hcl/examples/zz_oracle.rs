@@ -136,6 +136,23 @@ fn eval(text: &str, mode: &str) -> String {
             Err(d) => format!("parse{}", diag(&d[0])),
             Ok(_) => "ok".into(),
         },
+        "job" | "jobjson" => {
+            let src = caravan_hcl::source::Source::new("f", text);
+            let opts = caravan_hcl::job::ParseOptions { strict: true, ..Default::default() };
+            let r = if mode == "job" {
+                caravan_hcl::job::parse(&src, &opts)
+                    .map(|(j, w)| format!("{} W:{}", clean(serde_json::to_value(&j).unwrap()), w))
+                    .map_err(|e| e.to_string())
+            } else {
+                caravan_hcl::job::parse_api_json(text)
+                    .map(|j| format!("{}", serde_json::to_value(&j).unwrap()))
+                    .map_err(|e| e.to_string())
+            };
+            match r {
+                Ok(s) => s,
+                Err(e) => format!("ERR {e}"),
+            }
+        }
         "yaml" => match caravan_hcl::eval::functions::of_text("yamldecode", text) {
             Ok(v) => show(&v),
             Err(e) => format!("error@nil {e}"),
@@ -150,5 +167,16 @@ fn main() {
             "{}",
             eval(v["Expr"].as_str().unwrap(), v["Mode"].as_str().unwrap_or("")).replace('\n', "\\n")
         );
+    }
+}
+
+fn clean(v: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value as J;
+    match v {
+        J::Object(m) => {
+            J::Object(m.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, clean(v))).collect())
+        }
+        J::Array(a) => J::Array(a.into_iter().map(clean).collect()),
+        v => v,
     }
 }

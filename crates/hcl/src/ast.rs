@@ -139,6 +139,8 @@ pub enum Key {
     Name(Name),
     /// Anything else is evaluated.
     Expr(Expr),
+    /// A name in HCL-JSON, which stands once in its object.
+    Json(Expr),
 }
 
 /// `[for k, v in c : k => v... if cond]`.

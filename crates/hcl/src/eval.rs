@@ -279,10 +279,20 @@ impl Evaluator {
         for (key, value) in items {
             let name = match key {
                 Key::Name(name) => name.text.clone(),
-                Key::Expr(expr) => {
+                Key::Expr(expr) | Key::Json(expr) => {
                     self.key(expr, scope, value.span, ["Incorrect key type", "Null value as key"])?
                 }
             };
+            if let Key::Json(key) = key
+                && out.contains_key(&name)
+            {
+                return Err(fail(
+                    "E0208",
+                    key.span,
+                    "Duplicate object attribute",
+                    format!("The object has an attribute {name:?} already."),
+                ));
+            }
             out.insert(name, self.eval(value, scope)?);
         }
         Ok(Value::object(out))

@@ -101,7 +101,7 @@ fn object(items: &[(Key, Expr)], purpose: Purpose) -> Evaluated<Type> {
     for (key, value) in items {
         let name = match key {
             Key::Name(name) => name,
-            Key::Expr(e) => {
+            Key::Expr(e) | Key::Json(e) => {
                 return Err(wrong(e.span, "Object constructor map keys must be attribute names."));
             }
         };

@@ -1,6 +1,8 @@
 //! Free-form bodies (jobspec.md 3): a nested block becomes an array of objects, and so does an argument that
 //! is written as an object in the native notation.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 
 use super::decode::{Decoder, Object};
@@ -29,6 +31,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
         let wrapped = is_native && matches!(attribute.value.kind, ExprKind::Object(_));
         out.insert(attribute.name.text.clone(), if wrapped { Json::Array(vec![json]) } else { json });
     }
+    let mut blocks: BTreeMap<String, Vec<Json>> = BTreeMap::new();
     for block in &body.blocks {
         if depth > MAX_DEPTH {
             decoder.report(Diagnostic::error(
@@ -44,11 +47,10 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
             return out;
         }
         let value = labelled(decoder, block, scope, depth);
-        match out.entry(block.kind.text.clone()).or_insert_with(|| Json::Array(Vec::new())) {
-            Json::Array(items) => items.push(value),
-            other => *other = Json::Array(vec![other.take(), value]),
-        }
+        blocks.entry(block.kind.text.clone()).or_default().push(value);
     }
+    // Blocks count where an argument has the same name.
+    out.extend(blocks.into_iter().map(|(name, all)| (name, Json::Array(all))));
     out
 }
 

@@ -198,9 +198,7 @@ fn filled(from: &Type, to: &Type) -> Type {
 
 /// Why there is no conversion.
 fn mismatch(from: &Type, to: &Type) -> String {
-    let inner = |from: &Type, to: &Type| {
-        (from != to && !convertible(from, to)).then(|| mismatch(from, to))
-    };
+    let inner = |from: &Type, to: &Type| (from != to && !convertible(from, to)).then(|| mismatch(from, to));
     match (from, to) {
         (Type::Object(from), Type::Object(to)) => {
             for (name, to) in to {

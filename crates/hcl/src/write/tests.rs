@@ -301,7 +301,9 @@ impl Chance {
             }
             let value = match block.repeat {
                 Repeat::One => Json::Object(made.remove(0).1),
-                Repeat::Many | Repeat::Distinct => Json::Array(made.into_iter().map(|(_, o)| Json::Object(o)).collect()),
+                Repeat::Many | Repeat::Distinct => {
+                    Json::Array(made.into_iter().map(|(_, o)| Json::Object(o)).collect())
+                }
                 Repeat::ByLabel => {
                     Json::Object(made.into_iter().map(|(n, o)| (n, Json::Object(o))).collect())
                 }

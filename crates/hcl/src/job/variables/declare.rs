@@ -58,6 +58,8 @@ pub(super) struct Rule {
     pub condition: Expr,
     pub message: String,
     pub span: Span,
+    /// A reference to something else was reported.
+    pub refers_elsewhere: bool,
 }
 
 pub(super) fn declarations(body: &Body, items: &mut Vec<Diagnostic>) -> BTreeMap<String, Variable> {
@@ -258,13 +260,21 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         items.push(error.echo());
     }
     let (condition, message) = (condition?, message?);
-    let mut refers = false;
-    each_traversal(&condition, &mut |_, t| {
-        refers |= t.root.text == "var" && first_name(t).is_some_and(|n| n.text == variable);
+    let (mut refers, mut foreign) = (false, Vec::new());
+    each_traversal(&condition, &mut |expr, t| {
+        if t.root.text == "var" && first_name(t).is_some_and(|n| n.text == variable) {
+            refers = true;
+        } else {
+            foreign.push(expr.span);
+        }
     });
-    let mut foreign = false;
-    each_traversal(&condition, &mut |_, t| foreign |= t.root.text == "var");
-    if !refers && !foreign {
+    items.extend(foreign.iter().map(|span| {
+        let detail = format!(
+            "The condition for variable {variable:?} can only refer to the variable itself, using var.{variable}."
+        );
+        Diagnostic::error("E0307", *span, "Invalid reference in variable validation", detail)
+    }));
+    if !refers {
         items.push(Diagnostic::error(
             "E0307",
             condition.span,
@@ -293,7 +303,8 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         ));
         return None;
     }
-    Some(Rule { condition, message: message.to_string(), span: block.header })
+    let refers_elsewhere = !foreign.is_empty();
+    Some(Rule { condition, message: message.to_string(), span: block.header, refers_elsewhere })
 }
 
 fn is_identifier(name: &str) -> bool {

@@ -38,9 +38,12 @@ pub fn expression(json: &Json, strings: Strings) -> Result<Expr, Vec<Diagnostic>
                 .iter()
                 .map(|(name, value)| {
                     let key = match strings {
-                        Strings::Templates => Key::Expr(parse_template_text(&name.text, name.span)?),
-                        Strings::Literal => Key::Name(name.clone()),
+                        Strings::Templates => parse_template_text(&name.text, name.span)?,
+                        Strings::Literal => {
+                            Expr { kind: ExprKind::Literal(Value::str(&name.text)), span: name.span }
+                        }
                     };
+                    let key = Key::Json(Expr { span: name.span, ..key });
                     Ok((key, expression(value, strings)?))
                 })
                 .collect::<Result<_, Vec<Diagnostic>>>()?,
