@@ -61,6 +61,7 @@ pub(crate) const FAILED: u8 = 255;
 pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
     let mut file = jobfile::load(ctx, path, &args.file.input()).await?;
+    file.require_id()?;
     args.namespaces.apply(&mut file.job);
     for warning in &file.warnings {
         ctx.out.note(warning);
