@@ -41,15 +41,13 @@ pub(crate) struct JobFile {
 }
 
 impl JobFile {
-    /// Refuses a job without an ID, which no request can name.
+    /// Returns the ID of the job, without which no request can name the job.
     ///
     /// # Errors
     /// The job has no ID.
-    pub(crate) fn require_id(&self) -> Result<(), CliError> {
-        if self.job.id.as_deref().unwrap_or_default().is_empty() {
-            return Err(CliError::failed("Error getting job struct: Missing job ID"));
-        }
-        Ok(())
+    pub(crate) fn id(&self) -> Result<&str, CliError> {
+        let id = self.job.id.as_deref().filter(|id| !id.is_empty());
+        id.ok_or_else(|| CliError::failed("Error getting job struct: Missing job ID"))
     }
 
     /// The job as `-output` prints it.

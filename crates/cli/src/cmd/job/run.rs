@@ -65,7 +65,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", file.printed()?)]))?);
         return Ok(0);
     }
-    file.require_id()?;
+    file.id()?;
     for warning in &file.warnings {
         ctx.out.note(warning);
     }

@@ -55,6 +55,10 @@ fn strings_are_normalised_and_mapped_one_to_one() {
 strlen("é") -> 1
 {"é" = 1}["é"] -> 1
 jsondecode("\"e\\u0301\"") == "é" -> true
+{é = 1}.é -> 1
+{"é" = 1}.é -> 1
+[{é = 1}][*].é -> [1]
+[{é = [1]}].*.é.0 -> [1]
 keys({"é" = 1})[0] == "é" -> true
 lower("İI") -> "ii"
 upper("straße ŉ ΐ ᾳ") -> "STRAßE ŉ ΐ ᾼ"

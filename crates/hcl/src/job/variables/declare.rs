@@ -10,7 +10,7 @@ use crate::ast::{Block, Body, Expr, ExprKind};
 use crate::diag::Diagnostic;
 use crate::eval::{Evaluated, Evaluator, Scope};
 use crate::parse::json::{Members, Strings};
-use crate::parse::native::parse_expression;
+use crate::parse::native::{begins_name, continues_name, parse_expression};
 use crate::schema::{Schema, unexpected};
 use crate::source::Span;
 use crate::types::type_expression;
@@ -309,6 +309,5 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
 
 fn is_identifier(name: &str) -> bool {
     let mut chars = name.chars();
-    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
-        && chars.all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+    chars.next().is_some_and(begins_name) && chars.all(continues_name)
 }
