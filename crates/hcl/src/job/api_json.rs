@@ -15,7 +15,7 @@ pub fn parse_api_json(text: &str) -> Result<api::Job, api::DecodeError> {
     api::from_value(job_in(&value))
 }
 
-/// The job as JSON, with null wherever the API JSON that the job comes from has null in place of an object.
+/// Returns the job as JSON. An object is null where the API JSON that the job comes from has null.
 ///
 /// # Errors
 /// The job is not JSON.
@@ -27,7 +27,7 @@ pub fn printed(job: &api::Job, text: &str) -> Result<Json, serde_json::Error> {
     Ok(out)
 }
 
-/// The member `Job`, or the whole value where there is none.
+/// Returns the member `Job`, or the whole value where there is none.
 fn job_in(value: &Json) -> &Json {
     let members = value.as_object().into_iter().flatten();
     let mut jobs = members.filter(|(key, job)| key.eq_ignore_ascii_case("job") && !job.is_null());
@@ -70,7 +70,7 @@ fn restore_elements(source: &Json, out: &mut Json) {
     }
 }
 
-/// The member of a JSON object with this key, whose case does not count.
+/// Returns the member of a JSON object with this key. The case of the key does not count.
 fn member<'j>(object: &'j Map<String, Json>, key: &str) -> Option<&'j Json> {
     object
         .get(key)

@@ -73,7 +73,7 @@ fn in_parts<'e>(parts: &'e [Part], see: &mut dyn FnMut(&'e Expr, &'e Traversal))
     }
 }
 
-/// Whether the root of a traversal is one of the names of a loop.
+/// Returns whether the root of a traversal is one of the names of a loop.
 fn is_named(t: &Traversal, names: [Option<&Name>; 2]) -> bool {
     names.into_iter().flatten().any(|name| name.text == t.root.text)
 }

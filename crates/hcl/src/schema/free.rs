@@ -23,7 +23,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
     let body = decoder.native(body, Members::Arguments);
     for attribute in &body.attributes {
         let Some(value) = decoder.eval(&attribute.value, scope) else { continue };
-        // Only the outermost names go away when they are null.
+        // In the reference, null at the top level deletes the key; further in, null is a value.
         if value.is_null() && depth == 0 {
             continue;
         }
@@ -49,7 +49,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
         let value = labelled(decoder, block, scope, depth);
         blocks.entry(block.kind.text.clone()).or_default().push(value);
     }
-    // Blocks count where an argument has the same name.
+    // A block replaces an argument of the same name.
     out.extend(blocks.into_iter().map(|(name, all)| (name, Json::Array(all))));
     out
 }
@@ -64,7 +64,7 @@ fn labelled(decoder: &mut Decoder<'_>, block: &Block, scope: &Scope, depth: usiz
     })
 }
 
-/// The value as drivers get it; `None` after an error was recorded.
+/// Returns the value as drivers get it; `None` after an error was recorded.
 fn plain(decoder: &mut Decoder<'_>, expr: &Expr, value: &Value) -> Option<Json> {
     match value {
         Value::Seq(.., items) => items.iter().map(|item| plain(decoder, expr, item)).collect(),

@@ -67,9 +67,9 @@ pub(super) fn convertible(from: &Type, to: &Type) -> bool {
     }
 }
 
-/// The type that elements of these types get where `wanted` is asked for.
-fn common(from: &[Type], wanted: &Type) -> Option<Type> {
-    if *wanted == Type::Any { unify(from) } else { Some(wanted.clone()) }
+/// The type that elements of these types get when they are converted to `to`.
+fn common(from: &[Type], to: &Type) -> Option<Type> {
+    if *to == Type::Any { unify(from) } else { Some(to.clone()) }
 }
 
 /// Carries out a conversion that there is.

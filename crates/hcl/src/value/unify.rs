@@ -81,7 +81,7 @@ fn unify_distinct(types: &[&Type]) -> Option<Type> {
     } else if object > 0 && tuple > 0 {
         return None;
     }
-    preferred(types).into_iter().find(|wanted| types.iter().all(|t| fits(t, wanted))).cloned()
+    preferred(types).into_iter().find(|general| types.iter().all(|t| fits(t, general))).cloned()
 }
 
 fn fits(from: &Type, to: &Type) -> bool {

@@ -23,8 +23,8 @@ fn evaluator() -> Evaluator {
 /// The JSON of the value, or `start-end summary` of the error.
 fn eval(text: &str) -> String {
     let found = parse_expression(text, SourceId::default())
-        .map_err(|mut errors| errors.remove(0))
-        .and_then(|expr| evaluator().eval(&expr, &Scope::default()).map_err(|e| *e));
+        .map_err(|mut errors| Box::new(errors.remove(0)))
+        .and_then(|expr| evaluator().eval(&expr, &Scope::default()));
     match found {
         Ok(value) => value.to_json().to_string(),
         Err(e) => {

@@ -192,7 +192,7 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
     Some(out)
 }
 
-/// Reads a body by its table, apart from the values; names that the table does not have are reported.
+/// Reads a body by its table, apart from the values. Names that the table does not have are reported.
 fn body<'b>(
     body: &'b Body,
     schema: &'static Schema,
@@ -208,7 +208,7 @@ fn body<'b>(
     body
 }
 
-/// Evaluates a text in which nothing can be referred to.
+/// Evaluates a text that cannot refer to anything.
 fn text(expr: &Expr, items: &mut Vec<Diagnostic>) -> Option<Arc<str>> {
     let detail = match Evaluator::literals().eval(expr, &Scope::default()).map(|v| convert(v, &Type::Str)) {
         Ok(Ok(Value::Str(text))) => return Some(text),
@@ -283,7 +283,7 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         ));
         return None;
     }
-    // Nothing is interpolated into the message, in JSON as little as in the native notation.
+    // A message is no template, in neither notation.
     let literal = match (&block.body.json, &message.kind) {
         (Some(json), ExprKind::Embedded(_)) => {
             let members = Members::Table(&|name| VALIDATION.member(name));
