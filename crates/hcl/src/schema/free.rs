@@ -1,8 +1,6 @@
 //! Free-form bodies (jobspec.md 3): a nested block becomes an array of objects, and so does an argument that
 //! is written as an object in the native notation.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value as Json;
 
 use super::decode::{Decoder, Object};
@@ -31,7 +29,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
         let wrapped = is_native && matches!(attribute.value.kind, ExprKind::Object(_));
         out.insert(attribute.name.text.clone(), if wrapped { Json::Array(vec![json]) } else { json });
     }
-    let mut blocks: BTreeMap<String, Vec<Json>> = BTreeMap::new();
+    let mut blocks = Object::new();
     for block in &body.blocks {
         if depth > MAX_DEPTH {
             decoder.report(Diagnostic::error(
@@ -47,10 +45,14 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
             return out;
         }
         let value = labelled(decoder, block, scope, depth);
-        blocks.entry(block.kind.text.clone()).or_default().push(value);
+        if let Json::Array(all) =
+            blocks.entry(block.kind.text.as_str()).or_insert_with(|| Json::Array(Vec::new()))
+        {
+            all.push(value);
+        }
     }
     // A block replaces an argument of the same name.
-    out.extend(blocks.into_iter().map(|(name, all)| (name, Json::Array(all))));
+    out.extend(blocks);
     out
 }
 
