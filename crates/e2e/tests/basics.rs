@@ -142,7 +142,8 @@ fn blocking_queries_answer_when_something_changed() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
     let first = agent.request("GET", "/v1/jobs", None)?;
     let index: u64 = first.header("x-nomad-index").unwrap_or_default().parse()?;
-    ensure!(index > 0, "an index of 0 would make the next query return at once");
+    // A table that was never written shows 0, and a query with index 0 does not wait.
+    let index = index.max(1);
     let address = agent.address();
     let waiter = std::thread::spawn(move || {
         caravan_testkit::request(&address, "GET", &format!("/v1/jobs?index={index}&wait=60s"), None)

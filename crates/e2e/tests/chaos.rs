@@ -2,19 +2,16 @@
 //! harness itself promises.
 
 use anyhow::{Result, bail, ensure};
-use caravan_testkit::chaos::{ChaosOptions, run_seeds};
+use caravan_testkit::chaos::{ChaosOptions, SUITE_SEEDS, run_seeds};
 use caravan_testkit::cluster::{Cluster, ClusterOptions, FaultPlugin, Stamper, stamper_job};
 use caravan_testkit::{eventually, workspace};
 use serde_json::json;
-
-/// Schedules of the budget: each meets another mixture of plugins and outages.
-const SEEDS: [u64; 3] = [3, 8, 15];
 
 #[test]
 fn schedules_of_chaos_end_in_order() -> Result<()> {
     let artifacts = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace("target"), Into::into);
     let mut failed = Vec::new();
-    run_seeds(SEEDS, &ChaosOptions::default(), &artifacts.join("chaos"), |_, result| {
+    run_seeds(SUITE_SEEDS, &ChaosOptions::default(), &artifacts.join("chaos"), |_, result| {
         failed.extend(result.err())
     })?;
     match failed.pop() {

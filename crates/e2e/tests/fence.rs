@@ -271,7 +271,7 @@ fn an_operator_says_that_a_machine_is_off() -> Result<()> {
     w.waits_for_the_fence()?;
     let detach = w.cluster.server().caravan(&["volume", "detach", "data", &node])?.ok()?;
     ensure!(
-        detach.stderr.contains("handed on in 23h") && detach.stderr.contains("node fence"),
+        detach.stderr.contains("handed on in 1d") && detach.stderr.contains("node fence"),
         "{}",
         detach.stderr
     );

@@ -1,6 +1,7 @@
 //! What every part of the server holds: the state, the way to change it, and the clocks.
 
 use crate::absence::Absences;
+use crate::aging::Aging;
 use crate::error::ServerError;
 use crate::keyring::Keyring;
 use caravan_consensus::{BoxError, Capture, Meaning, StateMachine};
@@ -20,6 +21,7 @@ pub(crate) struct Core {
     pub(crate) meters: Meters,
     pub(crate) clock: Clock,
     pub(crate) absences: Absences,
+    pub(crate) aging: Aging,
 }
 
 /// One reading of both clocks.
@@ -75,7 +77,7 @@ impl Core {
         tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
         let keyring = Keyring::memory().expect("keys in memory are always there");
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
-        Self { store, log, keyring, meters, clock, absences }
+        Self { store, log, keyring, meters, clock, absences, aging: Aging::new(Nanos::ZERO) }
     }
 
     /// The same with a clock that the test moves.

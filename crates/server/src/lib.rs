@@ -8,6 +8,7 @@ mod absence;
 mod acl;
 mod admin;
 mod admission;
+mod aging;
 mod broker;
 mod core;
 mod deployment;

@@ -48,7 +48,9 @@ fn an_open_port_for_agents_is_warned_of() {
     let text = warned(&["-server"], file()).unwrap();
     assert!(text.contains("tls { rpc = true } is not set") && text.contains(":4647"), "{text}");
     assert_eq!(warned(&["-dev"], AgentConfig::default()), None, "it listens on loopback");
-    assert_eq!(warned(&["-server", "-bind", "127.0.0.1"], file()), None);
+    let local =
+        "data_dir = \"/d\"\nbind_addr = \"127.0.0.1\"\nadvertise { http = \"a\" rpc = \"a\" serf = \"a\" }";
+    assert_eq!(warned(&["-server"], files(&[("local.hcl", local)])), None);
     assert_eq!(warned(&["-client", "-servers", "10.0.0.1"], file()), None, "a client has no such port");
 }
 

@@ -10,7 +10,7 @@ use caravan_server::{Caller, Handle};
 use caravan_state::{AdminRow, Table, Topic};
 use caravan_types::UnixNanos;
 use caravan_types::wire::ExecOpen;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Longest sleep before an end of a token's time is looked at again: the wall clock may be set meanwhile.
@@ -35,8 +35,7 @@ fn topics(caller: &Caller) -> Vec<Topic> {
 /// Returns when the rights of a caller should be looked at again although no row changed.
 fn again_at(caller: &Caller) -> Option<Instant> {
     let ends = caller.ends()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = UnixNanos(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+    let now = UnixNanos(caravan_sys::time::wall_nanos());
     let left = Duration::from_nanos(u64::try_from(ends.0.saturating_sub(now.0)).unwrap_or(0));
     Some(Instant::now() + left.min(MAX_SLEEP))
 }

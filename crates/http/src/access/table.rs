@@ -68,7 +68,7 @@ static TABLE: &[Line] = &[
     line(Get, "allocation/*/services", Alloc(1, READ), To::AllocServices),
     line(Any, "allocation/*/checks", Held(1, READ), To::Client),
     line(Get, "allocation/*", HiddenAlloc(1, READ), To::Alloc),
-    line(Any, "allocation/**", NO_RESOURCE, To::Nowhere),
+    line(Any, "allocation/*/**", NO_RESOURCE, To::Nowhere),
     line(Get, "evaluations", Namespace(READ), To::Evals),
     line(Get, "evaluations/count", Namespace(READ), To::EvalCount),
     line(Delete, "evaluations", Management, To::Evals),
@@ -145,7 +145,8 @@ static TABLE: &[Line] = &[
     line(Put, "volume/host/register", Body(&[N::HostVolumeRegister, N::HostVolumeWrite]), To::HostVolume),
     line(Get, "volume/host/*", HostVolume(2, &[N::HostVolumeRead]), To::HostVolume),
     line(Delete, "volume/host/*", HostVolume(2, &[N::HostVolumeDelete, N::HostVolumeWrite]), To::HostVolume),
-    line(Any, "volume/host/**", NO_RESOURCE, To::Nowhere),
+    line(Any, "volume/host/*", NO_RESOURCE, To::Nowhere),
+    line(Any, "volume/host/*/**", NO_RESOURCE, To::Nowhere),
     line(Put, "volume/csi/**/create", Body(&[N::CsiWriteVolume]), To::Volume(OfVolume::Create)),
     line(Delete, "volume/csi/**/delete", Namespace(&[N::CsiWriteVolume]), To::Volume(OfVolume::Delete)),
     line(Delete, "volume/csi/**/detach", Namespace(&[N::CsiWriteVolume]), To::Volume(OfVolume::Detach)),
@@ -164,7 +165,7 @@ static TABLE: &[Line] = &[
     line(Get, "services", Rows(READ), To::Services),
     line(Get, "service/*", Namespace(READ), To::Service),
     line(Delete, "service/*/*", Namespace(&[N::SubmitJob, N::DeleteServiceRegistration]), To::Registration),
-    line(Any, "service/**", Refused(StatusCode::BAD_REQUEST, "invalid URI"), To::Nowhere),
+    line(Any, "service/*/*/**", Refused(StatusCode::BAD_REQUEST, "invalid URI"), To::Nowhere),
     line(Get, "scaling/policies", Rows(&[N::ListScalingPolicies, N::ReadJob]), To::Scaling),
     line(Get, "scaling/policy/**", Namespace(&[N::ReadScalingPolicy, N::ReadJob]), To::Scaling),
     line(Put, "search", Shown, To::Search),
@@ -237,6 +238,7 @@ static TABLE: &[Line] = &[
     line(Delete, "operator/raft/peer", Operator(Level::Write), To::System),
     line(Any, "operator/raft/peer", Refused(StatusCode::NOT_FOUND, ""), To::Nowhere),
     line(Put, "operator/raft/transfer-leadership", Operator(Level::Write), To::System),
+    line(Any, "operator/raft/**", NO_METHOD, To::Nowhere),
     line(Get, "operator/autopilot/configuration", Operator(Level::Read), To::System),
     line(Any, "operator/autopilot/configuration", Operator(Level::Write), To::System),
     line(Get, "operator/autopilot/health", Operator(Level::Read), To::System),
@@ -245,6 +247,7 @@ static TABLE: &[Line] = &[
     line(Get, "operator/keyring/keys", OperatorCap("keyring-read", Level::Read), To::System),
     line(Put, "operator/keyring/rotate", OperatorCap("keyring-rotate", Level::Write), To::System),
     line(Delete, "operator/keyring/key/*", OperatorCap("keyring-delete", Level::Write), To::System),
+    line(Any, "operator/keyring/**", Refused(StatusCode::METHOD_NOT_ALLOWED, "Invalid method"), To::Nowhere),
     line(Get, "operator/snapshot", OperatorCap("snapshot-save", Level::Write), To::System),
     line(Put, "operator/snapshot", Management, To::System),
     line(Get, "operator/license", OperatorCap("license-read", Level::Read), To::System),
@@ -349,7 +352,7 @@ mod tests {
         for (method, path) in [(Method::PATCH, "v1/jobs"), (Method::GET, "v1/job/x/plan")] {
             assert!(matches!(found(&method, path), Found::Method), "{method} {path}");
         }
-        for path in ["v1/nothing/like/this", "v1/node/x/unheard-of", "v1/operator/unheard-of", "v2/jobs"] {
+        for path in ["v1/nothing/like/this", "v1/agent/unheard-of", "v1/operator/unheard-of", "v2/jobs"] {
             assert!(matches!(found(&Method::GET, path), Found::Nothing), "{path}");
         }
     }

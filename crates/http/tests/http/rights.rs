@@ -339,7 +339,7 @@ async fn no_line_of_the_table_leads_nowhere() {
 #[tokio::test]
 async fn a_path_that_is_not_served_is_not_dispatched() {
     let tenants = Tenants::start().await;
-    for path in ["/v1/nothing", "/v1/node/x/unheard-of", "/v1/operator/unheard-of", "/v1/acl/unheard-of/x"] {
+    for path in ["/v1/nothing", "/v1/agent/unheard-of", "/v1/operator/unheard-of", "/v1/acl/unheard-of/x"] {
         for secret in [&tenants.root, &tenants.b] {
             let got = tenants.ask(&Method::GET, path, &Value::Null, secret).await.unwrap();
             assert_eq!((got.status.as_u16(), got.text().as_str()), (404, ""), "{path}");

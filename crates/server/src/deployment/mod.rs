@@ -51,8 +51,8 @@ impl Watcher {
             let next = self.timers.values().min().copied();
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = until(next, self.core.now()) => {
-                    let now = self.core.now();
+                () = until(next, self.core.aged()) => {
+                    let now = self.core.aged();
                     moved = self.timers.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
                 }
                 item = feed.next() => match item {
@@ -68,11 +68,11 @@ impl Watcher {
 
     async fn look(&mut self, id: DeploymentId) {
         self.timers.remove(&id);
-        let (root, now) = (self.core.snapshot(), self.core.now());
+        let (root, now) = (self.core.snapshot(), self.core.aged());
         let Some(row) = root.deployment(&id) else { return };
         let step = decide(&root, row, now);
         let again = step.again;
-        if let Err(error) = self.act(&root, row, step, now).await {
+        if let Err(error) = self.act(&root, row, step, self.core.now()).await {
             tracing::error!(deployment = %id, %error, "a deployment could not be brought on; trying again");
             self.timers.insert(id, now.plus(PAUSE));
         } else if let Some(at) = again {

@@ -56,7 +56,7 @@ impl Drainer {
             let (next, holding) = self.look().await;
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = until(next, self.core.now()) => {}
+                () = until(next, self.core.aged()) => {}
                 // A mount that keeps a plugin has a new reason.
                 () = reasons, if holding => {}
                 more = relevant(&self.core, &mut feed) => if !more { return },
@@ -71,7 +71,7 @@ impl Drainer {
         self.held.retain(|id, _| draining.iter().any(|n| n.id == *id));
         let (mut next, mut holding) = (None::<UnixNanos>, false);
         for node in draining {
-            let now = self.core.now();
+            let now = self.core.aged();
             let decision = decide(&root, &node, now, |claim| self.waits.reason(&claim.id));
             holding |= !decision.held_by.is_empty();
             let mut at = decision.again;
@@ -121,9 +121,9 @@ impl Drainer {
 
     /// Names the mounts that hold the drain up for long, once per change.
     async fn tell(&mut self, node: &Node, held_by: BTreeMap<String, String>) -> Result<(), ServerError> {
-        let now = self.core.now();
+        let (now, aged) = (self.core.now(), self.core.aged());
         let Some(held) = self.held.get_mut(&node.id) else { return Ok(()) };
-        if held.since.plus(QUIET) > now || held.said == held_by {
+        if held.since.plus(QUIET) > aged || held.said == held_by {
             return Ok(());
         }
         tracing::warn!(node = %node.id, ?held_by, "mounts of volumes hold a drain up");

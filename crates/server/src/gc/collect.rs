@@ -112,9 +112,15 @@ fn is_claimed(root: &Root, alloc: &Allocation) -> bool {
     root.claims_by_alloc(&alloc.id).any(|claim| claim.phase.holds())
 }
 
+/// Whether the successor of an allocation has not begun: it may still take the data of its sticky disk over.
+fn is_awaited(root: &Root, alloc: &Allocation) -> bool {
+    let next = root.alloc(&alloc.next_allocation);
+    next.is_some_and(|next| !next.terminal() && next.client_status == ClientStatus::Pending)
+}
+
 /// Whether nobody needs to know of an allocation any more. `jobs` go as a whole.
 fn alloc_goes(root: &Root, alloc: &Allocation, jobs: &BTreeSet<JobKey>) -> bool {
-    if !alloc.client_terminal() || is_claimed(root, alloc) {
+    if !alloc.client_terminal() || is_claimed(root, alloc) || is_awaited(root, alloc) {
         return false;
     }
     let key = alloc.job_key();

@@ -110,6 +110,31 @@ fn a_failed_allocation_keeps_its_place_while_its_job_is_wanted() {
     assert_eq!(world.counts(), (0, 0, 0));
 }
 
+/// The successor may still fetch the data of a sticky disk.
+#[test]
+fn an_allocation_is_kept_until_its_successor_has_begun() {
+    let mut world = World::new();
+    world.job(JobType::Service, ClientStatus::Failed);
+    let next = Allocation {
+        id: "b".into(),
+        eval_id: "e".into(),
+        node_id: "n".into(),
+        name: "j.g[0]".into(),
+        task_group: "g".into(),
+        previous_allocation: "a".into(),
+        ..Allocation::default()
+    };
+    let job = world.0.job(&JobKey::new("default", "j")).cloned();
+    world.apply(Change::Plan(Box::new(PlanCommit { job, placements: vec![next], ..PlanCommit::default() })));
+    world.collect(&Ages::default(), UnixNanos(1));
+    assert_eq!(world.counts(), (1, 1, 2));
+    let update =
+        AllocUpdate { alloc_id: "b".into(), client_status: ClientStatus::Running, ..AllocUpdate::default() };
+    world.apply(Change::AllocUpdates { updates: vec![update], evals: Vec::new() });
+    world.collect(&Ages::default(), UnixNanos(1));
+    assert_eq!(world.counts(), (1, 1, 1));
+}
+
 #[test]
 fn finished_batch_work_is_remembered_for_as_long_as_its_job() {
     let ages = Ages { jobs: DAY, ..Ages::default() };

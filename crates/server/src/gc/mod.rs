@@ -21,6 +21,14 @@ pub struct GcConfig {
     pub ages: Ages,
 }
 
+impl GcConfig {
+    /// Returns the greatest of the ages.
+    pub(crate) fn longest(&self) -> Nanos {
+        let Ages { evals, batch_evals, jobs, deployments, nodes } = self.ages;
+        [batch_evals, jobs, deployments, nodes].into_iter().fold(evals, Nanos::max)
+    }
+}
+
 impl Default for GcConfig {
     fn default() -> Self {
         let hours = |n: i64| Nanos::from_secs(n * 3600);
@@ -63,7 +71,7 @@ impl Collector {
 /// Collects everything that is over and at least so old.
 pub(crate) async fn collect(core: &Core, ages: &Ages) -> Result<(), ServerError> {
     let root = core.snapshot();
-    for change in collect::collectable(&root, ages, core.now()) {
+    for change in collect::collectable(&root, ages, core.aged()) {
         // A row that changed meanwhile is refused, and looked at next time.
         core.propose(change).await?;
     }

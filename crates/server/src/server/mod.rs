@@ -6,6 +6,7 @@ mod rpc;
 use crate::absence::{self, Absences};
 use crate::acl::AclConfig;
 use crate::admin::Admin;
+use crate::aging::Aging;
 use crate::broker::Broker;
 use crate::core::{Clock, Core, Machine};
 use crate::deployment::Watcher;
@@ -118,7 +119,8 @@ impl Service {
             .await
             .map_err(|e| ServerError::unavailable(chain(&e)))?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
-        let core = Core { store, log, keyring, meters, clock, absences };
+        let aging = Aging::new(config.gc.longest());
+        let core = Core { store, log, keyring, meters, clock, absences, aging };
         // Everything committed before the restart is applied before anybody asks.
         core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);

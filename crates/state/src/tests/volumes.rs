@@ -369,7 +369,7 @@ fn what_is_sealed_with_a_key_that_is_gone_is_refused() {
     let volume = |key: &str, expect: u64| {
         let (namespace, id) = (own.namespace.clone(), own.id.clone());
         let row = Volume { namespace, id, secrets: sealed(key), ..Volume::default() };
-        Change::VolumeWrite { volume: Box::new(row), expect_modify_index: expect }
+        Change::VolumeWrite { volume: Box::new(row), expect_modify_index: expect, exclusive: false }
     };
     let gone = |outcome: Outcome| matches!(outcome.refused, Some(Refusal::UnknownKey { .. }));
     let mut world = World::default();

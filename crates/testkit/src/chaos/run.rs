@@ -37,6 +37,21 @@ impl Default for ChaosOptions {
     }
 }
 
+/// Returns the plugins of every schedule: each has habits that real plugins have.
+pub(super) fn plugins() -> Vec<FaultPlugin> {
+    vec![
+        FaultPlugin::new(
+            "whole",
+            true,
+            true,
+            &["--unknown=internal", "--unknown-attachment=internal", "--outside", "--topology"],
+        ),
+        FaultPlugin::new("bare", false, false, &["--unknown=failed-precondition", "--once"]),
+        FaultPlugin::new("nfs", false, true, &["--unknown=not-found", "--capabilities-twice"]),
+        FaultPlugin::new("s3", false, true, &["--unknown=internal", "--once", "--fuse", "--forget"]),
+    ]
+}
+
 /// What a schedule that passed took.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
@@ -67,12 +82,7 @@ impl Chaos {
             settings.server.clone_from(&options.server);
         }
         let mut cluster = Cluster::start(&settings)?;
-        let plugins = vec![
-            FaultPlugin::new("whole", true, true, &["--unknown=internal", "--outside", "--topology"]),
-            FaultPlugin::new("bare", false, false, &["--unknown=failed-precondition", "--once"]),
-            FaultPlugin::new("nfs", false, true, &["--unknown=not-found", "--capabilities-twice"]),
-            FaultPlugin::new("s3", false, true, &["--unknown=internal", "--once", "--fuse"]),
-        ];
+        let plugins = plugins();
         for plugin in &plugins {
             cluster.run_plugin(plugin)?;
         }

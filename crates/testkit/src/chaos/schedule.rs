@@ -364,6 +364,7 @@ impl Drawing<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SUITE_SEEDS;
     use super::*;
 
     fn shape() -> Shape {
@@ -400,5 +401,23 @@ mod tests {
                 assert!(finally.is_empty() || finally == [1], "{}: {finally:?}", volume.id);
             }
         }
+    }
+
+    #[test]
+    fn the_schedules_of_the_suite_meet_every_plugin_and_steps_of_clocks() {
+        let plugins = super::super::run::plugins();
+        let shape = Shape { nodes: 2, plugins: plugins.clone(), steps: 12, drains: true };
+        let drawn: Vec<Schedule> = SUITE_SEEDS.iter().map(|seed| draw(*seed, &shape)).collect();
+        for plugin in &plugins {
+            let used = drawn.iter().flat_map(|schedule| &schedule.volumes).any(|v| v.plugin == plugin.id);
+            assert!(used, "no volume of {}", plugin.id);
+        }
+        let happens = |what: fn(&Action) -> bool| {
+            drawn.iter().flat_map(|schedule| &schedule.steps).any(|step| what(&step.action))
+        };
+        assert!(happens(|action| matches!(action, Action::StepClock { .. })), "no clock steps");
+        assert!(happens(|action| matches!(action, Action::KillPlugin { .. })), "no plugin is killed");
+        assert!(happens(|action| matches!(action, Action::PowerOff(_) | Action::KillAgent(_))), "no machine");
+        assert!(happens(|action| matches!(action, Action::Fault { .. })), "no faults");
     }
 }
