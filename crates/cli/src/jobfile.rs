@@ -41,6 +41,26 @@ pub(crate) struct JobFile {
 }
 
 impl JobFile {
+    /// Returns the ID of the job, without which no request can name the job.
+    ///
+    /// # Errors
+    /// The job has no ID.
+    pub(crate) fn id(&self) -> Result<&str, CliError> {
+        let id = self.job.id.as_deref().filter(|id| !id.is_empty());
+        id.ok_or_else(|| CliError::failed("Error getting job struct: Missing job ID"))
+    }
+
+    /// The job as `-output` prints it.
+    ///
+    /// # Errors
+    /// The job is not JSON.
+    pub(crate) fn printed(&self) -> Result<serde_json::Value, serde_json::Error> {
+        match &self.submission {
+            Some(from) if from.format == "json" => job::api_json_as_printed(&self.job, &from.source),
+            _ => serde_json::to_value(&self.job),
+        }
+    }
+
     /// What is wrong with the job, as `list` has it, beside the lines that it was written in. `text` comes first as it
     /// is: other programs know it.
     pub(crate) fn refused(&self, ctx: &Ctx, input: &JobInput, text: &str, list: &str) -> CliError {
@@ -136,9 +156,6 @@ fn from_json(path: &str, text: String) -> Result<JobFile, CliError> {
         CliError::failed(format!("Error getting job struct: Failed to parse JSON job {path:?}: {reason}"))
     };
     let job = job::parse_api_json(&text).map_err(|error| told(error.to_string()))?;
-    if job.id.as_deref().unwrap_or_default().is_empty() {
-        return Err(told("it has no ID".into()));
-    }
     let submission = Submission { source: text, format: "json".into(), ..Submission::default() };
     Ok(JobFile { job, submission: Some(submission), ..JobFile::default() })
 }

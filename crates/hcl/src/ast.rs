@@ -20,7 +20,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// The place where something missing is reported.
+    /// Returns the place where a missing argument is reported.
     #[must_use]
     pub fn missing(&self) -> Span {
         self.json.as_ref().map_or_else(|| self.span.at_start(), |json| json.missing())
@@ -60,7 +60,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block of the native notation.
+    /// Makes a block of the native notation.
     #[must_use]
     pub fn new(kind: Name, labels: Vec<Name>, body: Body) -> Self {
         let header = labels.last().map_or(kind.span, |label| kind.span.to(label.span));
@@ -139,6 +139,8 @@ pub enum Key {
     Name(Name),
     /// Anything else is evaluated.
     Expr(Expr),
+    /// A name in HCL-JSON, which stands once in its object.
+    Json(Expr),
 }
 
 /// `[for k, v in c : k => v... if cond]`.

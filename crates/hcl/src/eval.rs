@@ -13,7 +13,7 @@ use self::functions::Files;
 use crate::ast::{Expr, ExprKind, For, Key, Step, Traversal};
 use crate::diag::{Diagnostic, nearest};
 use crate::source::Span;
-use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, unify};
+use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, normal, unify};
 
 /// A value, or what is wrong.
 pub type Evaluated<T> = Result<T, Box<Diagnostic>>;
@@ -279,10 +279,20 @@ impl Evaluator {
         for (key, value) in items {
             let name = match key {
                 Key::Name(name) => name.text.clone(),
-                Key::Expr(expr) => {
+                Key::Expr(expr) | Key::Json(expr) => {
                     self.key(expr, scope, value.span, ["Incorrect key type", "Null value as key"])?
                 }
             };
+            if let Key::Json(key) = key
+                && out.contains_key(&name)
+            {
+                return Err(fail(
+                    "E0208",
+                    key.span,
+                    "Duplicate object attribute",
+                    format!("The object has an attribute {name:?} already."),
+                ));
+            }
             out.insert(name, self.eval(value, scope)?);
         }
         Ok(Value::object(out))
@@ -367,7 +377,7 @@ impl Evaluator {
                 let mut steps = t.steps.as_slice();
                 while let Some((step, rest)) = steps.split_first() {
                     let inner = match (value, step) {
-                        (Value::Map(.., map), Step::Attribute(name)) => match map.get(&name.text) {
+                        (Value::Map(.., map), Step::Attribute(name)) => match map.get(&*normal(&name.text)) {
                             Some(inner) => inner,
                             None => return Err(missing(value, &name.text, name.span)),
                         },
@@ -426,7 +436,7 @@ pub fn elements(value: Value) -> Option<Vec<(Value, Value)>> {
 fn walk(mut value: Value, steps: &[Step]) -> Evaluated<Value> {
     for step in steps {
         value = match step {
-            Step::Attribute(name) => step_attribute(value, &name.text, name.span)?,
+            Step::Attribute(name) => step_attribute(value, &normal(&name.text), name.span)?,
             Step::Index(key, span) => step_index(value, key, *span)?,
         };
     }

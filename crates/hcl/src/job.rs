@@ -1,5 +1,6 @@
 //! The job language: a text and its variables to the job that clients send (jobspec.md sections 1 to 4).
 
+mod api_json;
 mod drivers;
 mod locals;
 pub mod locate;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use caravan_types::api;
 use serde_json::Value as Json;
 
+pub use self::api_json::{parse_api_json, printed as api_json_as_printed};
 pub use self::variables::VarInput;
 use crate::ast::{Block, Body};
 use crate::diag::{Diagnostic, Diagnostics, Severity};
@@ -62,19 +64,6 @@ pub fn parse(source: &Source, options: &ParseOptions) -> Result<(api::Job, Diagn
         Some(job) if !found.has_errors() => Ok((job, found)),
         _ => Err(found),
     }
-}
-
-/// Parses a job in API JSON, alone or under the key `Job`.
-///
-/// # Errors
-/// The text is not JSON, or a value is of the wrong type.
-pub fn parse_api_json(text: &str) -> Result<api::Job, api::DecodeError> {
-    let value: Json = api::decode(text.as_bytes())?;
-    let wrapped = value
-        .as_object()
-        .and_then(|o| o.iter().find(|(key, job)| key.eq_ignore_ascii_case("job") && job.is_object()))
-        .map(|(_, job)| job);
-    api::from_value(wrapped.unwrap_or(&value))
 }
 
 /// The top level: `variable`, `variables`, `locals` and one `job`.

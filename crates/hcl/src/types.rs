@@ -6,7 +6,7 @@ use crate::ast::{Expr, ExprKind, Key};
 use crate::diag::Diagnostic;
 use crate::eval::{Evaluated, fail};
 use crate::source::Span;
-use crate::value::{Type, Value};
+use crate::value::{Type, Value, normal};
 
 const SUMMARY: &str = "Invalid type specification";
 
@@ -101,7 +101,7 @@ fn object(items: &[(Key, Expr)], purpose: Purpose) -> Evaluated<Type> {
     for (key, value) in items {
         let name = match key {
             Key::Name(name) => name,
-            Key::Expr(e) => {
+            Key::Expr(e) | Key::Json(e) => {
                 return Err(wrong(e.span, "Object constructor map keys must be attribute names."));
             }
         };
@@ -121,7 +121,7 @@ fn object(items: &[(Key, Expr)], purpose: Purpose) -> Evaluated<Type> {
             },
             _ => read(value, purpose)?,
         };
-        if attributes.insert(name.text.clone(), found).is_some() {
+        if attributes.insert(normal(&name.text).into_owned(), found).is_some() {
             return Err(wrong(name.span, "Object constructor map keys must be unique."));
         }
     }

@@ -133,7 +133,7 @@ impl Writer {
             (Repeat::One, Some(Json::Object(inner))) => {
                 self.block(block, inner, None, &path.one(block.key))?;
             }
-            (Repeat::Many, Some(Json::Array(items))) => {
+            (Repeat::Many | Repeat::Distinct, Some(Json::Array(items))) => {
                 let path = path.many(block.key);
                 for inner in items.iter().filter_map(Json::as_object) {
                     self.block(block, inner, None, &path)?;

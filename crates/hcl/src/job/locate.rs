@@ -71,7 +71,7 @@ pub fn locate(sources: &Sources, id: SourceId, path: &[Step], arguments: &[&str]
         let Some(inner) = child(&block.body, step) else { return Some(block.header) };
         block = inner;
     }
-    Some(arguments.iter().find_map(|name| argument(&block.body, name)).unwrap_or_else(|| block.header))
+    Some(arguments.iter().find_map(|name| argument(&block.body, name)).unwrap_or(block.header))
 }
 
 /// What a server says is wrong with a part of a job, at its place. `whole` names the job: `job "a"`.
@@ -116,7 +116,7 @@ fn argument(body: &Body, path: &str) -> Option<Span> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     let block = || body.blocks.iter().find(|block| block.kind.text == name);
     match rest {
-        Some(rest) => block().map(|block| argument(&block.body, rest).unwrap_or_else(|| block.header)),
+        Some(rest) => block().map(|block| argument(&block.body, rest).unwrap_or(block.header)),
         None => match body.attributes.iter().find(|a| a.name.text == name) {
             Some(attribute) => Some(attribute.name.span.to(attribute.value.span)),
             None => block().map(|block| block.header),

@@ -1,8 +1,8 @@
 //! Which names an expression refers to.
 
-use crate::ast::{Expr, ExprKind, Key, Part, Step, Traversal};
+use crate::ast::{Expr, ExprKind, Key, Name, Part, Step, Traversal};
 
-/// Calls `see` for every traversal in the expression.
+/// Calls `see` for every traversal in the expression whose root the expression itself does not name.
 pub(super) fn each_traversal<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr, &'e Traversal)) {
     match &expr.kind {
         ExprKind::Literal(_) | ExprKind::Item => {}
@@ -29,18 +29,22 @@ pub(super) fn each_traversal<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr, &
         }
         ExprKind::Object(items) => {
             for (key, value) in items {
-                if let Key::Expr(key) = key {
+                if let Key::Expr(key) | Key::Json(key) = key {
                     each_traversal(key, see);
                 }
                 each_traversal(value, see);
             }
         }
         ExprKind::For(f) => {
-            for e in [Some(&f.collection), f.key_expr.as_ref(), Some(&f.value_expr), f.condition.as_ref()]
-                .into_iter()
-                .flatten()
-            {
-                each_traversal(e, see);
+            each_traversal(&f.collection, see);
+            let names = [f.key.as_ref(), Some(&f.value)];
+            let mut outer = |expr: &'e Expr, t: &'e Traversal| {
+                if !is_named(t, names) {
+                    see(expr, t);
+                }
+            };
+            for e in [f.key_expr.as_ref(), Some(&f.value_expr), f.condition.as_ref()].into_iter().flatten() {
+                each_traversal(e, &mut outer);
             }
         }
     }
@@ -56,16 +60,26 @@ fn in_parts<'e>(parts: &'e [Part], see: &mut dyn FnMut(&'e Expr, &'e Traversal))
                 in_parts(yes, see);
                 in_parts(no, see);
             }
-            Part::For { collection, body, .. } => {
+            Part::For { collection, body, key, value, .. } => {
                 each_traversal(collection, see);
-                in_parts(body, see);
+                let names = [key.as_ref(), Some(value)];
+                in_parts(body, &mut |expr, t| {
+                    if !is_named(t, names) {
+                        see(expr, t);
+                    }
+                });
             }
         }
     }
 }
 
+/// Returns whether the root of a traversal is one of the names of a loop.
+fn is_named(t: &Traversal, names: [Option<&Name>; 2]) -> bool {
+    names.into_iter().flatten().any(|name| name.text == t.root.text)
+}
+
 /// The name after the root, if the first step is one.
-pub(super) fn first_name(t: &Traversal) -> Option<&crate::ast::Name> {
+pub(super) fn first_name(t: &Traversal) -> Option<&Name> {
     match t.steps.first() {
         Some(Step::Attribute(name)) => Some(name),
         _ => None,

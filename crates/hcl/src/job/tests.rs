@@ -1,6 +1,7 @@
 //! Tests of the job language as a whole.
 
 mod attributes;
+mod blocks;
 mod places;
 mod warnings;
 

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use self::declare::{Origin, Variable, declarations};
 use super::ParseOptions;
-use super::references::{each_traversal, first_name};
 use crate::ast::Body;
 use crate::diag::{Diagnostic, nearest};
 use crate::eval::functions::Files;
@@ -179,14 +178,8 @@ fn from_file(
     sources: &mut Sources,
     items: &mut Items,
 ) {
-    let json = file.name.to_ascii_lowercase().ends_with(".json");
     let id = sources.add(file.clone());
-    let body = if json {
-        parse::json::parse_body(&file.text, id)
-    } else {
-        parse::native::parse_body(&file.text, id)
-    };
-    let body = match body {
+    let body = match parse::parse(sources, id) {
         Ok(body) => match &body.json {
             Some(json) => json.read(Strings::Literal, Members::Arguments, items),
             None => body,
@@ -196,13 +189,20 @@ fn from_file(
             return;
         }
     };
+    let mut declares = false;
     for block in &body.blocks {
-        items.push(Diagnostic::error(
-            "E0402",
-            block.kind.span,
-            format!("Unexpected {:?} block", block.kind.text),
-            "Blocks are not allowed in a variable file; it has lines of the form name = value.",
-        ));
+        let is_declaration = block.kind.text == "variable";
+        let summary = if is_declaration {
+            "Variable declaration in a .var file".to_owned()
+        } else {
+            format!("Unexpected {:?} block", block.kind.text)
+        };
+        let detail = "Blocks are not allowed in a variable file; it has lines of the form name = value.";
+        items.push(Diagnostic::error("E0402", block.kind.span, summary, detail));
+        declares |= is_declaration;
+    }
+    if declares {
+        return;
     }
     let literals = Evaluator::literals();
     for attribute in &body.attributes {
@@ -236,23 +236,6 @@ fn from_file(
 fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
     let Some(value) = &variable.value else { return };
     for rule in &variable.rules {
-        let mut foreign = None;
-        each_traversal(&rule.condition, &mut |expr, t| {
-            if t.root.text == "var" && first_name(t).is_some_and(|n| n.text != variable.name) {
-                foreign.get_or_insert(expr.span);
-            }
-        });
-        if let Some(span) = foreign {
-            items.push(Diagnostic::error(
-                "E0307",
-                span,
-                "Invalid reference in variable validation",
-                format!(
-                    "The condition for variable {:?} can only refer to the variable itself, using var.{}.",
-                    variable.name, variable.name
-                ),
-            ));
-        }
         let mut evaluator = Evaluator::new(Files::Off);
         evaluator.set_root("var", Value::object([(variable.name.clone(), value.clone())].into()));
         match evaluator.truth(
@@ -261,7 +244,7 @@ fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
             "Invalid variable validation result",
             "Invalid variable validation result",
         ) {
-            result if foreign.is_some() => items.extend(result.err().map(|error| error.echo())),
+            result if rule.refers_elsewhere => items.extend(result.err().map(|error| error.echo())),
             Ok(true) => {}
             Ok(false) => {
                 let (how, at) = variable.origin.unwrap_or((Origin::Default, variable.span));

@@ -44,7 +44,7 @@ pub struct JsonObject {
 }
 
 impl Json {
-    /// The bracket or brace that opens it; all of it where it is neither array nor object.
+    /// Returns the bracket or brace that opens the value, and the whole value where it is neither array nor object.
     #[must_use]
     pub fn start(&self) -> Span {
         match self.kind {

@@ -73,12 +73,10 @@ pub fn parse_expression(text: &str, source: SourceId) -> Result<Expr, Vec<Diagno
     parser.newlines.push(true);
     let parsed = parser.expression();
     parser.blanks();
-    if parsed.is_ok() && parser.pos < parser.limit {
-        if parser.strange().is_none() {
-            let span = parser.next_span();
-            let detail = "An expression was successfully parsed, but extra characters were found after it.";
-            parser.error("E0108", span, "Extra characters after expression", detail);
-        }
+    if parsed.is_ok() && parser.pos < parser.limit && parser.strange().is_none() {
+        let span = parser.next_span();
+        let detail = "The expression ends before these characters.";
+        parser.error("E0108", span, "Extra characters after expression", detail);
     }
     match parsed {
         Ok(expr) if parser.errors.is_empty() => Ok(expr),

@@ -66,10 +66,10 @@ impl<'e> Decoder<'e> {
         }
     }
 
-    /// Evaluates a value that must be there; without it, that is said too.
-    fn eval_known(&mut self, expr: &Expr, scope: &Scope, told: bool) -> Option<Value> {
+    /// Evaluates a value. Where `is_required`, a second error reports that the value is not known.
+    fn eval_known(&mut self, expr: &Expr, scope: &Scope, is_required: bool) -> Option<Value> {
         let value = self.eval(expr, scope);
-        if value.is_none() && told {
+        if value.is_none() && is_required {
             let detail = "Unsuitable value: value must be known";
             self.report(Diagnostic::error("E0405", expr.start(), UNSUITABLE, detail).echo());
         }
@@ -145,8 +145,8 @@ impl<'e> Decoder<'e> {
                 ));
             }
             let specified = spec.holder == Holder::Specified;
-            let told = spec.kind != Kind::Duration && !specified;
-            if let Some(value) = self.eval_known(&attribute.value, scope, told) {
+            let is_required = spec.kind != Kind::Duration && !specified;
+            if let Some(value) = self.eval_known(&attribute.value, scope, is_required) {
                 match typed(spec, value) {
                     Ok(Some(json)) => {
                         out.insert(spec.key.to_owned(), json);

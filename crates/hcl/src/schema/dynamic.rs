@@ -181,7 +181,7 @@ impl Decoder<'_> {
     }
 }
 
-/// What the names in a `dynamic` block are in JSON.
+/// Returns the role of a name in a `dynamic` block of HCL-JSON.
 fn member(name: &str) -> Member {
     match name {
         "for_each" | "iterator" | "labels" => Member::Argument,

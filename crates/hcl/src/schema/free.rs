@@ -21,7 +21,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
     let body = decoder.native(body, Members::Arguments);
     for attribute in &body.attributes {
         let Some(value) = decoder.eval(&attribute.value, scope) else { continue };
-        // Only the outermost names go away when they are null.
+        // In the reference, null at the top level deletes the key; further in, null is a value.
         if value.is_null() && depth == 0 {
             continue;
         }
@@ -29,6 +29,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
         let wrapped = is_native && matches!(attribute.value.kind, ExprKind::Object(_));
         out.insert(attribute.name.text.clone(), if wrapped { Json::Array(vec![json]) } else { json });
     }
+    let mut blocks = Object::new();
     for block in &body.blocks {
         if depth > MAX_DEPTH {
             decoder.report(Diagnostic::error(
@@ -44,11 +45,14 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
             return out;
         }
         let value = labelled(decoder, block, scope, depth);
-        match out.entry(block.kind.text.clone()).or_insert_with(|| Json::Array(Vec::new())) {
-            Json::Array(items) => items.push(value),
-            other => *other = Json::Array(vec![other.take(), value]),
+        if let Json::Array(all) =
+            blocks.entry(block.kind.text.as_str()).or_insert_with(|| Json::Array(Vec::new()))
+        {
+            all.push(value);
         }
     }
+    // A block replaces an argument of the same name.
+    out.extend(blocks);
     out
 }
 
@@ -62,7 +66,7 @@ fn labelled(decoder: &mut Decoder<'_>, block: &Block, scope: &Scope, depth: usiz
     })
 }
 
-/// The value as drivers get it; `None` after an error was recorded.
+/// Returns the value as drivers get it; `None` after an error was recorded.
 fn plain(decoder: &mut Decoder<'_>, expr: &Expr, value: &Value) -> Option<Json> {
     match value {
         Value::Seq(.., items) => items.iter().map(|item| plain(decoder, expr, item)).collect(),

@@ -14,7 +14,7 @@ pub(crate) fn unexpected(body: &Body, schema: &Schema, is_json: bool) -> Vec<Dia
     arguments.chain(blocks).collect()
 }
 
-/// The error for an argument of a body that the table does not have.
+/// Returns the error for an argument of a body that the table does not have.
 pub(super) fn argument(attribute: &Attribute, body: &Body, schema: &Schema, is_json: bool) -> Diagnostic {
     let name = attribute.name.text.as_str();
     let unset = schema.attributes.iter().map(|a| a.name);
@@ -34,7 +34,7 @@ pub(super) fn argument(attribute: &Attribute, body: &Body, schema: &Schema, is_j
     Diagnostic::error("E0401", attribute.name.span, "Unsupported argument", detail)
 }
 
-/// The error for a block that the table does not have.
+/// Returns the error for a block that the table does not have.
 pub(super) fn block(block: &Block, schema: &Schema) -> Diagnostic {
     let name = block.kind.text.as_str();
     let mut detail = format!("Blocks of type {name:?} are not expected here.");

@@ -88,7 +88,7 @@ fn unsigned(n: &Number, max: u64) -> Result<Json, String> {
     })
 }
 
-/// A list whose elements are not null.
+/// Reads a list whose elements are not null.
 fn elements(value: Value, element: Type, read: fn(&Value) -> Result<Json, String>) -> Result<Json, String> {
     match convert(value, &Type::List(Box::new(element))).map_err(|e| format!("Unsuitable value: {e}"))? {
         Value::Seq(.., items) => {
@@ -98,7 +98,7 @@ fn elements(value: Value, element: Type, read: fn(&Value) -> Result<Json, String
     }
 }
 
-/// A map of strings; null is none.
+/// Reads a map of strings; null is no map.
 pub(super) fn string_map(value: Value) -> Result<Option<Object>, String> {
     match convert(value, &Type::Map(Box::new(Type::Str))).map_err(|e| format!("Unsuitable value: {e}"))? {
         Value::Map(.., map) => map

@@ -5,17 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::unify::{unify, unify_with};
+use super::unify::unify;
 use super::{MapKind, Number, SeqKind, Type, Value};
-
-/// Which conversions count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Safety {
-    /// Those that no value can fail.
-    Safe,
-    /// All.
-    Any,
-}
 
 /// Converts a value, or says why not (`string required, but have tuple`).
 ///
@@ -34,33 +25,31 @@ pub fn convert(value: Value, to: &Type) -> Result<Value, String> {
     if from == *to {
         return Ok(value);
     }
-    if !convertible(&from, to, Safety::Any) {
+    if !convertible(&from, to) {
         return Err(mismatch(&from, to));
     }
     apply(value, to)
 }
 
 /// Whether there is a conversion from one type to the other.
-pub(super) fn convertible(from: &Type, to: &Type, safety: Safety) -> bool {
-    let inner = |from: &Type, to: &Type| from == to || convertible(from, to, safety);
+pub(super) fn convertible(from: &Type, to: &Type) -> bool {
+    let inner = |from: &Type, to: &Type| from == to || convertible(from, to);
     match (from, to) {
-        (_, Type::Any) => true,
-        (Type::Any, _) => safety == Safety::Any,
-        (Type::Num | Type::Bool, Type::Str) => true,
-        (Type::Str, Type::Num | Type::Bool) => safety == Safety::Any,
+        (_, Type::Any)
+        | (Type::Any, _)
+        | (Type::Num | Type::Bool, Type::Str)
+        | (Type::Str, Type::Num | Type::Bool) => true,
         (Type::Object(from), Type::Object(to)) => {
             to.iter().all(|(name, to)| from.get(name).is_some_and(|from| inner(from, to)))
         }
         (Type::Tuple(from), Type::Tuple(to)) => {
             from.len() == to.len() && from.iter().zip(to).all(|(from, to)| inner(from, to))
         }
-        (Type::List(from) | Type::Set(from), Type::List(to))
-        | (Type::Set(from), Type::Set(to))
+        (Type::List(from) | Type::Set(from), Type::List(to) | Type::Set(to))
         | (Type::Map(from), Type::Map(to)) => inner(from, to),
-        (Type::List(from), Type::Set(to)) => safety == Safety::Any && inner(from, to),
         (Type::Tuple(from), Type::List(to) | Type::Set(to)) => {
             let any = || from.iter().all(|t| *t == Type::Any);
-            match common(from, to, safety) {
+            match common(from, to) {
                 Some(Type::Any) => from.is_empty() || any(),
                 Some(to) => from.iter().all(|from| inner(from, &to)),
                 None => from.is_empty(),
@@ -68,19 +57,19 @@ pub(super) fn convertible(from: &Type, to: &Type, safety: Safety) -> bool {
         }
         (Type::Object(from), Type::Map(to)) => {
             let all: Vec<Type> = from.values().cloned().collect();
-            match common(&all, to, safety) {
+            match common(&all, to) {
                 Some(to) => all.iter().all(|from| inner(from, &to)),
                 None => from.is_empty(),
             }
         }
-        (Type::Map(from), Type::Object(to)) => safety == Safety::Any && to.values().all(|to| inner(from, to)),
+        (Type::Map(from), Type::Object(to)) => to.values().all(|to| inner(from, to)),
         _ => false,
     }
 }
 
-/// The type that elements of these types get where `wanted` is asked for.
-fn common(from: &[Type], wanted: &Type, safety: Safety) -> Option<Type> {
-    if *wanted == Type::Any { unify_with(from, safety) } else { Some(wanted.clone()) }
+/// The type that elements of these types get when they are converted to `to`.
+fn common(from: &[Type], to: &Type) -> Option<Type> {
+    if *to == Type::Any { unify(from) } else { Some(to.clone()) }
 }
 
 /// Carries out a conversion that there is.
@@ -209,9 +198,7 @@ fn filled(from: &Type, to: &Type) -> Type {
 
 /// Why there is no conversion.
 fn mismatch(from: &Type, to: &Type) -> String {
-    let inner = |from: &Type, to: &Type| {
-        (from != to && !convertible(from, to, Safety::Any)).then(|| mismatch(from, to))
-    };
+    let inner = |from: &Type, to: &Type| (from != to && !convertible(from, to)).then(|| mismatch(from, to));
     match (from, to) {
         (Type::Object(from), Type::Object(to)) => {
             for (name, to) in to {

@@ -190,8 +190,8 @@ impl Number {
         }
     }
 
-    /// As a whole number of 64 bits that is not negative. A fraction is cut off where the number is not below one and
-    /// has no more than 64 significant bits: so does `Uint64` of Go's `big.Float`, which the reference asks.
+    /// Returns a whole number of 64 bits that is not negative. A fraction is cut off where the number is at least one and
+    /// has at most 64 significant bits, as by `Uint64` of Go's `big.Float`, which the reference uses.
     #[must_use]
     pub fn to_unsigned(&self) -> Option<u64> {
         match &self.repr {
@@ -203,7 +203,7 @@ impl Number {
         }
     }
 
-    /// Without its fraction, as a whole number of 64 bits; the nearest one where it is out of range.
+    /// Returns the number without its fraction, limited to the range of 64 bits.
     #[must_use]
     pub fn saturated(&self) -> i64 {
         self.truncate().to_i64().unwrap_or(if self.has_sign() { i64::MIN } else { i64::MAX })

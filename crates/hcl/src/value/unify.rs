@@ -3,19 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::Type;
-use super::convert::{Safety, convertible};
+use super::convert::convertible;
 
 /// The type that values of all these types can be converted to; `None` where there is none, and for no types at
 /// all. [`Type::Any`] says that the values stay as they are.
 #[must_use]
 pub fn unify(types: &[Type]) -> Option<Type> {
-    unify_with(types, Safety::Any)
-}
-
-pub(super) fn unify_with(types: &[Type], safety: Safety) -> Option<Type> {
     let mut seen = HashSet::new();
     let distinct: Vec<&Type> = types.iter().filter(|t| seen.insert(*t)).collect();
-    unify_distinct(&distinct, safety)
+    unify_distinct(&distinct)
 }
 
 /// How many types there are of each kind.
@@ -46,7 +42,7 @@ fn kinds(types: &[&Type]) -> Kinds {
     out
 }
 
-fn unify_distinct(types: &[&Type], safety: Safety) -> Option<Type> {
+fn unify_distinct(types: &[&Type]) -> Option<Type> {
     match types {
         [] => return None,
         // Objects and tuples are taken apart even when there is one, but come together the same.
@@ -60,36 +56,36 @@ fn unify_distinct(types: &[&Type], safety: Safety) -> Option<Type> {
     }
     if [list, set, map].contains(&all) {
         let inner: Vec<Type> = types.iter().filter_map(|t| element(t)).collect();
-        let inner = Box::new(unify_with(&inner, safety)?);
+        let inner = Box::new(unify(&inner)?);
         let out = match types.first()? {
             Type::List(_) => Type::List(inner),
             Type::Set(_) => Type::Set(inner),
             _ => Type::Map(inner),
         };
-        return types.iter().all(|t| fits(t, &out, safety)).then_some(out);
+        return types.iter().all(|t| fits(t, &out)).then_some(out);
     }
     if map > 0 && object > 0 && map + object + any == all {
-        let found = replaced(types, |t| matches!(t, Type::Object(_)), safety, objects_to_map);
+        let found = replaced(types, |t| matches!(t, Type::Object(_)), objects_to_map);
         if let Some(found @ Type::Map(_)) = found {
             return Some(found);
         }
     } else if list > 0 && tuple > 0 && list + tuple + any == all {
-        let found = replaced(types, |t| matches!(t, Type::Tuple(_)), safety, tuples_to_list);
+        let found = replaced(types, |t| matches!(t, Type::Tuple(_)), tuples_to_list);
         if let Some(found @ Type::List(_)) = found {
             return Some(found);
         }
     } else if object > 0 && object == all {
-        return objects(types, safety);
+        return objects(types);
     } else if tuple > 0 && tuple == all {
-        return tuples(types, safety);
+        return tuples(types);
     } else if object > 0 && tuple > 0 {
         return None;
     }
-    preferred(types).into_iter().find(|wanted| types.iter().all(|t| fits(t, wanted, safety))).cloned()
+    preferred(types).into_iter().find(|general| types.iter().all(|t| fits(t, general))).cloned()
 }
 
-fn fits(from: &Type, to: &Type, safety: Safety) -> bool {
-    from == to || convertible(from, to, safety)
+fn fits(from: &Type, to: &Type) -> bool {
+    from == to || convertible(from, to)
 }
 
 fn element(t: &Type) -> Option<Type> {
@@ -103,13 +99,12 @@ fn element(t: &Type) -> Option<Type> {
 fn replaced(
     types: &[&Type],
     which: fn(&Type) -> bool,
-    safety: Safety,
-    becomes: fn(&[&Type], Safety) -> Option<Type>,
+    becomes: fn(&[&Type]) -> Option<Type>,
 ) -> Option<Type> {
     let some: Vec<&Type> = types.iter().copied().filter(|t| which(t)).collect();
-    let one = becomes(&some, safety)?;
+    let one = becomes(&some)?;
     let all: Vec<Type> = types.iter().map(|t| if which(t) { one.clone() } else { (*t).clone() }).collect();
-    unify_with(&all, safety)
+    unify(&all)
 }
 
 fn attributes(t: &Type) -> Option<&BTreeMap<String, Type>> {
@@ -127,47 +122,47 @@ fn places(t: &Type) -> &[Type] {
 }
 
 /// Objects with the same names become an object, others a map.
-fn objects(types: &[&Type], safety: Safety) -> Option<Type> {
+fn objects(types: &[&Type]) -> Option<Type> {
     let all: Vec<&BTreeMap<String, Type>> = types.iter().filter_map(|t| attributes(t)).collect();
     let (first, rest) = all.split_first()?;
     if !rest.iter().all(|other| other.len() == first.len() && other.keys().eq(first.keys())) {
-        return objects_to_map(types, safety);
+        return objects_to_map(types);
     }
     let mut out = BTreeMap::new();
     for name in first.keys() {
         let across: Vec<Type> = all.iter().filter_map(|a| a.get(name).cloned()).collect();
-        out.insert(name.clone(), unify_with(&across, safety)?);
+        out.insert(name.clone(), unify(&across)?);
     }
     let out = Type::Object(out);
-    if types.iter().all(|t| fits(t, &out, safety)) { Some(out) } else { objects_to_map(types, safety) }
+    if types.iter().all(|t| fits(t, &out)) { Some(out) } else { objects_to_map(types) }
 }
 
-fn objects_to_map(types: &[&Type], safety: Safety) -> Option<Type> {
+fn objects_to_map(types: &[&Type]) -> Option<Type> {
     let inner: Vec<Type> =
         types.iter().filter_map(|t| attributes(t)).flat_map(|a| a.values().cloned()).collect();
-    let out = Type::Map(Box::new(unify_with(&inner, safety)?));
-    types.iter().all(|t| fits(t, &out, safety)).then_some(out)
+    let out = Type::Map(Box::new(unify(&inner)?));
+    types.iter().all(|t| fits(t, &out)).then_some(out)
 }
 
 /// Tuples of one length become a tuple, others a list.
-fn tuples(types: &[&Type], safety: Safety) -> Option<Type> {
+fn tuples(types: &[&Type]) -> Option<Type> {
     let length = places(types.first()?).len();
     if types.iter().any(|t| places(t).len() != length) {
-        return tuples_to_list(types, safety);
+        return tuples_to_list(types);
     }
     let mut out = Vec::with_capacity(length);
     for i in 0..length {
         let across: Vec<Type> = types.iter().filter_map(|t| places(t).get(i).cloned()).collect();
-        out.push(unify_with(&across, safety)?);
+        out.push(unify(&across)?);
     }
     let out = Type::Tuple(out);
-    if types.iter().all(|t| fits(t, &out, safety)) { Some(out) } else { tuples_to_list(types, safety) }
+    if types.iter().all(|t| fits(t, &out)) { Some(out) } else { tuples_to_list(types) }
 }
 
-fn tuples_to_list(types: &[&Type], safety: Safety) -> Option<Type> {
+fn tuples_to_list(types: &[&Type]) -> Option<Type> {
     let inner: Vec<Type> = types.iter().flat_map(|t| places(t).iter().cloned()).collect();
-    let out = Type::List(Box::new(unify_with(&inner, safety)?));
-    types.iter().all(|t| fits(t, &out, safety)).then_some(out)
+    let out = Type::List(Box::new(unify(&inner)?));
+    types.iter().all(|t| fits(t, &out)).then_some(out)
 }
 
 /// The types, those first that are more general than others.

@@ -286,7 +286,10 @@ impl Chance {
                 let name = format!("n{n}");
                 match (schema.name, block.name) {
                     (_, "identity") => drop(inner.insert("Name".to_owned(), json!(name))),
-                    ("task", "scaling") => drop(inner.insert("Type".to_owned(), json!("vertical_mem"))),
+                    ("task", "scaling") => {
+                        let kind = if n == 0 { "vertical_mem" } else { "vertical_cpu" };
+                        inner.insert("Type".to_owned(), json!(kind));
+                    }
                     ("group", "scaling") => drop(inner.insert("Type".to_owned(), json!("horizontal"))),
                     (_, "periodic") => drop(inner.insert("SpecType".to_owned(), json!("cron"))),
                     ("spread", "target") => drop(inner.insert("Value".to_owned(), json!(name))),
@@ -298,7 +301,9 @@ impl Chance {
             }
             let value = match block.repeat {
                 Repeat::One => Json::Object(made.remove(0).1),
-                Repeat::Many => Json::Array(made.into_iter().map(|(_, o)| Json::Object(o)).collect()),
+                Repeat::Many | Repeat::Distinct => {
+                    Json::Array(made.into_iter().map(|(_, o)| Json::Object(o)).collect())
+                }
                 Repeat::ByLabel => {
                     Json::Object(made.into_iter().map(|(n, o)| (n, Json::Object(o))).collect())
                 }

@@ -4,7 +4,7 @@ use super::{FileArgs, NamespaceArgs, diff};
 use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
-use crate::error::{CliError, Outcome};
+use crate::error::Outcome;
 use crate::jobfile;
 use crate::metrics;
 use caravan_sdk::{PlanRequest, PlanResponse, WhatIf};
@@ -65,7 +65,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
     for warning in &file.warnings {
         ctx.out.note(warning);
     }
-    let id = file.job.id.clone().ok_or_else(|| CliError::failed("The job has no ID"))?;
+    let id = file.id()?.to_owned();
     let request = PlanRequest {
         diff: args.diff,
         preserve_counts: args.preserve_counts,

@@ -62,9 +62,10 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let mut file = jobfile::load(ctx, path, &args.file.input()).await?;
     args.namespaces.apply(&mut file.job);
     if args.output {
-        ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", &file.job)]))?);
+        ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", file.printed()?)]))?);
         return Ok(0);
     }
+    file.id()?;
     for warning in &file.warnings {
         ctx.out.note(warning);
     }

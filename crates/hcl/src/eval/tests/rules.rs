@@ -23,8 +23,8 @@ fn evaluator() -> Evaluator {
 /// The JSON of the value, or `start-end summary` of the error.
 fn eval(text: &str) -> String {
     let found = parse_expression(text, SourceId::default())
-        .map_err(|mut errors| errors.remove(0))
-        .and_then(|expr| evaluator().eval(&expr, &Scope::default()).map_err(|e| *e));
+        .map_err(|mut errors| Box::new(errors.remove(0)))
+        .and_then(|expr| evaluator().eval(&expr, &Scope::default()));
     match found {
         Ok(value) => value.to_json().to_string(),
         Err(e) => {
@@ -55,6 +55,10 @@ fn strings_are_normalised_and_mapped_one_to_one() {
 strlen("é") -> 1
 {"é" = 1}["é"] -> 1
 jsondecode("\"e\\u0301\"") == "é" -> true
+{é = 1}.é -> 1
+{"é" = 1}.é -> 1
+[{é = 1}][*].é -> [1]
+[{é = [1]}].*.é.0 -> [1]
 keys({"é" = 1})[0] == "é" -> true
 lower("İI") -> "ii"
 upper("straße ŉ ΐ ᾳ") -> "STRAßE ŉ ΐ ᾼ"

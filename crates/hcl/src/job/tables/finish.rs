@@ -32,7 +32,8 @@ pub(super) fn constraint(object: &mut Object, _: &Header<'_>) -> Done {
     }
     if let Some(value) = object.remove("~distinct_hosts") {
         object.insert("Operand".to_owned(), json!("distinct_hosts"));
-        object.insert("RTarget".to_owned(), value);
+        let text = if value == json!(true) { "true" } else { "false" };
+        object.insert("RTarget".to_owned(), json!(text));
     }
     if let Some(attribute) = object.remove("~distinct_property") {
         object.insert("Operand".to_owned(), json!("distinct_property"));
@@ -58,7 +59,8 @@ pub(super) fn port(object: &mut Object, header: &Header<'_>) -> Done {
     Ok(())
 }
 
-/// Ports with a number are reserved, all others dynamic. Where there are any, `reserved_ports` do not count.
+/// Splits ports into reserved ones, which have a number, and dynamic ones. Where there are ports, `reserved_ports` have
+/// no effect.
 pub(super) fn network(object: &mut Object, _: &Header<'_>) -> Done {
     let Some(Json::Array(ports)) = object.remove("~Ports") else { return Ok(()) };
     object.remove("ReservedPorts");
@@ -125,7 +127,7 @@ fn scaling_type(header: &Header<'_>, wanted: &str, found: &str) -> Box<Diagnosti
     ))
 }
 
-/// Without times there is no type of times.
+/// Sets the type of the times where there are times.
 pub(super) fn periodic(object: &mut Object, _: &Header<'_>) -> Done {
     if object.contains_key("Spec") || object.contains_key("Specs") {
         default(object, "SpecType", json!("cron"));

@@ -157,7 +157,7 @@ pub(super) static TASK_SCALING: Schema = Schema {
     name: "scaling",
     attributes: &[
         attr("enabled", "Enabled", Kind::Bool).doc("Whether an autoscaler acts on it.").default("true"),
-        required("max", "Max", Kind::Int).doc("Highest value."),
+        attr("max", "Max", Kind::Int).doc("Highest value."),
         attr("min", "Min", Kind::Int).doc("Lowest value."),
         plain("type", "Type", Kind::Str)
             .doc("Kind of policy.")

@@ -64,14 +64,14 @@ request_headers | ingress service | request_headers { | /RequestHeaders
 terminating | gateway | terminating { | /Terminating
 linked service | terminating | service { | /Services/0
 template | task | template { | /Templates/0
-change_script | template | change_script { | /ChangeScript | fail_on_error = false
+change_script | template | change_script { | /ChangeScript
 wait | template | wait { | /Wait
 artifact | task | artifact { | /Artifacts/0
 vault | task | vault { | /Vault
 consul | group | consul { | /Consul
 identity | task | identity { | /Identities/0 | name = "i"
 secret | task | secret "s" { | /Secrets/0
-action | task | action "x" { | /Actions/0
+action | task | action "x" { | /Actions/0 | command = "c"
 schedule | task | schedule { | /Schedule
 cron | schedule | cron { | /Cron
 resources | task | resources { | /Resources
@@ -129,6 +129,7 @@ constraint | regexp = "x" | Operand | "regexp"
 constraint | set_contains = "x" | Operand | "set_contains"
 constraint | distinct_hosts = true | Operand | "distinct_hosts"
 constraint | distinct_hosts = true | RTarget | "true"
+constraint | distinct_hosts = "false" | RTarget | "false"
 constraint | distinct_property = "${meta.a}" | Operand | "distinct_property"
 constraint | distinct_property = "${meta.a}" | LTarget | "${meta.a}"
 constraint | is_set = "x" | Operand | "="
@@ -356,7 +357,7 @@ template | vault_grace = "1s" | VaultGrace | 1000000000
 change_script | command = "x" | Command | "x"
 change_script | args = ["x"] | Args | ["x"]
 change_script | timeout = "1s" | Timeout | 1000000000
-change_script | fail_on_error = true | FailOnError | true | replace
+change_script | fail_on_error = true | FailOnError | true
 change_script | run_on_first_render = true | RunOnFirstRender | true
 wait | min = "1s" | Min | 1000000000
 wait | max = "1s" | Max | 1000000000
@@ -393,7 +394,7 @@ secret | provider = "nomad" | Provider | "nomad"
 secret | path = "x" | Path | "x"
 secret | config { namespace = "x" } | Config | {"namespace":"x"}
 secret | env { A = "b" } | Env | {"A":"b"}
-action | command = "x" | Command | "x"
+action | command = "x" | Command | "x" | replace
 action | args = ["x"] | Args | ["x"]
 cron | start = "x" | Start | "x"
 cron | end = "x" | End | "x"

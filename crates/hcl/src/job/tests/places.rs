@@ -65,7 +65,7 @@ const CASES: &[(&str, &str)] = &[
     ("{\"job\": {\"a\": {}}", "1,1-2: Unclosed object"),
     ("{\"job\": {\"a\": {\"priority\": \"x\"}}}", "1,28-31: Unsuitable value type"),
     ("{\"job\": {\"a\": {\"name\": \"x${upper(1,2)}\"}}}", "1,36-37: Too many function arguments"),
-    ("{\"job\": {\"a\": {\"priorty\": 1}}}", "1,16-25: Unsupported argument"),
+    ("{\"job\": {\"a\": {\"priorty\": 1}}}", "1,16-25: Extraneous JSON object property"),
     ("{\"job\": {\"a\": {\"group\": {\"g\": 5}}}}", "1,31-32: Incorrect JSON value type"),
     // Structure.
     ("job {\n}\n", "1,5-6: Missing name for job"),
@@ -167,8 +167,8 @@ const CASES: &[(&str, &str)] = &[
         "4,17-21: Invalid variable validation condition",
     ),
     (
-        "variable \"x\" {\n  default = 1\n  validation {\n    condition = var.x > 0\n    error_message = \"no\"\n  }\n}\njob \"a\" {\n}\n",
-        "5,21-25: Invalid validation error message",
+        "variable \"x\" {\n  default = 1\n  validation {\n    condition = var.x > 0\n    error_message = \" \"\n  }\n}\njob \"a\" {\n}\n",
+        "5,21-24: Invalid validation error message",
     ),
     (
         "variable \"x\" {\n  default = 1\n  validation {\n    condition = var.x > 1\n    error_message = \"Too small.\"\n  }\n}\njob \"a\" {\n}\n",

@@ -39,17 +39,49 @@ fn files_found_beside_the_job_give_values_and_nothing_else() {
 }
 
 #[test]
-fn null_is_a_value_unless_it_is_not() {
-    let text = |nullable: bool| {
-        format!(
-            "variable \"x\" {{\n  type = string\n  nullable = {nullable}\n}}\njob \"a\" {{\n  region = var.x\n}}\n"
-        )
+fn texts_may_begin_with_a_byte_order_mark_and_have_any_line_ends() {
+    let text = "\u{feff}variable \"e\u{301}\" {\r\n}\r\njob \"a\" {\r\n  meta = { x = <<EOT\r\n${var.e\u{301}}\r\nEOT\r\n  }\r\n}\r\n";
+    let options = ParseOptions {
+        strict: true,
+        var_files: vec![Source::new("b.vars", "\u{feff}e\u{301} = \"e\u{301}\"\r\n")],
+        ..ParseOptions::default()
     };
-    let with = |nullable| {
-        let options =
-            ParseOptions { var_files: vec![Source::new("b.vars", "x = null\n")], ..ParseOptions::default() };
-        parse(&Source::new("f", text(nullable)), &options).map(|(job, _)| job.region)
+    let (job, _) = parse(&Source::new("f", text), &options).unwrap();
+    assert_eq!(job.meta.unwrap()["x"], "\u{e9}\r\n");
+}
+
+/// The first character decides about the notation of a variable file, as it does for jobs.
+#[test]
+fn variable_files_may_be_json_under_any_name() {
+    let text = "variable \"x\" {\n  type = number\n}\njob \"a\" {\n  priority = var.x\n}\n";
+    let with = |name: &str, content: &str| {
+        let options = ParseOptions {
+            var_files: vec![Source::new(name, content)],
+            strict: true,
+            ..ParseOptions::default()
+        };
+        parse(&Source::new("f", text), &options).map(|(job, _)| job.priority).map_err(|e| e.to_string())
     };
-    assert_eq!(with(true).unwrap(), None);
-    assert!(with(false).unwrap_err().to_string().contains("nullable = false"));
+    for (name, content) in [("b.vars", "{\"x\": 5}"), ("b.json", " {\"x\": \"5\"}"), ("b.json", "x = 5\n")] {
+        assert_eq!(with(name, content).unwrap(), Some(5), "{name}: {content}");
+    }
+    for (content, want) in [
+        ("{\"x\": 5, \"x\": 6}", "b.vars:1,10-13: Duplicate attribute definition"),
+        ("{\"x\": {\"y\": 5, \"y\": 6}}", "b.vars:1,16-19: Duplicate object attribute"),
+        ("variable \"x\" {\n}\n", "b.vars:1,1-9: Variable declaration in a .var file"),
+        ("x = 5\nx = 6\n", "b.vars:2,1-2: Attribute redefined"),
+    ] {
+        let found = with("b.vars", content).unwrap_err();
+        assert!(found.starts_with(want), "{found}");
+    }
+}
+
+/// The reference has neither `nullable` nor `sensitive`: any variable may be null.
+#[test]
+fn a_variable_may_be_null() {
+    let text = "variable \"x\" {\n  type = string\n}\njob \"a\" {\n  region = var.x\n}\n";
+    let options =
+        ParseOptions { var_files: vec![Source::new("b.vars", "x = null\n")], ..ParseOptions::default() };
+    let (job, _) = parse(&Source::new("f", text), &options).unwrap();
+    assert_eq!(job.region, None);
 }

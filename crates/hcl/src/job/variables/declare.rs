@@ -10,7 +10,7 @@ use crate::ast::{Block, Body, Expr, ExprKind};
 use crate::diag::Diagnostic;
 use crate::eval::{Evaluated, Evaluator, Scope};
 use crate::parse::json::{Members, Strings};
-use crate::parse::native::parse_expression;
+use crate::parse::native::{begins_name, continues_name, parse_expression};
 use crate::schema::{Schema, unexpected};
 use crate::source::Span;
 use crate::types::type_expression;
@@ -58,6 +58,8 @@ pub(super) struct Rule {
     pub condition: Expr,
     pub message: String,
     pub span: Span,
+    /// A reference to something else was reported.
+    pub refers_elsewhere: bool,
 }
 
 pub(super) fn declarations(body: &Body, items: &mut Vec<Diagnostic>) -> BTreeMap<String, Variable> {
@@ -190,7 +192,7 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
     Some(out)
 }
 
-/// Reads a body by its table, apart from the values; names that the table does not have are reported.
+/// Reads a body by its table, apart from the values. Names that the table does not have are reported.
 fn body<'b>(
     body: &'b Body,
     schema: &'static Schema,
@@ -206,7 +208,7 @@ fn body<'b>(
     body
 }
 
-/// Evaluates a text in which nothing can be referred to.
+/// Evaluates a text that cannot refer to anything.
 fn text(expr: &Expr, items: &mut Vec<Diagnostic>) -> Option<Arc<str>> {
     let detail = match Evaluator::literals().eval(expr, &Scope::default()).map(|v| convert(v, &Type::Str)) {
         Ok(Ok(Value::Str(text))) => return Some(text),
@@ -258,13 +260,21 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         items.push(error.echo());
     }
     let (condition, message) = (condition?, message?);
-    let mut refers = false;
-    each_traversal(&condition, &mut |_, t| {
-        refers |= t.root.text == "var" && first_name(t).is_some_and(|n| n.text == variable);
+    let (mut refers, mut foreign) = (false, Vec::new());
+    each_traversal(&condition, &mut |expr, t| {
+        if t.root.text == "var" && first_name(t).is_some_and(|n| n.text == variable) {
+            refers = true;
+        } else {
+            foreign.push(expr.span);
+        }
     });
-    let mut foreign = false;
-    each_traversal(&condition, &mut |_, t| foreign |= t.root.text == "var");
-    if !refers && !foreign {
+    items.extend(foreign.iter().map(|span| {
+        let detail = format!(
+            "The condition for variable {variable:?} can only refer to the variable itself, using var.{variable}."
+        );
+        Diagnostic::error("E0307", *span, "Invalid reference in variable validation", detail)
+    }));
+    if !refers {
         items.push(Diagnostic::error(
             "E0307",
             condition.span,
@@ -273,7 +283,7 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         ));
         return None;
     }
-    // Nothing is interpolated into the message, in JSON as little as in the native notation.
+    // A message is no template, in neither notation.
     let literal = match (&block.body.json, &message.kind) {
         (Some(json), ExprKind::Embedded(_)) => {
             let members = Members::Table(&|name| VALIDATION.member(name));
@@ -293,11 +303,11 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         ));
         return None;
     }
-    Some(Rule { condition, message: message.to_string(), span: block.header })
+    let refers_elsewhere = !foreign.is_empty();
+    Some(Rule { condition, message: message.to_string(), span: block.header, refers_elsewhere })
 }
 
 fn is_identifier(name: &str) -> bool {
     let mut chars = name.chars();
-    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
-        && chars.all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+    chars.next().is_some_and(begins_name) && chars.all(continues_name)
 }

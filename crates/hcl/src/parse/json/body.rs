@@ -18,7 +18,7 @@ pub enum Strings {
     Literal,
 }
 
-/// The value as an expression.
+/// Returns the value as an expression.
 ///
 /// # Errors
 /// A string is no valid template.
@@ -38,9 +38,12 @@ pub fn expression(json: &Json, strings: Strings) -> Result<Expr, Vec<Diagnostic>
                 .iter()
                 .map(|(name, value)| {
                     let key = match strings {
-                        Strings::Templates => Key::Expr(parse_template_text(&name.text, name.span)?),
-                        Strings::Literal => Key::Name(name.clone()),
+                        Strings::Templates => parse_template_text(&name.text, name.span)?,
+                        Strings::Literal => {
+                            Expr { kind: ExprKind::Literal(Value::str(&name.text)), span: name.span }
+                        }
                     };
+                    let key = Key::Json(Expr { span: name.span, ..key });
                     Ok((key, expression(value, strings)?))
                 })
                 .collect::<Result<_, Vec<Diagnostic>>>()?,
@@ -56,30 +59,31 @@ pub struct JsonBody {
     pub value: Json,
 }
 
-/// What the members of an object are.
+/// The way to read the members of an object.
 #[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a function cannot be shown")]
 pub enum Members<'a> {
     /// All of them are arguments.
     Arguments,
-    /// A table answers for each name.
+    /// A table gives the role of each name.
     Table(&'a dyn Fn(&str) -> Member),
 }
 
-/// What a name is by a table.
+/// The role that a table gives to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
     /// An argument, which is set once.
     Argument,
     /// A block with these labels.
     Block(&'static [&'static str]),
-    /// An argument that may be written as a block too, as happens when it stands twice.
+    /// An argument that may be written as a block too: it is a block when it stands twice.
     ArgumentOrBlock,
-    /// Nothing.
+    /// A name that the table does not have.
     Unknown,
 }
 
 impl JsonBody {
-    /// The place where something missing is reported: the closing brace.
+    /// Returns the place where a missing argument is reported: the closing brace.
     #[must_use]
     pub fn missing(&self) -> Span {
         match &self.value.kind {
@@ -88,8 +92,8 @@ impl JsonBody {
         }
     }
 
-    /// Reads the value as a body, and adds to `found` what is wrong with it. Names that a table does not know are
-    /// arguments of the body.
+    /// Reads the value as a body, and adds its errors to `found`. Names that a table does not have become arguments of
+    /// the body.
     #[must_use]
     pub fn read(&self, strings: Strings, members: Members<'_>, found: &mut Vec<Diagnostic>) -> Body {
         let mut out = Body { span: self.value.span, ..Body::default() };
@@ -101,7 +105,7 @@ impl JsonBody {
         for (name, value) in &all {
             let member = match members {
                 Members::Arguments => Member::Argument,
-                Members::Table(of) => match of(&name.text) {
+                Members::Table(member) => match member(&name.text) {
                     Member::ArgumentOrBlock
                         if all.iter().filter(|(n, _)| n.text == name.text).count() == 1 =>
                     {
@@ -144,7 +148,7 @@ fn wrong(value: &Json, detail: String) -> Diagnostic {
     Diagnostic::error("E0131", value.start(), "Incorrect JSON value type", detail)
 }
 
-/// The members of a value that must be one object.
+/// Returns the members of a value that must be one object.
 fn arguments<'j>(value: &'j Json, found: &mut Vec<Diagnostic>) -> Vec<&'j (Name, Json)> {
     match &value.kind {
         JsonKind::Object(object) => object.members.iter().collect(),
@@ -155,8 +159,8 @@ fn arguments<'j>(value: &'j Json, found: &mut Vec<Diagnostic>) -> Vec<&'j (Name,
     }
 }
 
-/// The members of an object, or of all objects of an array; null has none. `label` is what the names are when they
-/// are no arguments.
+/// Returns the members of an object, or of all objects of an array; null has none. `label` names the kind of label
+/// that the keys are, if they are no arguments.
 fn flat<'j>(value: &'j Json, label: Option<&str>, found: &mut Vec<Diagnostic>) -> Vec<&'j (Name, Json)> {
     let purpose = || match label {
         Some(label) => format!("whose names are the {label} of blocks"),

@@ -151,7 +151,7 @@ impl<'t> Scanner<'t> {
     }
 
     fn fetch(&mut self) -> Result<()> {
-        self.to_next_token();
+        self.skip_to_token();
         self.forget_old_keys()?;
         self.unroll(self.column());
         let (next, blank_behind) = (self.cursor.peek(), is_blank_or_end(self.cursor.second()));
@@ -223,7 +223,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Skips blanks, comments and line ends. Tabs are blanks only where no key may begin.
-    fn to_next_token(&mut self) {
+    fn skip_to_token(&mut self) {
         loop {
             if self.cursor.column == 0 && self.cursor.peek() == Some('\u{feff}') {
                 self.cursor.next();
