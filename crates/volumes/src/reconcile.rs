@@ -8,7 +8,7 @@ use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plugin::Plugin;
-use caravan_types::volume::{Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
+use caravan_types::volume::{AttachCalls, Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{BootInstant, Nanos};
 
 /// Whether a node can act.
@@ -412,12 +412,23 @@ fn detach(facts: &Facts<'_>) -> Action {
     if claim.needs_attach == Some(false) && claim.phase != ClaimPhase::Detaching {
         return Action::Free;
     }
-    let heir = facts.others.iter().find(|other| {
-        other.phase.holds()
-            && other.id != claim.id
-            && other.node_id == claim.node_id
-            && owes_detach(claim.phase, other.phase)
-    });
+    let beside = facts
+        .others
+        .iter()
+        .filter(|other| other.phase.holds() && other.id != claim.id && other.node_id == claim.node_id);
+    let beside: Vec<&Claim> = beside.copied().collect();
+    // A claim whose every call was refused ends without a detach, so nothing can be left to it. While its call is under
+    // way that is not known yet, and a detach could meet the call.
+    let calls = |other: &&Claim| (other.phase == ClaimPhase::Attaching).then_some(other.attach_calls);
+    if let Some(other) = beside.iter().find(|other| calls(other) == Some(AttachCalls::Intended))
+        && claim.phase != ClaimPhase::Detaching
+    {
+        let reason = format!("allocation {} is being attached to the same node", other.id.alloc.short());
+        return client(facts, &reason);
+    }
+    let heir = beside
+        .iter()
+        .find(|other| calls(other) != Some(AttachCalls::Refused) && owes_detach(claim.phase, other.phase));
     match heir {
         // A call may already have been made; repeating it would take the volume away from the other.
         Some(other) if claim.phase == ClaimPhase::Detaching => {

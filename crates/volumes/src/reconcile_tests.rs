@@ -163,6 +163,19 @@ fn the_attachment_is_left_to_a_claim_that_still_uses_it() {
     assert_eq!(decide(&claim, &[&twin], Some(&plugin), Presence::Here), Action::Detach);
 }
 
+/// A claim whose every call was refused ends without a detach: it would leave the attachment for nobody.
+#[test]
+fn no_attachment_is_left_to_a_claim_that_attached_nothing() {
+    let claim = held("a", "n1", ClaimPhase::Unstaged);
+    let plugin = plugin(Some(true));
+    let other = |attach_calls| Claim { attach_calls, ..held("b", "n1", ClaimPhase::Attaching) };
+    let action = |other| decide(&claim, &[&other], Some(&plugin), Presence::Here);
+    assert_eq!(action(other(AttachCalls::Unclear)), Action::LeaveAttached);
+    assert_eq!(action(other(AttachCalls::Refused)), Action::Detach);
+    let Action::WaitForClient { reason } = action(other(AttachCalls::Intended)) else { panic!("it waits") };
+    assert!(reason.contains("is being attached to the same node"), "{reason}");
+}
+
 #[test]
 fn a_new_claim_waits_for_a_detach_under_way_on_its_node() {
     let detaching = held("a", "n1", ClaimPhase::Detaching);
