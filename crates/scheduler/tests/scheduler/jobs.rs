@@ -295,8 +295,10 @@ fn a_task_that_adds_capabilities_goes_only_where_the_node_allows_them() {
         task.config.insert("cap_add".into(), add);
         world.register(job);
         let decision = world.run(&format!("adds-{count}"));
-        let mut nodes: Vec<String> =
-            placed(&decision).iter().filter_map(|alloc| alloc.rsplit(' ').next().map(str::to_owned)).collect();
+        let mut nodes: Vec<String> = placed(&decision)
+            .iter()
+            .filter_map(|alloc| alloc.rsplit(' ').next().map(str::to_owned))
+            .collect();
         nodes.dedup();
         let failed = decision.eval.failed_tg_allocs.get("g").map(|metric| metric.constraint_filtered.clone());
         (nodes, failed.unwrap_or_default())
