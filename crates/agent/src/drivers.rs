@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The option of driver exec that gives plugins root on the node.
+const PRIVILEGED_PLUGINS: &str = "allow_privileged_plugins";
+
 /// All drivers, configured.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentError> {
     let shim = ShimCommand::default();
@@ -123,20 +126,19 @@ fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
             Some(paths) => paths.into_iter().map(|(from, to)| (from.into(), to.into())).collect(),
             None => defaults.host_paths,
         },
-        allow_privileged_plugins: allowed_plugins(settings, options.bool("allow_privileged_plugins")?),
+        allow_privileged_plugins: options.bool(PRIVILEGED_PLUGINS)?.unwrap_or(settings.dev),
         bundled: BTreeMap::new(),
     };
+    read.check().map_err(|error| AgentError::Setting {
+        field: "plugin",
+        reason: format!("\"exec\": allow_caps: {error}"),
+    })?;
     options.end()?;
     Ok(read)
 }
 
-/// Whether plugins get root on the node: what the configuration says; without, only in a development agent.
-fn allowed_plugins(settings: &Settings, said: Option<bool>) -> bool {
-    if said.is_none() && settings.dev {
-        tracing::info!(
-            "driver exec gives CSI plugins of type node and monolith root on this host \
-             (allow_privileged_plugins), as in every development agent"
-        );
-    }
-    said.unwrap_or(settings.dev)
+/// Returns whether plugins get root on the node: as the configuration says, or else in development agents only.
+pub(crate) fn allows_privileged_plugins(settings: &Settings) -> bool {
+    let set = Options::of(settings, "exec").bool(PRIVILEGED_PLUGINS).ok().flatten();
+    set.unwrap_or(settings.dev)
 }

@@ -83,6 +83,9 @@ pub(crate) async fn run(
     if let Some(warning) = open_port(&settings) {
         tracing::warn!("{warning}");
     }
+    if let Some(notice) = root_notice(&settings) {
+        tracing::info!("{notice}");
+    }
     let result = agent.start(http, rpc).await;
     if result.is_ok() {
         banner(&settings, agent.http_address);
@@ -488,6 +491,13 @@ fn server_id(dir: &Path) -> Result<String, AgentError> {
     Ok(id)
 }
 
+/// Returns the notice of a development agent that gives plugins root on the node.
+pub(crate) fn root_notice(settings: &Settings) -> Option<&'static str> {
+    (settings.dev && settings.client.is_some() && crate::drivers::allows_privileged_plugins(settings)).then_some(
+        "Driver exec gives CSI plugins of type node and monolith root on this host (allow_privileged_plugins).",
+    )
+}
+
 fn banner(settings: &Settings, http: SocketAddr) {
     let role = match (&settings.server, &settings.client) {
         (Some(_), Some(_)) => "server and client",
@@ -498,5 +508,8 @@ fn banner(settings: &Settings, http: SocketAddr) {
     println!("==> Caravan agent started: {role} \"{}\", {scheme}://{http}", settings.name);
     if settings.dev {
         println!("    Development mode: nothing is kept when it ends. Ctrl-C ends it.");
+    }
+    if let Some(notice) = root_notice(settings) {
+        println!("    {notice}");
     }
 }

@@ -1,5 +1,6 @@
 //! The `config` of `/v1/agent/self`: every key that users know, what is set, and no secret.
 
+use crate::drivers::allows_privileged_plugins;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use serde_json::{Map, Value, json};
 
@@ -39,13 +40,20 @@ fn general(settings: &Settings) -> Value {
         .iter()
         .map(|(name, value)| (name.to_string(), json!(String::from_utf8_lossy(value.as_bytes()))))
         .collect();
-    let plugins: Vec<Value> = settings
-        .plugins
+    let mut configs = settings.plugins.clone();
+    if settings.dev && settings.client.is_some() {
+        // A development agent gives more than the defaults.
+        configs.entry("exec".to_owned()).or_default();
+    }
+    let plugins: Vec<Value> = configs
         .iter()
         .map(|(name, config)| {
             let mut own = Map::new();
             over(&mut own, defaults(name));
             over(&mut own, config.clone());
+            if name == "exec" {
+                own.insert("allow_privileged_plugins".to_owned(), json!(allows_privileged_plugins(settings)));
+            }
             json!({"Name": name, "Args": null, "Config": own})
         })
         .collect();
@@ -104,7 +112,6 @@ fn defaults(plugin: &str) -> Value {
         "exec" => json!({
             "allow_caps": caravan_drivers::ExecOptions::default().allow_caps, "default_ipc_mode": "private", "default_pid_mode": "private",
             "denied_host_uids": null, "denied_host_gids": null, "no_pivot_root": false,
-            "allow_privileged_plugins": false,
         }),
         _ => Value::Null,
     }

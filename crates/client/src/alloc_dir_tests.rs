@@ -246,8 +246,9 @@ fn what_others_mounted_below_is_never_emptied() {
     let outside = base.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("canary"), "kept").unwrap();
-    fs::create_dir(base.path().join("alloc")).unwrap();
-    let dir = AllocDir::new(&base.path().join("alloc"), &"a1".into());
+    let allocs = base.path().join("alloc");
+    fs::create_dir(&allocs).unwrap();
+    let dir = AllocDir::new(&allocs, &"a1".into());
     for place in ["alloc/data/x", "web/local/x", "web/secrets/x", "web/x", "web", ""] {
         dir.build().unwrap();
         let web = dir.build_task("web", Secrets { size_mb: 1, ..secrets() }).unwrap();

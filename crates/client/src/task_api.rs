@@ -64,7 +64,7 @@ impl Sockets {
 
 /// Makes the socket in a directory that the task can write to: under a name that nobody can foresee, and then under
 /// its own. The directory is a file system of its own, so that no link to something else can get there.
-fn bind(secrets: &Dir) -> io::Result<UnixListener> {
+pub(crate) fn bind(secrets: &Dir) -> io::Result<UnixListener> {
     let name = secrets.temporary(OsStr::new(SOCKET)).map_err(failed)?;
     // Paths of sockets are short; that of a descriptor always is.
     let listener = UnixListener::bind(secrets.proc_path().join(&name))?;

@@ -18,7 +18,7 @@ mod modes;
 mod sensitive;
 
 pub use capabilities::{CapabilitySet, ControllerCapability, NodeCapability, PluginCapability};
-pub use client::CsiClient;
+pub use client::{CsiClient, connect};
 pub use deadlines::{Call, CallClass, Deadlines};
 pub use error::{Class, CsiError};
 pub use messages::{

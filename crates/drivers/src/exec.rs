@@ -1,6 +1,6 @@
 //! exec: programs in a root, namespaces and capabilities of their own, made of the host's directories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ const PRIVILEGED_USER: &str = "root";
 
 /// The node attribute that says that privileged plugins are allowed.
 const PRIVILEGED_PLUGINS: &str = "driver.exec.privileged_plugins";
+
+/// The node attribute with the capabilities that tasks may have: names separated by commas, or `all`.
+const ALLOWED_CAPABILITIES: &str = "driver.exec.allow_caps";
 
 /// Where a bundled program appears in a task that runs it.
 const BUNDLED_DIR: &str = "/run/caravan/bin";
@@ -113,6 +116,24 @@ impl Default for ExecOptions {
     }
 }
 
+impl ExecOptions {
+    /// Checks that the kernel knows the allowed capabilities.
+    pub fn check(&self) -> Result<()> {
+        capabilities(&self.allow_caps).map(drop)
+    }
+
+    /// Returns the allowed capabilities for the node's attribute, sorted. Names that the kernel does not know are left
+    /// out.
+    fn allowed_capabilities(&self) -> String {
+        if self.allow_caps.iter().any(|name| is_all(name)) {
+            return "all".to_owned();
+        }
+        let known = self.allow_caps.iter().filter_map(|name| capability(name).ok());
+        let names: BTreeSet<String> = known.map(|capability| capability.to_string()).collect();
+        Vec::from_iter(names).join(",")
+    }
+}
+
 /// Runs programs confined.
 #[derive(Debug)]
 pub struct ExecDriver {
@@ -161,58 +182,81 @@ impl Config {
     }
 }
 
-/// The capabilities of a task: the usual ones that the node allows, and those added, without those dropped. `all`
-/// stands for every allowed one. Answers the set and the part of it that was asked for by name.
-fn task_capabilities(allow: &[String], add: &[String], drop: &[String]) -> Result<(CapSet, CapSet)> {
-    let parse = |name: &String| -> Result<Capability> {
-        name.parse().map_err(|e: caravan_sys::Error| Error::Config(e.to_string()))
-    };
-    let is_all = |name: &String| name.eq_ignore_ascii_case("all");
-    let set_of = |names: &[String]| -> Result<CapSet> {
-        let mut set = CapSet::EMPTY;
-        for name in names {
+/// The capabilities of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TaskCapabilities {
+    /// Those that the task may have at most.
+    set: CapSet,
+    /// Those that the job adds, by name or as `all`: a user other than root has these.
+    added: CapSet,
+    /// Whether one of them is added by its name.
+    is_named: bool,
+}
+
+impl TaskCapabilities {
+    /// Those of a plugin that mounts for others.
+    const PRIVILEGED: Self = Self { set: CapSet::ALL, added: CapSet::EMPTY, is_named: false };
+
+    /// Returns the usual ones that the node allows, and those added, without those dropped. `all` stands for every
+    /// allowed one.
+    fn new(allow: &[String], add: &[String], drop: &[String]) -> Result<Self> {
+        let allowed = capabilities(allow)?;
+        let mut set = capabilities(&DEFAULT_CAPABILITIES.map(str::to_owned))?.intersection(allowed);
+        let (mut added, mut named) = (CapSet::EMPTY, CapSet::EMPTY);
+        let mut refused = Vec::new();
+        for name in add {
             if is_all(name) {
-                return Ok(CapSet::ALL);
+                set = allowed;
+                added = allowed;
+                continue;
             }
-            set.insert(parse(name)?);
+            let capability = capability(name)?;
+            if allowed.contains(capability) {
+                set.insert(capability);
+                added.insert(capability);
+                named.insert(capability);
+            } else {
+                refused.push(capability.to_string());
+            }
         }
-        Ok(set)
-    };
-    let allowed = set_of(allow)?;
-    let mut set = set_of(&DEFAULT_CAPABILITIES.map(str::to_owned))?.intersection(allowed);
-    let mut added = CapSet::EMPTY;
-    let mut refused = Vec::new();
-    for name in add {
+        if !refused.is_empty() {
+            return Err(Error::Config(format!(
+                "driver exec does not allow the following capabilities on this node: {}",
+                refused.join(", ")
+            )));
+        }
+        for name in drop {
+            if is_all(name) {
+                // Dropping all leaves what was added.
+                set = added;
+                continue;
+            }
+            let capability = capability(name)?;
+            set.remove(capability);
+            added.remove(capability);
+            named.remove(capability);
+        }
+        Ok(Self { set, added, is_named: named != CapSet::EMPTY })
+    }
+}
+
+fn is_all(name: &str) -> bool {
+    name.eq_ignore_ascii_case("all")
+}
+
+fn capability(name: &str) -> Result<Capability> {
+    name.parse().map_err(|e: caravan_sys::Error| Error::Config(e.to_string()))
+}
+
+fn capabilities(names: &[String]) -> Result<CapSet> {
+    let mut set = CapSet::EMPTY;
+    for name in names {
         if is_all(name) {
-            set = allowed;
-            added = allowed;
-            continue;
+            return Ok(CapSet::ALL);
         }
-        let capability = parse(name)?;
-        if allowed.contains(capability) {
-            set.insert(capability);
-            added.insert(capability);
-        } else {
-            refused.push(capability.to_string());
-        }
+        set.insert(capability(name)?);
     }
-    if !refused.is_empty() {
-        return Err(Error::Config(format!(
-            "driver exec does not allow the following capabilities on this node: {}",
-            refused.join(", ")
-        )));
-    }
-    for name in drop {
-        if is_all(name) {
-            // Dropping all leaves what was added by name.
-            set = added;
-            continue;
-        }
-        let capability = parse(name)?;
-        set.remove(capability);
-        added.remove(capability);
-    }
-    Ok((set, added))
+    Ok(set)
 }
 
 impl ExecDriver {
@@ -235,10 +279,10 @@ impl ExecDriver {
         let account = convert::account(user).await?;
         IdRanges::check(&self.options.denied_host_uids, &self.options.denied_host_gids, &account)?;
 
-        let (capabilities, ambient) = if task.privileged_mounts {
-            (CapSet::ALL, CapSet::EMPTY)
+        let capabilities = if task.privileged_mounts {
+            TaskCapabilities::PRIVILEGED
         } else {
-            task_capabilities(&self.options.allow_caps, &config.cap_add, &config.cap_drop)?
+            TaskCapabilities::new(&self.options.allow_caps, &config.cap_add, &config.cap_drop)?
         };
         let shared = MountSpec {
             host: task.dirs.shared_alloc_dir.clone(),
@@ -272,12 +316,12 @@ impl ExecDriver {
             hidden: vec!["/private".into()],
             private_pids: private(config.pid_mode, self.options.default_pid_mode),
             private_ipc: private(config.ipc_mode, self.options.default_ipc_mode),
-            capabilities: capabilities.bits(),
-            ambient: ambient.bits(),
+            capabilities: capabilities.set.bits(),
+            ambient: capabilities.added.bits(),
             privileged: task.privileged_mounts,
             filtered: !task.privileged_mounts,
-            // A capability that was asked for by name may be what a program's file brings.
-            no_new_privileges: !task.privileged_mounts && account.uid != 0 && ambient == CapSet::EMPTY,
+            // A capability that is added by name may be one that a program's file brings. `all` names none.
+            no_new_privileges: !task.privileged_mounts && account.uid != 0 && !capabilities.is_named,
         };
         Ok(TaskSpec {
             task_id: task.id.0.clone(),
@@ -330,6 +374,7 @@ impl Driver for ExecDriver {
                 if self.options.allow_privileged_plugins {
                     found.attributes.insert(PRIVILEGED_PLUGINS.into(), "true".into());
                 }
+                found.attributes.insert(ALLOWED_CAPABILITIES.into(), self.options.allowed_capabilities());
                 found
             }
             Ok(None) => Fingerprint::undetected("Cgroup mount point unavailable"),
@@ -339,7 +384,7 @@ impl Driver for ExecDriver {
 
     fn validate(&self, config: &Value) -> Result<()> {
         let config = Config::read(config)?;
-        task_capabilities(&self.options.allow_caps, &config.cap_add, &config.cap_drop).map(drop)
+        TaskCapabilities::new(&self.options.allow_caps, &config.cap_add, &config.cap_drop).map(drop)
     }
 
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
@@ -405,18 +450,42 @@ mod tests {
     fn capabilities_are_added_and_dropped_within_what_the_node_allows() {
         let allow = names(&["chown", "kill", "net_raw"]);
         let has = |set: CapSet, name: &str| set.contains(name.parse().unwrap());
-        let (set, added) = task_capabilities(&allow, &names(&["CAP_NET_RAW"]), &names(&["chown"])).unwrap();
-        assert!(has(set, "net_raw") && has(set, "kill") && !has(set, "chown") && !has(set, "setuid"));
-        assert!(has(added, "net_raw") && !has(added, "kill"));
-        let (set, _) = task_capabilities(&allow, &names(&["kill"]), &names(&["all"])).unwrap();
-        assert!(has(set, "kill") && !has(set, "chown"));
-        let error = task_capabilities(&allow, &names(&["sys_admin"]), &[]).unwrap_err().to_string();
+        let of = |add: &[&str], drop: &[&str]| TaskCapabilities::new(&allow, &names(add), &names(drop));
+        let found = of(&["CAP_NET_RAW"], &["chown"]).unwrap();
+        assert!(has(found.set, "net_raw") && has(found.set, "kill"));
+        assert!(!has(found.set, "chown") && !has(found.set, "setuid"));
+        assert!(has(found.added, "net_raw") && !has(found.added, "kill") && found.is_named);
+        let found = of(&["kill"], &["all"]).unwrap();
+        assert!(has(found.set, "kill") && !has(found.set, "chown"));
+        let error = of(&["sys_admin"], &[]).unwrap_err().to_string();
         assert!(
             error.contains("does not allow the following capabilities on this node: sys_admin"),
             "{error}"
         );
-        let error = task_capabilities(&allow, &names(&["fly"]), &[]).unwrap_err().to_string();
+        let error = of(&["fly"], &[]).unwrap_err().to_string();
         assert_eq!(error, "unknown capability \"fly\"");
+        // All of them name none.
+        let found = of(&["All"], &[]).unwrap();
+        assert!(has(found.added, "net_raw") && found.set == found.added && !found.is_named);
+        assert!(of(&["all", "kill"], &[]).unwrap().is_named);
+        assert!(!of(&["all", "kill"], &["kill"]).unwrap().is_named);
+    }
+
+    #[test]
+    fn nodes_report_allowed_capabilities_by_the_names_of_the_kernel() {
+        let attribute = |allow: &[&str]| {
+            let options = ExecOptions { allow_caps: names(allow), ..ExecOptions::default() };
+            (options.allowed_capabilities(), options.check().is_ok())
+        };
+        assert_eq!(attribute(&["CAP_NET_RAW", "chown", "Kill"]), ("chown,kill,net_raw".into(), true));
+        assert_eq!(attribute(&["kill", "ALL"]), ("all".into(), true));
+        assert_eq!(attribute(&[]), (String::new(), true));
+        assert_eq!(attribute(&["kill", "fly"]), ("kill".into(), false));
+        let usual = ExecOptions::default().allowed_capabilities();
+        assert!(
+            usual.starts_with("audit_write,chown,dac_override,") && !usual.contains("net_raw"),
+            "{usual}"
+        );
     }
 
     #[test]

@@ -38,7 +38,8 @@ fn stamper() -> String {
 impl World {
     /// Two nodes, and a writer on one of them.
     fn start(server: &str, subnet: u8, job: &str) -> Result<Self> {
-        let mut cluster = Cluster::start(&ClusterOptions { nodes: 2, subnet, server: server.to_owned() })?;
+        let options = ClusterOptions { nodes: 2, subnet, server: server.to_owned(), ..Default::default() };
+        let mut cluster = Cluster::start(&options)?;
         cluster.run_plugin(&FaultPlugin::new("fault", false, true, &[]))?;
         cluster.create_volume("data", "fault", "single-node-writer")?;
         cluster.run_job("writer", job)?;

@@ -11,7 +11,12 @@ struct World(Cluster);
 
 impl World {
     fn start(plugin: &FaultPlugin, access_mode: &str) -> Result<Self> {
-        let mut cluster = Cluster::start(&ClusterOptions { nodes: 1, ..ClusterOptions::default() })?;
+        Self::start_in("data", plugin, access_mode)
+    }
+
+    fn start_in(data: &str, plugin: &FaultPlugin, access_mode: &str) -> Result<Self> {
+        let options = ClusterOptions { nodes: 1, data: data.to_owned(), ..ClusterOptions::default() };
+        let mut cluster = Cluster::start(&options)?;
         cluster.run_plugin(plugin)?;
         cluster.create_volume("v", "p", access_mode)?;
         Ok(Self(cluster))
@@ -284,6 +289,17 @@ fn undoing_whose_answer_was_lost_ends() -> Result<()> {
 #[test]
 fn mounts_that_a_new_process_of_the_plugin_does_not_know_are_ended() -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, true, &["--unknown=internal", "--forget"]), ONE)?;
+    world.run("w", ONE, "hold")?;
+    world.writes("w")?;
+    world.kill_plugin()?;
+    world.ends(&["w"])
+}
+
+/// The path of a socket may be longer than an address (107 bytes, unix(7)).
+#[test]
+fn a_new_process_of_the_plugin_is_told_apart_below_a_long_path() -> Result<()> {
+    let plugin = FaultPlugin::new("p", false, true, &["--unknown=internal", "--forget"]);
+    let world = World::start_in(&format!("{}/data", "deep".repeat(20)), &plugin, ONE)?;
     world.run("w", ONE, "hold")?;
     world.writes("w")?;
     world.kill_plugin()?;

@@ -245,7 +245,17 @@ fn left_mounts_are_found_again_by_the_next_agent_and_ended_when_nothing_uses_the
 
 #[test]
 fn mounts_below_an_allocation_keep_it_from_being_collected() -> Result<()> {
-    let agent = Agent::start()?;
+    mounts_below_an_allocation(false)
+}
+
+/// An agent that is killed and started again, with the task running and after its end, removes nothing either.
+#[test]
+fn mounts_below_an_allocation_survive_the_restart_of_the_agent() -> Result<()> {
+    mounts_below_an_allocation(true)
+}
+
+fn mounts_below_an_allocation(restarts: bool) -> Result<()> {
+    let mut agent = Agent::start()?;
     run_job(&agent, "t", &script_job("t", "exec sleep 600"))?;
     let alloc = id_of(&agent.wait_alloc("t", "running")?)?;
     let dir = agent.data_dir().join("alloc").join(&alloc);
@@ -253,8 +263,22 @@ fn mounts_below_an_allocation_keep_it_from_being_collected() -> Result<()> {
     for below in ["alloc/data", "t/local", "t/secrets", "t"] {
         foreign.extend(Foreign::each(&dir.join(below))?);
     }
+    if restarts {
+        agent.kill_9()?;
+        agent.run()?;
+        ensure!(id_of(&agent.wait_alloc("t", "running")?)? == alloc, "the task goes on");
+        for mount in &foreign {
+            ensure!(mount.is_mounted()?, "the task may use {}", mount.at.display());
+        }
+        check_all(&foreign)?;
+    }
     stop(&agent, "t")?;
     check_all(&foreign)?;
+    if restarts {
+        agent.kill_9()?;
+        agent.run()?;
+        check_all(&foreign)?;
+    }
     agent.caravan(&["job", "stop", "-purge", "-detach", "t"])?.ok()?;
     agent.request("PUT", "/v1/system/gc", None)?;
     let kept = foreign.iter().filter(|f| f.kind == Kind::Memory).collect::<Vec<_>>();
@@ -276,6 +300,120 @@ fn mounts_below_an_allocation_keep_it_from_being_collected() -> Result<()> {
         Ok(())
     })?;
     check_all(foreign.iter().filter(|mount| mount.kind != Kind::Memory))
+}
+
+/// Mounts that appear while an allocation is purged: whatever the removal meets, it empties none of them.
+#[test]
+fn a_mount_that_appears_during_a_purge_is_not_emptied() -> Result<()> {
+    let agent = Agent::start()?;
+    let disk = tempfile::Builder::new().prefix("caravan-source-").tempdir()?;
+    let memory = Foreign::make(Kind::Memory, &disk.path().join("memory"))?;
+    for source in [disk.path(), memory.at.as_path()] {
+        fs::create_dir_all(source.join("tree/deep/er"))?;
+        fs::write(source.join("tree/deep/er/canary"), "kept")?;
+    }
+    for round in 0..5 {
+        let job = format!("t{round}");
+        run_job(
+            &agent,
+            &job,
+            &script_job(&job, "mkdir -p local/a/b/c/d && touch local/a/b/c/d/e; exec sleep 600"),
+        )?;
+        let alloc = id_of(&agent.wait_alloc(&job, "running")?)?;
+        let dir = agent.data_dir().join("alloc").join(&alloc);
+        let places: Vec<PathBuf> = (0..12)
+            .map(|n| {
+                dir.join(["t/local", "alloc/data", "t/local/a/b/c", "t/tmp"][n % 4]).join(format!("m{n}"))
+            })
+            .collect();
+        places.iter().try_for_each(fs::create_dir_all)?;
+        stop(&agent, &job)?;
+        let made = std::thread::scope(|scope| -> Result<usize> {
+            let mounter = scope.spawn(|| {
+                let mut made = 0;
+                for (n, at) in places.iter().enumerate() {
+                    let source = if n % 2 == 0 { disk.path() } else { memory.at.as_path() };
+                    // The directory may be gone by now.
+                    let mut mount = Command::new("mount");
+                    mount.arg("--bind").arg(source.join("tree")).arg(at).stderr(std::process::Stdio::null());
+                    made += usize::from(mount.status().is_ok_and(|status| status.success()));
+                }
+                made
+            });
+            agent.caravan(&["job", "stop", "-purge", "-detach", &job])?.ok()?;
+            agent.request("PUT", "/v1/system/gc", None)?;
+            mounter.join().map_err(|_| anyhow::anyhow!("the mounts fail"))
+        })?;
+        // Nothing uses them, and their sources are elsewhere: they are unmounted, now or when they are looked at again.
+        eventually(&format!("the allocation to be removed in spite of {made} mounts"), || {
+            ensure!(!dir.exists(), "{:?}", mounts_below(&dir.to_string_lossy()));
+            Ok(())
+        })?;
+        for source in [disk.path(), memory.at.as_path()] {
+            ensure!(fs::read_to_string(source.join("tree/deep/er/canary"))? == "kept");
+        }
+    }
+    memory.check()
+}
+
+/// The plugin's processes, by their allocation.
+fn plugin_processes(alloc: &str) -> Result<Vec<i32>> {
+    let needle = format!("NOMAD_ALLOC_ID={alloc}\0");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(env) = fs::read(format!("/proc/{pid}/environ")) else { continue };
+        if env.windows(needle.len()).any(|part| part == needle.as_bytes()) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// A plugin that is killed half way leaves mounts, and the next process of it finds its socket in the way.
+#[test]
+fn mounts_of_a_plugin_that_was_killed_survive_it() -> Result<()> {
+    use nix::sys::signal::{Signal, kill};
+    for driver in DRIVERS {
+        let mut agent = Agent::start()?;
+        run_plugin(&agent, driver, &[])?;
+        let alloc = id_of(&agent.wait_alloc("hostpath", "running")?)?;
+        let socket_dir = client_dir(&agent).join("csi/plugins").join(&alloc);
+        let mut foreign = Foreign::each(&socket_dir)?;
+        foreign.extend(Foreign::each(&client_dir(&agent).join("csi/monolith/hostpath"))?);
+        let restarts = |agent: &Agent| -> Result<u64> {
+            let state = agent.get(&format!("/v1/allocation/{alloc}"))?["TaskStates"]["plugin"].clone();
+            Ok(state["Restarts"].as_u64().unwrap_or_default())
+        };
+        let killed = plugin_processes(&alloc)?;
+        ensure!(!killed.is_empty(), "the plugin does not run");
+        for pid in &killed {
+            // One process may end with another.
+            let _gone = kill(nix::unistd::Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+        eventually("the plugin to be started again", || {
+            ensure!(restarts(&agent)? == 1, "{} restarts", restarts(&agent)?);
+            Ok(())
+        })?;
+        agent.wait_plugin("hostpath")?;
+        check_all(&foreign)?;
+        // With the agent, too: both come back.
+        agent.kill_9()?;
+        for pid in plugin_processes(&alloc)? {
+            let _gone = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        agent.run()?;
+        agent.wait_plugin("hostpath")?;
+        check_all(&foreign)?;
+        stop(&agent, "hostpath")?;
+        check_all(&foreign)?;
+        for memory in foreign.iter().filter(|mount| mount.kind == Kind::Memory) {
+            wait_left(&agent, &memory.at)?;
+            memory.end()?;
+        }
+        wait_plugin_gone(&agent)?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -315,11 +453,17 @@ fn the_end_of_a_development_agent_empties_nothing() -> Result<()> {
 
 #[test]
 fn a_mount_inside_a_volume_keeps_it_from_being_deleted() -> Result<()> {
-    let agent = Agent::start()?;
+    let mut agent = Agent::start()?;
     run_plugin(&agent, "raw_exec", &[])?;
     create_volume(&agent, "data", "single-node-writer")?;
     let external = agent.volume("data")?["ExternalID"].as_str().unwrap_or_default().to_owned();
     let foreign = Foreign::each(&agent.dir().join("volumes/data").join(&external))?;
+    agent.kill_9()?;
+    agent.run()?;
+    agent.wait_plugin("hostpath")?;
+    for mount in &foreign {
+        ensure!(mount.is_mounted()?, "{} is the plugin's", mount.at.display());
+    }
     let refused = agent.caravan(&["volume", "delete", "data"])?;
     let named = foreign.iter().any(|mount| refused.stderr.contains(&mount.at.display().to_string()));
     ensure!(refused.code == 1 && named, "{refused:?}");

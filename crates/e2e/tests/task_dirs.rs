@@ -2,8 +2,8 @@
 
 use crate::{id_of, run_job};
 use anyhow::{Context, Result, ensure};
-use caravan_testkit::{Agent, AgentOptions, eventually};
-use serde_json::Value;
+use caravan_testkit::{Agent, AgentOptions, Answer, WebServer, eventually};
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ impl Canary {
 const PLANT: &str = r#"
 T=${NOMAD_TASK_DIR%/local}; A=$NOMAD_ALLOC_DIR; L=$NOMAD_TASK_DIR; S=$NOMAD_SECRETS_DIR
 if [ -e $A/data/planted ]; then
-  echo second run; cat $L/conf $L/deep/conf; cat $S/nomad_token > /dev/null && echo token; exec sleep 600
+  echo second run; cat $L/conf $L/deep/conf $L/input $L/art/plain $L/vol/content
+  cat $L/id > /dev/null && echo identity; cat $S/nomad_token > /dev/null && echo token; exec sleep 600
 fi
 touch $A/data/planted
 for d in $L $T/tmp $S $T/private $A/data $A/logs $A/tmp; do
@@ -50,8 +51,12 @@ done
 for f in nomad_token .nomad_token.tmp api.sock .api; do
   rm -rf $S/$f; ln -s $CANARY/file $S/$f; ln $CANARY/file $S/$f.hard 2>/dev/null
 done
-rm -rf $L/conf $L/deep $L/input; ln -s $CANARY/file $L/conf; ln -s $CANARY/sub $L/deep; ln -s ../../../$CANARY/new $L/input
+rm -rf $L/conf $L/input $L/id; ln -s $CANARY/file $L/conf; ln -s ../../../$CANARY/new $L/input; mkfifo $L/id
 ln -s $CANARY/file $L/.conf.tmp
+# Directories below local may be moved: what root writes goes to those that are there, by descriptor.
+mv $L/deep $L/deep.away; mkdir $L/deep; ln -s $CANARY/file $L/deep/conf
+mv $L/art $L/art.away; mkdir $L/art; ln -s $CANARY/file $L/art/plain
+mv $L/vol $L/vol.away 2>/dev/null && echo moved a volume
 for n in 1 2 3 4 5 6 7 8 9; do
   case $((n % 3)) in
     0) ln -s $CANARY/new $A/logs/t.stdout.$n ;;
@@ -64,13 +69,82 @@ i=0; while [ $i -lt 30000 ]; do echo "line $i ..................................
 exit 1
 "#;
 
-fn planting_job(id: &str, driver: &str, user: &str, script: &str, canary: &Path) -> String {
+/// Blocks of a job besides its script.
+#[derive(Default)]
+struct Blocks {
+    job: String,
+    group: String,
+    task: String,
+}
+
+impl Blocks {
+    /// Everything that root puts into the directories of a task.
+    fn all(artifact: &str) -> Self {
+        let job = "parameterized {\n payload = \"required\"\n }".to_owned();
+        let group = "ephemeral_disk {\n sticky = true\n size = 100\n }\n\
+                     volume \"h\" {\n type = \"host\"\n source = \"h\"\n }";
+        let task = format!(
+            r#"
+      dispatch_payload {{
+        file = "input"
+      }}
+      identity {{
+        name     = "renewed"
+        aud      = ["test"]
+        file     = true
+        filepath = "local/id"
+        ttl      = "1h"
+      }}
+      template {{
+        destination = "local/deep/conf"
+        change_mode = "noop"
+        data        = "deep\n"
+      }}
+      artifact {{
+        source      = "{artifact}"
+        destination = "local/art"
+      }}
+      volume_mount {{
+        volume      = "h"
+        destination = "${{NOMAD_TASK_DIR}}/vol"
+      }}
+"#
+        );
+        Self { job, group: group.to_owned(), task }
+    }
+}
+
+/// Runs a job with a payload; returns the id of the job that it becomes.
+fn dispatch(agent: &Agent, job: &str) -> Result<String> {
+    let body = json!({ "Payload": "cGF5bG9hZAo=" });
+    let reply = agent.request("POST", &format!("/v1/job/{job}/dispatch"), Some(&body))?;
+    let id = reply.json()?["DispatchedJobID"].as_str().map(str::to_owned);
+    id.with_context(|| reply.text())
+}
+
+/// A server of one artifact, and its address.
+fn artifact() -> Result<(WebServer, String)> {
+    let server = WebServer::start(None, |_| Answer::good("artifact\n"))?;
+    let source = format!("http://{}/plain", server.address());
+    Ok((server, source))
+}
+
+fn planting_job(
+    id: &str,
+    driver: &str,
+    user: &str,
+    script: &str,
+    canary: &Path,
+    Blocks { job, group, task }: &Blocks,
+) -> String {
     let user = if user.is_empty() { String::new() } else { format!("user = \"{user}\"") };
     format!(
         r#"
 job "{id}" {{
   type = "batch"
+  {job}
   group "g" {{
+    {group}
     restart {{
       attempts = 1
       interval = "10m"
@@ -112,6 +186,7 @@ EOT
         change_mode = "noop"
         data        = "template {{{{ env \"NOMAD_ALLOC_INDEX\" }}}}\n"
       }}
+      {task}
       resources {{
         cpu    = 50
         memory = 64
@@ -137,11 +212,19 @@ fn alloc_of(agent: &Agent, job: &str) -> Result<Value> {
 
 #[test]
 fn what_a_user_plants_leads_nowhere_and_the_task_starts_again() -> Result<()> {
-    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let (_server, source) = artifact()?;
+    let volume = tempfile::tempdir()?;
+    fs::set_permissions(volume.path(), fs::Permissions::from_mode(0o755))?;
+    fs::write(volume.path().join("content"), "volume\n")?;
+    let extra =
+        format!("client {{\n  host_volume \"h\" {{\n    path = \"{}\"\n  }}\n}}\n", volume.path().display());
+    let agent = Agent::with(AgentOptions { dev: true, extra, ..AgentOptions::default() })?;
     for (driver, user) in [("exec", ""), ("raw_exec", "nobody")] {
-        let job = format!("plant-{}", driver.replace('_', "-"));
-        let canary = Canary::new(&agent, &job)?;
-        run_job(&agent, &job, &planting_job(&job, driver, user, PLANT, &canary.0))?;
+        let parent = format!("plant-{}", driver.replace('_', "-"));
+        let canary = Canary::new(&agent, &parent)?;
+        let text = planting_job(&parent, driver, user, PLANT, &canary.0, &Blocks::all(&source));
+        run_job(&agent, &parent, &text)?;
+        let job = dispatch(&agent, &parent)?;
         let alloc = eventually("the second run", || {
             let alloc = alloc_of(&agent, &job)?;
             let runs = alloc["TaskStates"]["t"]["Restarts"] == 1 && alloc["ClientStatus"] == "running";
@@ -155,8 +238,10 @@ fn what_a_user_plants_leads_nowhere_and_the_task_starts_again() -> Result<()> {
             Ok(output)
         })?;
         ensure!(!output.contains("moved") && !output.contains("removed"), "{driver}: {output:.200}");
-        let told: Vec<&str> = output.lines().filter(|line| !line.starts_with("line ")).collect();
-        ensure!(told == ["second run", "template 0", "token"], "{driver}: {told:?}");
+        let shown: Vec<&str> = output.lines().filter(|line| !line.starts_with("line ")).collect();
+        let all = "second run,template 0,deep,payload,artifact,volume,identity,token";
+        ensure!(shown.join(",") == all, "{driver}: {shown:?}\n{}", events(&alloc));
+        ensure!(fs::read_to_string(volume.path().join("content"))? == "volume\n");
         ensure!(output.lines().filter(|line| line.starts_with("line ")).count() == 30_000, "lines are lost");
         canary.check().with_context(|| format!("{driver}: {}", events(&alloc)))?;
         let dir = agent.data_dir().join("alloc").join(&id);
@@ -177,6 +262,54 @@ fn what_a_user_plants_leads_nowhere_and_the_task_starts_again() -> Result<()> {
     Ok(())
 }
 
+fn replace_arguments(text: &mut String, script: &str) -> Result<()> {
+    let start = text.find("args    =").context("the arguments")?;
+    let end = start + text[start..].find('\n').context("the end of the line")?;
+    text.replace_range(start..end, &format!("args = [\"-c\", {script:?}]"));
+    Ok(())
+}
+
+/// A directory that root made below `local` is the task's to move. A link in its place is refused and named.
+#[test]
+fn a_link_in_the_place_of_a_directory_below_local_is_refused_and_named() -> Result<()> {
+    let (_server, source) = artifact()?;
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let template = "template {\n destination = \"local/deep/conf\"\n data = \"x\"\n }".to_owned();
+    let identity = "identity {\n name = \"i\"\n aud = [\"a\"]\n file = true\n filepath = \"local/deep/id\"\n ttl = \"1h\"\n }";
+    let artifact = format!("artifact {{\n source = \"{source}\"\n destination = \"local/deep\"\n }}");
+    let payload = "dispatch_payload {\n file = \"deep/input\"\n }".to_owned();
+    for (name, task, named) in [
+        ("template", template, "local/deep/conf"),
+        ("identity", identity.to_owned(), "local/deep"),
+        ("artifact", artifact, "local/deep"),
+        ("payload", payload, "deep/input"),
+    ] {
+        for (driver, user) in [("exec", ""), ("raw_exec", "nobody")] {
+            let id = format!("deep-{name}-{}", driver.replace('_', "-"));
+            let canary = Canary::new(&agent, &id)?;
+            let is_dispatched = name == "payload";
+            let mut blocks = Blocks { task: task.clone(), ..Blocks::default() };
+            if is_dispatched {
+                blocks.job = "parameterized {\n payload = \"required\"\n }".to_owned();
+            }
+            let script = "cd $NOMAD_TASK_DIR && mv deep deep.away && ln -s $CANARY/sub deep; exit 1";
+            let mut text = planting_job(&id, driver, user, "", &canary.0, &blocks);
+            replace_arguments(&mut text, script)?;
+            run_job(&agent, &id, &text)?;
+            let job = if is_dispatched { dispatch(&agent, &id)? } else { id.clone() };
+            eventually(&format!("the second start of {id} to fail"), || {
+                let alloc = alloc_of(&agent, &job)?;
+                let events = events(&alloc);
+                let failures: Vec<&str> = events.lines().filter(|line| line.contains(named)).collect();
+                ensure!(!failures.is_empty() && alloc["ClientStatus"] == "failed", "{events}");
+                Ok(())
+            })?;
+            canary.check().context(id)?;
+        }
+    }
+    Ok(())
+}
+
 /// A task that is root in its own root may rename whatever lies there. The path that cannot be used is named.
 #[test]
 fn what_root_in_a_sandbox_plants_is_refused_and_named() -> Result<()> {
@@ -187,10 +320,8 @@ fn what_root_in_a_sandbox_plants_is_refused_and_named() -> Result<()> {
         let job = format!("root-{name}");
         let canary = Canary::new(&agent, &job)?;
         let script = format!("mv {place} {place}.away; ln -s $CANARY {place}; exit 1");
-        let mut text = planting_job(&job, "exec", "root", "", &canary.0);
-        let start = text.find("args    =").context("the arguments")?;
-        let end = start + text[start..].find('\n').context("the end of the line")?;
-        text.replace_range(start..end, &format!("args = [\"-c\", {script:?}]"));
+        let mut text = planting_job(&job, "exec", "root", "", &canary.0, &Blocks::default());
+        replace_arguments(&mut text, &script)?;
         run_job(&agent, &job, &text)?;
         eventually("the second start fails", || {
             let alloc = alloc_of(&agent, &job)?;

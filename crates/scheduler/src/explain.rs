@@ -1,5 +1,6 @@
 //! Metrics of an evaluation as sentences.
 
+use crate::caps::NOT_ALLOWED;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation};
 use caravan_types::plan::Decision;
@@ -111,6 +112,13 @@ fn causes(metric: &AllocMetric) -> Vec<String> {
             "distinct_hosts" => {
                 format!("{who} {fail} not qualify: an allocation of the job is there already")
             }
+            other if other.starts_with(NOT_ALLOWED) => {
+                let names = other.strip_prefix(NOT_ALLOWED).unwrap_or_default();
+                format!(
+                    "{who} {fail} not allow the capabilities {names}: cap_add under exec takes allow_caps in the \
+                     driver's configuration"
+                )
+            }
             other if other.starts_with("${") => format!("{who} {fail} not satisfy \"{other}\""),
             other => format!("{who} {fail} not qualify: {other}"),
         });
@@ -166,6 +174,7 @@ mod tests {
             constraint_filtered: Map::from([
                 ("missing drivers".into(), 2),
                 ("${attr.kernel.name} = plan9".into(), 1),
+                ("node does not allow the capabilities net_admin".into(), 3),
             ]),
             dimension_exhausted: [("memory".into(), 1)].into(),
             ..Counts::default()
@@ -183,6 +192,8 @@ mod tests {
                  = plan9\".",
                 "Task group \"g\" (2 allocations not placed): 2 nodes lack a healthy driver that the group \
                  needs.",
+                "Task group \"g\" (2 allocations not placed): 3 nodes do not allow the capabilities net_admin: \
+                 cap_add under exec takes allow_caps in the driver's configuration.",
                 "Task group \"g\" (2 allocations not placed): 1 node has not enough memory left.",
                 "Waits for a claim on volume \"data\" in namespace \"default\" to be released.",
             ]

@@ -1,5 +1,6 @@
 //! Whether a node can ever run a group: checks that do not depend on what else runs there.
 
+use crate::caps::AddedCapabilities;
 use caravan_lang::constraint::{Matcher, Operator, Targets};
 use caravan_lang::glob;
 use caravan_types::job::{Affinity, Constraint, Job, Task, TaskGroup};
@@ -99,6 +100,7 @@ pub(crate) struct Conditions<'a> {
     wishes_escape: bool,
     /// Whether a task is a plugin that the node's driver has to give root to.
     privileged_plugin: bool,
+    capabilities: AddedCapabilities,
     has_devices: bool,
     has_host_networks: bool,
 }
@@ -119,6 +121,8 @@ impl<'a> Conditions<'a> {
                 .any(|(wish, _)| unique(&wish.l_target) || unique(&wish.r_target)),
             affinities,
             privileged_plugin: group.tasks.iter().any(needs_privileged_plugins),
+            // The driver gives such a plugin every capability, whatever it adds.
+            capabilities: AddedCapabilities::new(group, |task| !needs_privileged_plugins(task)),
             has_devices: crate::device::wanted(group).next().is_some(),
             has_host_networks: group
                 .networks
@@ -152,6 +156,7 @@ impl<'a> Conditions<'a> {
         if self.privileged_plugin && !allows_privileged_plugins(node) {
             return Err(NO_PRIVILEGED_PLUGINS.to_owned());
         }
+        self.capabilities.check(node)?;
         if self.has_devices && !crate::device::exist(matcher, node, self.group) {
             return Err("missing devices".to_owned());
         }

@@ -5,6 +5,7 @@
 //! does, `rank` and `spread` for the choice, which `prepared` keeps up to date and `place` makes), and says of everything that it could not place what was in the way
 //! ([`explain`]). It reads through [`View`] only; time and randomness are parameters.
 
+mod caps;
 mod context;
 mod cores;
 mod csi;

@@ -53,9 +53,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Mounts something anew in the root of a task that runs, in place of what is mounted on the same path there: what
 /// used the old mount keeps it until it lets go, every new use is of the new one. `task` is any process of the task.
-/// For the agent; blocks as long as the mounted path takes to look at.
-pub fn replace_mount(task: &caravan_sys::process::PidFd, mount: &spec::MountSpec) -> Result<()> {
-    sandbox::replace(task, mount, false)
+/// With `no_new_privileges`, as the task has them, set-user-id bits in the mount have no effect. For the agent; blocks
+/// as long as the mounted path takes to look at.
+pub fn replace_mount(
+    task: &caravan_sys::process::PidFd,
+    mount: &spec::MountSpec,
+    no_new_privileges: bool,
+) -> Result<()> {
+    sandbox::replace(task, mount, sandbox::Rights { devices: false, set_user_id: !no_new_privileges })
 }
 
 fn run() -> Result<()> {

@@ -152,8 +152,8 @@ fn mount_on(dir: &Dir, fs_type: &str, restrictions: Restrictions, data: &str) ->
 
 /// Mounts something anew in the root of a task that runs, in place of what is mounted there. `task` is any process
 /// of it. Bidirectional mounts are not replaced: they follow the host by themselves.
-pub(crate) fn replace(task: &PidFd, spec: &MountSpec, privileged: bool) -> Result<()> {
-    let part = Part::of(spec, privileged)?;
+pub(crate) fn replace(task: &PidFd, spec: &MountSpec, rights: Rights) -> Result<()> {
+    let part = Part::new(spec, rights)?;
     Ok(part.tree.replace_in(task, &spec.task)?)
 }
 
@@ -171,6 +171,15 @@ enum Devices {
     Basic(Vec<(&'static str, DetachedTree)>),
 }
 
+/// The files in a mount that keep their effect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rights {
+    /// Device files.
+    pub devices: bool,
+    /// Set-user-id bits, and capabilities of files.
+    pub set_user_id: bool,
+}
+
 struct Part {
     tree: DetachedTree,
     is_dir: bool,
@@ -184,7 +193,7 @@ impl Parts {
         let root = DetachedTree::copy(&spec.root, true)?;
         root.set_propagation(Propagation::Private, true)?;
         if !spec.privileged {
-            root.restrict(NO_DEVICES, true)?;
+            root.restrict(Restrictions { no_setuid: spec.no_new_privileges, ..NO_DEVICES }, true)?;
         }
         let mut links = Vec::new();
         let mut trees = Vec::new();
@@ -219,13 +228,14 @@ impl Parts {
             });
             Devices::Basic(copies.collect::<Result<_>>()?)
         };
-        let mounts = spec.mounts.iter().map(|m| Part::of(m, spec.privileged)).collect::<Result<_>>()?;
+        let rights = Rights { devices: spec.privileged, set_user_id: !spec.no_new_privileges };
+        let mounts = spec.mounts.iter().map(|m| Part::new(m, rights)).collect::<Result<_>>()?;
         Ok(Self { root, links, trees, devices, mounts })
     }
 }
 
 impl Part {
-    fn of(spec: &MountSpec, privileged: bool) -> Result<Self> {
+    fn new(spec: &MountSpec, rights: Rights) -> Result<Self> {
         let meta = std::fs::metadata(&spec.host).map_err(file("find the mounted path", &spec.host))?;
         let tree = DetachedTree::copy(&spec.host, true)?;
         let kind = meta.file_type();
@@ -233,7 +243,8 @@ impl Part {
         tree.restrict(
             Restrictions {
                 read_only: spec.read_only,
-                no_devices: !privileged && !is_device,
+                no_devices: !rights.devices && !is_device,
+                no_setuid: !rights.set_user_id,
                 ..Restrictions::default()
             },
             true,

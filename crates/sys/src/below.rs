@@ -4,7 +4,7 @@
 //! namespace by propagation. Such a mount is unmounted only where nothing is lost and nothing uses it; otherwise it
 //! stays, and the caller reports it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -23,8 +23,8 @@ const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
 /// How long unmounting may take: a file system whose server does not answer holds it up for ever.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Unmounting that has not come back yet: no second thread waits for the same mount.
-static HANGING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// Where a thread works that has not come back yet: no second thread waits for the same mount.
+static WORKING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// What is to be done with a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,34 +218,45 @@ fn end_own(entry: &MountEntry) -> Result<(), Option<LeftReason>> {
 
 /// Unmounts in a thread of its own, which is left behind when its file system hangs.
 fn end_within(entry: &MountEntry, how: Unmount) -> Result<(), LeftReason> {
-    let target = &entry.target;
-    let hanging = || HANGING.lock().unwrap_or_else(PoisonError::into_inner);
-    if hanging().iter().any(|path| path == target) {
-        return Err(LeftReason::Silent);
+    let path = entry.target.clone();
+    match within(&entry.target, UNMOUNT_TIMEOUT, move || unmount_below_root(&path, how)) {
+        Ok(result) => settled(entry, result),
+        Err(reason) => Err(reason),
     }
+}
+
+/// Does work at a path in a thread of its own. No second work begins at the path before the first is over.
+fn within<T: Send + 'static>(
+    path: &Path,
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, LeftReason> {
+    let Some(turn) = Turn::take(path) else { return Err(LeftReason::Silent) };
     let (sender, answer) = mpsc::channel();
-    let path = target.to_owned();
     let work = move || {
-        let result = unmount_below_root(&path, how);
-        hanging().retain(|hanging| *hanging != path);
-        // The caller may have given up.
+        let result = work();
+        // First, so that the path is free when the caller has the result; also when the caller has given up.
+        drop(turn);
         let _ = sender.send(result);
     };
     let thread = std::thread::Builder::new().name("unmount".to_owned()).stack_size(128 * 1024);
     thread.spawn(work).map_err(|error| LeftReason::Refused(format!("no thread for unmounting: {error}")))?;
-    match answer.recv_timeout(UNMOUNT_TIMEOUT) {
-        Ok(result) => settled(entry, result),
-        Err(_) => {
-            hanging().push(target.to_owned());
-            // It may have come back just now.
-            match answer.try_recv() {
-                Ok(result) => {
-                    hanging().retain(|hanging| hanging != target);
-                    settled(entry, result)
-                }
-                Err(_) => Err(LeftReason::Silent),
-            }
-        }
+    answer.recv_timeout(limit).map_err(|_| LeftReason::Silent)
+}
+
+/// The right to work at a path, which ends with its value.
+struct Turn(PathBuf);
+
+impl Turn {
+    fn take(path: &Path) -> Option<Self> {
+        let mut all = WORKING.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(path.to_owned()).then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        WORKING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
@@ -264,7 +275,8 @@ fn settled(entry: &MountEntry, unmounted: Result<bool>) -> Result<(), LeftReason
     }
 }
 
-/// Unmounts the mount at a real path. No symbolic link that was put in its way meanwhile is followed. Returns whether something was mounted there.
+/// Unmounts the mount at a real path. No symbolic link that was put in its way meanwhile is followed. Returns whether
+/// something was mounted there.
 fn unmount_below_root(target: &Path, how: Unmount) -> Result<bool> {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else { return Ok(false) };
     let below = parent.strip_prefix("/").unwrap_or(parent);

@@ -188,3 +188,33 @@ fn odd_names_are_found() {
         assert_eq!(foreign(&tree).ended, [at]);
     }
 }
+
+#[test]
+fn work_that_hangs_keeps_its_path_until_it_is_over_and_no_longer() {
+    let path = Path::new("/hangs/in/a/test");
+    let (go, wait) = mpsc::channel::<()>();
+    let limit = Duration::from_millis(50);
+    assert_eq!(within(path, limit, move || wait.recv().is_ok()), Err(LeftReason::Silent));
+    assert_eq!(within(path, UNMOUNT_TIMEOUT, || ()), Err(LeftReason::Silent), "the first is not over");
+    assert_eq!(within(Path::new("/another"), UNMOUNT_TIMEOUT, || 7), Ok(7));
+    go.send(()).unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while within(path, UNMOUNT_TIMEOUT, || ()) != Ok(()) {
+        assert!(std::time::Instant::now() < deadline, "the path is never free");
+        std::thread::yield_now();
+    }
+}
+
+/// Work that ends in the same moment as its caller gives up leaves the path free.
+#[test]
+fn work_that_is_over_as_its_caller_gives_up_does_not_keep_its_path() {
+    let path = Path::new("/ends/in/time/or/not");
+    for round in 0..500 {
+        let _either = within(path, Duration::from_micros(round % 100), || ());
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while WORKING.lock().unwrap().contains(path) {
+            assert!(std::time::Instant::now() < deadline, "round {round}");
+            std::thread::yield_now();
+        }
+    }
+}

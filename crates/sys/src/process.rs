@@ -34,6 +34,19 @@ pub fn start_time(pid: u32) -> Result<Option<u64>> {
     Ok(read_stat(pid)?.map(|stat| stat.start_time))
 }
 
+/// Returns whether set-user-id bits and capabilities of files count for nothing in a process (`NoNewPrivs` of
+/// proc_pid_status(5)). A process that has ended has no privileges to gain.
+pub fn has_no_new_privileges(pid: u32) -> Result<bool> {
+    let path = format!("/proc/{pid}/status");
+    match std::fs::read_to_string(&path) {
+        Ok(status) => {
+            Ok(status.lines().any(|line| line.strip_prefix("NoNewPrivs:").is_some_and(|v| v.trim() == "1")))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(Error::path("read", path)(error)),
+    }
+}
+
 /// What tells a process from a later one with the same id (within one boot).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProcessIdentity {

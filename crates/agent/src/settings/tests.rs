@@ -55,6 +55,45 @@ fn an_open_port_for_agents_is_warned_of() {
 }
 
 #[test]
+fn the_consent_to_privileged_plugins_is_shown_as_it_is_in_effect() {
+    let shown = |args: &[&str], option: &str| {
+        let text = format!("plugin \"exec\" {{\n  config {{\n{option}\n}}\n}}\n");
+        let mut file = if option.is_empty() { AgentConfig::default() } else { files(&[("a.hcl", &text)]) };
+        file.data_dir = Some("/d".into());
+        let settings = resolve(&flags(args), file, &host()).unwrap();
+        let plugins = crate::shown::config(&settings)["Plugins"].clone();
+        let exec =
+            plugins.as_array().and_then(|all| all.iter().find(|plugin| plugin["Name"] == "exec").cloned());
+        let consent = exec.map(|exec| exec["Config"]["allow_privileged_plugins"].clone());
+        (consent.map(|value| value == true), crate::run::root_notice(&settings).is_some())
+    };
+    let client = &["-client", "-servers", "10.0.0.1"][..];
+    assert_eq!(shown(&["-dev"], ""), (Some(true), true));
+    assert_eq!(shown(&["-dev"], "no_pivot_root = false"), (Some(true), true));
+    assert_eq!(shown(&["-dev"], "allow_privileged_plugins = false"), (Some(false), false));
+    assert_eq!(shown(client, ""), (None, false));
+    assert_eq!(shown(client, "no_pivot_root = false"), (Some(false), false));
+    assert_eq!(shown(client, "allow_privileged_plugins = true"), (Some(true), false));
+    assert_eq!(shown(client, "allow_privileged_plugins = \"true\""), (Some(true), false));
+}
+
+#[test]
+fn capabilities_that_the_kernel_does_not_know_are_refused() {
+    let result = |names: &str| {
+        let mut file =
+            files(&[("a.hcl", &format!("plugin \"exec\" {{\n config {{\n allow_caps = {names}\n }}\n}}\n"))]);
+        file.data_dir = Some("/d".into());
+        let settings = resolve(&flags(&["-client", "-servers", "10.0.0.1"]), file, &host()).unwrap();
+        crate::drivers::all(&settings).map(drop).map_err(|error| crate::error::chain(&error))
+    };
+    for good in ["[]", "[\"all\"]", "[\"CAP_NET_ADMIN\", \"chown\"]"] {
+        assert_eq!(result(good), Ok(()), "{good}");
+    }
+    let error = result("[\"chown\", \"fly\"]").unwrap_err();
+    assert!(error.contains("\"exec\": allow_caps: unknown capability \"fly\""), "{error}");
+}
+
+#[test]
 fn flags_win_over_files() {
     let file = AgentConfig {
         region: Some("east".into()),

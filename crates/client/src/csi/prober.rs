@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -15,6 +15,8 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
     inner: tokio::sync::Mutex<Inner>,
+    /// Paths that work is under way at: no second thread waits for the same file system.
+    working: Mutex<HashMap<PathBuf, oneshot::Receiver<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +60,39 @@ impl Prober {
                 None
             }
         }
+    }
+
+    /// Does work at a path that may take longer than a look, such as unmounting. Returns `None` if the work is not over
+    /// in time, or earlier work at the path is not; that work goes on, and its result is lost.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        path: &Path,
+        limit: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (over, going_on) = oneshot::channel();
+        {
+            let mut working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+            working.retain(|_, going_on| going_on.try_recv() == Err(oneshot::error::TryRecvError::Empty));
+            if working.contains_key(path) {
+                return None;
+            }
+            working.insert(path.to_owned(), going_on);
+        }
+        let (reply, answer) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("mount-worker".to_owned()).stack_size(256 * 1024);
+        let started = thread.spawn(move || {
+            let result = work();
+            // First, so that the next work at the path may begin when the caller has the result.
+            drop(over);
+            // The caller may have given up.
+            let _ = reply.send(result);
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "no thread for work at a mount");
+            return None;
+        }
+        tokio::time::timeout(limit, answer).await.ok()?.ok()
     }
 }
 
@@ -107,6 +142,26 @@ mod tests {
         let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
         mount_fs("fuse", at, Restrictions::default(), &data).unwrap();
         Some(device)
+    }
+
+    #[tokio::test]
+    async fn work_that_hangs_is_left_behind_and_not_begun_twice() {
+        let (live, hanging) = (Path::new("/live"), Path::new("/hanging"));
+        let prober = Prober::default();
+        let patient = Duration::from_secs(20);
+        let (go, wait) = mpsc::channel::<()>();
+        let hang = move || wait.recv().is_ok();
+        assert_eq!(prober.work(hanging, LIMIT, hang).await, None);
+        assert_eq!(prober.work(hanging, patient, || 1).await, None, "the first is not over");
+        for number in 0..100 {
+            assert_eq!(prober.work(live, patient, move || number).await, Some(number));
+        }
+        go.send(()).unwrap();
+        let deadline = tokio::time::Instant::now() + patient;
+        while prober.work(hanging, patient, || 2).await != Some(2) {
+            assert!(tokio::time::Instant::now() < deadline, "its end is noticed");
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

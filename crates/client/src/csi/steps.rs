@@ -25,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 /// How long a file system may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long unmounting, and other work at a place, may take: more than a look, since what was written is flushed.
+const WORK_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// What mounting needs and ending does not.
 #[derive(Clone, Debug)]
 pub(super) struct Mounting {
@@ -114,15 +117,21 @@ impl VolumeManager {
     /// Takes steps until the goal is reached, something is waited for, or the try fails. The caller has the turn on the
     /// volume.
     pub(super) async fn take_steps(&self, steps: &mut Steps) -> Result<Came, CsiFault> {
+        match self.advance(steps).await {
+            Err(reason @ CsiFault::Waits(_)) => Ok(Came::Waits(reason)),
+            came => came,
+        }
+    }
+
+    async fn advance(&self, steps: &mut Steps) -> Result<Came, CsiFault> {
         loop {
             let Some(entry) = self.entry(&steps.claim) else { return Ok(Came::There) };
             match self.decide(steps, &entry).await? {
                 NodeAction::Call(call) => self.call(steps, entry, call).await?,
                 NodeAction::Unmount(spot, how) => {
-                    let places = entry.on_host()?;
-                    let path = at(&places, spot);
+                    let path = at(&entry.on_host()?, spot).clone();
                     tracing::warn!(volume = %entry.claim.volume, path = %path.display(), ?how, "ending a mount without its plugin");
-                    end(path, how)?;
+                    self.work_at(steps, &entry, spot, move || end(&path, how)).await?;
                     steps.tries.note_unmount(spot);
                     steps.progress += 1;
                 }
@@ -200,6 +209,21 @@ impl VolumeManager {
         Ok(Sight { observed: (target, stage, is_proven && entry.proof.is_some()), ..nothing })
     }
 
+    /// Does work at a place of a claim off the runtime. A file system that does not answer is a reason to wait.
+    async fn work_at<T: Send + 'static>(
+        &self,
+        steps: &mut Steps,
+        entry: &ClaimEntry,
+        spot: Spot,
+        work: impl FnOnce() -> Result<T, CsiFault> + Send + 'static,
+    ) -> Result<T, CsiFault> {
+        let path = at(&entry.on_host()?, spot).clone();
+        match self.inner.prober.work(&path, WORK_TIMEOUT, work).await {
+            Some(done) => done,
+            None => Err(self.reason(steps, entry, NodeWait::Silent(spot))),
+        }
+    }
+
     /// Whether the volume's file system is mounted at a place that is no live claim's.
     async fn lingers(&self, entry: &ClaimEntry) -> bool {
         let Some(file_system) = entry.file_system.clone() else { return false };
@@ -225,7 +249,8 @@ impl VolumeManager {
     /// The process of the plugin, by its id and start.
     async fn plugin_process(&self, steps: &Steps) -> Option<String> {
         let socket = &steps.plugin.as_ref()?.instance.registration.socket;
-        let pid = tokio::net::UnixStream::connect(socket).await.ok()?.peer_cred().ok()?.pid()?;
+        let connected = tokio::time::timeout(ANSWER_TIMEOUT, caravan_csi::connect(socket)).await;
+        let pid = connected.ok()?.ok()?.peer_cred().ok()?.pid()?;
         let start = caravan_sys::process::start_time(u32::try_from(pid).ok()?).ok()??;
         Some(format!("{pid}:{start}"))
     }
@@ -240,19 +265,21 @@ impl VolumeManager {
             self.write(entry.clone()).await?;
         }
         let places = entry.on_host()?;
-        match call {
-            NodeCall::Stage => {
-                make_dir(&entry.host_root, &places.staging, "create staging directory")?;
-                open_beneath(&places.staging)?;
+        let spot = match call {
+            NodeCall::Stage | NodeCall::Unstage => Spot::Stage,
+            NodeCall::Publish | NodeCall::Unpublish => Spot::Target,
+        };
+        let (root, host) = (entry.host_root.clone(), places.clone());
+        self.work_at(steps, &entry, spot, move || {
+            match call {
+                NodeCall::Stage => make_dir(&root, &host.staging, "create staging directory")?,
+                NodeCall::Publish => make_dir(&root, &host.alloc_dir, "create allocation directory")?,
+                // The plugin removes what it mounted on, which it cannot while that is sealed.
+                NodeCall::Unpublish | NodeCall::Unstage => {}
             }
-            NodeCall::Publish => {
-                make_dir(&entry.host_root, &places.alloc_dir, "create allocation directory")?;
-                open_beneath(&places.publish)?;
-            }
-            // The plugin removes what it mounted on, which it cannot while that is sealed.
-            NodeCall::Unpublish => open_beneath(&places.publish)?,
-            NodeCall::Unstage => open_beneath(&places.staging)?,
-        }
+            open_beneath(at(&host, spot))
+        })
+        .await?;
         let result = self.ask_plugin(steps, &entry, call).await?;
         let answer = result.as_ref().map_or_else(answer, |()| Answer::Done);
         steps.tries.note(call, answer);
@@ -261,8 +288,13 @@ impl VolumeManager {
             entry.set(learned);
             entry.made_by = self.plugin_process(steps).await.unwrap_or_default();
             if call == NodeCall::Stage {
-                seal(&places.staging);
-                entry.file_system = places::file_system(&places.staging);
+                let stage = places.staging;
+                let work = move || {
+                    seal(&stage);
+                    Ok(places::file_system(&stage))
+                };
+                // A stage that does not answer is waited for with the next step; it is sealed by the next agent.
+                entry.file_system = self.work_at(steps, &entry, spot, work).await.ok().flatten();
             }
             // The next intent makes it durable; until then the outcome counts as unknown.
             self.write_later(entry);
@@ -327,17 +359,19 @@ impl VolumeManager {
         if let Proof::TargetGone(Because::Absent) | Proof::StageGone(Because::Absent) = proof {
             self.note_absent(steps, &entry, proof);
         }
-        let (places, called) = (entry.on_host(), !entry.host_root.as_os_str().is_empty());
-        match (proof, places) {
-            (Proof::TargetGone(_), Ok(places)) if called => {
-                open_beneath(&places.publish)?;
-                clear(&places.publish, &entry.host_root)?;
-            }
-            (Proof::StageGone(_), Ok(places)) if called => {
-                open_beneath(&places.staging)?;
-                clear(&places.staging, &entry.host_root)?;
-            }
-            _ => {}
+        let spot = match proof {
+            Proof::TargetGone(_) => Some(Spot::Target),
+            Proof::StageGone(_) => Some(Spot::Stage),
+            _ => None,
+        };
+        let called = !entry.host_root.as_os_str().is_empty();
+        if let (Some(spot), Ok(places), true) = (spot, entry.on_host(), called) {
+            let root = entry.host_root.clone();
+            self.work_at(steps, &entry, spot, move || {
+                open_beneath(at(&places, spot))?;
+                clear(at(&places, spot), &root)
+            })
+            .await?;
         }
         if let Proof::StageGone(_) = proof {
             let others: Vec<ClaimEntry> = self.lock().others_on_stage(&entry).cloned().collect();
@@ -425,14 +459,19 @@ impl VolumeManager {
 
     /// Proves a mount that the plugin reports: looks at it, seals what lies beneath, gives it its owner, and writes it
     /// down.
-    async fn prove(&self, steps: &Steps, mut entry: ClaimEntry) -> Result<(), CsiFault> {
+    async fn prove(&self, steps: &mut Steps, mut entry: ClaimEntry) -> Result<(), CsiFault> {
         let target = entry.on_host()?.publish;
-        // Success without a mount happens when the plugin's mounts do not reach the host.
-        if !super::volumes::is_published(&target, is_device(entry.usage)) {
-            let private = places::private_mount(&target);
-            return Err(CsiFault::NotMounted { path: target, private });
-        }
-        seal(&target);
+        let (path, device) = (target.clone(), is_device(entry.usage));
+        let close = move || {
+            // Success without a mount happens when the plugin's mounts do not reach the host.
+            if !super::volumes::is_published(&path, device) {
+                let private = places::private_mount(&path);
+                return Err(CsiFault::NotMounted { path, private });
+            }
+            seal(&path);
+            Ok(())
+        };
+        self.work_at(steps, &entry, Spot::Target, close).await?;
         if let Some(Mounting { wish, .. }) = steps.mounting.as_ref().filter(|m| !m.wish.is_none())
             && !entry.owned
         {
@@ -440,10 +479,12 @@ impl VolumeManager {
             set_owner(own, target.clone()).await?;
             entry.owned = true;
         }
+        let identify = move || Ok((proof(&target, device)?, places::file_system(&target)));
+        let (proof, file_system) = self.work_at(steps, &entry, Spot::Target, identify).await?;
         if entry.file_system.is_none() && !entry.stages {
-            entry.file_system = places::file_system(&target);
+            entry.file_system = file_system;
         }
-        entry.proof = Some(proof(&target, is_device(entry.usage))?);
+        entry.proof = Some(proof);
         entry.phase = MountPhase::Mounted;
         self.write(entry).await
     }

@@ -16,6 +16,8 @@ mod lifecycle;
 mod meters;
 mod network;
 mod payload;
+#[cfg(test)]
+mod race_tests;
 mod service_hook;
 mod start;
 mod status;

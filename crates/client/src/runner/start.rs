@@ -7,7 +7,7 @@ use super::fence::Footing;
 use super::fresh;
 use super::identity::{self, Change};
 use super::payload;
-use super::users::TaskUser;
+use super::users::{TaskUser, unknown_owner};
 use crate::alloc_dir::{Secrets, TaskDir};
 use crate::csi::supervisor::PluginTask;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
@@ -56,8 +56,8 @@ pub(super) enum StartFault {
 pub(super) struct Prepared {
     /// Variables with identities.
     tokens: BTreeMap<String, String>,
-    /// The user that the task runs as.
-    owner: Owner,
+    /// The user that the task runs as, if the host knows that user.
+    owner: Option<Owner>,
 }
 
 /// The words of a hook that failed.
@@ -157,7 +157,8 @@ impl Plan {
     /// Makes the directories, and what lies in them before anything is rendered there.
     pub(super) async fn prepare(&self, runner: &AllocRunner) -> Result<Prepared, StartFault> {
         let task = self.task();
-        let owner = self.user().owner().await;
+        let known = self.user().known_owner().await;
+        let owner = known.unwrap_or_else(unknown_owner);
         self.build_directories(runner, owner).map_err(|why| hook("task_dir", why))?;
         runner.open_socket(&self.name);
         let signed = identity::fetch(runner, task).await.map_err(|why| hook("identity", why))?;
@@ -166,7 +167,7 @@ impl Plan {
             payload::write(&self.dirs, job, task).map_err(|why| hook("dispatch_payload", why))?;
         }
         artifacts::fetch_all(runner, self, owner).await.map_err(StartFault::Artifact)?;
-        Ok(Prepared { tokens: identity::variables(&signed), owner })
+        Ok(Prepared { tokens: identity::variables(&signed), owner: known })
     }
 
     /// Makes the directories of the task. Idempotent, also while it runs.
@@ -203,7 +204,8 @@ impl Plan {
         }
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
             .map_err(|why| hook("volumes", why))?;
-        if owner.uid != Some(0) {
+        // Without a known user the driver refuses the task, and the volume is for the next one.
+        if let Some(owner) = owner.filter(|owner| owner.uid != Some(0)) {
             let ownerless = ownerless(self.group(), task, &self.env, &volumes);
             let fresh = ownerless.filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
             fresh.for_each(|volume| fresh::give(&volume.host_path, owner));

@@ -20,25 +20,39 @@ pub(crate) enum TaskUser {
 }
 
 impl TaskUser {
-    /// Looks the user up, which may ask a directory service and take its time. A user that the host does not know is
-    /// the agent's own: no task runs as that user.
-    fn account(&self) -> Account {
+    /// Looks the user up, which may ask a directory service and take its time. `None`: the host does not know the user,
+    /// and no task runs as that user.
+    fn account(&self) -> Option<Account> {
         let account = |uid, gid| Account { uid, gid, groups: vec![gid], name: None, home: None };
         let agent = || account(caravan_sys::user::effective_uid(), caravan_sys::user::effective_gid());
         match self {
-            Self::Agent => agent(),
+            Self::Agent => Some(agent()),
             // Without root everything belongs to the agent's user, tasks included.
-            _ if caravan_sys::user::effective_uid() != 0 => agent(),
-            Self::Nobody => account(NOBODY, NOBODY),
-            Self::Named(user) => caravan_sys::user::lookup(user).unwrap_or_else(|_| agent()),
+            _ if caravan_sys::user::effective_uid() != 0 => Some(agent()),
+            Self::Nobody => Some(account(NOBODY, NOBODY)),
+            Self::Named(user) => caravan_sys::user::lookup(user).ok(),
         }
     }
 
-    /// Looks up the user and the group of the files of the task.
-    pub(crate) async fn owner(&self) -> Owner {
+    /// Looks up the user and the group of the files of the task, if the host knows the user.
+    pub(crate) async fn known_owner(&self) -> Option<Owner> {
         let this = self.clone();
         let found = tokio::task::spawn_blocking(move || this.account()).await;
-        found.map_or_else(|_| crate::alloc_dir::own_user(), |account| Owner::new(account.uid, account.gid))
+        found.ok().flatten().map(|account| Owner::new(account.uid, account.gid))
+    }
+
+    /// Looks up the user and the group of the files of the task. Those of a user that the host does not know belong to
+    /// `nobody`: the driver refuses the task.
+    pub(crate) async fn owner(&self) -> Owner {
+        self.known_owner().await.unwrap_or_else(unknown_owner)
+    }
+}
+
+/// Returns the owner of files whose user the host does not know.
+pub(super) fn unknown_owner() -> Owner {
+    match caravan_sys::user::effective_uid() {
+        0 => Owner::new(NOBODY, NOBODY),
+        _ => crate::alloc_dir::own_user(),
     }
 }
 
@@ -54,7 +68,7 @@ impl Users {
     /// Looks all of them up, which may take its time.
     pub(crate) fn known(&self) -> KnownUsers {
         let mut known = KnownUsers::default();
-        for account in self.0.iter().map(TaskUser::account) {
+        for account in self.0.iter().filter_map(TaskUser::account) {
             known.first.get_or_insert(Owner::new(account.uid, account.gid));
             known.uids.insert(account.uid);
             known.gids.insert(account.gid);
@@ -84,7 +98,7 @@ impl KnownUsers {
         if self.uids.contains(&0) {
             return Owner::new(uid, gid);
         }
-        let first = self.first.unwrap_or_else(crate::alloc_dir::own_user);
+        let first = self.first.unwrap_or_else(unknown_owner);
         Owner {
             uid: if self.uids.contains(&uid) { Some(uid) } else { first.uid },
             gid: if self.gids.contains(&gid) { Some(gid) } else { first.gid },
@@ -106,8 +120,23 @@ mod tests {
         assert_eq!(two.limit(1234, 7), Owner::new(1234, NOBODY));
         let root = users(&[TaskUser::Nobody, TaskUser::Agent]);
         assert_eq!(root.limit(33, 44), Owner::new(33, 44));
-        assert_eq!(users(&[]).limit(33, 44), crate::alloc_dir::own_user());
-        let unknown = users(&[TaskUser::Named("no-such-user".into())]);
-        assert_eq!(unknown.uids(), [0]);
+        assert_eq!(users(&[]).limit(0, 0), Owner::new(NOBODY, NOBODY));
+    }
+
+    #[tokio::test]
+    async fn a_user_that_the_host_does_not_know_owns_nothing() {
+        let unknown = TaskUser::Named("no-such-user".into());
+        assert_eq!(unknown.owner().await, Owner::new(NOBODY, NOBODY));
+        let alone = Users::new(vec![unknown.clone()]).known();
+        assert_eq!(alone.uids(), [0; 0]);
+        for (uid, gid) in [(0, 0), (33, 44)] {
+            assert_eq!(alone.limit(uid, gid), Owner::new(NOBODY, NOBODY));
+        }
+        let beside = Users::new(vec![unknown.clone(), TaskUser::Named("1234:99".into())]).known();
+        assert_eq!(beside.uids(), [1234]);
+        assert_eq!(beside.limit(0, 0), Owner::new(1234, 99));
+        // The task of root keeps its rights.
+        let root = Users::new(vec![unknown, TaskUser::Agent]).known();
+        assert_eq!(root.limit(33, 44), Owner::new(33, 44));
     }
 }

@@ -102,7 +102,7 @@ impl CsiClient {
 
 /// Connects to a socket by descriptor: the plugin can put a link in its place, which must not lead out of the
 /// directory. Its path may be longer than an address (107 bytes, unix(7)).
-async fn connect(socket: &Path) -> io::Result<UnixStream> {
+pub async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let failed = |error: caravan_sys::Error| match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
         None => io::Error::other(caravan_sys::describe(&error)),

@@ -280,15 +280,16 @@ impl ShimTasks {
     /// Mounts something anew in the root of a task that runs.
     pub(crate) async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
         let task = self.get(id)?;
-        let process = ProcessIdentity { pid: task.state.task.pid, start_time: task.state.task.start_time };
+        let identity = ProcessIdentity { pid: task.state.task.pid, start_time: task.state.task.start_time };
         let mount = convert::mount(mount);
         let cgroup = task.state.cgroup.clone();
         let replaced = tokio::task::spawn_blocking(move || -> Result<bool> {
-            let Some(process) = PidFd::open_identity(process)? else { return Ok(false) };
+            let Some(process) = PidFd::open_identity(identity)? else { return Ok(false) };
             if let Some(cgroup) = cgroup {
                 allow_device(&cgroup, &mount)?;
             }
-            caravan_shim::replace_mount(&process, &mount)?;
+            let no_new_privileges = caravan_sys::process::has_no_new_privileges(identity.pid)?;
+            caravan_shim::replace_mount(&process, &mount, no_new_privileges)?;
             Ok(true)
         });
         match replaced.await {

@@ -2,7 +2,7 @@
 
 use super::{Kind, World, exec, shim};
 use caravan_drivers::conformance::Fixture;
-use caravan_drivers::{Driver, ExecDriver, ExecOptions, Health, TaskConfig};
+use caravan_drivers::{Driver, ExecDriver, ExecOptions, Health, Mount, Propagation, TaskConfig};
 use nix::libc;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -58,6 +58,9 @@ async fn privileges_are_given_up_unless_they_are_asked_for() {
     assert!(root.ends_with("NoNewPrivs:0 Seccomp:2 "), "{root}");
     let named = output(&*usual, status, add(&["chown"])).await;
     assert_eq!(named, "CapEff:0000000000000001 CapAmb:0000000000000001 NoNewPrivs:0 Seccomp:2 ");
+    // All of them name none: the task has them, and programs of files add nothing.
+    let all = output(&*usual, status, add(&["all"])).await;
+    assert!(all.ends_with("NoNewPrivs:1 Seccomp:2 ") && !all.starts_with(&format!("CapEff:{none}")), "{all}");
     let plugin = output(&open, status, |config| config.privileged_mounts = true).await;
     assert!(plugin.ends_with("NoNewPrivs:0 Seccomp:0 "), "{plugin}");
     // A program that is run in the task later is no way around.
@@ -79,11 +82,20 @@ async fn set_user_id_programs_have_no_effect() {
     // One in the task's own directory, as an artifact or another task may bring it, and those of the host.
     let mut config = world.script(
         "t",
-        "/local/suid -u; /local/suid -ru; grep -E ' /(usr|bin) ' /proc/self/mountinfo | grep -cv nosuid",
+        "/local/suid -u; /local/suid -ru; grep -E ' /(usr|bin) ' /proc/self/mountinfo | grep -cv nosuid; \
+         grep -E '^([^ ]+ ){4}/(alloc|secrets|volume)? ' /proc/self/mountinfo | grep -cv nosuid; \
+         grep -E '^([^ ]+ ){4}/(alloc|secrets|volume)? ' /proc/self/mountinfo | grep -cv nodev",
     );
     let program = config.dirs.task_dir.join("local/suid");
     std::fs::copy("/usr/bin/id", &program).unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).unwrap();
+    let volume = tempfile::tempdir().unwrap();
+    config.mounts.push(Mount {
+        host_path: volume.path().to_owned(),
+        task_path: "/volume".into(),
+        read_only: false,
+        propagation: Propagation::HostToTask,
+    });
     let run = async |config: TaskConfig| {
         let id = config.id.clone();
         driver.start(config).await.unwrap();
@@ -91,13 +103,16 @@ async fn set_user_id_programs_have_no_effect() {
         driver.destroy(&id, true).await.unwrap();
     };
     run(config.clone()).await;
-    assert_eq!(world.output("t"), "65534\n65534\n0\n");
+    assert_eq!(world.output("t"), "65534\n65534\n0\n0\n0\n");
     // Asking for a capability by name is asking for privileges.
     config.driver_config["cap_add"] = json!(["chown"]);
     config.task_name = "named".into();
     config.logs.as_mut().unwrap().stdout = "named.stdout".into();
     run(config).await;
-    assert_eq!(world.output("named"), "0\n65534\n0\n");
+    // The root, `/alloc` and the volume.
+    let named = world.output("named");
+    assert!(named.starts_with("0\n65534\n0\n") && named.ends_with("\n0\n"), "{named}");
+    assert!(named.lines().nth(3).is_some_and(|count| count >= "3"), "{named}");
 }
 
 #[tokio::test]
@@ -199,6 +214,15 @@ async fn privileged_plugins_take_the_nodes_consent() {
     let closed = exec().fingerprint().await;
     assert!(closed.state == Health::Healthy && !closed.attributes.contains_key(attribute));
     assert_eq!(open().fingerprint().await.attributes[attribute], "true");
+}
+
+#[tokio::test]
+async fn allowed_capabilities_are_in_the_fingerprint() {
+    let attribute = "driver.exec.allow_caps";
+    let usual = exec().fingerprint().await.attributes[attribute].clone();
+    assert_eq!(usual.split(',').count(), 13, "{usual}");
+    assert!(usual.split(',').is_sorted() && usual.contains("net_bind_service"), "{usual}");
+    assert_eq!(open().fingerprint().await.attributes[attribute], "all");
 }
 
 /// Threads, timers, sockets, pipes, epoll, shared memory, subprocesses: what languages are made of.

@@ -6,6 +6,7 @@ use caravan_types::eval::{EvalStatus, Trigger};
 use caravan_types::job::{Constraint, CsiPluginConfig, CsiPluginType, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, NodeStatus};
 use caravan_types::{JobKey, Nanos};
+use serde_json::json;
 
 #[test]
 fn a_new_service_is_placed_and_names_are_counted() {
@@ -268,6 +269,63 @@ fn a_privileged_plugin_goes_only_where_the_node_allows_it() {
     world.change_node("n2", |n| n.status = NodeStatus::Down);
     world.register(plugin("controller", "exec", CsiPluginType::Controller));
     assert_eq!(placed(&world.run("controller")).len(), 3);
+}
+
+#[test]
+fn a_task_that_adds_capabilities_goes_only_where_the_node_allows_them() {
+    let mut world = World::with_nodes(&["n1", "n2"]);
+    for node in ["n1", "n2"] {
+        world.change_node(node, |n| {
+            let exec = n.drivers["raw_exec"].clone();
+            n.drivers.insert("exec".into(), exec);
+        });
+    }
+    let allow = |world: &mut World, node: &str, names: Option<&str>| {
+        world.change_node(node, |n| {
+            n.attributes.remove("driver.exec.allow_caps");
+            n.attributes.extend(names.map(|names| ("driver.exec.allow_caps".to_owned(), names.to_owned())));
+        });
+    };
+    let mut count = 0;
+    let mut run = |world: &mut World, driver: &str, add: serde_json::Value| {
+        count += 1;
+        let mut job = job(&format!("adds-{count}"), JobType::Service, 2);
+        let task = &mut job.task_groups[0].tasks[0];
+        task.driver = driver.into();
+        task.config.insert("cap_add".into(), add);
+        world.register(job);
+        let decision = world.run(&format!("adds-{count}"));
+        let mut nodes: Vec<String> = placed(&decision)
+            .iter()
+            .filter_map(|alloc| alloc.rsplit(' ').next().map(str::to_owned))
+            .collect();
+        nodes.dedup();
+        let failed = decision.eval.failed_tg_allocs.get("g").map(|metric| metric.constraint_filtered.clone());
+        (nodes, failed.unwrap_or_default())
+    };
+    allow(&mut world, "n1", Some("chown,kill"));
+    allow(&mut world, "n2", Some("chown,kill,net_admin"));
+    for name in ["net_admin", "NET_ADMIN", "CAP_NET_ADMIN", "cap_net_admin"] {
+        assert_eq!(run(&mut world, "exec", json!(["chown", name])).0, ["n2"], "{name}");
+    }
+    let (nodes, failed) = run(&mut world, "exec", json!(["CAP_SYS_TIME", "net_admin", "kill"]));
+    assert!(nodes.is_empty());
+    assert_eq!(failed["node does not allow the capabilities net_admin, sys_time"], 1);
+    assert_eq!(failed["node does not allow the capabilities sys_time"], 1);
+    allow(&mut world, "n1", Some("all"));
+    assert_eq!(run(&mut world, "exec", json!(["sys_time"])).0, ["n1"]);
+    // An older client does not report them, and its driver decides.
+    allow(&mut world, "n1", None);
+    assert_eq!(run(&mut world, "exec", json!(["sys_time"])).0, ["n1"]);
+    // Nothing is allowed: all of nothing is asked for, or something that only the client knows.
+    for node in ["n1", "n2"] {
+        allow(&mut world, node, Some(""));
+    }
+    assert_eq!(run(&mut world, "exec", json!(["all"])).1.len(), 0);
+    assert_eq!(run(&mut world, "exec", json!(["${meta.capability}"])).1.len(), 0);
+    assert_eq!(run(&mut world, "raw_exec", json!(["sys_time"])).1.len(), 0);
+    let failed = run(&mut world, "exec", json!(["chown"])).1;
+    assert_eq!(failed["node does not allow the capabilities chown"], 2);
 }
 
 #[test]

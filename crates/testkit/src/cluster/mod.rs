@@ -31,11 +31,13 @@ pub struct ClusterOptions {
     pub subnet: u8,
     /// More configuration of the server, HCL.
     pub server: String,
+    /// The data directory of a node below its own.
+    pub data: String,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { nodes: 2, subnet: 1, server: SHORT.to_owned() }
+        Self { nodes: 2, subnet: 1, server: SHORT.to_owned(), data: "data".to_owned() }
     }
 }
 
@@ -63,6 +65,8 @@ pub struct Cluster {
     server_host: Host,
     plugins: Vec<FaultPlugin>,
     dir: tempfile::TempDir,
+    /// The data directory of a node below its own.
+    data: String,
 }
 
 impl Cluster {
@@ -80,7 +84,14 @@ impl Cluster {
             host: Some(server_host.clone()),
             ..AgentOptions::default()
         })?;
-        let mut cluster = Self { nodes: Vec::new(), server, server_host, plugins: Vec::new(), dir };
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            server,
+            server_host,
+            plugins: Vec::new(),
+            dir,
+            data: options.data.clone(),
+        };
         for number in 1..=options.nodes {
             let node = cluster.node_on(&switch, &format!("n{number}"))?;
             cluster.nodes.push(node);
@@ -101,6 +112,7 @@ impl Cluster {
             extra: format!("name = \"{name}\"\n"),
             host: Some(host.clone()),
             space: Some(space.clone()),
+            data: self.data.clone(),
             ..AgentOptions::default()
         })?;
         Ok(Node { name: name.to_owned(), agent, host, space, boots: 1, suspended: false })

@@ -86,7 +86,7 @@ impl Places {
     }
 
     /// A file's bytes; none if it is not there.
-    pub(super) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
+    pub(in crate::runner) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
         let (base, names) = self.resolve(path)?;
         let below: PathBuf = names.iter().collect();
         let failed = |error: &dyn std::error::Error| {
@@ -114,7 +114,7 @@ impl Places {
     }
 
     /// Replaces a file as a whole, unless it is as wished already. Directories are made.
-    pub(super) fn write(&self, path: &str, bytes: &[u8], access: Access) -> Result<(), String> {
+    pub(in crate::runner) fn write(&self, path: &str, bytes: &[u8], access: Access) -> Result<(), String> {
         if matches!(self.read(path), Ok(Some(there)) if there == bytes) {
             return Ok(());
         }

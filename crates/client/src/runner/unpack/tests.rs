@@ -258,7 +258,7 @@ fn owners_are_users_of_the_allocation_and_no_bits_lend_rights() {
     let root = Users::new(vec![TaskUser::Agent]).known();
     assert_eq!(unpack(Owners::Of(root)), [(1234, 1234), (0, 0), (33, 33)]);
     tree::remove(&dir.path().join("to"), Seals::Keep).unwrap();
-    assert_eq!(unpack(Owners::Of(KnownUsers::default())), [(0, 0); 3]);
+    assert_eq!(unpack(Owners::Of(KnownUsers::default())), [(65534, 65534); 3]);
 }
 
 #[test]
