@@ -6,6 +6,7 @@ pub(super) const CASES: &[Case] = &[
     // Tasks.
     ("Task name cannot include slashes", |j| task(j).name = "a/b".into()),
     ("Task name cannot include null characters", |j| task(j).name = "a\0".into()),
+    ("Task name cannot be longer than 237 bytes", |j| task(j).name = "x".repeat(238)),
     ("Task name \"alloc\" is reserved", |j| task(j).name = "alloc".into()),
     ("Missing task driver", |j| task(j).driver.clear()),
     ("KillTimeout must be a positive value", |j| task(j).kill_timeout = secs(-1)),

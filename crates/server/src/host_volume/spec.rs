@@ -6,6 +6,7 @@ use crate::error::ServerError;
 use caravan_lang::constraint;
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
+use caravan_types::component::check_component;
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec};
 use caravan_types::node::Node;
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
@@ -29,6 +30,14 @@ pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, ServerError> {
     }
     if spec.name.is_empty() {
         problems.push("missing name".into());
+    } else if let Err(error) = check_component("name", &spec.name) {
+        // No job can ask for such a name.
+        problems.push(error.to_string());
+    }
+    if !spec.plugin_id.is_empty()
+        && let Err(error) = check_component("plugin ID", &spec.plugin_id)
+    {
+        problems.push(error.to_string());
     }
     let (min, max) = (spec.requested_capacity_min_bytes, spec.requested_capacity_max_bytes);
     if max < min {
