@@ -52,6 +52,13 @@ pub(super) const CASES: &[Case] = &[
     ("CSIPluginConfig must have a non-empty PluginID", |j| {
         task(j).csi_plugin_config = Some(CsiPluginConfig::default());
     }),
+    ("CSIPluginConfig PluginID \"a/b\" cannot name a directory: it contains a slash", |j| {
+        task(j).csi_plugin_config = Some(CsiPluginConfig { id: "a/b".into(), ..Default::default() });
+    }),
+    ("cannot name a directory: it is longer than 255 bytes", |j| {
+        task(j).csi_plugin_config =
+            Some(CsiPluginConfig { id: "x".repeat(256).into(), ..Default::default() });
+    }),
     // Blocks of tasks.
     ("Must specify a source path or have an embedded template", |j| {
         task(j).templates = template(json!({"EmbeddedTmpl": ""}));

@@ -269,6 +269,11 @@ mod tests {
             wrong(|s| s.requested_capacity_min_bytes = 5),
             "capacity_max (0) must be larger than capacity_min (5)"
         );
+        let slash = "cannot name a directory: it contains a slash";
+        assert_eq!(wrong(|s| s.name = "a/b".into()), format!("name \"a/b\" {slash}"));
+        assert!(wrong(|s| s.name = "x".repeat(256)).ends_with("it is longer than 255 bytes"));
+        assert!(wrong(|s| s.name = "a\0".into()).ends_with("it contains a NUL character"));
+        assert_eq!(wrong(|s| s.plugin_id = "a/b".into()), format!("plugin ID \"a/b\" {slash}"));
         let capability = |attachment: &str, access: &str| {
             vec![HostCapability { attachment_mode: attachment.into(), access_mode: access.into() }]
         };

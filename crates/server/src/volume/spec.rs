@@ -172,7 +172,9 @@ pub(super) fn merge(
             return fail("can not update mount options while volume is in use");
         }
         if body.shared_storage != current.shared_storage {
-            return fail("volume cannot begin or end to share its storage (CaravanSharedStorage) while it is in use");
+            return fail(
+                "volume cannot begin or end to share its storage (CaravanSharedStorage) while it is in use",
+            );
         }
     }
     if !current.topologies.is_empty()
