@@ -8,7 +8,7 @@ use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plugin::Plugin;
-use caravan_types::volume::{Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
+use caravan_types::volume::{AttachCalls, Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{BootInstant, Nanos};
 
 /// Whether a node can act.
@@ -417,6 +417,8 @@ fn detach(facts: &Facts<'_>) -> Action {
             && other.id != claim.id
             && other.node_id == claim.node_id
             && owes_detach(claim.phase, other.phase)
+            // Its release would go straight to gone, without a detach.
+            && !(other.phase == ClaimPhase::Attaching && other.attach_calls == AttachCalls::Refused)
     });
     match heir {
         // A call may already have been made; repeating it would take the volume away from the other.
