@@ -4,9 +4,13 @@ use super::targets::{Place, affinities, constraints};
 use super::{blocks, joined, one_of, policies, service, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::api::{Misfits, Part};
+use caravan_types::component::{MAX_COMPONENT_BYTES, check_component};
 use caravan_types::job::{
     Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Resources, Task, TaskGroup,
 };
+
+/// Longest name of a task: its log files have a suffix.
+const MAX_TASK_NAME_BYTES: usize = MAX_COMPONENT_BYTES - ".stdout.4294967295".len();
 
 pub(super) fn check(
     job: &Job,
@@ -20,6 +24,9 @@ pub(super) fn check(
     }
     if task.name.contains('\0') {
         errors.push("Task name cannot include null characters".into());
+    }
+    if task.name.len() > MAX_TASK_NAME_BYTES {
+        errors.push(format!("Task name cannot be longer than {MAX_TASK_NAME_BYTES} bytes: its log files have it in their names"));
     }
     if matches!(task.name.as_str(), "alloc" | "." | "..") {
         errors.push(format!("Task name \"{}\" is reserved", task.name));
@@ -228,8 +235,8 @@ fn devices(list: &[RequestedDevice], errors: &mut Vec<String>) {
 fn csi_plugin(plugin: &CsiPluginConfig, errors: &mut Vec<String>) {
     if plugin.id.is_empty() {
         errors.push("CSIPluginConfig must have a non-empty PluginID".into());
-    } else if plugin.id.as_str().contains(['/', '\0']) || plugin.id == "." || plugin.id == ".." {
-        errors.push(format!("CSIPluginConfig PluginID \"{}\" cannot be the name of a directory", plugin.id));
+    } else if let Err(error) = check_component("CSIPluginConfig PluginID", plugin.id.as_str()) {
+        errors.push(error.to_string());
     }
     let (base, dir) = (&plugin.stage_publish_base_dir, &plugin.mount_dir);
     if !base.is_empty() && !dir.is_empty() {

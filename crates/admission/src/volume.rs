@@ -1,5 +1,6 @@
 //! Rules for volume requests and mounts.
 
+use caravan_types::component::{check_component, check_indexed_component};
 use caravan_types::job::{BrokenMount, Job, PropagationMode, Task, TaskGroup, VolumeRequest, VolumeType};
 use caravan_types::volume::{AccessMode, AttachmentMode};
 
@@ -16,8 +17,13 @@ pub(super) fn requests(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
 fn one(job: &Job, group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<String>) {
     if request.source.is_empty() {
         errors.push("volume has an empty source".into());
-    } else if request.source.contains(['/', '\0']) || request.source == "." || request.source == ".." {
-        errors.push(format!("volume source \"{}\" cannot be the name of a directory", request.source));
+    } else {
+        // Volumes of `per_alloc` have the index of the allocation after the source.
+        let checked = match request.per_alloc {
+            true => check_indexed_component("volume source", &request.source),
+            false => check_component("volume source", &request.source),
+        };
+        errors.extend(checked.err().map(|error| error.to_string()));
     }
     if request.per_alloc {
         if job.kind.is_system() {

@@ -124,3 +124,47 @@ fn secrets_are_in_no_file_and_in_no_answer() -> Result<()> {
     agent.caravan(&["volume", "delete", "data"])?.ok()?;
     Ok(())
 }
+
+#[test]
+fn one_storage_is_one_volume_unless_all_of_them_only_read() -> Result<()> {
+    let agent = Agent::start()?;
+    run_plugin(&agent, "raw_exec", &[])?;
+    create_volume(&agent, "golden", "single-node-reader-only")?;
+    let storage = agent.volume("golden")?["ExternalID"].as_str().unwrap_or_default().to_owned();
+    let register = |id: &str, mode: &str, more: &str| {
+        let path = agent.dir().join(format!("{id}-again.hcl"));
+        fs::write(&path, format!("{}\nexternal_id = \"{storage}\"\n{more}\n", volume_spec(id, mode)))?;
+        agent.caravan(&["volume", "register", &path.to_string_lossy()])
+    };
+    let reads = "single-node-reader-only";
+    for more in ["", "shared_storage = true"] {
+        let text = register("copy", reads, more)?.failed()?.all();
+        ensure!(text.contains("(volume \"golden\" in namespace \"default\")"), "{text}");
+    }
+    // The one that was created first says so as well.
+    let path = agent.dir().join("golden-shared.hcl");
+    fs::write(&path, format!("{}\nshared_storage = true\n", volume_spec("golden", reads)))?;
+    agent.caravan(&["volume", "register", &path.to_string_lossy()])?.ok()?;
+    register("copy", reads, "shared_storage = true")?.ok()?;
+    let text = register("copy", "single-node-writer", "shared_storage = true")?.failed()?.all();
+    ensure!(text.contains("CaravanSharedStorage"), "{text}");
+    let shown = agent.caravan(&["volume", "status", "copy"])?.ok()?.stdout;
+    ensure!(
+        shown.lines().any(|line| line.starts_with("Shared Storage") && line.ends_with("true")),
+        "{shown}"
+    );
+    let text = agent.caravan(&["volume", "delete", "copy"])?.failed()?.all();
+    ensure!(text.contains("only deregistered") && text.contains("volume \"golden\""), "{text}");
+    agent.caravan(&["volume", "deregister", "copy"])?.ok()?;
+    // An id that cannot be mounted reaches no plugin.
+    let text = create(&agent, &"x".repeat(240), "")?.all();
+    ensure!(!text.contains("cannot name a directory"), "{text}");
+    let long = "y".repeat(300);
+    let path = agent.dir().join("long.hcl");
+    fs::write(&path, volume_spec(&long, reads))?;
+    let text = agent.caravan(&["volume", "create", &path.to_string_lossy()])?.failed()?.all();
+    ensure!(text.contains("volume id") && text.contains("longer than 255 bytes"), "{text}");
+    let listed = agent.get("/v1/volumes/external?plugin_id=hostpath")?;
+    ensure!(!listed.to_string().contains("yyyy"), "{listed}");
+    agent.caravan(&["volume", "delete", "golden"])?.ok().map(drop)
+}

@@ -229,6 +229,23 @@ parameters = { tier  = "fast" }
     }
 
     #[test]
+    fn storage_is_shared_where_the_file_says_so() {
+        let shared = |line: &str| {
+            let spec = parse(&format!("type = \"csi\"\nid = \"a\"\n{line}\n"), "v.hcl");
+            spec.map(|spec| serde_json::to_value(spec).unwrap()["CaravanSharedStorage"].clone())
+        };
+        assert_eq!(shared("shared_storage = true").unwrap(), true);
+        assert_eq!(shared("SharedStorage = true").unwrap(), true);
+        assert_eq!(shared("shared_storage = false").unwrap(), Json::Null);
+        assert_eq!(shared("").unwrap(), Json::Null);
+        let wrong = shared("shared_storage = \"perhaps\"").unwrap_err().to_string();
+        assert!(wrong.starts_with("v.hcl:3,"), "{wrong}");
+        let json = r#"{"type": "csi", "id": "a", "shared_storage": true}"#;
+        let spec = serde_json::to_value(parse(json, "v.json").unwrap()).unwrap();
+        assert_eq!(spec["CaravanSharedStorage"], true);
+    }
+
+    #[test]
     fn csi_volume_in_json() {
         let text = r#"{"type": "csi", "id": "a", "plugin_id": "p", "capacity_min": "1G",
             "capability": [{"access_mode": "multi-node-multi-writer", "attachment_mode": "block-device"}],

@@ -123,6 +123,7 @@ const VOLUME_KEYS: &[&str] = &[
     "Segments",
     "FSType",
     "MountFlags",
+    "CaravanSharedStorage",
 ];
 
 /// Keys below which the keys are the user's own.

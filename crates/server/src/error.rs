@@ -33,8 +33,8 @@ pub struct ServerError {
     pub kind: Kind,
     /// Sentence, without secrets.
     pub message: String,
-    /// Volumes that it is about and that the sentence does not name, because they may be others': for callers who may
-    /// hear of their namespaces.
+    /// Volumes that the failure is about and that the sentence does not name. [`ServerError::message_for`] names them to
+    /// callers who may see their namespaces.
     pub about: Vec<VolumeKey>,
 }
 
@@ -47,8 +47,8 @@ impl ServerError {
     pub(crate) fn after(self, words: &str) -> Self {
         Self { message: format!("{words}{}", self.message), ..self }
     }
-    /// The sentence, and the volumes that it is about as far as `sees` lets their namespaces be seen.
-    pub fn told(&self, sees: impl Fn(&Namespace) -> bool) -> String {
+    /// Returns the sentence, with the volumes of those namespaces that `sees` accepts.
+    pub fn message_for(&self, sees: impl Fn(&Namespace) -> bool) -> String {
         let mut text = self.message.clone();
         for key in self.about.iter().filter(|key| sees(&key.namespace)) {
             text.push_str(&format!(" (volume \"{}\" in namespace \"{}\")", key.id, key.namespace));

@@ -31,6 +31,8 @@ mod planner;
 mod restart;
 #[path = "server/secrets.rs"]
 mod secrets;
+#[path = "server/storages.rs"]
+mod storages;
 #[path = "server/templates.rs"]
 mod templates;
 #[path = "server/tenants.rs"]

@@ -11,6 +11,7 @@ pub mod alloc;
 pub mod api;
 mod class;
 pub mod command;
+pub mod component;
 pub mod cores;
 pub mod deployment;
 pub mod duration;

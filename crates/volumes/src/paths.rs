@@ -2,6 +2,7 @@
 //!
 //! The same function serves the host's view and the plugin's own: only the root differs.
 
+pub use caravan_types::component::{PathError, check_component};
 use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
 use caravan_types::{AllocId, VolumeKey};
 use std::path::{Path, PathBuf};
@@ -10,9 +11,6 @@ use std::path::{Path, PathBuf};
 pub const STAGING: &str = "staging";
 /// Folder of what is published to allocations.
 pub const PER_ALLOC: &str = "per-alloc";
-
-/// Longest name of a file on Linux (`NAME_MAX`).
-const NAME_MAX: usize = 255;
 
 /// The places of one use of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,36 +21,6 @@ pub struct VolumePaths {
     pub alloc_dir: PathBuf,
     /// The target of the publish call. The plugin makes it, we make its parent.
     pub publish: PathBuf,
-}
-
-/// Why an id cannot be part of a path.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} {id:?} cannot name a directory: {problem}")]
-pub struct PathError {
-    /// What kind of id.
-    pub what: &'static str,
-    /// The id.
-    pub id: String,
-    /// What is wrong with it.
-    pub problem: &'static str,
-}
-
-/// Checks that an id is one component of a path and nothing else.
-pub fn check_component(what: &'static str, id: &str) -> Result<(), PathError> {
-    let problem = if id.is_empty() {
-        "it is empty"
-    } else if id == "." || id == ".." {
-        "it has a meaning of its own in paths"
-    } else if id.contains('/') {
-        "it contains a slash"
-    } else if id.contains('\0') {
-        "it contains a NUL character"
-    } else if id.len() > NAME_MAX {
-        "it is longer than 255 bytes"
-    } else {
-        return Ok(());
-    };
-    Err(PathError { what, id: id.to_owned(), problem })
 }
 
 /// The folder name of a way of use, for example `rw-file-system-single-node-writer`.

@@ -155,6 +155,11 @@ fn the_attachment_is_left_to_a_claim_that_still_uses_it() {
     let plugin = plugin(Some(true));
     let user = held("b", "n1", ClaimPhase::Mounted);
     assert_eq!(decide(&claim, &[&user], Some(&plugin), Presence::Here), Action::LeaveAttached);
+    // The release of a claim whose calls were all refused detaches nothing.
+    let refused = Claim { attach_calls: AttachCalls::Refused, ..held("b", "n1", ClaimPhase::Attaching) };
+    assert_eq!(decide(&claim, &[&refused], Some(&plugin), Presence::Here), Action::Detach);
+    let unclear = Claim { attach_calls: AttachCalls::Unclear, ..refused };
+    assert_eq!(decide(&claim, &[&unclear], Some(&plugin), Presence::Here), Action::LeaveAttached);
     let reserved = held("b", "n1", ClaimPhase::Reserved);
     assert_eq!(decide(&claim, &[&reserved], Some(&plugin), Presence::Here), Action::Detach);
     let elsewhere = held("b", "n2", ClaimPhase::Mounted);

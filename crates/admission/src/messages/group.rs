@@ -190,6 +190,14 @@ pub(super) const CASES: &[Case] = &[
     ("Invalid network mode \"brigde\"", |j| {
         group(j).networks = vec![Network { mode: "brigde".into(), ..Default::default() }];
     }),
+    // Volumes.
+    ("volume has an empty source", |j| source(j, "", false)),
+    ("volume source \"..\" cannot name a directory: it has a meaning of its own in paths", |j| {
+        source(j, "..", false)
+    }),
+    ("cannot name a directory: it contains a NUL character", |j| source(j, "a\0", false)),
+    ("cannot name a directory: it is longer than 255 bytes", |j| source(j, &"x".repeat(256), false)),
+    ("with the index that per_alloc adds it is longer than 255 bytes", |j| source(j, &"x".repeat(250), true)),
     ("Hostname is not a valid DNS name: \"a_b\"", |j| {
         group(j).networks = vec![Network { hostname: "a_b".into(), ..Default::default() }];
     }),

@@ -12,8 +12,9 @@ use caravan_types::Nanos;
 use caravan_types::job::{
     Affinity, Carried, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType,
     Lifecycle, MigrateStrategy, Network, Port, RequestedDevice, ReschedulePolicy, RestartMode, RestartPolicy,
-    Spread, SpreadTarget, Task, TaskGroup, UpdateStrategy,
+    Spread, SpreadTarget, Task, TaskGroup, UpdateStrategy, VolumeRequest, VolumeType,
 };
+use caravan_types::volume::{AccessMode, AttachmentMode};
 use serde_json::{Value, json};
 
 type Case = (&'static str, fn(&mut Job));
@@ -30,6 +31,20 @@ fn group(job: &mut Job) -> &mut TaskGroup {
 
 fn task(job: &mut Job) -> &mut Task {
     &mut job.task_groups[0].tasks[0]
+}
+
+/// Gives the group a request for a volume.
+fn source(job: &mut Job, source: &str, per_alloc: bool) {
+    let request = VolumeRequest {
+        name: "v".into(),
+        kind: VolumeType::Csi,
+        source: source.into(),
+        per_alloc,
+        access_mode: AccessMode::SingleNodeWriter,
+        attachment_mode: AttachmentMode::FileSystem,
+        ..VolumeRequest::default()
+    };
+    group(job).volumes.insert("v".into(), request);
 }
 
 fn carry(value: Value) -> Vec<Carried> {

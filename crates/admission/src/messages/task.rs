@@ -6,6 +6,7 @@ pub(super) const CASES: &[Case] = &[
     // Tasks.
     ("Task name cannot include slashes", |j| task(j).name = "a/b".into()),
     ("Task name cannot include null characters", |j| task(j).name = "a\0".into()),
+    ("Task name cannot be longer than 237 bytes", |j| task(j).name = "x".repeat(238)),
     ("Task name \"alloc\" is reserved", |j| task(j).name = "alloc".into()),
     ("Missing task driver", |j| task(j).driver.clear()),
     ("KillTimeout must be a positive value", |j| task(j).kill_timeout = secs(-1)),
@@ -50,6 +51,13 @@ pub(super) const CASES: &[Case] = &[
     }),
     ("CSIPluginConfig must have a non-empty PluginID", |j| {
         task(j).csi_plugin_config = Some(CsiPluginConfig::default());
+    }),
+    ("CSIPluginConfig PluginID \"a/b\" cannot name a directory: it contains a slash", |j| {
+        task(j).csi_plugin_config = Some(CsiPluginConfig { id: "a/b".into(), ..Default::default() });
+    }),
+    ("cannot name a directory: it is longer than 255 bytes", |j| {
+        task(j).csi_plugin_config =
+            Some(CsiPluginConfig { id: "x".repeat(256).into(), ..Default::default() });
     }),
     // Blocks of tasks.
     ("Must specify a source path or have an embedded template", |j| {

@@ -23,6 +23,7 @@ pub(super) static CSI: Schema = Schema {
         attr("name", "Name", Kind::Str),
         attr("namespace", "Namespace", Kind::Str),
         attr("plugin_id", "PluginID", Kind::Str),
+        attr("shared_storage", "CaravanSharedStorage", Kind::Bool),
         attr("snapshot_id", "SnapshotID", Kind::Str),
         attr("type", "~type", Kind::Str),
     ],

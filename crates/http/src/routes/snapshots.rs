@@ -2,6 +2,7 @@
 //! index of ours that moves with them.
 
 use super::volume::header_secrets;
+use super::volumes::refused;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -34,7 +35,7 @@ fn answer(snapshots: &[CsiSnapshot], next_token: String) -> Result<Reply, ApiErr
 async fn create(call: &Call) -> Result<Reply, ApiError> {
     let snapshots = body::snapshots(&call.body)?;
     let made = call.server()?.create_snapshots(&call.namespace, snapshots).await;
-    answer(&made.map_err(|e| ApiError::of_change(&e))?, String::new())
+    answer(&made.map_err(|e| refused(call, &e))?, String::new())
 }
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
@@ -43,7 +44,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     let (caller, per_page) = (call.caller(), call.query.per_page()?);
     let listed =
         call.server()?.list_snapshots_as(&caller, &plugin, per_page, token, header_secrets(call)).await;
-    let (snapshots, next_token) = listed.map_err(|e| ApiError::of_change(&e))?;
+    let (snapshots, next_token) = listed.map_err(|e| refused(call, &e))?;
     answer(&snapshots, next_token)
 }
 
@@ -52,6 +53,6 @@ async fn delete(call: &Call) -> Result<Reply, ApiError> {
     let snapshot = call.query.text("snapshot_id");
     let (caller, secrets) = (Caller::clone(&call.caller()), header_secrets(call));
     let done = call.server()?.delete_snapshot_as(caller, &plugin, snapshot, &secrets).await;
-    done.map_err(|e| ApiError::of_change(&e))?;
+    done.map_err(|e| refused(call, &e))?;
     Ok(Reply::empty().meta(meta(String::new())))
 }

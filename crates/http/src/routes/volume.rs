@@ -121,12 +121,12 @@ async fn deregister(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
         text => go_bool(text).ok_or_else(|| ApiError::bad_request("invalid force value"))?,
     };
     let done = call.server()?.deregister_volume(key, force).await;
-    removed(call, done.map_err(|e| ApiError::of_change(&e))?)
+    removed(call, done.map_err(|e| volumes::refused(call, &e))?)
 }
 
 async fn delete(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
     let done = call.server()?.delete_volume(key, &header_secrets(call)).await;
-    removed(call, done.map_err(|e| ApiError::of_change(&e))?)
+    removed(call, done.map_err(|e| volumes::refused(call, &e))?)
 }
 
 /// The secrets that came in the request's header.
@@ -156,7 +156,7 @@ async fn detach(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
         if error.kind == Kind::NotFound && server.store().snapshot().volume(key).is_none() {
             return ApiError::internal("no such volume");
         }
-        ApiError::of_change(&error)
+        volumes::refused(call, &error)
     })?;
     removed(call, done)
 }

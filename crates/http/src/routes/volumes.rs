@@ -34,15 +34,12 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
 
 async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.list_namespace();
-    let lists = |namespace: &Namespace| {
-        call.may(namespace, NsCap::CsiListVolume) || call.may(namespace, NsCap::CsiReadVolume)
-    };
-    let seen = |volume: &Volume| lists(&volume.namespace);
+    let seen = |volume: &Volume| sees(call, &volume.namespace);
     let prefix = call.query.text("prefix");
     let plugin = call.query.text("plugin_id");
     let node = call.query.get("node_id").filter(|id| !id.is_empty()).map(NodeId::new);
     let (mut meta, (stubs, next)) = blocking::read(call, &TABLES.map(Topic::Table), |root| {
-        if !lists(&call.namespace) {
+        if !sees(call, &call.namespace) {
             return Err(crate::access::denied());
         }
         let on_node: Option<BTreeSet<_>> = node.as_ref().map(|node| {
@@ -140,8 +137,19 @@ fn read(call: &Call, create: bool) -> Result<Vec<VolumeRequestBody>, ApiError> {
     Ok(volumes)
 }
 
+/// Whether the caller may see the volumes of a namespace.
+fn sees(call: &Call, namespace: &Namespace) -> bool {
+    call.may(namespace, NsCap::CsiListVolume) || call.may(namespace, NsCap::CsiReadVolume)
+}
+
+/// Returns the answer to a refused change, which names the other volume of the refusal to callers who may see it.
+pub(super) fn refused(call: &Call, error: &ServerError) -> ApiError {
+    let message = error.message_for(|namespace| sees(call, namespace));
+    ApiError { message, ..ApiError::of_change(error) }
+}
+
 fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Reply, ApiError> {
-    let volumes = done.map_err(|e| ApiError::of_change(&e))?;
+    let volumes = done.map_err(|e| refused(call, &e))?;
     let server = call.server()?;
     let root = server.store().snapshot();
     let index = volumes.iter().map(|volume| volume.modify_index).max().unwrap_or(root.index());
@@ -166,7 +174,7 @@ pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
         .server()?
         .list_external_volumes(&call.caller(), &plugin, per_page, call.query.text("next_token").to_owned())
         .await
-        .map_err(|e| ApiError::of_change(&e))?;
+        .map_err(|e| refused(call, &e))?;
     let meta = Meta { index: 0, known_leader: false, next_token };
     let body: Value = json!({"Volumes": volumes});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))

@@ -118,6 +118,55 @@ async fn writes_of_volumes_and_jobs_show_only_what_the_writer_may_read() {
     assert!(got.json()["Diff"].is_object() && got.text().contains("canary"), "{}", got.text());
 }
 
+/// One storage is one volume, whoever registers it: who may see the other volume reads its name, others do not.
+#[tokio::test]
+async fn a_refusal_names_another_volume_to_those_who_may_see_it() {
+    let tenants = Tenants::start().await;
+    let body = |namespace: &str, id: &str, storage: &str| {
+        json!({"Volumes": [{
+            "ID": id, "Name": id, "PluginID": "disk", "Namespace": namespace, "ExternalID": storage,
+            "RequestedCapabilities": [{"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}]
+        }]})
+    };
+    let put = async |namespace: &str, id: &str, secret: &str| {
+        let at = format!("/v1/volumes?namespace={namespace}");
+        tenants.put(&at, &body(namespace, id, "the-storage"), secret).await
+    };
+    let got = put("team-a", "secret-plans", &tenants.a).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let writes = "namespace \"team-a\" { capabilities = [\"csi-write-volume\"] }";
+    let writer = tenants.token("writer", writes).await;
+    let lists = "namespace \"team-b\" { capabilities = [\"csi-write-volume\"] }
+        namespace \"team-a\" { capabilities = [\"csi-list-volume\"] }";
+    let lister = tenants.token("lister", lists).await;
+    let name = "(volume \"secret-plans\" in namespace \"team-a\")";
+    for (namespace, secret, named) in [
+        ("team-a", &tenants.a, true),
+        ("team-a", &tenants.root, true),
+        ("team-b", &tenants.root, true),
+        ("team-b", &lister, true),
+        ("team-b", &tenants.b, false),
+        ("team-a", &writer, false),
+    ] {
+        let got = put(namespace, "twin", secret).await;
+        let text = got.text();
+        assert_eq!(got.status, 500, "{text}");
+        assert!(
+            text.contains("storage \"the-storage\" of plugin \"disk\" is another volume's already"),
+            "{text}"
+        );
+        assert_eq!(
+            (text.contains(name), text.contains("secret-plans")),
+            (named, named),
+            "{namespace}: {text}"
+        );
+        // The route of one volume is the same.
+        let at = format!("/v1/volume/csi/twin?namespace={namespace}");
+        let got = tenants.put(&at, &body(namespace, "twin", "the-storage"), secret).await;
+        assert_eq!((got.status.as_u16(), got.text().contains(name)), (500, named), "{}", got.text());
+    }
+}
+
 #[tokio::test]
 async fn nobody_says_whose_child_a_job_is() {
     let tenants = Tenants::start().await;

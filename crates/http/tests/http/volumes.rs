@@ -70,6 +70,57 @@ async fn list(api: &Api, query: &str) -> (Vec<String>, String) {
     (ids(&got.json()), got.header("x-nomad-nexttoken").unwrap_or_default().to_owned())
 }
 
+#[tokio::test]
+async fn storage_is_shared_by_volumes_that_say_so() {
+    let api = storage().await;
+    let reads = |id: &str, more: Value| {
+        let mut body = volume(id, "disk");
+        body["ExternalID"] = json!("golden");
+        body["RequestedCapabilities"][0]["AccessMode"] = json!("multi-node-reader-only");
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let put = async |body: Value| api.web.put("/v1/volumes", &json!({"Volumes": [body]})).await;
+    let shares = || json!({"CaravanSharedStorage": true});
+    register(&api.web, vec![reads("one", json!({}))]).await;
+    let got = api.web.get("/v1/volume/csi/one").await.json();
+    assert_eq!(got.get("CaravanSharedStorage"), None, "only volumes that share have the field");
+    for more in [json!({}), shares()] {
+        let got = put(reads("two", more)).await;
+        assert_eq!(got.status, 500);
+        assert!(got.text().ends_with("(volume \"one\" in namespace \"default\")"), "{}", got.text());
+    }
+    // Names of fields are found however they are written, as those of Nomad are.
+    register(&api.web, vec![reads("one", shares())]).await;
+    register(&api.web, vec![reads("two", json!({"caravansharedstorage": true}))]).await;
+    for id in ["one", "two"] {
+        let got = api.web.get(&format!("/v1/volume/csi/{id}")).await.json();
+        assert_eq!(got["CaravanSharedStorage"], true);
+    }
+    let mut writes = reads("three", shares());
+    writes["RequestedCapabilities"][0]["AccessMode"] = json!("single-node-writer");
+    let got = put(writes).await;
+    assert_eq!(got.status, 500);
+    assert!(got.text().contains("CaravanSharedStorage") && got.text().contains("single-node-writer"));
+    let got = put(reads("one", json!({}))).await;
+    assert!(got.status == 500 && got.text().contains("(volume \"two\""), "{}", got.text());
+}
+
+#[tokio::test]
+async fn ids_that_cannot_name_a_directory_are_refused() {
+    let api = storage().await;
+    for id in [&*"x".repeat(300), "a\0b", "..", "a/b"] {
+        let got = api.web.put("/v1/volumes", &json!({"Volumes": [volume(id, "disk")]})).await;
+        let text = got.text();
+        assert_eq!(got.status, 500, "{text}");
+        assert!(
+            text.starts_with("validation: volume id ") && text.contains("cannot name a directory"),
+            "{text}"
+        );
+    }
+    register(&api.web, vec![volume(&"x".repeat(250), "disk")]).await;
+}
+
 /// Rough edge 31: filters go together, every volume of a node is there, the order is that of the ids.
 #[tokio::test]
 async fn lists_take_every_filter_at_once() {

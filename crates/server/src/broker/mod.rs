@@ -11,7 +11,7 @@ use blocked::{Blocked, BlockedSet, Wake};
 use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger, WaitsFor};
-use caravan_types::volume::{Claim, ClaimId, ClaimPhase};
+use caravan_types::volume::{ClaimId, ClaimPhase, Volume};
 use caravan_types::{EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
@@ -194,7 +194,7 @@ impl Broker {
                 _ => {}
             }
             wakes.extend(wake_of(&root, changed));
-            if let Changed::Claim(id) = changed {
+            if let Changed::Claim(id) | Changed::ClaimRemoved(id) = changed {
                 wakes.extend(wakes_of_twins(&root, id));
             }
         }
@@ -343,12 +343,19 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
     }
 }
 
-/// Whatever waits for another volume on the same storage waits for the end of this claim as well.
+/// Returns the wakes for evaluations that wait for another volume on the storage of a claim that ended.
 fn wakes_of_twins(root: &Root, id: &ClaimId) -> Vec<Wake> {
-    let over = |claim: &&Arc<Claim>| claim.phase == ClaimPhase::Gone;
-    let Some(claim) = root.claim(id).filter(over) else { return Vec::new() };
-    let twins = root.volumes_on(&claim.plugin_id, &claim.external_volume_id);
-    twins.map(|twin| twin.key()).filter(|key| *key != id.volume).map(|key| freed(&key, None)).collect()
+    let wake = |twin: &Arc<Volume>| freed(&twin.key(), None);
+    match (root.claim(id), root.volume(&id.volume)) {
+        (Some(claim), _) if claim.phase == ClaimPhase::Gone => {
+            let twins = root.volumes_on(&claim.plugin_id, &claim.external_volume_id);
+            twins.filter(|twin| twin.key() != id.volume).map(wake).collect()
+        }
+        (Some(_), _) => Vec::new(),
+        (None, Some(volume)) => root.twins(volume).map(wake).collect(),
+        // The claim outlived its volume, and which storage it held is not known any more.
+        (None, None) => vec![Wake::Capacity(None)],
+    }
 }
 
 /// A node may take more than before.

@@ -6,6 +6,7 @@ use crate::error::ServerError;
 use caravan_lang::constraint;
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
+use caravan_types::component::check_component;
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec};
 use caravan_types::node::Node;
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
@@ -29,6 +30,14 @@ pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, ServerError> {
     }
     if spec.name.is_empty() {
         problems.push("missing name".into());
+    } else if let Err(error) = check_component("name", &spec.name) {
+        // No job can ask for such a name.
+        problems.push(error.to_string());
+    }
+    if !spec.plugin_id.is_empty()
+        && let Err(error) = check_component("plugin ID", &spec.plugin_id)
+    {
+        problems.push(error.to_string());
     }
     let (min, max) = (spec.requested_capacity_min_bytes, spec.requested_capacity_max_bytes);
     if max < min {
@@ -260,6 +269,11 @@ mod tests {
             wrong(|s| s.requested_capacity_min_bytes = 5),
             "capacity_max (0) must be larger than capacity_min (5)"
         );
+        let slash = "cannot name a directory: it contains a slash";
+        assert_eq!(wrong(|s| s.name = "a/b".into()), format!("name \"a/b\" {slash}"));
+        assert!(wrong(|s| s.name = "x".repeat(256)).ends_with("it is longer than 255 bytes"));
+        assert!(wrong(|s| s.name = "a\0".into()).ends_with("it contains a NUL character"));
+        assert_eq!(wrong(|s| s.plugin_id = "a/b".into()), format!("plugin ID \"a/b\" {slash}"));
         let capability = |attachment: &str, access: &str| {
             vec![HostCapability { attachment_mode: attachment.into(), access_mode: access.into() }]
         };

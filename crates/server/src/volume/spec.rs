@@ -5,6 +5,7 @@
 use crate::error::{Kind, ServerError};
 use crate::volume::expand;
 use caravan_state::Root;
+use caravan_types::component::check_component;
 use caravan_types::plugin::Plugin;
 use caravan_types::sealed::SealedSecrets;
 use caravan_types::variable::parse_reference;
@@ -17,14 +18,16 @@ pub(super) fn validate(body: &VolumeRequestBody, create: bool) -> Result<(), Ser
     let mut problems: Vec<String> = Vec::new();
     if body.id.is_empty() {
         problems.push("missing volume id".into());
-    } else if body.id.as_str().contains(['/', '\0']) || body.id == "." || body.id == ".." {
-        problems.push(format!("volume id \"{}\" cannot be the name of a directory", body.id));
+    } else if let Err(error) = check_component("volume id", body.id.as_str()) {
+        problems.push(error.to_string());
     }
     if body.plugin_id.is_empty() {
         problems.push("missing plugin id".into());
     }
     if body.namespace.is_empty() {
         problems.push("missing namespace".into());
+    } else if let Err(error) = check_component("namespace", body.namespace.as_str()) {
+        problems.push(error.to_string());
     }
     if !body.clone_id.is_empty() && !body.snapshot_id.is_empty() {
         problems.push("only one of snapshot_id and clone_id is allowed".into());
@@ -40,6 +43,12 @@ pub(super) fn validate(body: &VolumeRequestBody, create: bool) -> Result<(), Ser
         }
         if capability.attachment_mode.as_str().is_empty() {
             problems.push("a capability block has no attachment_mode".into());
+        }
+        if body.shared_storage && capability.access_mode.can_write() {
+            problems.push(format!(
+                "CaravanSharedStorage (shared_storage) excludes access mode {}: storage is shared for reading only",
+                capability.access_mode
+            ));
         }
     }
     let topologies = body.requested_topologies.as_ref();
@@ -112,6 +121,7 @@ pub(super) fn fresh(
         mount_options: body.mount_options.clone(),
         clone_id: body.clone_id.clone(),
         snapshot_id: body.snapshot_id.clone(),
+        shared_storage: body.shared_storage,
         phase,
         create_time: now,
         modify_time: now,
@@ -161,6 +171,11 @@ pub(super) fn merge(
         if body.mount_options.is_some() && body.mount_options != current.mount_options {
             return fail("can not update mount options while volume is in use");
         }
+        if body.shared_storage != current.shared_storage {
+            return fail(
+                "volume cannot begin or end to share its storage (CaravanSharedStorage) while it is in use",
+            );
+        }
     }
     if !current.topologies.is_empty()
         && body.requested_topologies.is_some()
@@ -173,6 +188,8 @@ pub(super) fn merge(
     if body.mount_options.is_some() {
         merged.mount_options.clone_from(&body.mount_options);
     }
+    // The state refuses a change that leaves two rows for one storage.
+    merged.shared_storage = body.shared_storage;
     merged.secrets = secrets;
     merged.secrets_from.clone_from(&body.secrets_from);
     if !body.context.is_empty() {
@@ -263,8 +280,51 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_leave_their_directory_are_refused() {
-        let bad = VolumeRequestBody { id: "../x".into(), ..body() };
-        assert!(validate(&bad, true).unwrap_err().message.contains("cannot be the name of a directory"));
+    fn ids_that_cannot_name_a_directory_are_refused_by_field() {
+        let long = "x".repeat(256);
+        for id in ["../x", ".", "..", "a\0b", &long] {
+            let bad = VolumeRequestBody { id: id.into(), ..body() };
+            let error = validate(&bad, true).unwrap_err().message;
+            assert!(error.starts_with("validation: volume id ") && error.contains("cannot name a directory"));
+            let bad = VolumeRequestBody { namespace: id.into(), ..body() };
+            let error = validate(&bad, false).unwrap_err().message;
+            assert!(error.starts_with("validation: namespace ") && error.contains("cannot name a directory"));
+        }
+        for id in ["data[0]", "a:b c", &long[..255]] {
+            validate(&VolumeRequestBody { id: id.into(), ..body() }, true).unwrap();
+        }
+    }
+
+    /// A specification of a volume that shares its storage.
+    fn shares() -> VolumeRequestBody {
+        let mut body = VolumeRequestBody { shared_storage: true, ..body() };
+        body.requested_capabilities[0].access_mode = AccessMode::MultiNodeReaderOnly;
+        body
+    }
+
+    #[test]
+    fn storage_is_shared_for_reading_only() {
+        validate(&shares(), false).unwrap();
+        let writes = VolumeRequestBody { shared_storage: true, ..body() };
+        let error = validate(&writes, false).unwrap_err().message;
+        assert!(error.contains("CaravanSharedStorage") && error.contains("single-node-writer"), "{error}");
+    }
+
+    #[test]
+    fn sharing_is_updated_while_nobody_uses_the_volume() {
+        let none = SealedSecrets::default;
+        let current = fresh(&shares(), none(), &Plugin::default(), VolumePhase::Ready, UnixNanos(1));
+        assert!(current.shared_storage);
+        let apart = VolumeRequestBody { shared_storage: false, ..shares() };
+        assert!(!merge(&current, &apart, none(), &[], "").unwrap().shared_storage);
+        let claim = Claim {
+            access_mode: AccessMode::MultiNodeReaderOnly,
+            attachment_mode: AttachmentMode::FileSystem,
+            ..Claim::default()
+        };
+        assert!(claim.phase.holds());
+        let error = merge(&current, &apart, none(), &[&claim], "").unwrap_err().message;
+        assert!(error.contains("CaravanSharedStorage"), "{error}");
+        assert_eq!(merge(&current, &shares(), none(), &[&claim], "").unwrap(), current);
     }
 }

@@ -337,7 +337,8 @@ async fn volumes_are_in_namespaces_that_there_are() {
     assert_eq!(made[0].namespace, team);
     // Plugins know nothing of namespaces: by the same name it would be the same volume.
     let error = handle.create_volumes(&"default".into(), body()).await.unwrap_err();
-    assert!(error.message.contains("for the name \"data\" is volume team/data already"), "{error}");
+    assert!(error.message.contains("for the name \"data\" the plugin has a storage"), "{error}");
+    assert_eq!(error.about, [made[0].key()], "named to those who may see it");
     assert!(cluster.root().volume(&make::volume_key("data")).is_none());
     let named = vec![VolumeRequestBody { name: "own".into(), ..make::volume("data") }];
     let other = handle.create_volumes(&"default".into(), named).await.unwrap();

@@ -114,6 +114,9 @@ pub struct CsiVolume {
     pub modify_index: u64,
     pub create_time: UnixNanos,
     pub modify_time: UnixNanos,
+    /// Other volumes may stand for the same storage.
+    #[serde(rename = "CaravanSharedStorage", skip_serializing_if = "std::ops::Not::not")]
+    pub shared_storage: bool,
 }
 
 /// The volume in lists.
@@ -228,6 +231,7 @@ impl CsiVolume {
             modify_index: volume.modify_index,
             create_time: volume.create_time,
             modify_time: volume.modify_time,
+            shared_storage: volume.shared_storage,
         }
     }
 
@@ -282,5 +286,15 @@ mod tests {
         assert!(!json.contains("hunter2"));
         assert!(json.contains("[REDACTED]") && json.contains("\"Secrets\":null"));
         assert!(!format!("{volume:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn sharing_is_shown_where_it_was_asked_for() {
+        let shown = |shared_storage| {
+            let volume = Volume { shared_storage, ..Default::default() };
+            serde_json::to_value(CsiVolume::project(&volume, &[], None, vec![])).unwrap()
+        };
+        assert_eq!(shown(false).get("CaravanSharedStorage"), None);
+        assert_eq!(shown(true)["CaravanSharedStorage"], true);
     }
 }

@@ -54,6 +54,9 @@ mount_options {
 # snapshot_id = "..."
 # clone_id    = "..."
 
+# Whether other volumes may stand for the same storage: all of them say so, and none has a mode that writes.
+# shared_storage = true
+
 # Where it must and should be reachable.
 # topology_request {
 #   required {

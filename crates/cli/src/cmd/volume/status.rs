@@ -231,6 +231,9 @@ fn head(detail: &VolumeDetail) -> String {
         .pair("Access Mode", volume.access_mode.as_str())
         .pair("Attachment Mode", volume.attachment_mode.as_str())
         .pair("Mount Options", options.unwrap_or_default());
+    if volume.shared_storage {
+        pairs.push("Shared Storage", "true");
+    }
     for (key, value) in super::explain::usage(&detail.usage, false) {
         pairs.push(key, value);
     }
