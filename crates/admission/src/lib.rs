@@ -4,7 +4,7 @@
 //! The texts nest as API clients know them: `Task group g validation failed: 1 error occurred: ...`. The verbs read
 //! them back into single problems with their paths, whichever server they come from.
 //!
-//! Rules: `jobspec` section 6, `storage` sections 1.1 and 4.2. Pure.
+//! Rules: docs/reference/jobspec.md, section 6, docs/reference/storage.md, sections 1.1 and 4.2. Pure.
 
 mod blocks;
 mod group;
@@ -125,7 +125,7 @@ pub fn check_all(job: &Job, mut misfits: Misfits) -> Verdict {
     verdict
 }
 
-/// What a type of job may not have (`jobspec` section 5).
+/// What a type of job may not have (docs/reference/jobspec.md, section 5).
 fn by_type(job: &Job, errors: &mut Vec<String>) {
     if job.kind == JobType::System {
         let groups = &job.task_groups;
@@ -167,7 +167,7 @@ pub fn joined(errors: &[String]) -> String {
     format!("{} {noun} occurred:\n{lines}\n", errors.len())
 }
 
-/// Several warnings as one text (`http-api` section 3.1).
+/// Several warnings as one text (docs/reference/http-api.md, section 3.1).
 #[must_use]
 pub fn joined_warnings(warnings: &[String]) -> String {
     match warnings {

@@ -1,4 +1,4 @@
-//! Rules for the policies of a group (`jobspec` sections 5 and 6).
+//! Rules for the policies of a group (docs/reference/jobspec.md, sections 5 and 6).
 
 use super::{one_of, unknown};
 use caravan_types::Nanos;

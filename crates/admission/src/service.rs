@@ -1,4 +1,4 @@
-//! Rules for services and their checks (`jobspec` 4.6 and 4.7).
+//! Rules for services and their checks (docs/reference/jobspec.md, sections 4.6 and 4.7).
 
 use super::network::is_label;
 use super::{joined, one_of};

@@ -1,4 +1,4 @@
-//! Rules for constraints, affinities and spreads (`jobspec` 4.4).
+//! Rules for constraints, affinities and spreads (docs/reference/jobspec.md, section 4.4).
 
 use super::{joined, unknown};
 use caravan_lang::constraint::{AFFINITY_OPERATORS, ConstraintError, OPERATORS};

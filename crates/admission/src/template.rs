@@ -1,4 +1,4 @@
-//! Rules for jobs that make other jobs (`jobspec` sections 4.4 and 6).
+//! Rules for jobs that make other jobs (docs/reference/jobspec.md, sections 4.4 and 6).
 
 use super::joined;
 use caravan_lang::cron::{Cron, zone};

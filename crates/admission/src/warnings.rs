@@ -1,4 +1,4 @@
-//! What is allowed, but not what it seems to be (`jobspec` section 6).
+//! What is allowed, but not what it seems to be (docs/reference/jobspec.md, section 6).
 
 use super::joined;
 use super::targets::strangers;

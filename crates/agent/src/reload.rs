@@ -13,7 +13,7 @@ use caravan_rpc::Limits;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a running agent takes up (`jobspec` section 11). `tls` is here but for the two that say what is encrypted at
+/// What a running agent takes up (docs/reference/jobspec.md, section 11). `tls` is here but for the two that say what is encrypted at
 /// all.
 const LIVE: [&str; 6] = [
     "log_level",

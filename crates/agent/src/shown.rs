@@ -4,7 +4,7 @@ use crate::drivers::allows_privileged_plugins;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use serde_json::{Map, Value, json};
 
-/// Each key as it is where nothing is set (`http-api` section 5.7).
+/// Each key as it is where nothing is set (docs/reference/http-api.md, section 5.7).
 const UNSET: &str = include_str!("shown.json");
 
 /// What an agent is set to.

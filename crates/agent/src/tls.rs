@@ -130,7 +130,7 @@ impl TlsSettings {
     }
 }
 
-/// Name in the certificate of an agent (`jobspec` section 11.1).
+/// Name in the certificate of an agent (docs/reference/jobspec.md, section 11.1).
 fn name(role: &str, region: &str) -> String {
     format!("{role}.{region}.nomad")
 }

@@ -1,6 +1,6 @@
 //! Why a server refuses a job, beside the file that the job was written in.
 //!
-//! Servers answer with one text of nested lists (`http-api` section 3.1): `2 errors occurred:`, a line with a tab and a
+//! Servers answer with one text of nested lists (docs/reference/http-api.md, section 3.1): `2 errors occurred:`, a line with a tab and a
 //! star for each, and in these again such lists. Here they become single findings, each with its path and place.
 
 use caravan_hcl::diag::{Diagnostics, render};

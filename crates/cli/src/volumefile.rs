@@ -1,4 +1,4 @@
-//! Volume files (`storage` section 10).
+//! Volume files (docs/reference/storage.md, section 10).
 
 use crate::error::CliError;
 use crate::jobfile;

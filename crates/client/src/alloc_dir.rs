@@ -1,4 +1,4 @@
-//! The directories of an allocation (`jobspec` section 9.3).
+//! The directories of an allocation (docs/reference/jobspec.md, section 9.3).
 
 use crate::ClientError;
 use caravan_sys::below::{LeftMount, Treatment, end_mounts};

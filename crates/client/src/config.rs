@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Settings of a client (`jobspec` section 11.3). [`ClientConfig::new`] gives the defaults.
+/// Settings of a client (docs/reference/jobspec.md, section 11.3). [`ClientConfig::new`] gives the defaults.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// Client state, sockets and CSI directories; made with mode 0700. `<data_dir>/client`.

@@ -84,7 +84,7 @@ impl DriverManager {
         }
         drop(logged);
         let mut attributes = found.attributes;
-        // The node says "1" where the driver's own attributes say "true" (`http-api` section 5.4).
+        // The node says "1" where the driver's own attributes say "true" (docs/reference/http-api.md, section 5.4).
         if let Some(own) = attributes.get_mut(&format!("driver.{name}")) {
             "true".clone_into(own);
         }

@@ -1,4 +1,4 @@
-//! The environment of a task and the interpolation of its texts (`jobspec` sections 9.1 and 9.2). Pure.
+//! The environment of a task and the interpolation of its texts (docs/reference/jobspec.md, sections 9.1 and 9.2). Pure.
 
 use caravan_lang::interpolate;
 use caravan_types::alloc::{AllocatedPort, Allocation};

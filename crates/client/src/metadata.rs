@@ -17,7 +17,7 @@ pub struct Metadata {
 }
 
 /// What every node says about the sidecars of its services, unless its configuration says otherwise
-/// (`http-api` section 5.4).
+/// (docs/reference/http-api.md, section 5.4).
 const FOR_SIDECARS: [(&str, &str); 6] = [
     ("connect.sidecar_image", "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}"),
     ("connect.gateway_image", "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}"),

@@ -1,4 +1,4 @@
-//! The node's own signed identity (`http-api` section 5.10).
+//! The node's own signed identity (docs/reference/http-api.md, section 5.10).
 
 use crate::ClientError;
 use crate::client::Handle;

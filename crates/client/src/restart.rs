@@ -1,5 +1,5 @@
 //! When a task starts again after it ended: a pure function of its history and the policy
-//! (`jobspec` section 5, `http-api` section 5.3 for the words).
+//! (docs/reference/jobspec.md, section 5, docs/reference/http-api.md, section 5.3 for the words).
 
 use caravan_types::job::{RestartMode, RestartPolicy};
 use caravan_types::{Nanos, UnixNanos};

@@ -1,4 +1,4 @@
-//! The API as tasks reach it: a socket in the secrets of each, whatever network the task has (`http-api` section 1.1).
+//! The API as tasks reach it: a socket in the secrets of each, whatever network the task has (docs/reference/http-api.md, section 1.1).
 
 use crate::alloc_dir::TaskDir;
 use crate::client::Handle;

@@ -169,7 +169,7 @@ pub struct Traversal {
     pub root: Name,
     /// What follows.
     pub steps: Vec<Step>,
-    /// What the reference becomes when it is one for run time (jobspec.md 2.5): its own source text.
+    /// What the reference becomes when it is one for run time (docs/reference/jobspec.md, section 2.5): its own source text.
     pub runtime: Box<str>,
 }
 

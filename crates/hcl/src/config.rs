@@ -1,4 +1,4 @@
-//! The agent's configuration files (jobspec.md section 11): HCL 1 or JSON, several merged, later ones winning.
+//! The agent's configuration files (docs/reference/jobspec.md, section 11): HCL 1 or JSON, several merged, later ones winning.
 //!
 //! What is absent stays absent: defaults belong to the agent.
 

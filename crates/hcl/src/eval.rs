@@ -64,7 +64,7 @@ impl Scope {
 /// What a reference to an unknown root means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum References {
-    /// It is meant for run time and becomes its own source text (jobspec.md 2.5).
+    /// It is meant for run time and becomes its own source text (docs/reference/jobspec.md, section 2.5).
     Runtime,
     /// Nothing may be referred to.
     Refused,

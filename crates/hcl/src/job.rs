@@ -1,4 +1,4 @@
-//! The job language: a text and its variables to the job that clients send (jobspec.md sections 1 to 4).
+//! The job language: a text and its variables to the job that clients send (docs/reference/jobspec.md, sections 1 to 4).
 
 mod api_json;
 mod drivers;

@@ -1,5 +1,5 @@
 //! Files of operators (HCL 1 or JSON): the rules of an ACL policy, namespaces, node pools and quotas
-//! (http-api.md 5.8), with the same diagnostics as job files.
+//! (docs/reference/http-api.md, section 5.8), with the same diagnostics as job files.
 
 mod tables;
 mod variable;

@@ -200,7 +200,7 @@ pub enum Repeat {
 pub enum Content {
     /// What a table says.
     Schema(&'static Schema),
-    /// Anything (jobspec.md 3, free-form maps).
+    /// Anything (docs/reference/jobspec.md, section 3, free-form maps).
     Free,
     /// Names with strings.
     Strings,

@@ -1,4 +1,4 @@
-//! Volume specifications (storage.md section 10): HCL 1 or JSON, for CSI and for host volumes.
+//! Volume specifications (docs/reference/storage.md, section 10): HCL 1 or JSON, for CSI and for host volumes.
 
 mod tables;
 
@@ -98,7 +98,7 @@ fn read(body: &Body, items: &mut Vec<Diagnostic>) -> Option<VolumeSpec> {
 }
 
 /// Names at the root match without regard to case and underscores, and unknown ones are left out
-/// (storage.md 10).
+/// (docs/reference/storage.md, section 10).
 fn normalized(mut body: Body, schema: &'static Schema) -> Body {
     let names: Vec<&'static str> =
         schema.attributes.iter().map(|a| a.name).chain(schema.blocks.iter().map(|b| b.name)).collect();

@@ -1,4 +1,4 @@
-//! Reads that wait until what they read has changed (`http-api` section 1.5).
+//! Reads that wait until what they read has changed (docs/reference/http-api.md, section 1.5).
 
 use crate::access::{self, Watched};
 use crate::call::Call;

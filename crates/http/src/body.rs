@@ -1,5 +1,5 @@
 //! Request bodies: keys without regard to case, unknown keys ignored, `null` for unset
-//! (`http-api` section 2.3).
+//! (docs/reference/http-api.md, section 2.3).
 
 use crate::error::ApiError;
 use caravan_types::api::DecodeError;

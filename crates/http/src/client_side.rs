@@ -140,7 +140,7 @@ impl fmt::Debug for ExecSession {
 }
 
 /// The client of this agent. Every path is confined to the allocation's directory; errors are worded as
-/// in `http-api` section 3.4.
+/// in docs/reference/http-api.md, section 3.4.
 #[async_trait]
 pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
     /// Its node.

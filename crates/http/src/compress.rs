@@ -1,4 +1,4 @@
-//! Compressed answers (`http-api` section 1.1).
+//! Compressed answers (docs/reference/http-api.md, section 1.1).
 
 use bytes::Bytes;
 use flate2::Compression;

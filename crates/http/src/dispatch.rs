@@ -1,5 +1,5 @@
 //! From a request to its route. Paths are matched after decoding, because job ids may contain slashes
-//! (`http-api` sections 1.1 and 3).
+//! (docs/reference/http-api.md, sections 1.1 and 3).
 
 use crate::access::{self, Found, Need};
 use crate::cache::{Key, Ready};
@@ -80,7 +80,7 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
     response
 }
 
-/// The methods with which pages of other origins may call a route, if they may (`http-api` section 1.9).
+/// The methods with which pages of other origins may call a route, if they may (docs/reference/http-api.md, section 1.9).
 fn shared_methods(path: &str) -> Option<&'static [&'static str]> {
     const CLIENT: &[&str] = &["HEAD", "GET", "PUT", "POST"];
     let below = ["/v1/client/fs/", "/v1/client/allocation/"];

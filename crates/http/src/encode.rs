@@ -1,4 +1,4 @@
-//! JSON as the reference writes it (`http-api` section 2.1): keys in byte order, floats that show that
+//! JSON as the reference writes it (docs/reference/http-api.md, section 2.1): keys in byte order, floats that show that
 //! they are floats, nothing escaped for HTML.
 
 use serde_json::{Map, Value};

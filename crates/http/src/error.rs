@@ -1,4 +1,4 @@
-//! Failures as HTTP answers: a status and one bare sentence (`http-api` section 1.8).
+//! Failures as HTTP answers: a status and one bare sentence (docs/reference/http-api.md, section 1.8).
 
 use crate::reply::{Indexed, Meta};
 use caravan_rpc::{Code, RpcError};

@@ -1,5 +1,5 @@
 //! Programs run in tasks: finding the agent that holds the allocation, and talking to the program there
-//! (`http-api` section 4.2).
+//! (docs/reference/http-api.md, section 4.2).
 
 use crate::access;
 use crate::client_side::{ClientSideError, ExecSession};

@@ -1,4 +1,4 @@
-//! Filter expressions of lists (`http-api` sections 1.6 and 1.7), and objects as they see them.
+//! Filter expressions of lists (docs/reference/http-api.md, sections 1.6 and 1.7), and objects as they see them.
 
 use crate::error::ApiError;
 use serde_json::{Map, Value, json};

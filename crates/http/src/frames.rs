@@ -1,4 +1,4 @@
-//! Streams of file content: frames with heartbeats, or raw bytes (`http-api` section 4.1).
+//! Streams of file content: frames with heartbeats, or raw bytes (docs/reference/http-api.md, section 4.1).
 
 use crate::client_side::{ClientSideError, Frame, Frames};
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! Figures of the host from proc(5), for `/v1/client/stats` (`http-api` section 5.7).
+//! Figures of the host from proc(5), for `/v1/client/stats` (docs/reference/http-api.md, section 5.7).
 
 use crate::disks::Disk;
 use serde_json::{Value, json};

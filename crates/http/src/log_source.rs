@@ -1,4 +1,4 @@
-//! The agent's log as the monitor shows it (`http-api` section 3.7): records, and their two notations.
+//! The agent's log as the monitor shows it (docs/reference/http-api.md, section 3.7): records, and their two notations.
 
 use caravan_types::{Time, UnixNanos};
 use futures::stream::BoxStream;

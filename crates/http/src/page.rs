@@ -1,4 +1,4 @@
-//! Lists in pages (`http-api` section 1.6).
+//! Lists in pages (docs/reference/http-api.md, section 1.6).
 
 use crate::error::ApiError;
 use crate::filter::Filter;

@@ -1,4 +1,4 @@
-//! Query strings and paths: decoding, and the parameters that every route knows (`http-api` section 1.3).
+//! Query strings and paths: decoding, and the parameters that every route knows (docs/reference/http-api.md, section 1.3).
 
 use crate::error::ApiError;
 use caravan_types::duration::parse as go_duration;

@@ -34,7 +34,7 @@ const MOST_HEADERS: usize = 128 * 1024;
 /// How long after a failed accept the next one is tried: what failed is most often the number of open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a peer on a TLS port may be silent before the kernel asks whether it is there (`http-api` section 1.1).
+/// How long a peer on a TLS port may be silent before the kernel asks whether it is there (docs/reference/http-api.md, section 1.1).
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// What a client is told that speaks HTTP where TLS is spoken.

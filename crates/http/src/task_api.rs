@@ -1,5 +1,5 @@
 //! The same routes for tasks, over a socket of their own: whoever asks there has to say who it is
-//! (`http-api` section 1.1).
+//! (docs/reference/http-api.md, section 1.1).
 
 use crate::access;
 use crate::error::ApiError;

@@ -1,4 +1,4 @@
-//! Request bodies that are rows: keys without regard to case, `null` for unset (`http-api` section 2.3).
+//! Request bodies that are rows: keys without regard to case, `null` for unset (docs/reference/http-api.md, section 2.3).
 
 use crate::error::ApiError;
 use caravan_server::ServerError;

@@ -1,4 +1,4 @@
-//! Operators of `constraint` and `affinity` blocks (`jobspec` section 4.4).
+//! Operators of `constraint` and `affinity` blocks (docs/reference/jobspec.md, section 4.4).
 
 use crate::version::{Flavor, Range, Version};
 use regex::Regex;

@@ -1,4 +1,4 @@
-//! Runtime interpolation: `${name}` in the text of a running task (`jobspec` section 9.1).
+//! Runtime interpolation: `${name}` in the text of a running task (docs/reference/jobspec.md, section 9.1).
 
 /// Replaces every `${name}` whose name is known; everything else stays as it is, unknown names
 /// included. A name has letters, digits, `_`, `.` and `-` only. Values are not looked at again.

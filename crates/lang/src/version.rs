@@ -1,6 +1,6 @@
 //! Versions and ranges of them.
 //!
-//! Two flavours exist (`jobspec` section 4.4): the loose one accepts a pre-release without its dash
+//! Two flavours exist (docs/reference/jobspec.md, section 4.4): the loose one accepts a pre-release without its dash
 //! (`1.2beta`) and lets pre-releases into a range only when the range names one; the strict one orders
 //! pre-releases as semver.org says.
 

@@ -5,7 +5,7 @@ use caravan_types::node::Node;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much a group cares for its cores being of one NUMA node (`jobspec` section 4.11).
+/// How much a group cares for its cores being of one NUMA node (docs/reference/jobspec.md, section 4.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numa {
     /// Not more than that it is nice.

@@ -1,6 +1,6 @@
 //! Volumes of a group on a node: may they be used there, and the claims that come with a placement.
 //!
-//! The order of the checks and the reasons are those of `storage` section 7. Other than there, claims
+//! The order of the checks and the reasons are those of docs/reference/storage.md, section 7. Other than there, claims
 //! of the plan in hand count, modes are checked against what the volume was registered with, and a
 //! volume that the node holds already does not count against the plugin's limit again.
 

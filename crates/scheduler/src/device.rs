@@ -1,5 +1,5 @@
-//! Devices of nodes: which match a request, and which instances are still free (`jobspec` section 4.11,
-//! `http-api` section 5.4).
+//! Devices of nodes: which match a request, and which instances are still free (docs/reference/jobspec.md, section 4.11,
+//! docs/reference/http-api.md, section 5.4).
 
 use crate::rank;
 use caravan_lang::constraint::{Matcher, Operator, Targets};

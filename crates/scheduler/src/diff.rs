@@ -16,7 +16,7 @@ pub enum Update {
 /// Compares the specification that an allocation runs with the newest one, for its group.
 ///
 /// In place are changes of the count, of policies, services, constraints, affinities, spreads, kill
-/// timeouts, times to run and log sizes (`http-api` section 5.6); everything else needs a new allocation.
+/// timeouts, times to run and log sizes (docs/reference/http-api.md, section 5.6); everything else needs a new allocation.
 pub fn update(old: Option<&Job>, new: &Job, group: &TaskGroup) -> Update {
     let Some(old) = old else { return Update::Destructive };
     if old.create_index == new.create_index

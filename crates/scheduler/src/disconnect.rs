@@ -1,5 +1,5 @@
 //! Allocations whose node is out of contact and may come back: the `disconnect` block of groups (`jobspec` section
-//! 4.4, `http-api` sections 6.1 and 6.5).
+//! 4.4, docs/reference/http-api.md, sections 6.1 and 6.5).
 
 use crate::reconcile::{Changes, is_current};
 use caravan_types::alloc::{Allocation, ClientStatus};

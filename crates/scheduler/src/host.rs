@@ -1,5 +1,5 @@
 //! Host volumes of a group on a node: may they be used there, and the holds that come with a placement
-//! (`storage` section 8.5).
+//! (docs/reference/storage.md, section 8.5).
 //!
 //! Other than there, what this plan stops goes on counting while its tasks may still run, only the holds
 //! of the group itself count for sticky volumes (rough edge 44), and every refusal says what is waited for.

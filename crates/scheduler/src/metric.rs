@@ -1,4 +1,4 @@
-//! Counts of the nodes that were looked at, by what was in their way (`http-api` section 5.2, `AllocMetric`).
+//! Counts of the nodes that were looked at, by what was in their way (docs/reference/http-api.md, section 5.2, `AllocMetric`).
 
 use caravan_types::eval::{AllocMetric, Counts};
 use caravan_types::job::TaskGroup;

@@ -1,4 +1,4 @@
-//! Ports of a group on a node (`jobspec` section 4.5).
+//! Ports of a group on a node (docs/reference/jobspec.md, section 4.5).
 
 use crate::feasible::NodeTargets;
 use crate::rng::Rng;
@@ -183,7 +183,7 @@ pub(crate) fn offer(
 }
 
 fn port_address(node: &Node, port: &Port) -> Result<String, PortError> {
-    // The name may refer to the node, like `${attr.platform}` (`jobspec` section 4.5).
+    // The name may refer to the node, like `${attr.platform}` (docs/reference/jobspec.md, section 4.5).
     let targets = NodeTargets(node);
     let name = resolve(&port.host_network, &targets);
     let found = name.as_ref().and_then(|name: &Cow<'_, str>| address(node, name));

@@ -1,4 +1,4 @@
-//! Room for important jobs: which allocations of less important ones must go (`http-api` section 5.7,
+//! Room for important jobs: which allocations of less important ones must go (docs/reference/http-api.md, section 5.7,
 //! `PreemptionConfig`).
 //!
 //! Only allocations of jobs whose priority is at least ten lower may be evicted. On each node the least important

@@ -1,4 +1,4 @@
-//! How the cluster is set to schedule (`http-api` section 5.7, `SchedulerConfig`).
+//! How the cluster is set to schedule (docs/reference/http-api.md, section 5.7, `SchedulerConfig`).
 
 use caravan_types::job::JobType;
 use caravan_types::node_pool::NodePool;

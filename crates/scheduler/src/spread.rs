@@ -1,5 +1,5 @@
 //! Properties of nodes over which a group's allocations are counted: `spread` blocks and
-//! `distinct_property` (`jobspec` section 4.4).
+//! `distinct_property` (docs/reference/jobspec.md, section 4.4).
 //!
 //! Nodes with the same values of all of them make a bucket. What is counted is the same for all nodes of a
 //! bucket, so a placement changes figures of buckets and not of nodes.

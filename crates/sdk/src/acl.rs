@@ -1,4 +1,4 @@
-//! Access control (`http-api` section 3.6).
+//! Access control (docs/reference/http-api.md, section 3.6).
 
 use crate::client::Client;
 use crate::error::Error;

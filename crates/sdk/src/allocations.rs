@@ -1,4 +1,4 @@
-//! Allocations and what their nodes tell of them (`http-api` sections 3.2 and 3.4).
+//! Allocations and what their nodes tell of them (docs/reference/http-api.md, sections 3.2 and 3.4).
 
 use crate::client::Client;
 use crate::error::Error;

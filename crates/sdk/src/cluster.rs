@@ -1,4 +1,4 @@
-//! The agent itself, the servers and their chores (`http-api` section 3.7).
+//! The agent itself, the servers and their chores (docs/reference/http-api.md, section 3.7).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -51,7 +51,7 @@ pub struct HealthPart {
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct Member {
     pub name: String,
     pub addr: String,

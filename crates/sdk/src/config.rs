@@ -174,7 +174,7 @@ impl Config {
     /// The settings of this process's environment: `CARAVAN_ADDR`, `CARAVAN_REGION`,
     /// `CARAVAN_NAMESPACE`, `CARAVAN_TOKEN` and `CARAVAN_HTTP_AUTH`, for TLS `CARAVAN_CACERT`, `CARAVAN_CAPATH`,
     /// `CARAVAN_CLIENT_CERT`, `CARAVAN_CLIENT_KEY`, `CARAVAN_TLS_SERVER_NAME` and `CARAVAN_SKIP_VERIFY`; where one
-    /// is not set, the variable with `NOMAD_` in its place counts (`http-api` section 7).
+    /// is not set, the variable with `NOMAD_` in its place counts (docs/reference/http-api.md, section 7).
     ///
     /// # Errors
     /// When the address cannot be used.

@@ -1,4 +1,4 @@
-//! Deployments (`http-api` section 3.2), and what goes with them of jobs.
+//! Deployments (docs/reference/http-api.md, section 3.2), and what goes with them of jobs.
 
 use crate::client::Client;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Evaluations (`http-api` section 3.2).
+//! Evaluations (docs/reference/http-api.md, section 3.2).
 
 use crate::client::Client;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! The event stream (`http-api` section 4.3).
+//! The event stream (docs/reference/http-api.md, section 4.3).
 
 use crate::client::Client;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Files of allocations, the agent's log, and more that nodes tell (`http-api` sections 3.4 and 3.7).
+//! Files of allocations, the agent's log, and more that nodes tell (docs/reference/http-api.md, sections 3.4 and 3.7).
 
 use crate::client::Client;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Jobs (`http-api` section 3.1).
+//! Jobs (docs/reference/http-api.md, section 3.1).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -158,7 +158,7 @@ pub struct PlanRequest {
     pub policy_override: bool,
 }
 
-/// What a dry run tells (`http-api` section 5.6).
+/// What a dry run tells (docs/reference/http-api.md, section 5.6).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PlanResponse {
@@ -226,7 +226,7 @@ macro_rules! diff {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
         #[serde(rename_all = "PascalCase", default)]
-        #[expect(missing_docs, reason = "fields are those of http-api section 5.6")]
+        #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.6")]
         pub struct $name {
             /// `None`, `Added`, `Deleted` or `Edited`.
             #[serde(rename = "Type")]

@@ -1,4 +1,4 @@
-//! Streams of frames (`http-api` section 4.1).
+//! Streams of frames (docs/reference/http-api.md, section 4.1).
 
 use crate::client::Client;
 use crate::error::Error;

@@ -5,7 +5,7 @@ use caravan_types::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What an allocation uses (`http-api` section 5.7).
+/// What an allocation uses (docs/reference/http-api.md, section 5.7).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocUsage {
@@ -41,7 +41,7 @@ pub struct ResourceUsage {
 /// Memory in bytes; only what `measured` lists counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct MemoryUsage {
     #[serde(rename = "RSS")]
     pub rss: u64,
@@ -59,7 +59,7 @@ pub struct MemoryUsage {
 /// Processor time; only what `measured` lists counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct CpuUsage {
     pub system_mode: f64,
     pub user_mode: f64,
@@ -72,7 +72,7 @@ pub struct CpuUsage {
     pub measured: Vec<String>,
 }
 
-/// What a machine uses (`http-api` section 5.7).
+/// What a machine uses (docs/reference/http-api.md, section 5.7).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostStats {
@@ -95,7 +95,7 @@ pub struct HostStats {
 /// Memory of a machine, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct HostMemory {
     pub total: u64,
     pub available: u64,
@@ -106,7 +106,7 @@ pub struct HostMemory {
 /// A processor, in percent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct HostCpu {
     #[serde(rename = "CPU")]
     pub cpu: String,
@@ -118,7 +118,7 @@ pub struct HostCpu {
 /// A mounted disk, in bytes and percent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct HostDisk {
     pub device: String,
     pub mountpoint: String,

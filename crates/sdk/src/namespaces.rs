@@ -1,4 +1,4 @@
-//! Namespaces and node pools (`http-api` sections 3.3 and 3.7).
+//! Namespaces and node pools (docs/reference/http-api.md, sections 3.3 and 3.7).
 
 use crate::client::Client;
 use crate::error::Error;

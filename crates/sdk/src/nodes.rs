@@ -1,4 +1,4 @@
-//! Nodes (`http-api` section 3.3).
+//! Nodes (docs/reference/http-api.md, section 3.3).
 
 use crate::client::Client;
 use crate::error::Error;

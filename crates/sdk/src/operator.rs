@@ -1,4 +1,4 @@
-//! What operators look at and set (`http-api` section 3.7).
+//! What operators look at and set (docs/reference/http-api.md, section 3.7).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// A member of the replicated log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct RaftServer {
     #[serde(rename = "ID")]
     pub id: String,
@@ -27,7 +27,7 @@ pub struct RaftServer {
 /// The members of the replicated log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct RaftConfiguration {
     pub servers: Vec<RaftServer>,
     pub index: u64,
@@ -36,7 +36,7 @@ pub struct RaftConfiguration {
 /// How scheduling is done, with the index of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 3.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.7")]
 pub struct SchedulerSettings {
     pub scheduler_config: SchedulerConfig,
     pub index: u64,
@@ -48,7 +48,7 @@ pub struct SchedulerSettings {
 /// Health of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct AutopilotServer {
     #[serde(rename = "ID")]
     pub id: String,
@@ -68,7 +68,7 @@ pub struct AutopilotServer {
 /// Health of the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct AutopilotHealth {
     pub healthy: bool,
     pub failure_tolerance: u64,

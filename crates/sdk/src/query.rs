@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use std::time::Duration;
 
-/// Options of a call (`http-api` section 1.3). Reads take all of them, writes region, namespace and
+/// Options of a call (docs/reference/http-api.md, section 1.3). Reads take all of them, writes region, namespace and
 /// parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryOptions {
@@ -133,7 +133,7 @@ pub(crate) fn path(template: &str, segments: &[&str]) -> String {
     out
 }
 
-/// What an answer says about the state it was made from (`http-api` section 1.4).
+/// What an answer says about the state it was made from (docs/reference/http-api.md, section 1.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Index of the state.
@@ -168,7 +168,7 @@ pub struct Response<T> {
 }
 
 /// Waiting for changes with blocking queries: asks with the index that was seen last, and starts anew
-/// when the index goes backwards (a snapshot was restored, `http-api` section 1.5).
+/// when the index goes backwards (a snapshot was restored, docs/reference/http-api.md, section 1.5).
 #[derive(Clone, Debug)]
 pub struct Watch {
     query: QueryOptions,

@@ -1,4 +1,4 @@
-//! Counts of groups, the policies that bound them, and names of versions (`http-api` sections 3.1 and 3.7).
+//! Counts of groups, the policies that bound them, and names of versions (docs/reference/http-api.md, sections 3.1 and 3.7).
 
 use crate::client::Client;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Variables (`http-api` section 5.9).
+//! Variables (docs/reference/http-api.md, section 5.9).
 
 use crate::client::Client;
 use crate::error::Error;

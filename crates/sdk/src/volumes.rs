@@ -1,4 +1,4 @@
-//! CSI volumes and plugins (`http-api` section 3.5).
+//! CSI volumes and plugins (docs/reference/http-api.md, section 3.5).
 
 use crate::client::Client;
 use crate::config::Token;

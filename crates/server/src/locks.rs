@@ -1,4 +1,4 @@
-//! Locks on variables: held as long as their holders renew them (`http-api` section 5.9).
+//! Locks on variables: held as long as their holders renew them (docs/reference/http-api.md, section 5.9).
 //!
 //! Who holds what is in the shared state; when each must be renewed is known to this server alone, and begins anew
 //! with it.

@@ -17,7 +17,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Plans of an evaluation in a row of which nothing fits before it counts as failed (`http-api` section 6.2).
+/// Plans of an evaluation in a row of which nothing fits before it counts as failed (docs/reference/http-api.md, section 6.2).
 fn attempts_for(kind: &str) -> u32 {
     match kind.parse::<JobType>() {
         Ok(kind) if kind.is_batch() => 2,

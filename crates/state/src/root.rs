@@ -204,7 +204,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// Versions of a job that are kept; tagged ones do not count (`http-api` section 6.4).
+    /// Versions of a job that are kept; tagged ones do not count (docs/reference/http-api.md, section 6.4).
     pub const KEPT_VERSIONS: usize = 6;
 
     /// Index of the last applied command; 0 before the first.

@@ -8,7 +8,7 @@ use caravan_types::job::{GroupSummary, Job, JobStatus, JobSummary, JobType};
 use caravan_types::{EvalId, JobKey};
 use std::collections::BTreeMap;
 
-/// Where a job stands by its records (`http-api` section 6.4).
+/// Where a job stands by its records (docs/reference/http-api.md, section 6.4).
 ///
 /// `fresh`: its specification was written in this very step. `collected`: evaluations of it were
 /// forgotten in this very step. Without evaluations a job that was dead stays dead, because only

@@ -1,5 +1,5 @@
 //! Task templates: the text of one, rendered from what is known, together with what else it would have to know
-//! (`jobspec` section 4.8).
+//! (docs/reference/jobspec.md, section 4.8).
 //!
 //! Templates are Go templates ([`gotmpl`]) with the functions that users of such templates know. [`render`] is a pure
 //! function: variables, services and files are [`Need`]s, which whoever renders looks up and gives with the next try.

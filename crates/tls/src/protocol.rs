@@ -1,4 +1,4 @@
-//! Versions and cipher suites, by the names of the agent's configuration (`jobspec` section 11).
+//! Versions and cipher suites, by the names of the agent's configuration (docs/reference/jobspec.md, section 11).
 
 use crate::error::TlsError;
 use rustls::crypto::{CryptoProvider, ring};

@@ -1,5 +1,5 @@
 //! The computed class of a node: nodes of one class answer alike to every condition that is not about what is
-//! unique to a node (`http-api` section 5.4, `ComputedClass`).
+//! unique to a node (docs/reference/http-api.md, section 5.4, `ComputedClass`).
 
 use crate::node::Node;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Deployments: the rollout of a job version (`http-api` section 5.5).
+//! Deployments: the rollout of a job version (docs/reference/http-api.md, section 5.5).
 
 use crate::alloc::Allocation;
 use crate::id::{AllocId, DeploymentId, JobId, JobKey, Namespace};
@@ -31,7 +31,7 @@ impl DeploymentStatus {
     }
 }
 
-/// What clients read about the status of a deployment (`http-api` section 6.3).
+/// What clients read about the status of a deployment (docs/reference/http-api.md, section 6.3).
 #[expect(missing_docs, reason = "the text is the documentation")]
 pub mod description {
     pub const RUNNING: &str = "Deployment is running";
@@ -60,7 +60,7 @@ pub struct Verdict {
 /// The rollout of a job version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.5")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.5")]
 pub struct Deployment {
     #[serde(rename = "ID")]
     pub id: DeploymentId,
@@ -121,7 +121,7 @@ impl DeploymentState {
 /// One group of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.5")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.5")]
 pub struct DeploymentState {
     pub auto_revert: bool,
     pub auto_promote: bool,

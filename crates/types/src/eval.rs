@@ -8,7 +8,7 @@ use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where an evaluation stands (`http-api` section 6.2).
+/// Where an evaluation stands (docs/reference/http-api.md, section 6.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EvalStatus {
@@ -125,7 +125,7 @@ impl std::fmt::Display for WaitsFor {
 #[serde(rename_all = "PascalCase", default)]
 #[expect(
     missing_docs,
-    reason = "fields are those of http-api section 5.2; the ones with a twist are described"
+    reason = "fields are those of docs/reference/http-api.md, section 5.2; the ones with a twist are described"
 )]
 pub struct Evaluation {
     #[serde(rename = "ID", skip_serializing_if = "is_default")]

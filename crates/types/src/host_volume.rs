@@ -1,4 +1,4 @@
-//! Host volumes that users create on nodes, and the holds of groups on them (`storage` section 8).
+//! Host volumes that users create on nodes, and the holds of groups on them (docs/reference/storage.md, section 8).
 
 use crate::alloc::AllocListStub;
 use crate::id::{AllocId, HostVolumeId, JobId, Namespace, NodeId};
@@ -37,7 +37,7 @@ impl HostVolumeState {
 /// A directory of one node that groups can ask for by name. Stored as clients see it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 8.1")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 8.1")]
 pub struct HostVolume {
     #[serde(deserialize_with = "null_default")]
     pub namespace: Namespace,
@@ -104,7 +104,7 @@ pub enum HostVolumeIntent {
 /// The host volume in lists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 8.1")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 8.1")]
 pub struct HostVolumeStub {
     pub namespace: Namespace,
     #[serde(rename = "ID")]
@@ -172,7 +172,7 @@ impl HostVolume {
 /// A group's hold on a host volume: with `sticky`, its allocations come back to the volume that they had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 8.5")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 8.5")]
 pub struct HostVolumeClaim {
     #[serde(rename = "ID")]
     pub id: String,

@@ -1,4 +1,4 @@
-//! Who a workload or a node is, as signed claims (`http-api` section 5.10).
+//! Who a workload or a node is, as signed claims (docs/reference/http-api.md, section 5.10).
 
 use crate::job::{Carried, Task};
 use crate::time::{Nanos, UnixNanos};
@@ -16,7 +16,7 @@ pub const NOT_BEFORE_LEEWAY: i64 = 60;
 /// An `identity` block of a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.1")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.1")]
 pub struct IdentitySpec {
     pub name: String,
     #[serde(deserialize_with = "crate::ser::null_default")]
@@ -82,7 +82,7 @@ impl IdentitySpec {
 /// What a signed identity says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.10 and RFC 7519")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.10 and RFC 7519")]
 pub struct Claims {
     #[serde(rename = "nomad_namespace", skip_serializing_if = "String::is_empty")]
     pub namespace: String,

@@ -1,4 +1,4 @@
-//! What task templates read of the servers: variables and services (`jobspec` section 4.8).
+//! What task templates read of the servers: variables and services (docs/reference/jobspec.md, section 4.8).
 //!
 //! A client asks for a set of [`Lookup`]s with [`WatchLookups`] and is told each [`Found`], then again whenever one of
 //! them changes.

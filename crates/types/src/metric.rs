@@ -1,4 +1,4 @@
-//! How placements went: what was looked at, filtered, exhausted and scored (`http-api` section 5.2).
+//! How placements went: what was looked at, filtered, exhausted and scored (docs/reference/http-api.md, section 5.2).
 
 use crate::id::NodeId;
 use crate::job::Resources;
@@ -55,7 +55,7 @@ impl From<Counts> for AllocMetric {
 /// The nodes that were looked at for a placement, by what was in their way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.2")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.2")]
 pub struct Counts {
     pub nodes_evaluated: u32,
     pub nodes_filtered: u32,
@@ -258,7 +258,7 @@ impl From<Owned> for AllocMetric {
     }
 }
 
-/// Who gives scores (`http-api` section 5.2).
+/// Who gives scores (docs/reference/http-api.md, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scorer {

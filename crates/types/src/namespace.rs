@@ -1,4 +1,4 @@
-//! Namespaces as objects (`http-api` section 5.8).
+//! Namespaces as objects (docs/reference/http-api.md, section 5.8).
 
 use crate::id::Namespace;
 use crate::ser::nil;
@@ -11,7 +11,7 @@ pub const MAX_DESCRIPTION: usize = 256;
 /// A namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct NamespaceSpec {
     pub name: Namespace,
     pub description: String,
@@ -34,7 +34,7 @@ pub struct NamespaceSpec {
 /// What jobs of a namespace may use. Empty lists of enabled things enable all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct NamespaceCapabilities {
     #[serde(with = "nil")]
     pub enabled_task_drivers: Vec<String>,
@@ -49,7 +49,7 @@ pub struct NamespaceCapabilities {
 /// What jobs get when they say nothing, and what they may ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct AllowedConfig {
     pub default: String,
     #[serde(with = "nil")]

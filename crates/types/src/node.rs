@@ -1,4 +1,4 @@
-//! Nodes: the client agents (`http-api` section 5.4).
+//! Nodes: the client agents (docs/reference/http-api.md, section 5.4).
 
 use crate::id::{NodeId, PluginId};
 use crate::job::Network;
@@ -104,7 +104,7 @@ impl Serialize for NodeSecret {
 /// A client agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.4")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.4")]
 pub struct Node {
     #[serde(rename = "ID")]
     pub id: NodeId,
@@ -283,7 +283,7 @@ pub struct HostNetwork {
 /// What a node has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.4")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.4")]
 pub struct NodeResources {
     pub cpu: NodeCpu,
     pub processors: Processors,
@@ -374,7 +374,7 @@ pub struct NodeAddress {
 /// What a node keeps for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.4")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.4")]
 pub struct ReservedResources {
     pub cpu: ReservedCpu,
     pub memory: NodeMemory,

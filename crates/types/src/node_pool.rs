@@ -1,4 +1,4 @@
-//! Node pools (`http-api` section 3.3).
+//! Node pools (docs/reference/http-api.md, section 3.3).
 
 use crate::ser::nil;
 use crate::time::Nanos;
@@ -16,7 +16,7 @@ pub const IDENTITY_TTL: Nanos = Nanos::from_secs(24 * 3600);
 /// A node pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 3.3")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.3")]
 pub struct NodePool {
     pub name: String,
     pub description: String,
@@ -33,7 +33,7 @@ pub struct NodePool {
 /// What a pool says about scheduling on its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 3.3")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.3")]
 pub struct NodePoolScheduler {
     pub scheduler_algorithm: String,
     pub memory_oversubscription_enabled: Option<bool>,

@@ -1,5 +1,5 @@
 //! What operators set for the whole region: scheduling, care for the servers, root keys
-//! (`http-api` section 5.7).
+//! (docs/reference/http-api.md, section 5.7).
 
 use crate::duration::GoDuration;
 use crate::time::{Nanos, UnixNanos};
@@ -29,7 +29,7 @@ impl SchedulerAlgorithm {
 /// Which kinds of jobs may push others off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 #[expect(clippy::struct_excessive_bools, reason = "the shape is given")]
 pub struct PreemptionConfig {
     pub system_scheduler_enabled: bool,
@@ -52,7 +52,7 @@ impl Default for PreemptionConfig {
 /// How scheduling is done in the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct SchedulerConfig {
     pub scheduler_algorithm: SchedulerAlgorithm,
     pub preemption_config: PreemptionConfig,
@@ -67,7 +67,7 @@ pub struct SchedulerConfig {
 /// Care for the set of servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 #[expect(clippy::struct_excessive_bools, reason = "the shape is given")]
 pub struct AutopilotConfig {
     pub last_contact_threshold: GoDuration,
@@ -102,7 +102,7 @@ impl Default for AutopilotConfig {
 /// What is known of a root key; the key itself is not in the shared state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.7")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct RootKeyMeta {
     #[serde(rename = "KeyID")]
     pub key_id: String,

@@ -8,10 +8,10 @@ use crate::volume::Topology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A plugin on one node (`storage` section 3.3).
+/// A plugin on one node (docs/reference/storage.md, section 3.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 3.3")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 3.3")]
 pub struct CsiInfo {
     #[serde(rename = "PluginID")]
     pub plugin_id: PluginId,
@@ -40,7 +40,7 @@ impl CsiInfo {
 /// The node service of a plugin on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 3.3")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 3.3")]
 pub struct CsiNodeInfo {
     /// The plugin's own id of the node.
     #[serde(rename = "ID")]
@@ -61,7 +61,7 @@ pub struct CsiNodeInfo {
 /// The controller service of a plugin on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 3.3")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 3.3")]
 pub struct CsiControllerInfo {
     pub supports_create_delete: bool,
     pub supports_attach_detach: bool,
@@ -80,7 +80,7 @@ pub struct CsiControllerInfo {
 /// A plugin, derived from node reports and registered jobs; never written by hand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 5.2")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
 pub struct Plugin {
     #[serde(rename = "ID")]
     pub id: PluginId,

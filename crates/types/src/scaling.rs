@@ -1,5 +1,5 @@
 //! Scaling: the policies that a job's groups and tasks carry for an autoscaler, and what was scaled
-//! (`http-api` section 5.1).
+//! (docs/reference/http-api.md, section 5.1).
 
 use crate::id::{EvalId, JobKey};
 use crate::job::{Carried, Job};

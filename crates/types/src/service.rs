@@ -1,4 +1,4 @@
-//! Services that clients registered (`http-api` section 5.3), and the health of their checks.
+//! Services that clients registered (docs/reference/http-api.md, section 5.3), and the health of their checks.
 
 use crate::id::{AllocId, JobId, JobKey, Namespace, NodeId, ServiceId};
 use crate::job::Carried;
@@ -193,7 +193,7 @@ impl CheckStatus {
     }
 }
 
-/// The last result of a check, as its node tells it (`http-api` section 5.3).
+/// The last result of a check, as its node tells it (docs/reference/http-api.md, section 5.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct CheckResult {

@@ -1,6 +1,6 @@
 //! Times and durations as clients see them.
 //!
-//! Three shapes exist on the wire (`http-api` section 2.1): durations are integer nanoseconds
+//! Three shapes exist on the wire (docs/reference/http-api.md, section 2.1): durations are integer nanoseconds
 //! ([`Nanos`]), some times are integer nanoseconds since the epoch ([`UnixNanos`]), others are RFC 3339
 //! text with `null` for "never" ([`Time`]).
 

@@ -1,4 +1,4 @@
-//! Variables: small sets of named values that are kept sealed (`http-api` section 5.9).
+//! Variables: small sets of named values that are kept sealed (docs/reference/http-api.md, section 5.9).
 
 use crate::duration::GoDuration;
 use crate::id::Namespace;
@@ -63,7 +63,7 @@ const LOCK_DEFAULT: Nanos = Nanos::from_secs(15);
 /// A lock on a variable: while somebody holds it, nobody else writes the variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.9")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.9")]
 pub struct VariableLock {
     #[serde(rename = "ID")]
     pub id: String,
@@ -117,7 +117,7 @@ pub enum LockUse {
 /// What lists tell of a variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.9")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.9")]
 pub struct VariableMetadata {
     pub namespace: Namespace,
     pub path: String,
@@ -156,7 +156,7 @@ impl Variable {
     }
 }
 
-/// Why a path is none (`http-api` section 5.9).
+/// Why a path is none (docs/reference/http-api.md, section 5.9).
 ///
 /// # Errors
 /// With the reference's sentence.

@@ -1,7 +1,7 @@
 //! Who may use a volume at the same time: the one place where a claim is granted or refused.
 //!
 //! The rules are those of the access modes (CSI specification, `VolumeCapability.AccessMode`) with the
-//! limits that clients of the reference know (`storage` section 5.4), and in addition what the
+//! limits that clients of the reference know (docs/reference/storage.md, section 5.4), and in addition what the
 //! reference leaves out: the wanted modes must be ones that the volume was registered with, and modes
 //! for a single node hold claims together on that node.
 

@@ -1,4 +1,4 @@
-//! Where volumes are staged and published below a plugin's root (`storage` section 3.5).
+//! Where volumes are staged and published below a plugin's root (docs/reference/storage.md, section 3.5).
 //!
 //! The same function serves the host's view and the plugin's own: only the root differs.
 

@@ -1,4 +1,4 @@
-//! The `consul` and `vault` blocks, as far as the node tells what they lead to (`jobspec` section 11.1). Pure.
+//! The `consul` and `vault` blocks, as far as the node tells what they lead to (docs/reference/jobspec.md, section 11.1). Pure.
 
 use super::bad;
 use crate::error::AgentError;

@@ -63,7 +63,7 @@ pub(super) fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentEr
     }
 }
 
-/// When nodes are taken out that refuse placements (`jobspec` section 11.2).
+/// When nodes are taken out that refuse placements (docs/reference/jobspec.md, section 11.2).
 fn rejections(file: &ServerConfig) -> RejectionConfig {
     let defaults = RejectionConfig::default();
     let Some(tracker) = &file.plan_rejection_tracker else { return defaults };
@@ -74,7 +74,7 @@ fn rejections(file: &ServerConfig) -> RejectionConfig {
     }
 }
 
-/// When what is over is forgotten (`jobspec` section 11.2).
+/// When what is over is forgotten (docs/reference/jobspec.md, section 11.2).
 fn gc(file: &ServerConfig) -> GcConfig {
     let GcConfig { interval, ages } = GcConfig::default();
     GcConfig {

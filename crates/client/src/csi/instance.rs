@@ -1,4 +1,4 @@
-//! What a plugin says about itself, turned into what the node reports (`storage` section 3.3).
+//! What a plugin says about itself, turned into what the node reports (docs/reference/storage.md, section 3.3).
 
 use super::registry::Registration;
 use caravan_csi::{

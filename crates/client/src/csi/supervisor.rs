@@ -1,4 +1,4 @@
-//! The hook of tasks that are CSI plugins (`storage` section 1): directories, mounts and environment before the
+//! The hook of tasks that are CSI plugins (docs/reference/storage.md, section 1): directories, mounts and environment before the
 //! task, registration once it answers, health while it runs.
 
 use super::CsiFault;

@@ -27,7 +27,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long an operation waits for its plugin (`storage` section 3.1).
+/// How long an operation waits for its plugin (docs/reference/storage.md, section 3.1).
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Between two looks at what a mount waits for.

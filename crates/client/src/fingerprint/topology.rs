@@ -1,4 +1,4 @@
-//! Where the processors are: sockets and NUMA nodes, as the kernel tells (`http-api` section 5.4).
+//! Where the processors are: sockets and NUMA nodes, as the kernel tells (docs/reference/http-api.md, section 5.4).
 
 use super::cpu::Cpu;
 use super::text;

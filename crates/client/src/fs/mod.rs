@@ -1,4 +1,4 @@
-//! The files of an allocation, as far as users may see them (`http-api` sections 3.4 and 4.1).
+//! The files of an allocation, as far as users may see them (docs/reference/http-api.md, sections 3.4 and 4.1).
 //!
 //! Every path is resolved by the kernel beneath the allocation's directory (openat2(2), `RESOLVE_BENEATH`), so
 //! no link a task makes leads out of it; what lies in a task's `secrets` or `private` is never read.

@@ -1,5 +1,5 @@
 //! Plugins as executables: one process per operation, told by its environment, answering in JSON on standard
-//! output (`storage` section 8.4).
+//! output (docs/reference/storage.md, section 8.4).
 
 use super::fault::{HostVolumeFault, PluginOutcome};
 use super::plugin::Plugins;

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Of the plugin (`storage` section 8.4).
+/// Of the plugin (docs/reference/storage.md, section 8.4).
 pub(super) const VERSION: &str = "0.0.1";
 
 #[derive(Debug, PartialEq, Eq)]

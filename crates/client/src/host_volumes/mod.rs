@@ -1,5 +1,5 @@
 //! Host volumes of this node: those of the agent's configuration, and those that servers have made here by
-//! plugins (`storage` sections 8.3 and 8.4).
+//! plugins (docs/reference/storage.md, sections 8.3 and 8.4).
 //!
 //! What is about to happen is kept before a plugin is called, and the outcome after. When the agent starts,
 //! every volume is made again by its plugin, which must be able to do that twice, before it is offered and before

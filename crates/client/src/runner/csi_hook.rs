@@ -1,5 +1,5 @@
 //! The hook that keeps an allocation from starting until its volumes are mounted, and gives them back afterwards
-//! (`storage` section 4.3).
+//! (docs/reference/storage.md, section 4.3).
 
 use super::alloc::AllocRunner;
 use super::binds::claim_id;

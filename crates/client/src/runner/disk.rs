@@ -1,4 +1,4 @@
-//! Sticky disks: the data that an allocation takes over from the one that it replaces (`jobspec` section 4.2).
+//! Sticky disks: the data that an allocation takes over from the one that it replaces (docs/reference/jobspec.md, section 4.2).
 //!
 //! On the same node the directories are moved; from another node they come as an archive, through the servers. What
 //! cannot be had is done without, and said: an allocation must not fail because its predecessor's node is gone.

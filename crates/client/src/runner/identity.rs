@@ -1,5 +1,5 @@
 //! Signed identities of a task: fetched before it starts, written where it reads them, renewed in time
-//! (`http-api` section 5.10).
+//! (docs/reference/http-api.md, section 5.10).
 
 use super::alloc::AllocRunner;
 use crate::alloc_dir::TaskDir;

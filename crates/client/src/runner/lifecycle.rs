@@ -1,4 +1,4 @@
-//! Which task of a group may start when, and which end because another did (`jobspec` sections 4.11 and 9.4).
+//! Which task of a group may start when, and which end because another did (docs/reference/jobspec.md, sections 4.11 and 9.4).
 
 use caravan_types::alloc::TaskRunState;
 use caravan_types::job::Task;

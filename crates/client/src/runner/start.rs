@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Drivers that pass the host's environment on (`jobspec` section 9.2).
+/// Drivers that pass the host's environment on (docs/reference/jobspec.md, section 9.2).
 const WITH_HOST_ENV: [&str; 4] = ["raw_exec", "exec", "java", "qemu"];
 
 /// A task with everything that is known before it starts.

@@ -1,4 +1,4 @@
-//! What an allocation is, told from what its tasks are (`http-api` section 6.1).
+//! What an allocation is, told from what its tasks are (docs/reference/http-api.md, section 6.1).
 
 use caravan_types::alloc::{ClientStatus, TaskRunState, TaskState};
 use caravan_types::small::Map;

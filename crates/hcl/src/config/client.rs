@@ -1,4 +1,4 @@
-//! `client {}` (jobspec.md 11.3).
+//! `client {}` (docs/reference/jobspec.md, section 11.3).
 
 use std::collections::BTreeMap;
 

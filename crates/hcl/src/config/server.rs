@@ -1,4 +1,4 @@
-//! `server {}` (jobspec.md 11.2).
+//! `server {}` (docs/reference/jobspec.md, section 11.2).
 
 use caravan_types::time::Nanos;
 

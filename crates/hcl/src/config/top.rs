@@ -1,4 +1,4 @@
-//! The top level and its blocks (jobspec.md 11.1).
+//! The top level and its blocks (docs/reference/jobspec.md, section 11.1).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The functions of the language (jobspec.md 2.4).
+//! The functions of the language (docs/reference/jobspec.md, section 2.4).
 
 mod cidr;
 mod collections;

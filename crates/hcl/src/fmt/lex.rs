@@ -283,7 +283,7 @@ impl<'t> Lexer<'t> {
 }
 
 /// The length of `${ name.name }` when it is a reference for run time: it becomes its own source text, with the
-/// blanks in it (jobspec.md 2.5), so they must stay.
+/// blanks in it (docs/reference/jobspec.md, section 2.5), so they must stay.
 fn runtime_reference(text: &str) -> Option<usize> {
     let mut inner = text.strip_prefix("${")?.trim_start();
     let root = &inner[..identifier(inner)];

@@ -1,4 +1,4 @@
-//! What the settings of known drivers are called (jobspec.md section 10). A task's `config` is for its driver to
+//! What the settings of known drivers are called (docs/reference/jobspec.md, section 10). A task's `config` is for its driver to
 //! judge, on the node where it runs; but a misspelt name can be told right away, as a warning.
 
 use crate::ast::{Block, Body, ExprKind};

@@ -1,4 +1,4 @@
-//! The tables of the job language (jobspec.md section 4).
+//! The tables of the job language (docs/reference/jobspec.md, section 4).
 
 mod file;
 mod finish;

@@ -1,4 +1,4 @@
-//! `variable` blocks and where their values come from (jobspec.md 2.1): default, environment, variable files,
+//! `variable` blocks and where their values come from (docs/reference/jobspec.md, section 2.1): default, environment, variable files,
 //! command line; later ones win.
 
 mod declare;

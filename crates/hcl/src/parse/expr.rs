@@ -507,7 +507,7 @@ impl Parser<'_> {
     }
 
     /// What a reference for run time becomes: its source text in `${}`, with the blanks that stood there when
-    /// the whole interpolation is this reference (jobspec.md 2.5).
+    /// the whole interpolation is this reference (docs/reference/jobspec.md, section 2.5).
     fn runtime_text(&self, start: usize, end: usize) -> String {
         let source = &self.text[start..end];
         let before = self.text[..start].trim_end_matches([' ', '\t']);

@@ -1,4 +1,4 @@
-//! The words of ACL policies: what a policy and a capability may be called (http-api.md 5.8).
+//! The words of ACL policies: what a policy and a capability may be called (docs/reference/http-api.md, section 5.8).
 
 use crate::ast::{Block, Body, Expr, ExprKind};
 use crate::diag::{Diagnostic, nearest};

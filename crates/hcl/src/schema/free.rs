@@ -1,4 +1,4 @@
-//! Free-form bodies (jobspec.md 3): a nested block becomes an array of objects, and so does an argument that
+//! Free-form bodies (docs/reference/jobspec.md, section 3): a nested block becomes an array of objects, and so does an argument that
 //! is written as an object in the native notation.
 
 use serde_json::Value as Json;

@@ -1,7 +1,7 @@
 //! Free-form blocks and plain values.
 //!
 //! Reading makes an array of every nested block and of every argument that is written as an object; an object in
-//! parentheses stays one (jobspec.md 3).
+//! parentheses stays one (docs/reference/jobspec.md, section 3).
 
 use serde_json::{Map, Value as Json};
 

@@ -36,7 +36,7 @@ pub(crate) fn denied() -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, DENIED)
 }
 
-/// The secret that a request carries (`http-api` section 1.2).
+/// The secret that a request carries (docs/reference/http-api.md, section 1.2).
 pub(crate) fn secret(headers: &HeaderMap) -> String {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(token) = text(&TOKEN).filter(|token| !token.is_empty()) {
@@ -301,7 +301,7 @@ fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     field(value, name).as_str().unwrap_or_default()
 }
 
-/// Whether somebody may hear of a topic in a namespace (`http-api` section 4.3). `topic` may have a key.
+/// Whether somebody may hear of a topic in a namespace (docs/reference/http-api.md, section 4.3). `topic` may have a key.
 pub(crate) fn event_topic(caller: &Caller, topic: &str, namespace: &str) -> bool {
     let acl = &caller.acl;
     match topic.split(':').next().unwrap_or_default() {

@@ -37,7 +37,7 @@ pub(super) fn counts(fields: &mut [FieldDiff]) {
     }
 }
 
-/// What becomes of the allocations of a task (`http-api` section 5.6, annotations).
+/// What becomes of the allocations of a task (docs/reference/http-api.md, section 5.6, annotations).
 pub(super) fn task(kind: Kind, group: Kind, parts: &Parts) -> Option<&'static str> {
     match (kind, group) {
         (Kind::None, _) => None,

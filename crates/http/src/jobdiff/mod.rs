@@ -1,4 +1,4 @@
-//! The difference of two versions of a job, in the shape of `http-api` section 5.6.
+//! The difference of two versions of a job, in the shape of docs/reference/http-api.md, section 5.6.
 //!
 //! It is made from the JSON of both: scalars become fields, objects become objects, pairs of a map become
 //! fields `Meta[owner]` of what holds them. Unchanged fields are left out of jobs, groups and tasks; a changed object

@@ -1,4 +1,4 @@
-//! Access control: bootstrap, policies, tokens, roles (`http-api` section 3.6).
+//! Access control: bootstrap, policies, tokens, roles (docs/reference/http-api.md, section 3.6).
 
 mod auth;
 

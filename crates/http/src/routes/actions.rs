@@ -1,4 +1,4 @@
-//! The actions of a job: commands that its tasks offer to be run in them (`http-api` section 3.1).
+//! The actions of a job: commands that its tasks offer to be run in them (docs/reference/http-api.md, section 3.1).
 
 use crate::blocking;
 use crate::call::Call;

@@ -1,4 +1,4 @@
-//! What an agent tells about itself (`http-api` sections 3.7 and 5.7).
+//! What an agent tells about itself (docs/reference/http-api.md, sections 3.7 and 5.7).
 
 use super::agent_admin;
 use crate::call::Call;

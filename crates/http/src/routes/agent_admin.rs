@@ -1,4 +1,4 @@
-//! What operators ask of one agent: members, workers (`http-api` section 3.7).
+//! What operators ask of one agent: members, workers (docs/reference/http-api.md, section 3.7).
 
 use crate::body::{bodies, required};
 use crate::call::Call;

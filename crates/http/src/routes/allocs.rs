@@ -1,4 +1,4 @@
-//! Allocations (`http-api` sections 3.2 and 5.3).
+//! Allocations (docs/reference/http-api.md, sections 3.2 and 5.3).
 
 use super::{NO_RESOURCE, check_prefix, check_uuid};
 use crate::blocking;

@@ -1,4 +1,4 @@
-//! Children on demand: dispatches of parameterized jobs, forced launches of periodic ones (`http-api` section 3.1).
+//! Children on demand: dispatches of parameterized jobs, forced launches of periodic ones (docs/reference/http-api.md, section 3.1).
 
 use crate::body::{bodies, required};
 use crate::call::Call;

@@ -1,5 +1,5 @@
 //! What the node itself answers: files, logs, figures and signals of allocations, figures of the host
-//! (`http-api` sections 3.4 and 4).
+//! (docs/reference/http-api.md, sections 3.4 and 4).
 
 use crate::body::{bodies, optional, required};
 use crate::call::Call;

@@ -1,4 +1,4 @@
-//! Deployments (`http-api` sections 3.2 and 5.5).
+//! Deployments (docs/reference/http-api.md, sections 3.2 and 5.5).
 
 use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;

@@ -1,4 +1,4 @@
-//! Evaluations (`http-api` sections 3.2 and 5.2).
+//! Evaluations (docs/reference/http-api.md, sections 3.2 and 5.2).
 
 use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;

@@ -1,4 +1,4 @@
-//! The event stream: lines of JSON, one for each index that concerns the subscriber (`http-api` section 4.3).
+//! The event stream: lines of JSON, one for each index that concerns the subscriber (docs/reference/http-api.md, section 4.3).
 
 use super::{allocs, evals, volumes};
 use crate::access;
@@ -96,7 +96,7 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
 }
 
-/// What somebody gets who may not hear: a stream without a line (`http-api` section 4.3).
+/// What somebody gets who may not hear: a stream without a line (docs/reference/http-api.md, section 4.3).
 fn silent(call: &Call) -> Reply {
     let stopping = call.state.stopping.clone();
     let quiet = stream::once(async move {

@@ -1,4 +1,4 @@
-//! Running programs in tasks over a websocket (`http-api` section 4.2).
+//! Running programs in tasks over a websocket (docs/reference/http-api.md, section 4.2).
 
 use crate::access;
 use crate::call::Call;

@@ -1,4 +1,4 @@
-//! Names by any part of them (`http-api` section 3.7).
+//! Names by any part of them (docs/reference/http-api.md, section 3.7).
 
 use super::search::{CONTEXTS, context_error, found, may_search, newest};
 use crate::blocking;

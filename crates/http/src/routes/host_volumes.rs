@@ -1,4 +1,4 @@
-//! Host volumes and the holds of groups on them (`storage` section 8.2).
+//! Host volumes and the holds of groups on them (docs/reference/storage.md, section 8.2).
 
 use super::NO_RESOURCE;
 use crate::blocking;

@@ -1,4 +1,4 @@
-//! Versions of a job: marking one as good, and going back to one (`http-api` section 3.1).
+//! Versions of a job: marking one as good, and going back to one (docs/reference/http-api.md, section 3.1).
 
 use super::jobs::{key, registered};
 use crate::body::{bodies, required};

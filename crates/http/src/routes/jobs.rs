@@ -1,4 +1,4 @@
-//! Jobs: the list, registration, validation, parsing (`http-api` section 3.1).
+//! Jobs: the list, registration, validation, parsing (docs/reference/http-api.md, section 3.1).
 
 use super::convert;
 use crate::blocking;

@@ -1,4 +1,4 @@
-//! Looking into an agent: its log, its host, its process (`http-api` section 3.7).
+//! Looking into an agent: its log, its host, its process (docs/reference/http-api.md, section 3.7).
 
 use super::client::Place;
 use super::interfaces;

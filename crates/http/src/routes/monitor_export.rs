@@ -1,4 +1,4 @@
-//! What has been kept of an agent's log (`http-api` section 3.7): by its service manager, read with `journalctl`, because
+//! What has been kept of an agent's log (docs/reference/http-api.md, section 3.7): by its service manager, read with `journalctl`, because
 //! the journal's files are nobody else's business; or in a file of its own, read with `tail`, which follows it when a new
 //! file begins.
 

@@ -1,4 +1,4 @@
-//! Namespaces (`http-api` sections 3.7 and 5.8).
+//! Namespaces (docs/reference/http-api.md, sections 3.7 and 5.8).
 
 use crate::blocking;
 use crate::call::Call;

@@ -1,4 +1,4 @@
-//! Changes of nodes: drain, eligibility, evaluation, removal (`http-api` section 3.3).
+//! Changes of nodes: drain, eligibility, evaluation, removal (docs/reference/http-api.md, section 3.3).
 
 use super::check_uuid;
 use crate::body::{bodies, optional, required};

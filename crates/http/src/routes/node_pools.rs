@@ -1,4 +1,4 @@
-//! Node pools (`http-api` section 3.3).
+//! Node pools (docs/reference/http-api.md, section 3.3).
 
 use super::jobs;
 use crate::blocking;

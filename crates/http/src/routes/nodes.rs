@@ -1,4 +1,4 @@
-//! Nodes, to be read; their changes are in [`super::node_changes`] (`http-api` sections 3.3 and 5.4).
+//! Nodes, to be read; their changes are in [`super::node_changes`] (docs/reference/http-api.md, sections 3.3 and 5.4).
 
 use super::{allocs, check_prefix, check_uuid, node_changes, node_pools};
 use crate::blocking;

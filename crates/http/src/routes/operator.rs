@@ -1,4 +1,4 @@
-//! What operators look at and set: the servers, scheduling, root keys, snapshots (`http-api` section 3.7).
+//! What operators look at and set: the servers, scheduling, root keys, snapshots (docs/reference/http-api.md, section 3.7).
 
 use super::system::enterprise;
 use crate::blocking;

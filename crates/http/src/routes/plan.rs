@@ -1,4 +1,4 @@
-//! What registering a job would do (`http-api` section 5.6).
+//! What registering a job would do (docs/reference/http-api.md, section 5.6).
 
 use super::{convert, jobs};
 use crate::access;

@@ -1,4 +1,4 @@
-//! CSI plugins (`http-api` section 3.5, `storage` section 5.2).
+//! CSI plugins (docs/reference/http-api.md, section 3.5, docs/reference/storage.md, section 5.2).
 
 use super::allocs;
 use crate::blocking;

@@ -1,4 +1,4 @@
-//! Counts of groups and the policies that bound them (`http-api` sections 3.1, 3.7 and 5.1).
+//! Counts of groups and the policies that bound them (docs/reference/http-api.md, sections 3.1, 3.7 and 5.1).
 
 use super::jobs;
 use crate::blocking;

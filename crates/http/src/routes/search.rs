@@ -1,4 +1,4 @@
-//! Ids by prefix, over all kinds of objects (`http-api` section 3.7).
+//! Ids by prefix, over all kinds of objects (docs/reference/http-api.md, section 3.7).
 
 use crate::blocking;
 use crate::body::{bodies, required};

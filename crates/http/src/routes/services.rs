@@ -1,4 +1,4 @@
-//! Service discovery: the registrations that nodes made (`http-api` sections 3.7 and 5.3).
+//! Service discovery: the registrations that nodes made (docs/reference/http-api.md, sections 3.7 and 5.3).
 
 use super::check_uuid;
 use crate::blocking;

@@ -1,4 +1,4 @@
-//! Snapshots of volumes (`storage` sections 5.1 and 5.7). The plugins keep them, so that answers have no
+//! Snapshots of volumes (docs/reference/storage.md, sections 5.1 and 5.7). The plugins keep them, so that answers have no
 //! index of ours that moves with them.
 
 use super::volume::header_secrets;

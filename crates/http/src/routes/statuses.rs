@@ -1,4 +1,4 @@
-//! Jobs with all that a page about them shows (`http-api` section 3.1).
+//! Jobs with all that a page about them shows (docs/reference/http-api.md, section 3.1).
 
 use super::jobs;
 use crate::blocking;

@@ -1,5 +1,5 @@
 //! Status of the servers, their chores, and the objects that are always there
-//! (`http-api` sections 3.7 and 5.8).
+//! (docs/reference/http-api.md, sections 3.7 and 5.8).
 
 use super::{acl, namespaces, operator};
 use crate::call::Call;

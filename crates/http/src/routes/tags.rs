@@ -1,4 +1,4 @@
-//! Names of versions of a job (`http-api` section 3.1).
+//! Names of versions of a job (docs/reference/http-api.md, section 3.1).
 
 use super::jobs;
 use crate::body::{bodies, optional};

@@ -1,4 +1,4 @@
-//! CSI volumes: the list, registration, and what plugins list (`http-api` section 3.5, `storage`
+//! CSI volumes: the list, registration, and what plugins list (docs/reference/http-api.md, section 3.5, `storage`
 //! sections 5.1 and 6.1).
 
 use crate::blocking;

@@ -20,7 +20,7 @@ use rollout::Rollout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Reasons of stops, as clients know them (`http-api` section 6.1).
+/// Reasons of stops, as clients know them (docs/reference/http-api.md, section 6.1).
 pub(crate) const NOT_NEEDED: &str = "alloc not needed due to job update";
 pub(crate) const UPDATING: &str = "alloc is being updated due to job update";
 pub(crate) const MIGRATING: &str = "alloc is being migrated";

@@ -1,4 +1,4 @@
-//! When a failed allocation is placed anew: the `reschedule` block (`jobspec` sections 4.4 and 5).
+//! When a failed allocation is placed anew: the `reschedule` block (docs/reference/jobspec.md, sections 4.4 and 5).
 
 use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED, RescheduleEvent, RescheduleTracker};
 use caravan_types::job::ReschedulePolicy;

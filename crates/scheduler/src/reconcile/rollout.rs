@@ -1,4 +1,4 @@
-//! The deployment of a job's version, as far as reconciling goes (`http-api` section 6.3): whether there is one,
+//! The deployment of a job's version, as far as reconciling goes (docs/reference/http-api.md, section 6.3): whether there is one,
 //! whether it goes on, and what a new one looks like.
 
 use crate::view::View;

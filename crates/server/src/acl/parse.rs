@@ -1,4 +1,4 @@
-//! Rules of a policy: HCL 1 or JSON to data, shorthands written out (`http-api` section 5.8).
+//! Rules of a policy: HCL 1 or JSON to data, shorthands written out (docs/reference/http-api.md, section 5.8).
 
 use super::privilege::{self, Level, NsCap, OPERATOR, PoolCap, VarCap};
 use caravan_hcl::ast::{Block, Body};

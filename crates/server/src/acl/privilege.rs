@@ -1,4 +1,4 @@
-//! What can be allowed (`http-api` section 5.8).
+//! What can be allowed (docs/reference/http-api.md, section 5.8).
 
 /// Declares a set of capabilities: an enum with names, and a set of them as bits.
 macro_rules! capabilities {

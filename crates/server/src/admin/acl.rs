@@ -1,4 +1,4 @@
-//! Policies, tokens, roles (`http-api` section 3.6).
+//! Policies, tokens, roles (docs/reference/http-api.md, section 3.6).
 
 use super::{Admin, bad, hash_of};
 use crate::acl;

@@ -1,4 +1,4 @@
-//! Root keys, and identities signed with them (`http-api` sections 3.7 and 5.10).
+//! Root keys, and identities signed with them (docs/reference/http-api.md, sections 3.7 and 5.10).
 
 use super::Admin;
 use crate::acl::claimed_job;

@@ -1,4 +1,4 @@
-//! Logging in with a signed token of somebody else (`http-api` section 3.6, RFC 7519).
+//! Logging in with a signed token of somebody else (docs/reference/http-api.md, section 3.6, RFC 7519).
 
 use super::{Admin, bad, hash_of};
 use crate::core::new_id;

@@ -1,4 +1,4 @@
-//! Constraints that follow from what a group uses: it runs only where that is there (`http-api` section 5.1).
+//! Constraints that follow from what a group uses: it runs only where that is there (docs/reference/http-api.md, section 5.1).
 //!
 //! They are part of the stored job, so that they show in it and in its differences.
 

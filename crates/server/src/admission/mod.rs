@@ -1,7 +1,7 @@
 //! Admission of jobs: what `caravan_admission` says of a job by itself, and what the state says: its namespace and
 //! node pool, and the volumes that there are.
 //!
-//! Rules: `jobspec` section 6, `storage` sections 1.1, 4.1 and 4.2. Pure.
+//! Rules: docs/reference/jobspec.md, section 6, docs/reference/storage.md, sections 1.1, 4.1 and 4.2. Pure.
 
 mod homes;
 mod implied;

@@ -1,4 +1,4 @@
-//! Deployments: a watcher that brings them on, and what users ask of them (`http-api` sections 3.2 and 6.3).
+//! Deployments: a watcher that brings them on, and what users ask of them (docs/reference/http-api.md, sections 3.2 and 6.3).
 //!
 //! The scheduler begins a deployment with the first placements of a version and decides how many allocations may be
 //! updated at a time. Whether it goes on, succeeds, fails or is undone is decided by [`decide`] from what the clients

@@ -1,4 +1,4 @@
-//! Data of allocations that goes from one node to another (`ephemeral_disk { migrate = true }`, `jobspec` section 4.2).
+//! Data of allocations that goes from one node to another (`ephemeral_disk { migrate = true }`, docs/reference/jobspec.md, section 4.2).
 //!
 //! Nodes need not reach each other: the servers pass the data on.
 

@@ -173,7 +173,7 @@ impl Jobs {
     }
 
     /// Fills what only the servers know: the region (`global` means the one that is asked), and where the job
-    /// may run if it does not say (`jobspec` sections 4.1 and 7).
+    /// may run if it does not say (docs/reference/jobspec.md, sections 4.1 and 7).
     pub(crate) fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
         if job.datacenters.is_empty() {
             job.datacenters = vec!["*".into()];
@@ -282,7 +282,7 @@ impl Jobs {
     ) -> Result<JobRegistered, ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let Some(job) = root.job(&key) else {
-            // Stopping what does not exist is no error (`http-api` section 3.1).
+            // Stopping what does not exist is no error (docs/reference/http-api.md, section 3.1).
             return Ok(JobRegistered::default());
         };
         let mut eval = (!job.is_template()).then(|| evaluation(job, Trigger::JobDeregister, now));

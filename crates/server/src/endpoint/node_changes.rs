@@ -1,4 +1,4 @@
-//! What users change about nodes: drains, eligibility, removal (`http-api` sections 3.3 and 6.5).
+//! What users change about nodes: drains, eligibility, removal (docs/reference/http-api.md, sections 3.3 and 6.5).
 
 use super::Nodes;
 use crate::error::{Kind, ServerError};

@@ -14,7 +14,7 @@ use caravan_types::job::Job;
 use caravan_types::scaling::{self, Scale, ScalingEvent, VersionTag};
 use serde_json::Value;
 
-/// What is wanted of a group's count (`http-api` section 3.1).
+/// What is wanted of a group's count (docs/reference/http-api.md, section 3.1).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScaleRequest {
     /// The group; empty: none was named.

@@ -1,4 +1,4 @@
-//! Versions of jobs: marking one as good, and going back to one (`http-api` section 3.1).
+//! Versions of jobs: marking one as good, and going back to one (docs/reference/http-api.md, section 3.1).
 
 use super::jobs::{JobRegistered, JobSubmission, Jobs};
 use crate::acl::Caller;

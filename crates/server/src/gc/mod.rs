@@ -1,4 +1,4 @@
-//! Forgetting what is over: by age, every now and then, and at once when a user asks (`jobspec` section 11.2).
+//! Forgetting what is over: by age, every now and then, and at once when a user asks (docs/reference/jobspec.md, section 11.2).
 //!
 //! Rows of plugins and ends of claims need no thresholds of their own: they are derived, and go with the last thing
 //! that they are derived from.

@@ -1,5 +1,5 @@
 //! Specifications of host volumes: what is refused, how an update merges with the row, and which node a new one
-//! goes to. Pure; rules and texts are those of `storage` section 8.2.
+//! goes to. Pure; rules and texts are those of docs/reference/storage.md, section 8.2.
 
 use crate::admission::joined;
 use crate::error::ServerError;

@@ -1,5 +1,5 @@
 //! Nodes whose placements are refused again and again: what the scheduler sees of them and what is true differ, and
-//! placing there only wastes attempts (`plan_rejection_tracker`, `jobspec` section 11.2). Pure.
+//! placing there only wastes attempts (`plan_rejection_tracker`, docs/reference/jobspec.md, section 11.2). Pure.
 
 use caravan_types::{Nanos, NodeId, UnixNanos};
 use std::collections::{BTreeMap, VecDeque};

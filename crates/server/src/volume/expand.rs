@@ -1,6 +1,6 @@
 //! Growing volumes.
 //!
-//! What an update asks for is decided by [`wanted`] (rules and texts: `storage` section 5.3). It is
+//! What an update asks for is decided by [`wanted`] (rules and texts: docs/reference/storage.md, section 5.3). It is
 //! recorded first, with the phase *expanding*; then a controller of the plugin grows the volume; then, if
 //! the plugin says so, every node grows what it has mounted, now or later. Every part is taken up again
 //! after a crash, and nobody is kept from the volume meanwhile.

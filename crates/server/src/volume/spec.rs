@@ -1,6 +1,6 @@
 //! Volume specifications: what is refused, and how an update merges with the row. Pure.
 //!
-//! Rules and texts: `storage` section 5.3.
+//! Rules and texts: docs/reference/storage.md, section 5.3.
 
 use crate::error::{Kind, ServerError};
 use crate::volume::expand;

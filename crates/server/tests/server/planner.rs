@@ -54,7 +54,7 @@ async fn for_a_claim() {
     }
 }
 
-/// Rough edge of the reference's scheduler (`storage` section 7): its limit counts neither the plan in hand nor what
+/// Rough edge of the reference's scheduler (docs/reference/storage.md, section 7): its limit counts neither the plan in hand nor what
 /// is submitted at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn for_the_last_volume_that_the_plugin_takes_on_the_node() {

@@ -1,4 +1,4 @@
-//! Commands about allocations that exist (`http-api` section 6.1).
+//! Commands about allocations that exist (docs/reference/http-api.md, section 6.1).
 
 use crate::tx::{By, Tx};
 use caravan_types::alloc::{

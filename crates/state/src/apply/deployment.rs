@@ -1,5 +1,5 @@
 //! Deployments: their beginning with a plan, the counts that follow from their allocations, promotion, and
-//! their end (`http-api` sections 5.5 and 6.3).
+//! their end (docs/reference/http-api.md, sections 5.5 and 6.3).
 
 use super::Done;
 use crate::tx::{By, Tx};

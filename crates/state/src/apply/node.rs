@@ -1,4 +1,4 @@
-//! Commands about nodes (`http-api` section 6.5).
+//! Commands about nodes (docs/reference/http-api.md, section 6.5).
 
 use super::Done;
 use crate::tx::Tx;

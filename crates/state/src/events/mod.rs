@@ -1,5 +1,5 @@
 //! What happened, as users hear of it: the rows that a command wrote, named and typed as the event stream tells them
-//! (`http-api` section 4.3), and a bounded memory of the newest of them.
+//! (docs/reference/http-api.md, section 4.3), and a bounded memory of the newest of them.
 
 mod log;
 #[cfg(test)]

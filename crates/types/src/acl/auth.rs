@@ -1,4 +1,4 @@
-//! Ways to log in, and what a login gives (`http-api` section 5.8).
+//! Ways to log in, and what a login gives (docs/reference/http-api.md, section 5.8).
 
 use super::token::Secret;
 use crate::duration::GoDuration;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// A way to log in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct AuthMethod {
     pub name: String,
     #[serde(rename = "Type")]
@@ -31,7 +31,7 @@ pub struct AuthMethod {
 /// What lists tell of a way to log in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 3.6")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.6")]
 pub struct AuthMethodStub {
     pub name: String,
     #[serde(rename = "Type")]
@@ -45,7 +45,7 @@ pub struct AuthMethodStub {
 /// How proofs of who somebody is are checked. `Debug` does not show the client's secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct AuthConfig {
     #[serde(rename = "JWTValidationPubKeys")]
     pub jwt_validation_pub_keys: Option<Vec<String>>,
@@ -212,7 +212,7 @@ pub enum BindType {
 /// What somebody gets who logged in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct BindingRule {
     #[serde(rename = "ID")]
     pub id: String,
@@ -231,7 +231,7 @@ pub struct BindingRule {
 /// What lists tell of a binding rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 3.6")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.6")]
 pub struct BindingRuleStub {
     #[serde(rename = "ID")]
     pub id: String,

@@ -1,4 +1,4 @@
-//! Access control as objects: policies, roles, tokens, ways to log in (`http-api` sections 3.6 and 5.8).
+//! Access control as objects: policies, roles, tokens, ways to log in (docs/reference/http-api.md, sections 3.6 and 5.8).
 
 mod auth;
 mod rules;
@@ -20,7 +20,7 @@ pub const ANONYMOUS: &str = "anonymous";
 /// A policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct Policy {
     pub name: String,
     pub description: String,
@@ -36,7 +36,7 @@ pub struct Policy {
 /// What lists tell of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct PolicyStub {
     pub name: String,
     pub description: String,
@@ -51,7 +51,7 @@ pub struct PolicyStub {
 /// Which workloads have a policy without a token. Empty parts stand for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct JobAcl {
     pub namespace: String,
     #[serde(rename = "JobID")]
@@ -114,7 +114,7 @@ impl Policy {
 /// A named set of policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct Role {
     #[serde(rename = "ID")]
     pub id: String,
@@ -130,7 +130,7 @@ pub struct Role {
 /// A policy by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct PolicyLink {
     pub name: String,
 }

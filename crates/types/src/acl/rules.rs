@@ -1,11 +1,11 @@
-//! The rules of a policy as data, with the shape of `RulesJSON` (`http-api` section 5.8).
+//! The rules of a policy as data, with the shape of `RulesJSON` (docs/reference/http-api.md, section 5.8).
 
 use serde::{Deserialize, Serialize};
 
 /// Everything that a policy says. Shorthands are written out already.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are the blocks of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are the blocks of docs/reference/http-api.md, section 5.8")]
 pub struct Rules {
     pub namespaces: Option<Vec<NamespaceRules>>,
     pub node_pools: Option<Vec<NodePoolRules>>,
@@ -24,7 +24,7 @@ pub struct Rules {
 /// `namespace "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct NamespaceRules {
     pub name: String,
     pub policy: String,
@@ -35,7 +35,7 @@ pub struct NamespaceRules {
 /// `variables { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct VariableRules {
     pub paths: Option<Vec<VariablePath>>,
 }
@@ -43,7 +43,7 @@ pub struct VariableRules {
 /// `path "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct VariablePath {
     pub path_spec: String,
     pub capabilities: Option<Vec<String>>,
@@ -52,7 +52,7 @@ pub struct VariablePath {
 /// `node_pool "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct NodePoolRules {
     pub name: String,
     pub policy: String,
@@ -62,7 +62,7 @@ pub struct NodePoolRules {
 /// `host_volume "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct HostVolumeRules {
     pub name: String,
     pub policy: String,
@@ -72,7 +72,7 @@ pub struct HostVolumeRules {
 /// `agent { policy = "..." }` and the like.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct PolicyRule {
     pub policy: String,
 }
@@ -80,7 +80,7 @@ pub struct PolicyRule {
 /// `operator { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct CapabilityRules {
     pub policy: String,
     pub capabilities: Option<Vec<String>>,

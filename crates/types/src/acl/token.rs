@@ -1,4 +1,4 @@
-//! Tokens (`http-api` section 5.8).
+//! Tokens (docs/reference/http-api.md, section 5.8).
 
 use crate::duration::GoDuration;
 use crate::time::{Nanos, Time, UnixNanos};
@@ -77,7 +77,7 @@ impl From<TokenType> for String {
 /// A role of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct RoleLink {
     #[serde(rename = "ID")]
     pub id: String,
@@ -87,7 +87,7 @@ pub struct RoleLink {
 /// A token. `Debug` does not show its secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct Token {
     #[serde(rename = "AccessorID")]
     pub accessor_id: String,
@@ -111,7 +111,7 @@ pub struct Token {
 /// What lists tell of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 5.8")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct TokenStub {
     #[serde(rename = "AccessorID")]
     pub accessor_id: String,
@@ -246,7 +246,7 @@ impl Token {
 /// A secret that is exchanged for a token's once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of http-api section 3.6")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.6")]
 pub struct OneTimeToken {
     #[serde(rename = "OneTimeSecretID")]
     pub one_time_secret_id: Secret,

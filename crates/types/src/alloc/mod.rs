@@ -216,7 +216,7 @@ pub struct Allocation {
 /// own and is replaced at once.
 pub const LEASE_EXPIRED: &str = "Lease of the node expired";
 
-/// What a client says of an allocation that has run as long as its group may (`http-api` section 6.1).
+/// What a client says of an allocation that has run as long as its group may (docs/reference/http-api.md, section 6.1).
 pub const TIMED_OUT: &str = "allocation exceeded max_run_duration";
 
 impl Allocation {

@@ -163,7 +163,7 @@ impl<'de> Deserialize<'de> for TaskEvent {
     }
 }
 
-/// Names of task events (`http-api` section 5.3).
+/// Names of task events (docs/reference/http-api.md, section 5.3).
 #[expect(missing_docs, reason = "the text is the documentation")]
 pub mod event {
     pub const RECEIVED: &str = "Received";
@@ -239,7 +239,7 @@ impl TaskEvent {
         self.detail("message", text)
     }
 
-    /// The sentence shown to people (`http-api` section 5.3).
+    /// The sentence shown to people (docs/reference/http-api.md, section 5.3).
     pub fn display(&self) -> String {
         let get = |key: &str| self.get(key);
         let or = |key: &str, otherwise: &str| {

@@ -1,4 +1,4 @@
-//! The defaults of a job (jobspec.md sections 4 and 5), as the agent fills them in before a job goes to
+//! The defaults of a job (docs/reference/jobspec.md, sections 4 and 5), as the agent fills them in before a job goes to
 //! the servers.
 
 mod mesh;

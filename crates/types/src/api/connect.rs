@@ -1,4 +1,4 @@
-//! Service mesh blocks of a service (jobspec.md 4.7).
+//! Service mesh blocks of a service (docs/reference/jobspec.md, section 4.7).
 
 use std::collections::BTreeMap;
 

@@ -147,7 +147,7 @@ impl Problems {
             affinities: affinities(job.affinities.as_ref()),
             spreads: spreads(job.spreads.as_ref()),
             task_groups: job.task_groups.iter().flatten().enumerate().map(|(at, g)| p.group(at, g)).collect(),
-            // Groups hold the real strategy (http-api.md 5.1), and say what is wrong with it.
+            // Groups hold the real strategy (docs/reference/http-api.md, section 5.1), and say what is wrong with it.
             update: job.update.as_ref().map_or_else(kept::UpdateStrategy::default, |u| {
                 kept::UpdateStrategy {
                     stagger: u.stagger.unwrap_or_default(),
@@ -213,7 +213,7 @@ impl Problems {
             }),
             tasks: group.tasks.iter().flatten().enumerate().map(|(at, t)| p.task(at, t)).collect(),
             ephemeral_disk: group.ephemeral_disk.as_ref().map(|d| kept::EphemeralDisk {
-                // Moving the data along only makes sense when the allocation wants it (jobspec.md 4.4).
+                // Moving the data along only makes sense when the allocation wants it (docs/reference/jobspec.md, section 4.4).
                 sticky: d.sticky.unwrap_or_default() || d.migrate.unwrap_or_default(),
                 size_mb: d.size_mb.unwrap_or_default(),
                 migrate: d.migrate.unwrap_or_default(),
@@ -248,7 +248,7 @@ impl Problems {
         }
     }
 
-    /// A volume request; those of an unknown type are dropped (storage.md 4.1), which a mount of them then
+    /// A volume request; those of an unknown type are dropped (docs/reference/storage.md, section 4.1), which a mount of them then
     /// reports.
     fn volume(&mut self, alias: &str, v: &api::VolumeRequest) -> Option<kept::VolumeRequest> {
         let kind = match v.kind.as_str() {

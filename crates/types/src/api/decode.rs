@@ -1,5 +1,5 @@
 //! Reading request bodies: keys without regard to case, unknown keys ignored, `null` means unset, and
-//! errors in the words that API clients already know (http-api.md 1.8 and 2.3).
+//! errors in the words that API clients already know (docs/reference/http-api.md, sections 1.8 and 2.3).
 
 mod syntax;
 

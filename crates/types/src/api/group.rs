@@ -47,7 +47,7 @@ api_objects! {
         size_mb: Option<i64> = "SizeMB";
     }
 
-    /// A volume that the group asks for (storage.md 4.1).
+    /// A volume that the group asks for (docs/reference/storage.md, section 4.1).
     VolumeRequest("VolumeRequest") {
         name: String = "Name";
         /// `csi` or `host`.

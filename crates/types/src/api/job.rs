@@ -7,7 +7,7 @@ use super::macros::api_objects;
 use super::policy::{Affinity, Constraint, MigrateStrategy, ReschedulePolicy, Spread, UpdateStrategy};
 
 api_objects! {
-    /// A job (http-api.md 5.1). The fields from `Stop` on are written by the servers only.
+    /// A job (docs/reference/http-api.md, section 5.1). The fields from `Stop` on are written by the servers only.
     Job("Job") {
         region: Option<String> = "Region";
         namespace: Option<String> = "Namespace";

@@ -5,7 +5,7 @@
 ///
 /// Serialising writes every key in declaration order (a key followed by `omit "fn"` is left out when
 /// `fn` says so); reading matches keys without regard to case, ignores unknown keys and takes `null`
-/// for "unset" (http-api.md 2.3).
+/// for "unset" (docs/reference/http-api.md, section 2.3).
 macro_rules! api_objects {
     ($(
         $(#[$meta:meta])*

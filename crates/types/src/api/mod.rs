@@ -2,7 +2,7 @@
 //! nanoseconds.
 //!
 //! Three steps, all pure: [`decode()`] reads a request body, [`canonicalize`] fills the defaults
-//! (jobspec.md sections 4 and 5), and the conversion in [`convert()`] makes the job that the servers
+//! (docs/reference/jobspec.md, sections 4 and 5), and the conversion in [`convert()`] makes the job that the servers
 //! keep. The job language (`caravan-hcl`) produces the same [`Job`].
 
 mod canonical;

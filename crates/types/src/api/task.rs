@@ -167,7 +167,7 @@ api_objects! {
         file: String = "File";
     }
 
-    /// Where a volume of the group appears in the task (storage.md 4.2).
+    /// Where a volume of the group appears in the task (docs/reference/storage.md, section 4.2).
     VolumeMount("VolumeMount") {
         volume: Option<String> = "Volume";
         destination: Option<String> = "Destination";
@@ -177,7 +177,7 @@ api_objects! {
         selinux_label: Option<String> = "SELinuxLabel";
     }
 
-    /// Makes the task a CSI plugin (storage.md 1.1).
+    /// Makes the task a CSI plugin (docs/reference/storage.md, section 1.1).
     CsiPlugin("TaskCSIPluginConfig") {
         id: String = "ID";
         /// `node`, `controller` or `monolith`.

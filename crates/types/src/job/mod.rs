@@ -93,7 +93,7 @@ impl std::str::FromStr for JobType {
     }
 }
 
-/// Where a job stands (`http-api` section 6.4).
+/// Where a job stands (docs/reference/http-api.md, section 6.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobStatus {
@@ -117,7 +117,7 @@ impl JobStatus {
     }
 }
 
-/// A condition on nodes (`jobspec` section 4.4).
+/// A condition on nodes (docs/reference/jobspec.md, section 4.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Constraint {
@@ -176,7 +176,7 @@ pub struct SpreadTarget {
     pub percent: u32,
 }
 
-/// A job. Defaults are filled, names are checked; `http-api` section 5.1 is its JSON.
+/// A job. Defaults are filled, names are checked; docs/reference/http-api.md, section 5.1 is its JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Job {

@@ -1,4 +1,4 @@
-//! Restart, reschedule, update, migrate and disconnect policies (`jobspec` sections 4.4 and 5).
+//! Restart, reschedule, update, migrate and disconnect policies (docs/reference/jobspec.md, sections 4.4 and 5).
 
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};

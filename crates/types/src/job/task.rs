@@ -157,7 +157,7 @@ impl CsiPluginType {
     }
 }
 
-/// The `csi_plugin` block (`storage` section 1.1).
+/// The `csi_plugin` block (docs/reference/storage.md, section 1.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct CsiPluginConfig {

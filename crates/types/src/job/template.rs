@@ -5,7 +5,7 @@ use crate::id::JobId;
 use crate::ser::nil;
 use serde::{Deserialize, Serialize};
 
-/// When a periodic job makes its children (`jobspec` section 4.4).
+/// When a periodic job makes its children (docs/reference/jobspec.md, section 4.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Periodic {

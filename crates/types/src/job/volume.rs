@@ -1,4 +1,4 @@
-//! Volume requests of groups and mounts of tasks (`storage` sections 4.1 and 4.2).
+//! Volume requests of groups and mounts of tasks (docs/reference/storage.md, sections 4.1 and 4.2).
 
 use crate::ser::{is_default, nil};
 use crate::volume::{AccessMode, AttachmentMode};

@@ -1,4 +1,4 @@
-//! CSI volumes, their claims, and the JSON of both (`storage` sections 0, 5 and 10).
+//! CSI volumes, their claims, and the JSON of both (docs/reference/storage.md, sections 0, 5 and 10).
 
 mod claim;
 mod explain;

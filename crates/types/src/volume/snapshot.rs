@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A snapshot, asked for or answered. Secrets are read from requests and never written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 5.2")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
 pub struct CsiSnapshot {
     #[serde(rename = "ID", deserialize_with = "null_default")]
     pub id: String,

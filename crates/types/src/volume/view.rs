@@ -1,4 +1,4 @@
-//! Volumes as clients send and see them (`storage` section 5.2).
+//! Volumes as clients send and see them (docs/reference/storage.md, section 5.2).
 
 use super::{AccessMode, AttachmentMode, Capability, Claim, ClaimMode, Topology, TopologyRequest, Volume};
 use crate::alloc::AllocListStub;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// A volume as clients send it to register or create; other keys are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 5.2")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
 pub struct VolumeRequestBody {
     #[serde(rename = "ID", deserialize_with = "null_default")]
     pub id: VolumeId,
@@ -64,7 +64,7 @@ pub struct VolumeRequestBody {
 /// A volume as clients see it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 5.2")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
 pub struct CsiVolume {
     #[serde(rename = "ID")]
     pub id: VolumeId,
@@ -122,7 +122,7 @@ pub struct CsiVolume {
 /// The volume in lists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 5.2")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
 pub struct CsiVolumeStub {
     #[serde(rename = "ID")]
     pub id: VolumeId,
@@ -155,7 +155,7 @@ pub struct CsiVolumeStub {
 /// A volume as the plugin lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of storage section 5.2")]
+#[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
 pub struct VolumeExternalStub {
     #[serde(rename = "ExternalID")]
     pub external_id: String,

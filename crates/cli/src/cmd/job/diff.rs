@@ -1,4 +1,4 @@
-//! A difference between two versions of a job, as text (`http-api` section 5.6).
+//! A difference between two versions of a job, as text (docs/reference/http-api.md, section 5.6).
 
 use caravan_sdk::{FieldDiff, JobDiff, ObjectDiff, TaskDiff, TaskGroupDiff};
 

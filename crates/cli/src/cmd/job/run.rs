@@ -13,7 +13,7 @@ use caravan_types::job::Job;
 use std::time::Duration;
 
 /// How long a new allocation may take to run when the job does not say
-/// (default of `progress_deadline`, `jobspec` section 4).
+/// (default of `progress_deadline`, docs/reference/jobspec.md, section 4).
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Flags of `job run`.

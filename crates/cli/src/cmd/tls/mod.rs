@@ -1,4 +1,4 @@
-//! `tls ca` and `tls cert`: certificates of agents (`jobspec` section 12).
+//! `tls ca` and `tls cert`: certificates of agents (docs/reference/jobspec.md, section 12).
 
 mod authority;
 mod create;

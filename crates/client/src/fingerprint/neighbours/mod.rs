@@ -1,5 +1,5 @@
 //! Programs of others beside the node, Consul and Vault: what they say of themselves becomes attributes of the node
-//! (`http-api` section 5.4, `jobspec` section 11.1). They are looked at again and again, beside everything else, and
+//! (docs/reference/http-api.md, section 5.4, docs/reference/jobspec.md, section 11.1). They are looked at again and again, beside everything else, and
 //! nothing waits for them.
 
 mod consul;

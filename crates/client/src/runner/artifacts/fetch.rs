@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 /// Until a server answers, and between two parts of what it sends.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For all of it (`jobspec` section 11.3).
+/// For all of it (docs/reference/jobspec.md, section 11.3).
 const WHOLE: Duration = Duration::from_secs(30 * 60);
 /// Most bytes.
 const MOST: u64 = 100_000_000_000;

@@ -1,4 +1,4 @@
-//! Artifacts: files that a task has fetched before it starts (`jobspec` section 4.9). They come from elsewhere, so
+//! Artifacts: files that a task has fetched before it starts (docs/reference/jobspec.md, section 4.9). They come from elsewhere, so
 //! nothing of them lands outside of their destination.
 
 mod fetch;
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// In the private directory of a task whose artifacts are there.
 const DONE: &str = "artifacts";
-/// How much one artifact may unpack to (`jobspec` section 11.3).
+/// How much one artifact may unpack to (docs/reference/jobspec.md, section 11.3).
 const LIMITS: Limits = Limits { bytes: 100_000_000_000, bytes_text: Cow::Borrowed("100 GB"), entries: 4096 };
 
 /// Sets a flag when it is dropped: whoever waited does not any more.

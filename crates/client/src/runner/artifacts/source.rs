@@ -1,4 +1,4 @@
-//! Where an artifact comes from, as job files write it (`jobspec` section 4.9): a URL, with what is not for the server
+//! Where an artifact comes from, as job files write it (docs/reference/jobspec.md, section 4.9): a URL, with what is not for the server
 //! among its query or options. Pure.
 
 use http::Uri;

@@ -1,4 +1,4 @@
-//! A `template` block of the job file, as the client acts on it (`jobspec` section 4.8).
+//! A `template` block of the job file, as the client acts on it (docs/reference/jobspec.md, section 4.8).
 
 use caravan_templates::Template;
 use caravan_types::Nanos;

@@ -1,5 +1,5 @@
 //! What the language computes while reading: shortcuts, inherited blocks and the few defaults that belong to
-//! the language rather than to the canonical form (jobspec.md 3).
+//! the language rather than to the canonical form (docs/reference/jobspec.md, section 3).
 
 use serde_json::{Value as Json, json};
 
@@ -178,7 +178,7 @@ pub(super) fn group(object: &mut Object, _: &Header<'_>) -> Done {
     if let Some(secrets) = object.remove("~Secrets") {
         for task in objects(object, "Tasks") {
             match array(task, "Secrets") {
-                // A task with secrets of its own gets them twice, as in the reference (jobspec.md 3).
+                // A task with secrets of its own gets them twice, as in the reference (docs/reference/jobspec.md, section 3).
                 Some(own) => own.extend(own.clone()),
                 None => {
                     task.insert("Secrets".to_owned(), secrets.clone());

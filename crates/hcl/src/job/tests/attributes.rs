@@ -1,4 +1,4 @@
-//! Every argument of the language (jobspec.md section 4) and where it is in JSON.
+//! Every argument of the language (docs/reference/jobspec.md, section 4) and where it is in JSON.
 
 use std::collections::{BTreeSet, HashMap};
 

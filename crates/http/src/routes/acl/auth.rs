@@ -1,4 +1,4 @@
-//! Ways to log in, binding rules, logging in, letting nodes in (`http-api` section 3.6).
+//! Ways to log in, binding rules, logging in, letting nodes in (docs/reference/http-api.md, section 3.6).
 
 use crate::blocking;
 use crate::call::Call;

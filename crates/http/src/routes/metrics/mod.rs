@@ -1,5 +1,5 @@
 //! `/v1/metrics`: what follows from the state, of the process and its host, and what was counted and timed since the
-//! start, as JSON or as Prometheus reads it (`http-api` section 5.11). Names begin with `nomad.`, as dashboards expect.
+//! start, as JSON or as Prometheus reads it (docs/reference/http-api.md, section 5.11). Names begin with `nomad.`, as dashboards expect.
 
 mod client;
 mod prometheus;

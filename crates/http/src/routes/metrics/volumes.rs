@@ -1,4 +1,4 @@
-//! Figures about volumes in the shape of `/v1/metrics` (`http-api` section 3.7).
+//! Figures about volumes in the shape of `/v1/metrics` (docs/reference/http-api.md, section 3.7).
 
 use super::{Figures, count, signed};
 use caravan_meters::Aggregate;

@@ -1,4 +1,4 @@
-//! Logging in by way of somebody else's page (`http-api` section 3.6; OpenID Connect Core 1.0, RFC 7636, RFC 9207).
+//! Logging in by way of somebody else's page (docs/reference/http-api.md, section 3.6; OpenID Connect Core 1.0, RFC 7636, RFC 9207).
 
 mod pending;
 mod provider;

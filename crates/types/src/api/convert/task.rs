@@ -66,7 +66,7 @@ impl Problems {
         }
     }
 
-    /// A mount; one without a volume is dropped (storage.md 4.2).
+    /// A mount; one without a volume is dropped (docs/reference/storage.md, section 4.2).
     fn mount(&mut self, mount: &api::VolumeMount) -> Option<kept::VolumeMount> {
         let volume = mount.volume.clone()?;
         let propagation_mode = match mount.propagation_mode.as_deref() {

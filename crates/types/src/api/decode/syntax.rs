@@ -1,4 +1,4 @@
-//! What is wrong with a JSON text, in the words that API clients know (http-api.md 1.8): those of the reference's
+//! What is wrong with a JSON text, in the words that API clients know (docs/reference/http-api.md, section 1.8): those of the reference's
 //! decoder, which reads byte by byte and stops at the first that cannot be.
 
 /// What may come next, outside strings, numbers and words.
