@@ -141,7 +141,7 @@ fn a_directory_of_the_configuration_must_be_there() -> Result<()> {
     Ok(())
 }
 
-/// Rough edge 38: a file without `plugin_id` gets the built-in plugin.
+/// docs/design/rough-edges.md, 38: a file without `plugin_id` gets the built-in plugin.
 #[test]
 fn a_directory_is_made_used_by_both_drivers_kept_while_used_and_removed() -> Result<()> {
     let agent = Agent::start()?;
@@ -337,7 +337,7 @@ fn executables_make_and_delete_volumes_and_are_told_exactly_what_they_need() -> 
     let told = environment("delete")?;
     ensure!(told.contains(&format!("DHV_CREATED_PATH={path}")) && told.len() == 10, "{told:?}");
 
-    // Rough edge 41: what was made is not forgotten because its maker cannot be understood.
+    // docs/design/rough-edges.md, 41: what was made is not forgotten because its maker cannot be understood.
     for (plugin, words) in [
         ("unreadable", "error parsing create output as json"),
         ("failing", "with plugin \"failing\": exit status 3: the disk is full"),
@@ -354,7 +354,7 @@ fn executables_make_and_delete_volumes_and_are_told_exactly_what_they_need() -> 
     Ok(())
 }
 
-/// Rough edge 39: the hold and its id outlive updates of the job and the agent's end.
+/// docs/design/rough-edges.md, 39: the hold and its id outlive updates of the job and the agent's end.
 #[test]
 fn a_sticky_group_keeps_its_hold_through_updates_and_restarts() -> Result<()> {
     let mut agent = Agent::start()?;

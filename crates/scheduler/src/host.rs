@@ -2,7 +2,7 @@
 //! (docs/reference/storage.md, section 8.5).
 //!
 //! Other than there, what this plan stops goes on counting while its tasks may still run, only the holds
-//! of the group itself count for sticky volumes (rough edge 44), and every refusal says what is waited for.
+//! of the group itself count for sticky volumes (docs/design/rough-edges.md, 44), and every refusal says what is waited for.
 
 use crate::context::Context;
 use crate::csi::Refused;

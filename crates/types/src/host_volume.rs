@@ -265,7 +265,7 @@ mod tests {
         let mut other = node.clone();
         other.host_volumes.insert("data".into(), HostVolumeInfo::default());
         assert_eq!(row.state_on(Some(&other)), HostVolumeState::Unavailable);
-        // The last volume of a node vanishes, the node goes down, the node is removed (rough edges 43, 44).
+        // The last volume of a node vanishes, the node goes down, the node is removed (docs/design/rough-edges.md, 43, 44).
         node.host_volumes.clear();
         assert_eq!(row.state_on(Some(&node)), HostVolumeState::Unavailable);
         node.status = NodeStatus::Down;

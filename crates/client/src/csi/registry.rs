@@ -1,5 +1,5 @@
 //! The dynamic plugin registry: which allocation serves which plugin on this node (docs/reference/storage.md, section 2, with
-//! rough edges 1, 2, 3, 5 and 6 mended).
+//! docs/design/rough-edges.md, 1, 2, 3, 5 and 6 mended).
 //!
 //! [`Registrations`] is the pure part: several allocations may be registered for one role and name, the newest
 //! healthy one serves. [`Registry`] keeps it durable and tells listeners of every change.

@@ -194,7 +194,7 @@ impl HostVolumes {
     }
 
     /// After a failure of a plugin. A volume that was there before stays as it was; of a new one nothing may be
-    /// left that nobody knows of (rough edge 41).
+    /// left that nobody knows of (docs/design/rough-edges.md, 41).
     async fn not_made(
         &self,
         plugin: &plugin::Plugin,

@@ -124,7 +124,7 @@ async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified()
         assert_eq!(agent.volumes.create(wrong).await.unwrap_err().to_string(), words);
     }
 
-    // A refusal leaves nothing, a mumbled success neither (rough edge 41).
+    // A refusal leaves nothing, a mumbled success neither (docs/design/rough-edges.md, 41).
     fs::write(dir.path().join("fail"), "").unwrap();
     let fault = agent.volumes.create(volume("v4", "x", "mine")).await.unwrap_err();
     assert_eq!(

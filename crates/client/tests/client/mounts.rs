@@ -297,7 +297,7 @@ async fn the_servers_hear_how_full_volumes_are() {
     agent.clean().await;
 }
 
-/// Rough edge 14: block devices are usable, within their control group, and only as the job says.
+/// docs/design/rough-edges.md, 14: block devices are usable, within their control group, and only as the job says.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_device_is_a_device_in_the_task() {
     let agent = Agent::start();
@@ -342,7 +342,7 @@ async fn a_block_device_is_a_device_in_the_task() {
     assert!(Command::new("losetup").arg("--detach").arg(&device).status().unwrap().success());
 }
 
-/// Rough edges 7 and 13: a plugin that hangs for one volume holds up no other.
+/// docs/design/rough-edges.md, 7 and 13: a plugin that hangs for one volume holds up no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_hangs_delays_no_other_volume() {
     let agent = Agent::start();
@@ -362,7 +362,7 @@ async fn a_call_that_hangs_delays_no_other_volume() {
     agent.clean().await;
 }
 
-/// Rough edge 10: what was staged for a publish that fails does not stay staged, and no directory is left.
+/// docs/design/rough-edges.md, 10: what was staged for a publish that fails does not stay staged, and no directory is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publish_that_fails_leaves_no_stage_behind() {
     let agent = Agent::start();
@@ -380,7 +380,7 @@ async fn a_publish_that_fails_leaves_no_stage_behind() {
     agent.clean().await;
 }
 
-/// Rough edges 11 and 12: as long as the node has not let go, the servers hear of no end of the claim, so that they
+/// docs/design/rough-edges.md, 11 and 12: as long as the node has not let go, the servers hear of no end of the claim, so that they
 /// never detach; and it is tried until it works, by the next agent too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_unmount_is_never_taken_for_an_end() {

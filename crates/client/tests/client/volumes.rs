@@ -99,7 +99,7 @@ pub async fn writes(agent: &Agent, alloc: &str) {
     poll(&format!("{alloc} writes"), || grown(agent, alloc).is_some_and(|now| now > before)).await;
 }
 
-/// Rough edge 8: after a restart of the agent the users of a stage are still known, so that the first to go does not
+/// docs/design/rough-edges.md, 8: after a restart of the agent the users of a stage are still known, so that the first to go does not
 /// end it under the others.
 async fn life_of_a_volume(plugin_driver: &str, task_driver: &str) {
     let agent = Agent::start();

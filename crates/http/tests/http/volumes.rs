@@ -121,7 +121,7 @@ async fn ids_that_cannot_name_a_directory_are_refused() {
     register(&api.web, vec![volume(&"x".repeat(250), "disk")]).await;
 }
 
-/// Rough edge 31: filters go together, every volume of a node is there, the order is that of the ids.
+/// docs/design/rough-edges.md, 31: filters go together, every volume of a node is there, the order is that of the ids.
 #[tokio::test]
 async fn lists_take_every_filter_at_once() {
     let api = storage().await;

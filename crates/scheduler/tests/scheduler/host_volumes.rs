@@ -152,7 +152,7 @@ fn a_volume_for_each_allocation_is_found_by_its_number() {
     assert_eq!(decision.eval.queued_allocations["g"], 1);
 }
 
-/// Rough edge 44: what another group of the job holds does not count.
+/// docs/design/rough-edges.md, 44: what another group of the job holds does not count.
 #[test]
 fn a_sticky_group_comes_back_to_its_volumes() {
     let mut world = World::with_nodes(&["n1", "n2", "n3"]);

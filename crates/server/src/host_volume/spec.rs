@@ -355,7 +355,7 @@ mod tests {
         next
     }
 
-    /// Rough edge 40: status and eligibility count.
+    /// docs/design/rough-edges.md, 40: status and eligibility count.
     #[test]
     fn a_new_volume_goes_where_it_can_be_made() {
         let volume =

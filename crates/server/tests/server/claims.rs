@@ -83,7 +83,7 @@ async fn a_plugin_that_does_not_attach_is_not_asked_to() {
     assert_eq!(plugin.calls(), ["CreateVolume data"]);
 }
 
-/// Rough edge 34: a claim that is freed wakes who waits for it.
+/// docs/design/rough-edges.md, 34: a claim that is freed wakes who waits for it.
 #[tokio::test]
 async fn the_second_writer_gets_it_after_the_first_on_another_node() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
@@ -500,7 +500,7 @@ async fn what_nodes_tell_of_the_fill_is_forgotten_with_the_claim() {
     assert!(seen().is_empty());
 }
 
-/// Rough edge 24: whether a plugin attaches is told by its controller. While none is there, nothing is mounted
+/// docs/design/rough-edges.md, 24: whether a plugin attaches is told by its controller. While none is there, nothing is mounted
 /// without attaching: the job waits, and goes on by itself.
 #[tokio::test]
 async fn a_plugin_that_has_lost_its_controller_is_not_taken_for_one_that_does_not_attach() {
@@ -520,7 +520,7 @@ async fn a_plugin_that_has_lost_its_controller_is_not_taken_for_one_that_does_no
     assert_eq!(plugin.count(PUBLISH), 1);
 }
 
-/// Rough edge 34: a plugin on a node that is gone is not healthy.
+/// docs/design/rough-edges.md, 34: a plugin on a node that is gone is not healthy.
 #[tokio::test]
 async fn a_node_that_is_gone_takes_the_health_of_its_plugin_along() {
     let (cluster, plugin) = (Setup::memory().impatient().start().await, Plugin::default());

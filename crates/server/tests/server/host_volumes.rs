@@ -208,7 +208,7 @@ async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
     cluster.stop().await;
 }
 
-/// Rough edge 38: without a plugin it is the built-in one.
+/// docs/design/rough-edges.md, 38: without a plugin it is the built-in one.
 #[tokio::test]
 async fn a_volume_is_made_reported_brought_up_to_date_and_deleted() {
     let cluster = Setup::memory().start().await;
@@ -307,7 +307,7 @@ async fn what_a_server_intended_the_next_one_carries_out() {
     cluster.stop().await;
 }
 
-/// Rough edge 40: concurrent creations of one name never come to one node.
+/// docs/design/rough-edges.md, 40: concurrent creations of one name never come to one node.
 #[tokio::test]
 async fn concurrent_creations_of_a_name_go_to_different_nodes() {
     let cluster = Setup::memory().start().await;
@@ -339,7 +339,7 @@ async fn what_is_used_or_held_stays_and_a_node_that_is_gone_needs_force() {
     let error = create(&cluster, again).await.unwrap_err();
     assert!(error.message.ends_with(&format!("claimed by allocs ({})", alloc.id)), "{error}");
 
-    // Rough edge 39: the hold has one id, whoever asks; its replacement takes it over.
+    // docs/design/rough-edges.md, 39: the hold has one id, whoever asks; its replacement takes it over.
     let hold = cluster.root().host_claims().next().unwrap().clone();
     assert_eq!((hold.id.len(), &hold.alloc_id), (36, &alloc.id));
     cluster.stop_job("web").await;

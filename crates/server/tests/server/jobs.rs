@@ -217,7 +217,7 @@ async fn a_node_speaks_for_its_own_allocations_only() {
     assert_eq!(cluster.root().index(), before);
 }
 
-/// Rough edge 20: a job whose modes the volume was not registered with is refused, with what to change.
+/// docs/design/rough-edges.md, 20: a job whose modes the volume was not registered with is refused, with what to change.
 #[tokio::test]
 async fn modes_that_a_volume_does_not_have_are_refused_at_once() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());

@@ -103,7 +103,7 @@ async fn what_is_kept_holds_no_secret() {
     cluster.stop().await;
 }
 
-/// Rough edges 16 and 30: every call gets what it needs, secrets of the detach and mount options of the
+/// docs/design/rough-edges.md, 16 and 30: every call gets what it needs, secrets of the detach and mount options of the
 /// validation too.
 #[tokio::test]
 async fn every_call_gets_the_secrets_and_the_options() {

@@ -169,7 +169,7 @@ async fn a_clone_in_doubt_keeps_its_source() {
     assert_eq!(plugin.volumes().1, 2);
 }
 
-/// Rough edge 15: what the plugin answers is stored as it is, nothing before it.
+/// docs/design/rough-edges.md, 15: what the plugin answers is stored as it is, nothing before it.
 #[tokio::test]
 async fn topologies_are_those_of_the_plugin() {
     let (cluster, _plugin, _client) = storage().await;
@@ -180,7 +180,7 @@ async fn topologies_are_those_of_the_plugin() {
     assert_eq!(cluster.create(body).await.unwrap().topologies, [zone]);
 }
 
-/// Rough edge 26: the sentence says what to do instead.
+/// docs/design/rough-edges.md, 26: the sentence says what to do instead.
 #[tokio::test]
 async fn without_a_controller_nothing_is_deleted() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
@@ -195,7 +195,7 @@ async fn without_a_controller_nothing_is_deleted() {
     assert_eq!(plugin.calls(), Vec::<String>::new());
 }
 
-/// Rough edge 25: an unclear deletion stays one until the plugin's own word, whoever asks again meanwhile.
+/// docs/design/rough-edges.md, 25: an unclear deletion stays one until the plugin's own word, whoever asks again meanwhile.
 #[tokio::test]
 async fn a_deletion_asked_for_twice_is_not_taken_for_undone() {
     let (cluster, plugin, _client) = storage().await;
@@ -213,7 +213,7 @@ async fn a_deletion_asked_for_twice_is_not_taken_for_undone() {
     assert_eq!(plugin.volumes().0, Vec::<String>::new());
 }
 
-/// Rough edge 29: nothing that is ours to tell is taken from a specification.
+/// docs/design/rough-edges.md, 29: nothing that is ours to tell is taken from a specification.
 #[tokio::test]
 async fn internal_fields_of_a_specification_count_for_nothing() {
     let (cluster, _plugin, _client) = storage().await;
@@ -265,7 +265,7 @@ async fn what_a_forsaken_volume_leaves_behind_is_finished() {
     assert_eq!(caravan_state::check(&cluster.root()), Vec::<String>::new());
 }
 
-/// Rough edge 19: detaching works, and works again.
+/// docs/design/rough-edges.md, 19: detaching works, and works again.
 #[tokio::test]
 async fn a_volume_is_detached_from_a_node_that_is_gone() {
     let (cluster, plugin) = (Setup::memory().impatient().start().await, Plugin::default());

@@ -14,7 +14,7 @@ fn missing(id: &HostVolumeId) -> Refusal {
 
 impl Tx {
     /// Writes a row. One name is on a node only once, whichever namespaces ask for it: two creations that
-    /// chose the same node at the same time cannot both win (rough edge 40).
+    /// chose the same node at the same time cannot both win (docs/design/rough-edges.md, 40).
     pub(super) fn host_volume_write(&mut self, volume: &HostVolume, expect: u64) -> Done {
         let old = self.root.host_volume(&volume.id).cloned();
         let actual = old.as_ref().map_or(0, |row| row.modify_index);

@@ -66,7 +66,7 @@ fn state(world: &World) -> HostVolumeState {
     shared(world.root.host_volume(&"v1".into())).state
 }
 
-/// Rough edges 43 and 44: the state follows the node's reports in any order, also when its last volume
+/// docs/design/rough-edges.md, 43 and 44: the state follows the node's reports in any order, also when its last volume
 /// vanishes and when the node goes down.
 #[test]
 fn the_state_follows_the_node_whatever_comes_first() {
@@ -92,7 +92,7 @@ fn the_state_follows_the_node_whatever_comes_first() {
     assert_eq!(state(&world), HostVolumeState::Unavailable);
 }
 
-/// Rough edge 40: two creations of one name on one node cannot both win.
+/// docs/design/rough-edges.md, 40: two creations of one name on one node cannot both win.
 #[test]
 fn a_name_is_on_a_node_once() {
     let mut world = world();
@@ -125,7 +125,7 @@ fn nothing_that_is_used_or_held_is_deleted() {
     assert!(world.root.host_volume(&"v1".into()).is_none());
 }
 
-/// Rough edge 39: ids of holds are those of the command, and snapshots keep them.
+/// docs/design/rough-edges.md, 39: ids of holds are those of the command, and snapshots keep them.
 #[test]
 fn holds_keep_their_id_through_replacement_snapshot_and_stop_until_the_purge() {
     let mut world = world();

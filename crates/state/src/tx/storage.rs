@@ -87,7 +87,7 @@ impl Tx {
     }
 
     /// Brings the states of a node's host volumes in step with its row. Whatever changes the node comes by
-    /// here, so that no report and no loss of a node can be missed (rough edges 43, 44).
+    /// here, so that no report and no loss of a node can be missed (docs/design/rough-edges.md, 43, 44).
     pub(super) fn derive_host_volumes(&mut self, node: &NodeId) {
         let row = self.root.nodes.get(node);
         let moved: Vec<HostVolume> = self

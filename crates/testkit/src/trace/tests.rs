@@ -86,7 +86,7 @@ fn what_is_mounted_must_be_claimed() {
     assert_eq!(wrong.len(), 3, "{wrong:?}");
 }
 
-/// Rough edge 11: after a failed unpublish of the node the controller must not detach.
+/// docs/design/rough-edges.md, 11: after a failed unpublish of the node the controller must not detach.
 #[test]
 fn a_detach_after_a_failed_unpublish_is_found() {
     let log = Log::mounted().call("NodeUnpublishVolume", "Internal", false).ok("ControllerUnpublishVolume");
@@ -98,7 +98,7 @@ fn a_detach_after_a_failed_unpublish_is_found() {
     );
 }
 
-/// Rough edge 24: a plugin that attaches is never mounted without attaching.
+/// docs/design/rough-edges.md, 24: a plugin that attaches is never mounted without attaching.
 #[test]
 fn a_stage_without_attachment_is_found() {
     let log = Log::new().ok("NodeStageVolume");
@@ -109,7 +109,7 @@ fn a_stage_without_attachment_is_found() {
     assert_eq!(check(&log.0, &setting(vec![])).wrong.len(), 1);
 }
 
-/// Rough edges 8 and 9: a stage that others use is not ended.
+/// docs/design/rough-edges.md, 8 and 9: a stage that others use is not ended.
 #[test]
 fn an_unstage_under_a_published_target_is_found() {
     let log = Log::mounted().ok("NodeUnstageVolume");
@@ -133,7 +133,7 @@ fn overlapping_calls_are_found_unless_their_process_is_dead() {
     assert!(wrong.iter().all(|w| !w.contains("under way")), "{wrong:?}");
 }
 
-/// Rough edge 10: what a failed call may have left is undone or finished.
+/// docs/design/rough-edges.md, 10: what a failed call may have left is undone or finished.
 #[test]
 fn a_call_that_may_have_been_carried_out_is_owed_its_undoing() {
     for log in [

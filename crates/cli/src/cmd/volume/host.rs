@@ -52,7 +52,7 @@ fn warn(ctx: &Ctx, warnings: &str) {
 }
 
 /// Follows a volume until it is ready. One that becomes unavailable or vanishes never will be by itself
-/// (rough edge 47).
+/// (docs/design/rough-edges.md, 47).
 async fn monitor(ctx: &Ctx, volume: HostVolume, query: &QueryOptions, verbose: bool) -> Outcome {
     let id = volume.id.clone();
     let short = shown(id.as_str(), verbose);
