@@ -36,7 +36,7 @@ async fn two(setup: Setup) -> Two {
 
 #[tokio::test]
 async fn a_volume_is_handed_on_only_after_the_lease() {
-    let Two { cluster, plugin, a, b, alloc, claim } = two(Setup::memory().impatient()).await;
+    let Two { cluster, plugin, a, b, alloc, claim } = Box::pin(two(Setup::memory().impatient())).await;
     let lease = Setup::memory().impatient().lease;
     let _alive = a.stay_alive();
     let down = cluster.node_status(&b.row.id, NodeStatus::Down).await;
@@ -67,7 +67,7 @@ async fn a_volume_is_handed_on_only_after_the_lease() {
 async fn a_node_that_comes_back_proves_its_state_itself() {
     let mut setup = Setup::memory().impatient();
     setup.lease = caravan_volumes::lease::Lease::default();
-    let Two { cluster, plugin, a, b, claim, .. } = two(setup).await;
+    let Two { cluster, plugin, a, b, claim, .. } = Box::pin(two(setup)).await;
     let _alive = a.stay_alive();
     cluster.phase(&claim.id, ClaimPhase::Fencing).await;
     // The job that held the claim would be looked at first, and could run on its node again.
@@ -90,7 +90,7 @@ async fn a_fence_outlasts_a_restart_of_the_server() {
     let dir = tempfile::tempdir().unwrap();
     let mut setup = Setup::dir(dir.path()).impatient();
     setup.lease.ttl = Nanos::from_secs(4);
-    let Two { cluster, plugin, a, claim, .. } = two(setup.clone()).await;
+    let Two { cluster, plugin, a, claim, .. } = Box::pin(two(setup.clone())).await;
     let fencing = {
         let _alive = a.stay_alive();
         cluster.phase(&claim.id, ClaimPhase::Fencing).await
@@ -112,7 +112,7 @@ async fn a_fence_outlasts_a_restart_of_the_server() {
 async fn a_volume_of_a_vanished_node_is_detached_by_hand_no_sooner() {
     let mut setup = Setup::memory().impatient();
     setup.lease.ttl = Nanos::from_secs(3600);
-    let Two { cluster, plugin, a, b, claim, .. } = two(setup).await;
+    let Two { cluster, plugin, a, b, claim, .. } = Box::pin(two(setup)).await;
     let _alive = a.stay_alive();
     cluster.phase(&claim.id, ClaimPhase::Fencing).await;
     cluster.handle.detach_volume(&claim.id.volume, &b.row.id).await.unwrap();

@@ -170,7 +170,7 @@ async fn storage_is_shared_by_rows_that_say_so_and_only_read() {
     assert!(register(&cluster, reads("one", "s", true)).await.unwrap().shared_storage);
     assert_about(&register(&cluster, reads("two", "s", false)).await.unwrap_err(), &one);
     let mut writes = reads("two", "s", true);
-    writes.requested_capabilities.push(make::volume("x").requested_capabilities[0].clone());
+    writes.requested_capabilities.push(make::volume("x").requested_capabilities[0]);
     let error = register(&cluster, writes).await.unwrap_err();
     assert!(error.message.contains("CaravanSharedStorage"), "{error}");
     assert!(register(&cluster, reads("two", "s", true)).await.unwrap().shared_storage);

@@ -251,7 +251,9 @@ impl Volumes {
                 events.push(Event::Crash { n, effect: true });
             }
         }
-        if !node.silent && !node.forgotten && !(node.up && node.linked) && spare.silences > 0 {
+        let is_missed = node.silent || node.forgotten;
+        let answers = node.up && node.linked;
+        if !is_missed && !answers && spare.silences > 0 {
             events.push(Event::DeclareSilent { n });
         }
         if node.silent && spare.forgets > 0 {
