@@ -202,7 +202,8 @@ mod tests {
             let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
             rustix::fs::mknodat(rustix::fs::CWD, at, kind, mode, 0).map_err(Into::into)
         };
-        let plants: [(&str, &dyn Fn(&Path) -> std::io::Result<()>); 4] = [
+        type Plant<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
+        let plants: [(&str, Plant<'_>); 4] = [
             ("absolute", &|at| symlink(&canary, at)),
             ("relative", &|at| symlink("../../canary", at)),
             ("hard", &|at| fs::hard_link(&canary, at)),
