@@ -218,7 +218,7 @@ fn what_a_user_plants_leads_nowhere_and_the_task_starts_again() -> Result<()> {
     fs::write(volume.path().join("content"), "volume\n")?;
     let extra =
         format!("client {{\n  host_volume \"h\" {{\n    path = \"{}\"\n  }}\n}}\n", volume.path().display());
-    let agent = Agent::with(AgentOptions { dev: true, extra, ..AgentOptions::default() })?;
+    let agent = Agent::with(AgentOptions { extra, ..AgentOptions::default() })?;
     for (driver, user) in [("exec", ""), ("raw_exec", "nobody")] {
         let parent = format!("plant-{}", driver.replace('_', "-"));
         let canary = Canary::new(&agent, &parent)?;
