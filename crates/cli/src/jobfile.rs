@@ -253,7 +253,8 @@ mod tests {
             assert!(file.is_batch());
             assert_eq!(file.submission.unwrap().source, text);
         }
-        for text in ["{", "{}", r#"{"ID":1}"#] {
+        // A job without an id is refused where it is submitted.
+        for text in ["{", r#"{"Job":5}"#, r#"{"ID":1}"#] {
             let message = from_json("a.json", text.to_owned()).unwrap_err().to_string();
             assert!(message.contains("a.json"), "{message}");
         }
