@@ -23,7 +23,7 @@ use crate::{Error, Result};
 mod handle;
 mod linked;
 
-pub use handle::{Handle, refuse_foreign_link};
+pub use handle::{Handle, open_own, refuse_foreign_link};
 
 const PLAIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

@@ -12,7 +12,7 @@ pub use frames::{FileEvent, Frame, Frames, LogKind, Origin};
 pub use snapshot::Archive;
 
 use crate::runner::users::Users;
-use caravan_sys::dir::{Dir, refuse_foreign_link};
+use caravan_sys::dir::{Dir, open_own};
 use caravan_types::Time;
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
@@ -198,18 +198,10 @@ impl AllocFs {
 
     fn open(&self, path: &str) -> Result<File, FsError> {
         let below = below(path)?;
-        let opened = Dir::open(&self.root).and_then(|root| root.open_linked(&below));
-        let file = opened.map_err(|error| self.fault(path, &below, &error))?;
-        let meta = file.metadata().map_err(io(path))?;
-        if meta.is_file() && meta.nlink() > 1 {
-            // A task may link files of others on the host into its directories.
-            let checked = refuse_foreign_link(&meta, &self.users.known().uids(), Path::new(path));
-            checked.map_err(|error| FsError::Io {
-                path: path.to_owned(),
-                source: std::io::Error::new(ErrorKind::PermissionDenied, caravan_sys::describe(&error)),
-            })?;
-        }
-        Ok(file)
+        let open = || Dir::open(&self.root).and_then(|root| root.open_linked(&below));
+        // A task may link files of others on the host into its directories.
+        open_own(open, || self.users.known().uids(), Path::new(path))
+            .map_err(|error| self.fault(path, &below, &error))
     }
 
     fn directory(&self, path: &str) -> Result<Dir, FsError> {
@@ -226,6 +218,9 @@ impl AllocFs {
             (ErrorKind::CrossesDevices, _) => FsError::Escapes,
             (_, Some(number)) if number == Errno::LOOP.raw_os_error() => FsError::Escapes,
             (_, Some(number)) => failed(std::io::Error::from_raw_os_error(number)),
+            (kind @ (ErrorKind::PermissionDenied | ErrorKind::ResourceBusy), None) => {
+                failed(std::io::Error::new(kind, caravan_sys::describe(error)))
+            }
             (kind, None) => failed(std::io::Error::new(kind, "not a regular file")),
         }
     }

@@ -2,9 +2,9 @@
 //! that neither a link nor a directory that is swapped meanwhile leads elsewhere.
 
 use crate::runner::users::Users;
-use caravan_sys::dir::{Dir, Entries, Kind, Mounts, refuse_foreign_link};
+use caravan_sys::dir::{Dir, Entries, Kind, Mounts, open_own};
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -74,9 +74,16 @@ fn add_directory(
         match top.dir.kind(&name) {
             Ok(Some(Kind::Link)) => add_link(archive, &top.dir, &name, &path)?,
             Ok(Some(Kind::File)) => {
-                let file = top.dir.handle(Path::new(&name), Mounts::Refuse).and_then(|handle| handle.read());
-                if let Ok(file) = file {
-                    add_file(archive, users, &path, &file)?;
+                let open = || top.dir.handle(Path::new(&name), Mounts::Refuse)?.read();
+                match open_own(open, || users.known().uids(), &path) {
+                    Ok(file) => add_file(archive, &path, &file)?,
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => {
+                        tracing::warn!(
+                            error = caravan_sys::describe(&error),
+                            "a file is left out of an archive"
+                        );
+                    }
                 }
             }
             Ok(Some(Kind::Directory)) => {
@@ -127,14 +134,9 @@ fn add_link(
 }
 
 /// Adds a file as long as it is now: one that grows is cut, one that shrinks is filled up.
-fn add_file(
-    archive: &mut tar::Builder<impl Write>,
-    users: &Users,
-    path: &Path,
-    file: &File,
-) -> io::Result<()> {
+fn add_file(archive: &mut tar::Builder<impl Write>, path: &Path, file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
-    if !meta.is_file() || is_foreign(&meta, users, path) {
+    if !meta.is_file() {
         return Ok(());
     }
     let mut header = tar::Header::new_gnu();
@@ -146,15 +148,4 @@ fn add_file(
     header.set_size(meta.len());
     let content = file.take(meta.len()).chain(io::repeat(0)).take(meta.len());
     archive.append_data(&mut header, path, content)
-}
-
-fn is_foreign(meta: &Metadata, users: &Users, path: &Path) -> bool {
-    let refused = match meta.nlink() {
-        0 | 1 => Ok(()),
-        _ => refuse_foreign_link(meta, &users.known().uids(), path),
-    };
-    if let Err(error) = &refused {
-        tracing::warn!(error = caravan_sys::describe(error), "a file is left out of an archive");
-    }
-    refused.is_err()
 }

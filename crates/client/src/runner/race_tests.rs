@@ -20,6 +20,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ROUNDS: usize = 400;
 const USER: Owner = Owner { uid: Some(65534), gid: Some(65534) };
 
+/// Ends the thread that plants.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The directories of a task, and a file of root's outside of them.
 struct World {
     _base: tempfile::TempDir,
@@ -69,6 +78,7 @@ impl World {
         };
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _stops_when_the_writer_panics = Stop(&stop);
             scope.spawn(|| {
                 for round in 0.. {
                     for file in &files {
@@ -85,7 +95,6 @@ impl World {
                 // Fails where it meets a link in the place of a directory.
                 let _either = write();
             }
-            stop.store(true, Ordering::Relaxed);
         });
         self.check();
         write().unwrap();

@@ -140,6 +140,43 @@ pub(super) fn kind_of(stat: &Stat) -> Kind {
     }
 }
 
+/// How often a file may be replaced between two looks before [`open_own`] gives up.
+const MAX_REOPENS: usize = 8;
+
+/// Opens a file that a user may have planted, and fails for a hard link to a file of another user
+/// ([`refuse_foreign_link`]). `open` opens the path.
+///
+/// A user may remove the link as soon as the file is open: then the file has one name when its links are counted.
+/// Therefore the path is opened twice, and both files must be the same.
+pub fn open_own(
+    open: impl Fn() -> Result<File>,
+    owners: impl Fn() -> Vec<u32>,
+    shown: &Path,
+) -> Result<File> {
+    use std::os::unix::fs::MetadataExt;
+    for _ in 0..MAX_REOPENS {
+        let file = open()?;
+        let look = |file: &File| file.metadata().map_err(Error::path("look at", shown));
+        let meta = look(&file)?;
+        if !meta.is_file() {
+            return Ok(file);
+        }
+        let again = look(&open()?)?;
+        if (meta.dev(), meta.ino()) != (again.dev(), again.ino()) {
+            continue;
+        }
+        if meta.nlink() > 1 || again.nlink() > 1 {
+            let linked = if meta.nlink() > 1 { meta } else { again };
+            refuse_foreign_link(&linked, &owners(), shown)?;
+        }
+        return Ok(file);
+    }
+    Err(Error::path("open", shown)(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        "it is replaced all the time",
+    )))
+}
+
 /// Fails for a file that has other names and belongs to none of `owners`: a hard link that a user made to a file of
 /// another user leads out of the directory it lies in.
 pub fn refuse_foreign_link(meta: &Metadata, owners: &[u32], shown: &Path) -> Result<()> {

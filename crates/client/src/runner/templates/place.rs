@@ -2,10 +2,9 @@
 
 use crate::alloc_dir::TaskDir;
 use crate::runner::users::Users;
-use caravan_sys::dir::{Access, Dir, refuse_foreign_link};
+use caravan_sys::dir::{Access, Dir, open_own};
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Largest file that is read: a template, or what one reads.
@@ -92,7 +91,8 @@ impl Places {
         let failed = |error: &dyn std::error::Error| {
             format!("\"{path}\" cannot be read: {}", crate::error::chain(error))
         };
-        let file = match self.open(&base).and_then(|dir| dir.open_linked(&below)) {
+        let open = || self.open(&base).and_then(|dir| dir.open_linked(&below));
+        let file = match open_own(open, || self.users.known().uids(), &base.join(&below)) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(failed(&error)),
@@ -100,10 +100,6 @@ impl Places {
         let meta = file.metadata().map_err(|error| failed(&error))?;
         if !meta.is_file() {
             return Err(failed(&io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
-        }
-        if meta.nlink() > 1 {
-            refuse_foreign_link(&meta, &self.users.known().uids(), &base.join(&below))
-                .map_err(|error| failed(&error))?;
         }
         let mut bytes = Vec::new();
         file.take(MOST + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
@@ -135,7 +131,7 @@ mod tests {
     use crate::runner::users::TaskUser;
     use caravan_sys::dir::Owner;
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     const PLAIN: Access = Access { mode: 0o640, owner: Owner { uid: None, gid: None } };
 
