@@ -110,7 +110,8 @@ fn the_log_is_followed_at_any_level_of_any_agent() -> Result<()> {
     let node = client.node_id()?;
     // Through the server, about the client.
     let path = format!("/v1/agent/monitor?plain=true&log_level=debug&node_id={node}");
-    let mut log = Lines::open(&server, &path)?;
+    // A server knows a node before it has a way back to the node.
+    let mut log = eventually("the server to reach the client", || Lines::open(&server, &path))?;
     run_job(&server, "web", &sleeper("web"))?;
     let mut seen = false;
     for _ in 0..2000 {
