@@ -134,8 +134,8 @@ mod tests {
             "//! docs/reference/storages.md",
             "/// See docs/reference/storage.md, section 1.3.",
             "// docs/reference/storage.md, sections 1 and 3",
-            "// (docs/reference/storage.md, section 1.2)",
-            "// docs/reference/storage.md, section 1.2",
+            "// (`storage` section 1.2)",
+            "// storage.md 1.2",
             "// rough edge 34",
         ] {
             assert_eq!(findings(line).len(), 1, "{line}: {:?}", findings(line));
