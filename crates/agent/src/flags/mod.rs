@@ -47,19 +47,19 @@ pub enum FlagError {
     /// There is no such flag.
     #[error("unknown flag -{flag}{}: see `caravan agent -help`", suggest(flag))]
     Unknown {
-        /// Its name.
+        /// The flag's name without a dash.
         flag: String,
     },
     /// The flag needs a value.
     #[error("flag -{flag} needs a value")]
     NoValue {
-        /// Its name.
+        /// The flag's name without a dash.
         flag: String,
     },
     /// The value makes no sense.
     #[error("flag -{flag}: {reason}")]
     BadValue {
-        /// Its name.
+        /// The flag's name without a dash.
         flag: &'static str,
         /// Why.
         reason: String,

@@ -14,7 +14,7 @@ pub(super) enum Takes {
     Text(&'static str),
     /// A text that is never shown.
     Secret(&'static str),
-    /// A whole number.
+    /// A signed integer in decimal notation.
     Number(&'static str),
     /// A duration such as `30s`.
     Span(&'static str),
@@ -35,12 +35,12 @@ pub(super) enum Effect {
     None(&'static str),
 }
 
-/// A flag.
+/// A flag of the agent's command line and the setting that it writes.
 #[derive(Debug)]
 pub(super) struct Flag {
     pub(super) name: &'static str,
     pub(super) takes: Takes,
-    /// The setting of configuration files that it stands for, with dots; empty where there is none.
+    /// Dotted path of the configuration setting that the flag sets; empty if no setting has its effect.
     pub(super) setting: &'static str,
     pub(super) help: &'static str,
     pub(super) effect: Effect,

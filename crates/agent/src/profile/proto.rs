@@ -1,7 +1,7 @@
 //! The messages of pprof's format that a CPU profile needs, with their numbers:
 //! https://github.com/google/pprof/blob/main/proto/profile.proto. Numbers that are missing here are not written.
 
-/// A profile.
+/// The message `Profile` of pprof's `profile.proto`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -64,7 +64,7 @@ pub(super) struct Line {
     pub(super) line: i64,
 }
 
-/// A function.
+/// The message `Function`: names and source file of a symbol.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Function {
     #[prost(uint64, tag = "1")]

@@ -135,7 +135,7 @@ impl Ledger {
             .any(|e| e.node().is_called())
     }
     /// Whether something on the volume is left of a claim that ended for the servers before this one was attached:
-    /// `beside` are the allocations whose claims hold as well. It must be gone before anything is mounted anew.
+    /// `beside` are the allocations whose claims hold as well. It must be gone before the next mount.
     pub(crate) fn is_stale_beside(&self, claim: &ClaimId, attached_at: u64, beside: &[AllocId]) -> bool {
         self.entries
             .values()

@@ -30,7 +30,7 @@ fn is_device_file(path: &Path) -> bool {
 }
 
 /// The file system that is mounted at a path, if it lies on a block device: such a file system must not be mounted
-/// twice. Others have device numbers that the kernel gives anew at once.
+/// twice. The kernel reuses the device numbers of other file systems at once.
 pub(super) fn file_system(path: &Path) -> Option<(u32, u32, PathBuf)> {
     let table = MountTable::read().ok()?;
     let mount = table.at(path).filter(|mount| mount.device.major != 0)?;

@@ -99,7 +99,7 @@ impl VolumeManager {
             };
             tries += 1;
             if steps.progress > before {
-                // The plugin is asked about another place, or anew.
+                // The next call of the plugin is about another place, or a retry.
                 backoff.reset();
             }
             self.note("Unmount volume", &claim, Some(&fault));

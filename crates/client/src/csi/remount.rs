@@ -41,7 +41,7 @@ impl VolumeManager {
         }
     }
 
-    /// Writes down that a mount broke. What is left of it is ended when the volume is mounted anew.
+    /// Records that a mount broke. The next mount of the volume ends the remains of the broken one.
     async fn begin_renewing(&self, claim: &ClaimId) -> Result<(), CsiFault> {
         let Some(mut entry) = self.entry(claim) else { return Ok(()) };
         if entry.phase > MountPhase::Mounted || (entry.phase < MountPhase::Mounted && !entry.renewing) {

@@ -246,7 +246,7 @@ impl VolumeManager {
     }
 
     /// Whether something on the volume is left of claims that are over for the servers: after a silence the volume may
-    /// have been detached and attached anew, and a stage of the earlier attachment leads nowhere. What is left is being
+    /// have been detached and attached again, and a stage of the earlier attachment leads nowhere. What is left is being
     /// ended already, because its allocation is over as well.
     pub(super) fn is_stale(&self, grant: &ClaimGrant) -> bool {
         let claim = &grant.claim;

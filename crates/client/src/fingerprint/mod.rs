@@ -1,4 +1,4 @@
-//! What a node is and has, told in the reference's attribute names (docs/reference/http-api.md, section 5.4).
+//! Fingerprints of a node, under the attribute names of the reference (docs/reference/http-api.md, section 5.4).
 //!
 //! Parsers are pure; [`read`] does the reading. Whatever cannot be read is left out and logged, since a node
 //! without one attribute is better than none.

@@ -32,7 +32,7 @@ pub(crate) fn write(root: &Path, tasks: &[String], users: &Users, out: impl Writ
     let mut archive = tar::Builder::new(out);
     let root = Dir::open(root).map_err(failed)?;
     for part in parts(tasks) {
-        // Of a task that never started there is none.
+        // A task that never started has no directory.
         if let Some(dir) = descend(&root, &part)? {
             add_directory(&mut archive, users, dir, part)?;
         }

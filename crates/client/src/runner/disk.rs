@@ -32,7 +32,7 @@ const AHEAD: usize = 8;
 /// Where an archive is unpacked before its parts are moved to their places.
 const ARRIVING: &str = ".disk";
 
-/// What is not told is given up after so long: the other node may first end what is mounted below the data.
+/// Timeout for the first chunk: the other node may first unmount volumes below the data.
 const FIRST_CHUNK_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Between two chunks.
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -82,7 +82,7 @@ fn adopt_part(from: &Dir, to: &Dir, part: &Path) -> Result<(), caravan_sys::Erro
     }
 }
 
-/// Unpacks an archive below a directory, which is made anew in the allocation's. Nothing is written outside of it.
+/// Unpacks an archive below a new directory of the allocation. Nothing is written outside of that directory.
 /// Returns how many links were left out, since they lead out of the allocation.
 fn unpack(
     archive: impl Read,

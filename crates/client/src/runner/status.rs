@@ -1,4 +1,4 @@
-//! What an allocation is, told from what its tasks are (docs/reference/http-api.md, section 6.1).
+//! The status of an allocation, derived from the states of its tasks (docs/reference/http-api.md, section 6.1).
 
 use caravan_types::alloc::{ClientStatus, TaskRunState, TaskState};
 use caravan_types::small::Map;

@@ -87,7 +87,7 @@ pub(crate) struct KnownUsers {
 }
 
 impl KnownUsers {
-    /// The user ids.
+    /// Returns the ids that may own files of the allocation's tasks.
     pub(crate) fn uids(&self) -> Vec<u32> {
         self.uids.iter().copied().collect()
     }

@@ -19,7 +19,7 @@ pub(crate) struct FenceArgs {
     args: Vec<String>,
 }
 
-/// Runs it.
+/// Confirms that a node's machine is off, after a question unless `-yes` is set.
 pub(crate) async fn run(ctx: &Ctx, args: &FenceArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <node id>")?;
     if !args.confirm_off {

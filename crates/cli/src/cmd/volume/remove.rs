@@ -141,7 +141,7 @@ pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
 
 /// Says how long the servers still wait for a node that is gone.
 async fn waits(ctx: &Ctx, volume: &str, node: &str) {
-    // It is detached as far as it can be: who cannot be told for how long it waits misses a note only.
+    // The detach itself succeeded: a failed query costs the user the note about the wait, nothing else.
     let Ok(told) = ctx.client.volumes().explain(volume, &ctx.query()).await else { return };
     let of_node = told.value.claims.iter().filter(|claim| claim.node_id == *node);
     if let Some(left) = of_node.map(|claim| claim.fence_left).max().filter(|left| left.0 > 0) {
