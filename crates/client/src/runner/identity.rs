@@ -13,6 +13,7 @@ use caravan_types::{Nanos, UnixNanos};
 use rustix::fs::Stat;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// After a renewal that failed.
@@ -20,6 +21,30 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 /// Identities with their tokens.
 pub(super) type Signed = Vec<(IdentitySpec, Secret)>;
+
+/// The times at which this agent wrote the identities of a task, by name.
+///
+/// A file's own time counts only for a task that an earlier agent started: the task may move or remove its file at once,
+/// and must not find a second one in its place before the identity is due.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writes(Arc<Mutex<BTreeMap<String, UnixNanos>>>);
+
+impl Writes {
+    /// Records that these identities were written at `now`.
+    pub(super) fn record<'a>(&self, specs: impl Iterator<Item = &'a IdentitySpec>, now: UnixNanos) {
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.extend(specs.map(|spec| (spec.name.clone(), now)));
+    }
+
+    fn time(&self, spec: &IdentitySpec) -> Option<UnixNanos> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&spec.name).copied()
+    }
+
+    /// Returns when the identity was written: as recorded here, else the time of its file.
+    fn last(&self, dirs: &TaskDir, spec: &IdentitySpec, now: UnixNanos) -> UnixNanos {
+        self.time(spec).unwrap_or_else(|| place(spec).map_or(now, |path| written_at(dirs, &path)))
+    }
+}
 
 /// What became of an identity that was renewed.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,16 +135,19 @@ fn written_at(dirs: &TaskDir, path: &Path) -> UnixNanos {
 }
 
 /// Renews identities in files until one of them changes something for the task.
-pub(super) async fn renewed(runner: &AllocRunner, task: &Task, dirs: &TaskDir, owner: Owner) -> Change {
+pub(super) async fn renewed(
+    runner: &AllocRunner,
+    task: &Task,
+    dirs: &TaskDir,
+    owner: Owner,
+    writes: &Writes,
+) -> Change {
     let specs: Vec<IdentitySpec> =
         IdentitySpec::wanted(task).into_iter().filter(|spec| spec.file && spec.ttl.0 > 0).collect();
     let mut failed = false;
     loop {
         let now = clock::now();
-        let due = |spec: &IdentitySpec| {
-            let written = place(spec).map_or(now, |path| written_at(dirs, &path));
-            until_due(written, now, spec.ttl)
-        };
+        let due = |spec: &IdentitySpec| until_due(writes.last(dirs, spec, now), now, spec.ttl);
         let Some(next) = specs.iter().map(&due).min() else { return std::future::pending().await };
         tokio::time::sleep(if failed { next.max(AGAIN) } else { next }).await;
         let now_due: Vec<IdentitySpec> = specs.iter().filter(|spec| due(spec) <= next).cloned().collect();
@@ -130,6 +158,7 @@ pub(super) async fn renewed(runner: &AllocRunner, task: &Task, dirs: &TaskDir, o
         match done {
             Ok(signed) => {
                 failed = false;
+                writes.record(signed.iter().map(|(spec, _)| spec), clock::now());
                 if let Some(change) = signed.iter().find_map(|(spec, _)| change_of(spec)) {
                     return change;
                 }
@@ -232,6 +261,26 @@ mod tests {
         let meta = fs::metadata(&canary).unwrap();
         assert_eq!((fs::read_to_string(&canary).unwrap().as_str(), meta.uid()), ("precious content", 0));
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_that_the_task_moved_is_not_written_before_it_is_due() {
+        let base = tempfile::tempdir().unwrap();
+        let dirs = TaskDir { root: base.path().join("t"), shared: base.path().join("alloc") };
+        fs::create_dir(&dirs.root).unwrap();
+        let (now, writes) = (clock::now(), Writes::default());
+        let spec = spec(|s| s.filepath = "local/deep/x".into());
+        write(&dirs, &vec![(spec.clone(), Secret::new("jwt"))], USER).unwrap();
+        let of_file = writes.last(&dirs, &spec, now);
+        assert!(now.since(of_file) < Nanos::from_secs(600), "a restarted agent reads the file's time");
+        writes.record([&spec].into_iter(), now);
+        fs::rename(dirs.root.join("local/deep"), dirs.root.join("local/deep.away")).unwrap();
+        assert_eq!(writes.last(&dirs, &spec, now), now);
+        assert_eq!(
+            Writes::default().last(&dirs, &spec, now),
+            UnixNanos(0),
+            "a restarted agent finds no file"
+        );
     }
 
     #[test]

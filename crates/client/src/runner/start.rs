@@ -5,10 +5,11 @@ use super::artifacts;
 use super::binds::{Binds, of_volume, ownerless, wanted};
 use super::fence::Footing;
 use super::fresh;
-use super::identity::{self, Change};
+use super::identity::{self, Change, Writes};
 use super::payload;
 use super::users::{TaskUser, unknown_owner};
 use crate::alloc_dir::{Secrets, TaskDir};
+use crate::clock;
 use crate::csi::supervisor::PluginTask;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
 use caravan_drivers::{
@@ -155,7 +156,11 @@ impl Plan {
     }
 
     /// Makes the directories, and what lies in them before anything is rendered there.
-    pub(super) async fn prepare(&self, runner: &AllocRunner) -> Result<Prepared, StartFault> {
+    pub(super) async fn prepare(
+        &self,
+        runner: &AllocRunner,
+        writes: &Writes,
+    ) -> Result<Prepared, StartFault> {
         let task = self.task();
         let known = self.user().known_owner().await;
         let owner = known.unwrap_or_else(unknown_owner);
@@ -163,6 +168,7 @@ impl Plan {
         runner.open_socket(&self.name);
         let signed = identity::fetch(runner, task).await.map_err(|why| hook("identity", why))?;
         identity::write(&self.dirs, &signed, owner).map_err(|why| hook("identity", why))?;
+        writes.record(signed.iter().map(|(spec, _)| spec), clock::now());
         if let Some(job) = &self.alloc.job {
             payload::write(&self.dirs, job, task).map_err(|why| hook("dispatch_payload", why))?;
         }
@@ -239,9 +245,9 @@ impl Plan {
     }
 
     /// Renews the identities of the task, which runs, until that changes something for it.
-    pub(super) async fn renewed(&self, runner: &AllocRunner) -> Change {
+    pub(super) async fn renewed(&self, runner: &AllocRunner, writes: &Writes) -> Change {
         let owner = self.user().owner().await;
-        identity::renewed(runner, self.task(), &self.dirs, owner).await
+        identity::renewed(runner, self.task(), &self.dirs, owner, writes).await
     }
 
     /// Gives the task, which runs, the mounts of a volume anew.

@@ -10,6 +10,7 @@ use crate::restart::Cause;
 use crate::runner::alloc::AllocRunner;
 use crate::runner::binds::Binds;
 use crate::runner::fence::LEASE_EXPIRED;
+use crate::runner::identity::Writes;
 use crate::runner::start::{Plan, StartFault};
 use crate::runner::templates::TaskTemplates;
 use crate::runner::templates::act::prepare;
@@ -92,6 +93,7 @@ pub(super) struct TaskRunner {
     actions: mpsc::UnboundedReceiver<TaskAction>,
     binds: Binds,
     templates: Option<TaskTemplates>,
+    identities: Writes,
 }
 
 impl TaskRunner {
@@ -102,7 +104,15 @@ impl TaskRunner {
     ) -> Self {
         let kill =
             alloc.kill_of(&name).unwrap_or_else(|| watch::Sender::new(Some(Kill::default())).subscribe());
-        Self { alloc, name, kill, actions, binds: Binds::default(), templates: None }
+        Self {
+            alloc,
+            name,
+            kill,
+            actions,
+            binds: Binds::default(),
+            templates: None,
+            identities: Writes::default(),
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -204,7 +214,7 @@ impl TaskRunner {
             biased;
             () = shutdown.cancelled() => return Next::AgentEnds,
             () = killed(&mut self.kill) => None,
-            prepared = prepare(&self.alloc, &plan, &mut self.templates) => Some(prepared),
+            prepared = prepare(&self.alloc, &plan, &self.identities, &mut self.templates) => Some(prepared),
         };
         let Some(prepared) = prepared else { return self.give_up(&shutdown).await };
         let id = format!("{}/{}/{:016x}", plan.alloc.id, self.name, rand::random::<u64>());

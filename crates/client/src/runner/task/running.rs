@@ -40,8 +40,8 @@ impl TaskRunner {
         };
         let mut supervise = std::pin::pin!(supervise);
         let mut wait = std::pin::pin!(plan.driver.wait(id));
-        let alloc = self.alloc.clone();
-        let mut renewed = Box::pin(plan.renewed(&alloc));
+        let (alloc, writes) = (self.alloc.clone(), self.identities.clone());
+        let mut renewed = Box::pin(plan.renewed(&alloc, &writes));
         loop {
             tokio::select! {
                 biased;
@@ -57,7 +57,7 @@ impl TaskRunner {
                             }
                         }
                     }
-                    renewed = Box::pin(plan.renewed(&alloc));
+                    renewed = Box::pin(plan.renewed(&alloc, &writes));
                 }
                 change = changed(templates) => {
                     match change {

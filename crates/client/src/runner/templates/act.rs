@@ -3,6 +3,7 @@
 use super::{Script, TaskTemplates, TemplateChange};
 use crate::clock;
 use crate::runner::alloc::AllocRunner;
+use crate::runner::identity::Writes;
 use crate::runner::start::{Plan, Prepared, StartFault};
 use caravan_drivers::TaskId;
 use caravan_types::alloc::{TaskEvent, event};
@@ -11,9 +12,10 @@ use caravan_types::alloc::{TaskEvent, event};
 pub(in crate::runner) async fn prepare(
     alloc: &AllocRunner,
     plan: &Plan,
+    identities: &Writes,
     templates: &mut Option<TaskTemplates>,
 ) -> Result<Prepared, StartFault> {
-    let prepared = plan.prepare(alloc).await?;
+    let prepared = plan.prepare(alloc, identities).await?;
     let group = plan.alloc.group();
     let policy = plan.task().restart_policy.or_else(|| group.and_then(|group| group.restart_policy));
     let restarted = templates.is_some();
