@@ -8,12 +8,8 @@ use caravan_types::ser::Secrets;
 use caravan_types::variable::{VariableKey, parse_reference};
 use caravan_types::volume::{Claim, Volume};
 use caravan_types::{Namespace, VolumeKey};
+use caravan_volumes::wait::MissingSecret;
 use std::collections::BTreeMap;
-
-/// Why a call must wait for its secrets, in one sentence without any of them.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Unresolved(pub(crate) String);
 
 /// What sealed secrets of a volume are bound to.
 pub(crate) fn owner(key: &VolumeKey) -> String {
@@ -54,7 +50,7 @@ impl Core {
     }
 
     /// The secrets of a volume for one call.
-    pub(crate) fn secrets_of(&self, root: &Root, volume: &Volume) -> Result<Secrets, Unresolved> {
+    pub(crate) fn secrets_of(&self, root: &Root, volume: &Volume) -> Result<Secrets, MissingSecret> {
         self.resolved(root, &volume.key(), &volume.secrets, &volume.secrets_from)
     }
 
@@ -64,7 +60,7 @@ impl Core {
         root: &Root,
         claim: &Claim,
         volume: Option<&Volume>,
-    ) -> Result<Secrets, Unresolved> {
+    ) -> Result<Secrets, MissingSecret> {
         match volume.filter(|_| !claim.forsaken) {
             Some(volume) => self.secrets_of(root, volume),
             None => self.resolved(root, &claim.id.volume, &claim.kept_secrets, &claim.kept_secrets_from),
@@ -78,8 +74,8 @@ impl Core {
         key: &VolumeKey,
         sealed: &SealedSecrets,
         references: &BTreeMap<String, String>,
-    ) -> Result<Secrets, Unresolved> {
-        let inline = self.keyring.open(&owner(key), sealed).map_err(|e| Unresolved(e.message))?;
+    ) -> Result<Secrets, MissingSecret> {
+        let inline = self.keyring.open(&owner(key), sealed).map_err(sealed_off)?;
         let mut found = BTreeMap::new();
         for (name, reference) in references {
             found.insert(name.clone(), self.look_up(root, &key.namespace, name, reference)?);
@@ -93,19 +89,27 @@ impl Core {
         namespace: &Namespace,
         name: &str,
         reference: &str,
-    ) -> Result<String, Unresolved> {
-        let (path, item) =
-            parse_reference(reference).map_err(|why| Unresolved(format!("secret \"{name}\": {why}")))?;
+    ) -> Result<String, MissingSecret> {
+        let secret = || name.to_owned();
+        let (path, item) = parse_reference(reference)
+            .map_err(|cause| MissingSecret::BadReference { secret: secret(), cause })?;
         let row = root.variable(&VariableKey::new(namespace.clone(), path)).ok_or_else(|| {
-            Unresolved(format!(
-                "waits for variable \"{path}\" in namespace \"{namespace}\", which has secret \"{name}\""
-            ))
+            MissingSecret::NoVariable {
+                path: path.to_owned(),
+                namespace: namespace.clone(),
+                secret: secret(),
+            }
         })?;
-        let items = self.open_variable(row).map_err(|e| Unresolved(e.message))?.items;
-        items.expose().get(item).cloned().ok_or_else(|| {
-            Unresolved(format!(
-                "waits for item \"{item}\" of variable \"{path}\" in namespace \"{namespace}\", which is secret \"{name}\""
-            ))
+        let items = self.open_variable(row).map_err(sealed_off)?.items;
+        items.expose().get(item).cloned().ok_or_else(|| MissingSecret::NoItem {
+            item: item.to_owned(),
+            path: path.to_owned(),
+            namespace: namespace.clone(),
+            secret: secret(),
         })
     }
+}
+
+fn sealed_off(error: ServerError) -> MissingSecret {
+    MissingSecret::Sealed { cause: error.message }
 }

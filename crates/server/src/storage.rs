@@ -321,9 +321,9 @@ impl Handle {
         self.core.delete_variable(key, check_index).await
     }
 
-    /// Why a claim waits, if it does.
-    pub fn claim_wait(&self, claim: &ClaimId) -> Option<String> {
-        self.claims.waits.reason(claim)
+    /// Returns why a claim waits, if it does.
+    pub fn claim_wait(&self, claim: &ClaimId) -> Option<caravan_volumes::wait::Wait> {
+        self.claims.waits.get(claim)
     }
 
     /// Where a volume and each of its claims stand, and why; none if there is neither such a volume nor a

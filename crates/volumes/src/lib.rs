@@ -3,7 +3,7 @@
 //!
 //! Everything here is a synchronous function of its arguments. [`modes`] grants claims, [`claim`] is
 //! their state machine, [`reconcile`] compares a claim with what is known of plugin and node and names
-//! the servers' next action, [`node`] names the next action of the claim's node, [`lease`], [`retry`] and [`seen`]
+//! the servers' next action or why it waits ([`wait`]), [`node`] names the next action of the claim's node, [`lease`], [`retry`] and [`seen`]
 //! are the arithmetic of waiting, [`paths`] and [`topology`] are the rules of where. [`invariants`] states
 //! what must hold of all of it.
 
@@ -17,6 +17,7 @@ pub mod reconcile;
 pub mod retry;
 pub mod seen;
 pub mod topology;
+pub mod wait;
 
 pub use claim::IllegalStep;
 pub use modes::AdmitError;

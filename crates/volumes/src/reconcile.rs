@@ -2,10 +2,11 @@
 //!
 //! [`next`] compares the record with what is known of the plugin, the node and the volume's other
 //! claims. It is asked again after every change and at every time that it named; asking twice is
-//! harmless. Whatever waits, waits with a reason that a user can be told.
+//! harmless. Every wait has a typed reason ([`Wait`]).
 
 use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
+use crate::wait::{ControllerStep, FailedTry, NodeStep, Wait, WaitReason};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plugin::Plugin;
 use caravan_types::volume::{AttachCalls, Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
@@ -141,35 +142,34 @@ pub enum Action {
         wait: Nanos,
     },
     /// Only the client or another claim can bring it on.
-    WaitForClient {
-        /// One sentence.
-        reason: String,
-    },
+    WaitForClient(Wait),
     /// The plugin must become healthy or tell what it can.
-    WaitForPlugin {
-        /// One sentence.
-        reason: String,
-    },
+    WaitForPlugin(Wait),
     /// Look again at this time.
     WaitUntil {
         /// When, on the clock of the server that decides.
         time: BootInstant,
-        /// One sentence.
-        reason: String,
+        /// What is waited for.
+        wait: Wait,
     },
     /// Nothing: in use, or over.
     Nothing,
 }
 
 impl Action {
-    /// The sentence of a wait.
-    pub fn reason(&self) -> Option<&str> {
+    /// Returns the wait that the action is, if it is one.
+    pub fn wait(&self) -> Option<&Wait> {
         match self {
-            Self::WaitForClient { reason }
-            | Self::WaitForPlugin { reason }
-            | Self::WaitUntil { reason, .. } => Some(reason),
+            Self::WaitForClient(wait) | Self::WaitForPlugin(wait) | Self::WaitUntil { wait, .. } => {
+                Some(wait)
+            }
             _ => None,
         }
+    }
+
+    /// Returns the reason of the wait that the action is, if it is one.
+    pub fn reason(&self) -> Option<&WaitReason> {
+        self.wait().map(|wait| &wait.reason)
     }
 }
 
@@ -182,13 +182,11 @@ pub fn next(facts: &Facts<'_>) -> Action {
     }
     match facts.claim.phase {
         ClaimPhase::Reserved | ClaimPhase::Attaching => attach(facts),
-        ClaimPhase::Attached => {
-            client(facts, &format!("waits for node {} to mount the volume", facts.claim.node_id.short()))
-        }
+        ClaimPhase::Attached => client(facts, node_step(facts, NodeStep::Mount)),
         ClaimPhase::Mounted => grow(facts),
         ClaimPhase::Gone => Action::Nothing,
-        ClaimPhase::Releasing => release(facts, "unpublish"),
-        ClaimPhase::Unpublished => release(facts, "unstage"),
+        ClaimPhase::Releasing => release(facts, NodeStep::Unpublish),
+        ClaimPhase::Unpublished => release(facts, NodeStep::Unstage),
         ClaimPhase::Unstaged | ClaimPhase::Detaching => detach(facts),
         ClaimPhase::Fencing => fence(facts),
     }
@@ -206,8 +204,7 @@ fn grow(facts: &Facts<'_>) -> Action {
         return Action::Nothing;
     };
     if facts.node != Presence::Here {
-        let node = claim.node_id.short();
-        return client(facts, &format!("node {node} is not in contact and cannot grow the volume"));
+        return client(facts, WaitReason::NodeSilentForGrowth { node: claim.node_id.clone() });
     }
     backoff(facts).unwrap_or(Action::ExpandNode { to: volume.node_expand_to })
 }
@@ -218,39 +215,35 @@ pub fn unused<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> bool {
     claims.into_iter().all(|claim| matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Gone))
 }
 
-fn client(facts: &Facts<'_>, reason: &str) -> Action {
-    let claim = facts.claim;
-    let reason = if claim.last_error.is_empty() {
-        reason.to_owned()
-    } else {
-        format!("{reason} (try {} failed: {})", claim.tries, claim.last_error)
-    };
-    Action::WaitForClient { reason }
+/// Returns a wait that the record's last failure explains further.
+fn client(facts: &Facts<'_>, reason: WaitReason) -> Action {
+    Action::WaitForClient(Wait { reason, failure: FailedTry::recorded(facts.claim) })
+}
+
+fn node_step(facts: &Facts<'_>, step: NodeStep) -> WaitReason {
+    WaitReason::NodeStep { node: facts.claim.node_id.clone(), step }
 }
 
 /// The wait that an earlier failure asks for.
 fn backoff(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
     let due = facts.seen.failure.plus(crate::retry::delay(claim.tries));
-    (!claim.next_try.is_zero() && due > facts.now).then(|| Action::WaitUntil {
-        time: due,
-        reason: if claim.last_error.is_empty() {
-            "waits for its next try".to_owned()
-        } else {
-            format!("try {} failed: {}", claim.tries, claim.last_error)
-        },
-    })
+    let wait = Wait { reason: WaitReason::Retry, failure: FailedTry::recorded(claim) };
+    (!claim.next_try.is_zero() && due > facts.now).then_some(Action::WaitUntil { time: due, wait })
 }
 
 /// A healthy controller must be there for a call.
-fn need_controller(facts: &Facts<'_>, what: &str) -> Result<(), Action> {
-    let id = &facts.claim.plugin_id;
-    let reason = match facts.plugin {
-        None => format!("plugin {:?} is not known: nothing can {what} the volume", id.as_str()),
-        Some(plugin) if plugin.controllers.values().any(|c| c.healthy) => return Ok(()),
-        Some(_) => format!("plugin {:?} has no healthy controller to {what} the volume", id.as_str()),
-    };
-    Err(Action::WaitForPlugin { reason })
+fn need_controller(facts: &Facts<'_>, step: ControllerStep) -> Result<(), Action> {
+    let plugin = facts.claim.plugin_id.clone();
+    Err(wait_for_plugin(match facts.plugin {
+        None => WaitReason::PluginUnknown { plugin, step: Some(step) },
+        Some(row) if row.controllers.values().any(|c| c.healthy) => return Ok(()),
+        Some(_) => WaitReason::NoHealthyController { plugin, step },
+    }))
+}
+
+fn wait_for_plugin(reason: WaitReason) -> Action {
+    Action::WaitForPlugin(reason.into())
 }
 
 fn attach(facts: &Facts<'_>) -> Action {
@@ -260,51 +253,42 @@ fn attach(facts: &Facts<'_>) -> Action {
 fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
     let claim = facts.claim;
     if facts.node != Presence::Here {
-        return Err(client(facts, &format!("node {} is not in contact", claim.node_id.short())));
+        return Err(client(facts, WaitReason::NodeSilent { node: claim.node_id.clone() }));
     }
     match facts.volume.map(|v| v.phase) {
         Some(VolumePhase::Ready | VolumePhase::Expanding) => {}
-        Some(VolumePhase::Creating) => return Err(client(facts, "waits for the volume to be created")),
-        Some(VolumePhase::Deleting) => return Err(client(facts, "the volume is being deleted")),
-        None => return Err(client(facts, "the volume does not exist any more")),
+        Some(VolumePhase::Creating) => return Err(client(facts, WaitReason::VolumeCreating)),
+        Some(VolumePhase::Deleting) => return Err(client(facts, WaitReason::VolumeDeleting)),
+        None => return Err(client(facts, WaitReason::VolumeGone)),
     }
     if let Some(other) = in_the_way(facts) {
-        let reason = format!(
-            "waits for the claim of allocation {} on node {} to end ({})",
-            other.id.alloc.short(),
-            other.node_id.short(),
-            other.phase.as_str()
-        );
-        return Err(client(facts, &reason));
+        let (alloc, node) = (other.id.alloc.clone(), other.node_id.clone());
+        return Err(client(facts, WaitReason::OtherClaim { alloc, node, phase: other.phase }));
     }
     if let Some(wait) = backoff(facts) {
         return Err(wait);
     }
     // The intention is durable: the outcome of an earlier call is not known, so it is made again.
     if claim.phase == ClaimPhase::Attaching {
-        need_controller(facts, "attach")?;
+        need_controller(facts, ControllerStep::Attach)?;
         return Ok(Action::Attach { external_node_id: claim.external_node_id.clone() });
     }
-    let id = claim.plugin_id.as_str();
+    let id = || claim.plugin_id.clone();
     let Some(plugin) = facts.plugin else {
-        return Err(Action::WaitForPlugin { reason: format!("plugin {id:?} is not known") });
+        return Err(wait_for_plugin(WaitReason::PluginUnknown { plugin: id(), step: None }));
     };
     let Some(attaches) = plugin.attaches() else {
-        let reason = format!(
-            "it is not known yet whether plugin {id:?} attaches volumes: no healthy controller has told"
-        );
-        return Err(Action::WaitForPlugin { reason });
+        return Err(wait_for_plugin(WaitReason::AttachSupportUnknown { plugin: id() }));
     };
     let external_node_id = external_node_id(plugin, claim);
     if !attaches {
         return Ok(Action::MarkAttached { external_node_id: external_node_id.unwrap_or_default() });
     }
     let Some(external_node_id) = external_node_id else {
-        let node = claim.node_id.short();
-        let reason = format!("plugin {id:?} has not told its id of node {node} yet");
-        return Err(Action::WaitForPlugin { reason });
+        let node = claim.node_id.clone();
+        return Err(wait_for_plugin(WaitReason::NodeIdUnknown { plugin: id(), node }));
     };
-    need_controller(facts, "attach")?;
+    need_controller(facts, ControllerStep::Attach)?;
     Ok(Action::Attach { external_node_id })
 }
 
@@ -347,12 +331,7 @@ fn abandoned(facts: &Facts<'_>) -> Option<Action> {
         Presence::Here => None,
         // It may register again before its lease runs out, and its task never notices. Its allocation is declared
         // lost for want of the node, and then the claim is fenced on its way out.
-        Presence::Unknown => {
-            let node = claim.node_id.short();
-            let reason =
-                format!("node {node} is not known any more: waits for its allocation to be declared lost");
-            Some(client(facts, &reason))
-        }
+        Presence::Unknown => Some(client(facts, WaitReason::NodeUnknown { node: claim.node_id.clone() })),
         Presence::Silent { .. } if !needs_fence(claim.access_mode, claim.mode) => None,
         Presence::Silent { index } => Some(match wait_left(facts) {
             Nanos::ZERO => Action::Fence { silence: index, wait: Nanos::ZERO },
@@ -362,17 +341,13 @@ fn abandoned(facts: &Facts<'_>) -> Option<Action> {
 }
 
 fn until_ended(facts: &Facts<'_>) -> Action {
-    let node = facts.claim.node_id.short();
-    let reason = format!("node {node} is not in contact: waits until its tasks have certainly ended");
-    Action::WaitUntil { time: facts.lease.hand_over_at(facts.seen.silence), reason }
+    let reason = WaitReason::LeaseOfSilentNode { node: facts.claim.node_id.clone() };
+    Action::WaitUntil { time: facts.lease.hand_over_at(facts.seen.silence), wait: reason.into() }
 }
 
-fn release(facts: &Facts<'_>, what: &str) -> Action {
+fn release(facts: &Facts<'_>, step: NodeStep) -> Action {
     match facts.node {
-        Presence::Here => {
-            let node = facts.claim.node_id.short();
-            client(facts, &format!("waits for node {node} to {what} the volume"))
-        }
+        Presence::Here => client(facts, node_step(facts, step)),
         Presence::Silent { index } => Action::Fence { silence: index, wait: wait_left(facts) },
         Presence::Unknown => begin_unknown(facts),
     }
@@ -383,10 +358,7 @@ fn fence(facts: &Facts<'_>) -> Action {
     match facts.node {
         // It renews its lease, so time proves nothing any more: its own word is needed.
         Presence::Here => {
-            return client(
-                facts,
-                &format!("node {} is back: waits for it to unpublish the volume", claim.node_id.short()),
-            );
+            return client(facts, WaitReason::NodeBack { node: claim.node_id.clone() });
         }
         // It was back and went silent again, or an earlier version began the fence.
         Presence::Silent { index } if claim.fence_index != Some(index) => {
@@ -423,8 +395,7 @@ fn detach(facts: &Facts<'_>) -> Action {
     if let Some(other) = beside.iter().find(|other| calls(other) == Some(AttachCalls::Intended))
         && claim.phase != ClaimPhase::Detaching
     {
-        let reason = format!("allocation {} is being attached to the same node", other.id.alloc.short());
-        return client(facts, &reason);
+        return client(facts, WaitReason::AttachBeside { alloc: other.id.alloc.clone() });
     }
     let heir = beside
         .iter()
@@ -432,9 +403,7 @@ fn detach(facts: &Facts<'_>) -> Action {
     match heir {
         // A call may already have been made; repeating it would take the volume away from the other.
         Some(other) if claim.phase == ClaimPhase::Detaching => {
-            let reason =
-                format!("allocation {} uses the attachment on the same node", other.id.alloc.short());
-            return client(facts, &reason);
+            return client(facts, WaitReason::AttachmentInUse { alloc: other.id.alloc.clone() });
         }
         Some(_) => return Action::LeaveAttached,
         None => {}
@@ -442,7 +411,7 @@ fn detach(facts: &Facts<'_>) -> Action {
     if let Some(wait) = backoff(facts) {
         return wait;
     }
-    match need_controller(facts, "detach") {
+    match need_controller(facts, ControllerStep::Detach) {
         Ok(()) => Action::Detach,
         Err(wait) => wait,
     }

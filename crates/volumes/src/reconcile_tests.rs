@@ -86,20 +86,18 @@ fn a_reserved_claim_is_attached_marked_or_waits_but_never_skips() {
     let mark = decide(&claim, &[], Some(&plugin(Some(false))), Presence::Here);
     assert_eq!(mark, Action::MarkAttached { external_node_id: "ext-n1".into() });
     let unknown = decide(&claim, &[], Some(&plugin(None)), Presence::Here);
-    assert_eq!(
-        unknown.reason(),
-        Some("it is not known yet whether plugin \"p\" attaches volumes: no healthy controller has told")
-    );
-    assert!(matches!(decide(&claim, &[], None, Presence::Here), Action::WaitForPlugin { .. }));
+    assert_eq!(unknown.reason(), Some(&WaitReason::AttachSupportUnknown { plugin: "p".into() }));
+    assert!(matches!(decide(&claim, &[], None, Presence::Here), Action::WaitForPlugin(_)));
     let silent = decide(&claim, &[], Some(&plugin(Some(true))), SILENT);
-    assert!(matches!(silent, Action::WaitForClient { .. }));
+    assert!(matches!(silent, Action::WaitForClient(_)));
 }
 
 #[test]
 fn attaching_waits_for_the_plugins_id_of_the_node() {
     let claim = held("a", "n9", ClaimPhase::Reserved);
     let action = decide(&claim, &[], Some(&plugin(Some(true))), Presence::Here);
-    assert_eq!(action.reason(), Some("plugin \"p\" has not told its id of node n9 yet"));
+    let reason = WaitReason::NodeIdUnknown { plugin: "p".into(), node: "n9".into() };
+    assert_eq!(action.reason(), Some(&reason));
 }
 
 #[test]
@@ -111,9 +109,11 @@ fn failed_tries_wait_with_the_plugins_words() {
     // Whatever the wall clock promised.
     for next_try in [1, i64::MAX] {
         claim.next_try = UnixNanos(next_try);
+        let failure = Some(FailedTry { tries: 2, error: "out of targets".into() });
+        let wait = Wait { reason: WaitReason::Retry, failure };
         assert_eq!(
             decide(&claim, &[], Some(&plugin), Presence::Here),
-            Action::WaitUntil { time: NOW.plus(delay), reason: "try 2 failed: out of targets".into() }
+            Action::WaitUntil { time: NOW.plus(delay), wait }
         );
         let due = decide_after(&claim, &[], Some(&plugin), Presence::Here, delay);
         assert!(matches!(due, Action::Attach { .. }));
@@ -130,10 +130,8 @@ fn a_single_node_volume_waits_for_its_claims_on_other_nodes() {
         for phase in [ClaimPhase::Mounted, ClaimPhase::Unstaged, ClaimPhase::Detaching, ClaimPhase::Fencing] {
             let old = held("a", "n1", phase);
             let action = decide(&claim, &[&old], Some(&plugin), Presence::Here);
-            assert!(
-                action.reason().is_some_and(|r| r.contains("waits for the claim of allocation a on node n1")),
-                "{phase:?}: {action:?}"
-            );
+            let reason = WaitReason::OtherClaim { alloc: "a".into(), node: "n1".into(), phase };
+            assert_eq!(action.reason(), Some(&reason));
         }
         let gone = held("a", "n1", ClaimPhase::Gone);
         assert_eq!(decide(&claim, &[&gone], Some(&plugin), Presence::Here).reason(), None);
@@ -177,8 +175,8 @@ fn no_attachment_is_left_to_a_claim_that_attached_nothing() {
     let action = |other| decide(&claim, &[&other], Some(&plugin), Presence::Here);
     assert_eq!(action(other(AttachCalls::Unclear)), Action::LeaveAttached);
     assert_eq!(action(other(AttachCalls::Refused)), Action::Detach);
-    let Action::WaitForClient { reason } = action(other(AttachCalls::Intended)) else { panic!("it waits") };
-    assert!(reason.contains("is being attached to the same node"), "{reason}");
+    let reason = WaitReason::AttachBeside { alloc: "b".into() };
+    assert_eq!(action(other(AttachCalls::Intended)), Action::WaitForClient(reason.into()));
 }
 
 #[test]
@@ -186,7 +184,7 @@ fn a_new_claim_waits_for_a_detach_under_way_on_its_node() {
     let detaching = held("a", "n1", ClaimPhase::Detaching);
     let claim = held("b", "n1", ClaimPhase::Reserved);
     let action = decide(&claim, &[&detaching], Some(&plugin(Some(true))), Presence::Here);
-    assert!(matches!(action, Action::WaitForClient { .. }));
+    assert!(matches!(action, Action::WaitForClient(_)));
 }
 
 #[test]
@@ -198,7 +196,8 @@ fn detaching_needs_a_healthy_controller_and_says_so() {
         report.healthy = false;
     }
     let action = decide(&claim, &[], Some(&plugin), Presence::Here);
-    assert_eq!(action.reason(), Some("plugin \"p\" has no healthy controller to detach the volume"));
+    let reason = WaitReason::NoHealthyController { plugin: "p".into(), step: ControllerStep::Detach };
+    assert_eq!(action, Action::WaitForPlugin(reason.into()));
     let free = Claim { needs_attach: Some(false), phase: ClaimPhase::Unstaged, ..claim };
     assert_eq!(decide(&free, &[], None, Presence::Here), Action::Free);
 }
@@ -210,7 +209,7 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
     let releasing = held("a", "n1", ClaimPhase::Releasing);
     let begun = decide_after(&releasing, &[], Some(&plugin), SILENT, Nanos::from_secs(1));
     assert_eq!(begun, Action::Fence { silence: 7, wait: Nanos(grace.0 - 1_000_000_000) });
-    assert!(matches!(decide(&releasing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
+    assert!(matches!(decide(&releasing, &[], Some(&plugin), Presence::Here), Action::WaitForClient(_)));
 
     // The wall times in the record decide nothing.
     for fence_until in [UnixNanos(0), UnixNanos(i64::MAX)] {
@@ -222,7 +221,7 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
         }
         // Back in contact: time proves nothing, the client must.
         let back = decide_after(&fencing, &[], Some(&plugin), Presence::Here, grace);
-        assert!(matches!(back, Action::WaitForClient { .. }));
+        assert!(matches!(back, Action::WaitForClient(_)));
         // Silent anew: the wait begins anew.
         let again = Presence::Silent { index: 9 };
         let anew = decide(&fencing, &[], Some(&plugin), again);
@@ -257,7 +256,7 @@ fn a_node_that_is_confirmed_to_be_off_is_not_waited_for() {
     assert_eq!(decide(&fencing, &[], Some(&plugin), SILENT), Action::Detach);
     assert_eq!(decide(&fencing, &[], Some(&plugin), Presence::Unknown), Action::Detach);
     // In contact, its own word is needed all the same.
-    assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
+    assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient(_)));
 }
 
 #[test]
@@ -296,8 +295,7 @@ fn a_claim_in_use_on_a_node_that_is_not_known_waits_for_its_allocation() {
     let plugin = plugin(Some(true));
     for phase in [ClaimPhase::Attached, ClaimPhase::Mounted] {
         let action = decide(&held("a", "n1", phase), &[], Some(&plugin), Presence::Unknown);
-        let reason = "node n1 is not known any more: waits for its allocation to be declared lost";
-        assert_eq!(action.reason(), Some(reason));
+        assert_eq!(action.reason(), Some(&WaitReason::NodeUnknown { node: "n1".into() }));
     }
     let lost = held("a", "n1", ClaimPhase::Releasing);
     assert!(matches!(decide(&lost, &[], Some(&plugin), Presence::Unknown), Action::Fence { .. }));
@@ -309,10 +307,8 @@ fn the_only_writer_of_a_silent_node_is_fenced_after_its_lease_and_others_are_not
     for phase in [ClaimPhase::Attached, ClaimPhase::Mounted] {
         let writer = held("a", "n1", phase);
         let waits = decide_after(&writer, &[], None, SILENT, Nanos(grace.0 - 1));
-        assert!(
-            matches!(&waits, Action::WaitUntil { time, reason } if *time == NOW.plus(grace) && reason.contains("is not in contact")),
-            "{waits:?}"
-        );
+        let reason = WaitReason::LeaseOfSilentNode { node: "n1".into() };
+        assert_eq!(waits, Action::WaitUntil { time: NOW.plus(grace), wait: reason.into() });
         let fenced = decide_after(&writer, &[], None, SILENT, grace);
         assert_eq!(fenced, Action::Fence { silence: 7, wait: Nanos::ZERO });
         // The allocation may go on with what several may write, for all that is known.
@@ -320,7 +316,7 @@ fn the_only_writer_of_a_silent_node_is_fenced_after_its_lease_and_others_are_not
         let reader = Claim { mode: ClaimMode::Read, ..writer.clone() };
         for claim in [shared, reader] {
             let action = decide_after(&claim, &[], None, SILENT, grace);
-            assert!(matches!(action, Action::Nothing | Action::WaitForClient { .. }), "{action:?}");
+            assert!(matches!(action, Action::Nothing | Action::WaitForClient(_)), "{action:?}");
         }
     }
 }
@@ -453,7 +449,8 @@ fn what_is_mounted_grows_once_the_plugin_asked_for_it() {
     assert_eq!(ask(&claim, Presence::Here), Action::ExpandNode { to: 5 });
     // What needs the node's lease waits for its end; what does not would still have to grow.
     let reader = Claim { mode: ClaimMode::Read, ..claim.clone() };
-    assert!(ask(&reader, SILENT).reason().unwrap().contains("cannot grow"));
+    let reason = WaitReason::NodeSilentForGrowth { node: "n1".into() };
+    assert_eq!(ask(&reader, SILENT).reason(), Some(&reason));
     claim.last_error = "no room".into();
     (claim.tries, claim.next_try) = (1, WALL);
     assert!(matches!(ask(&claim, Presence::Here), Action::WaitUntil { .. }));

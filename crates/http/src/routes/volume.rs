@@ -90,7 +90,7 @@ fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, Api
                 "Tries": claim.tries,
                 "LastError": claim.last_error,
                 "NextTry": claim.next_try,
-                "WaitsFor": server.claim_wait(&claim.id),
+                "WaitsFor": server.claim_wait(&claim.id).map(|wait| wait.to_string()),
                 "ModifyTime": claim.modify_time,
             })
         })

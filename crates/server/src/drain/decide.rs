@@ -6,6 +6,7 @@ use caravan_types::job::{Job, TaskGroup};
 use caravan_types::node::Node;
 use caravan_types::volume::{Claim, ClaimPhase};
 use caravan_types::{AllocId, PluginId, UnixNanos};
+use caravan_volumes::wait::{FailedTry, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -37,12 +38,12 @@ enum Work {
     Plugin,
 }
 
-/// Decides about one node. `volume_wait` tells why a claim that is being released waits.
+/// Decides about one node. `volume_wait` returns why a claim that is being released waits.
 pub(crate) fn decide(
     root: &Root,
     node: &Node,
     now: UnixNanos,
-    volume_wait: impl Fn(&Claim) -> Option<String>,
+    volume_wait: impl Fn(&Claim) -> Option<Wait>,
 ) -> Decision {
     let Some(drain) = &node.drain_strategy else { return Decision::default() };
     let force_at = UnixNanos(drain.force_deadline.0);
@@ -97,10 +98,9 @@ pub(crate) fn decide(
     decision
 }
 
-fn reason(claim: &Claim, volume_wait: &impl Fn(&Claim) -> Option<String>) -> String {
-    let why = volume_wait(claim).filter(|text| !text.is_empty()).or_else(|| {
-        (!claim.last_error.is_empty()).then(|| format!("try {} failed: {}", claim.tries, claim.last_error))
-    });
+fn reason(claim: &Claim, volume_wait: &impl Fn(&Claim) -> Option<Wait>) -> String {
+    let wait = volume_wait(claim).map(|wait| wait.to_string());
+    let why = wait.or_else(|| FailedTry::recorded(claim).map(|failure| failure.to_string()));
     let base = format!("allocation {} is {}", claim.id.alloc.short(), claim.phase.as_str());
     match why {
         Some(why) => format!("{base}: {why}"),

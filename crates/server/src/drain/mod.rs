@@ -72,7 +72,7 @@ impl Drainer {
         let (mut next, mut holding) = (None::<UnixNanos>, false);
         for node in draining {
             let now = self.core.aged();
-            let decision = decide(&root, &node, now, |claim| self.waits.reason(&claim.id));
+            let decision = decide(&root, &node, now, |claim| self.waits.get(&claim.id));
             holding |= !decision.held_by.is_empty();
             let mut at = decision.again;
             if decision.held_by.is_empty() {

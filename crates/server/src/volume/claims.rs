@@ -133,7 +133,8 @@ impl Progress {
                 None => denied(format!("volume not found: {}", id.volume.id)),
             },
             ClaimPhase::Reserved | ClaimPhase::Attaching => {
-                let reason = self.claims.waits.reason(id).unwrap_or_else(|| {
+                let wait = self.claims.waits.get(id).map(|wait| wait.to_string());
+                let reason = wait.unwrap_or_else(|| {
                     if claim.last_error.is_empty() {
                         format!("waiting for volume \"{}\" to be attached", id.volume.id)
                     } else {

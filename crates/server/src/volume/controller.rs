@@ -1,12 +1,12 @@
 //! Calls to a plugin's controller, through whichever node runs a healthy one.
 
-use crate::secrets::Unresolved;
 use crate::volume::calls::{Calls, Lane};
 use caravan_rpc::{Code, Method, ReverseRegistry, RpcError, methods};
 use caravan_state::Root;
 use caravan_types::node::NodeStatus;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
 use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
+use caravan_volumes::wait::MissingSecret;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl CallError {
     }
 
     /// The call was not made: its secrets are not there.
-    pub(crate) fn waits(wait: &Unresolved) -> Self {
+    pub(crate) fn waits(wait: &MissingSecret) -> Self {
         Self::not_reached(wait.to_string())
     }
 

@@ -84,10 +84,10 @@ fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain
             let mut waits = match action {
                 // What could be done at once is done, unless somebody else is at work on the volume.
                 Action::Nothing => String::new(),
-                action => match action.reason() {
-                    Some(reason) => reason.to_owned(),
-                    None => reconciler.waits.reason(&claim.id).unwrap_or_default(),
-                },
+                action => {
+                    let wait = action.wait().cloned().or_else(|| reconciler.waits.get(&claim.id));
+                    wait.map(|wait| wait.to_string()).unwrap_or_default()
+                }
             };
             if left > Nanos::ZERO && !waits.is_empty() {
                 let whole = Nanos::from_secs(left.0.div_euclid(1_000_000_000).saturating_add(1));

@@ -3,7 +3,6 @@
 
 use crate::core::Core;
 use crate::error::ServerError;
-use crate::secrets::Unresolved;
 use crate::volume::controller::CallError;
 use crate::volume::expand;
 use crate::volume::reconciler::Reconciler;
@@ -13,6 +12,7 @@ use caravan_types::command::{Change, Refusal};
 use caravan_types::ser::Secrets;
 use caravan_types::volume::{Volume, VolumePhase};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
+use caravan_volumes::wait::MissingSecret;
 
 /// Writes a volume's row if nobody else did since; answers the index, none if somebody did. What is new is
 /// noted in the volume's history.
@@ -254,7 +254,7 @@ pub(super) async fn waits(
     core: &Core,
     volume: &Volume,
     index: u64,
-    wait: &Unresolved,
+    wait: &MissingSecret,
 ) -> Result<(), ServerError> {
     let reason = wait.to_string();
     if volume.last_error != reason {

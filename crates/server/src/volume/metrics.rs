@@ -18,7 +18,9 @@ pub struct VolumeFigures {
     pub claims: BTreeMap<&'static str, usize>,
     /// Claims that are on their way: neither in use nor over.
     pub backlog: usize,
-    /// How long the oldest of them has been in its phase.
+    /// Claims that wait, by the code of their reason; every code is there.
+    pub waits: BTreeMap<&'static str, usize>,
+    /// How long the oldest of the backlog has been in its phase.
     pub oldest_wait: Nanos,
     /// Calls by plugin and name.
     pub calls: BTreeMap<(PluginId, &'static str), CallFigures>,
@@ -56,6 +58,7 @@ impl VolumeFigures {
             }
         }
         figures.oldest_wait = oldest.map_or(Nanos::ZERO, |at| now.since(at));
+        figures.waits = reconciler.waits.counts();
         figures.calls = reconciler.controllers.calls.figures();
         figures.usage = usage.all(root);
         figures.usage.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));

@@ -10,6 +10,7 @@ use caravan_types::volume::{
     AccessMode, AttachmentMode, Capability, ClaimPhase, VolumeRequestBody, VolumeUsage,
 };
 use caravan_types::wire::{ClaimProgress, ClaimReportStep};
+use caravan_volumes::wait::{NodeStep, Wait, WaitReason};
 use futures::StreamExt;
 
 /// A volume that many nodes may write.
@@ -49,9 +50,9 @@ async fn from_reserved_to_gone() {
     cluster.stop_job("one").await;
     client.status(&alloc, ClientStatus::Complete).await;
     cluster.phase(&id, ClaimPhase::Releasing).await;
-    let reason =
-        until("a reason", || cluster.handle.claim_wait(&id).filter(|r| r.contains("unpublish"))).await;
-    assert!(reason.contains("a-node"), "{reason}");
+    let reason = WaitReason::NodeStep { node: client.row.id.clone(), step: NodeStep::Unpublish };
+    until("the reason", || cluster.handle.claim_wait(&id).filter(|wait| wait.reason == reason)).await;
+    assert_eq!(cluster.handle.volume_figures().waits["node_step"], 1);
     client.prove(&grant.claim, ClaimReportStep::Unpublished).await.unwrap();
     cluster.phase(&id, ClaimPhase::Unpublished).await;
     assert_eq!(plugin.count(UNPUBLISH), 0, "the node still stages it");
@@ -174,8 +175,9 @@ async fn a_claim_behind_a_detach_says_so() {
     cluster.run_job(shared_writer("two", "data")).await;
     let second = cluster.placed("two").await;
     let id = claim_id(&key, &second);
-    let reason = until("a reason", || cluster.handle.claim_wait(&id)).await;
-    assert!(reason.contains("to end (detaching)"), "{reason}");
+    let wait = until("a reason", || cluster.handle.claim_wait(&id)).await;
+    let phase = ClaimPhase::Detaching;
+    assert!(matches!(&wait.reason, WaitReason::OtherClaim { phase: other, .. } if *other == phase), "{wait}");
     gate.open();
     let (_, grant) = client.obtain(&id).await;
     grant.unwrap();
@@ -302,8 +304,8 @@ async fn a_node_that_fails_to_let_go_says_why() {
     let index = cluster.claim(&claim.id).unwrap().modify_index;
     client.prove(&claim, failed(2)).await.unwrap();
     assert_eq!(cluster.claim(&claim.id).unwrap().modify_index, index, "the same words are written once");
-    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(|r| r.contains("target is busy")))
-        .await;
+    let busy = |wait: &Wait| wait.failure.as_ref().is_some_and(|failure| failure.error == "target is busy");
+    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(busy)).await;
     client.prove(&claim, ClaimReportStep::Unstaged).await.unwrap();
     cluster.phase(&claim.id, ClaimPhase::Gone).await;
 }
@@ -434,7 +436,8 @@ async fn a_release_waits_for_its_plugin_and_says_so() {
     client.report(make::node("a")).await;
     assert!(cluster.root().plugin(&make::PLUGIN.into()).is_none(), "nobody reports it any more");
     client.finish(&alloc, &claim).await;
-    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(|r| r.contains("is not known"))).await;
+    let unknown = |wait: &Wait| matches!(wait.reason, WaitReason::PluginUnknown { .. });
+    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(unknown)).await;
     let told = cluster.handle.explain_volume(&key).unwrap();
     assert!(told.summary.contains("is not known"), "{told:?}");
     assert_eq!((told.claims[0].phase, told.claims[0].holder.as_str()), (ClaimPhase::Unstaged, ""));

@@ -8,6 +8,7 @@ use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::node::NodeStatus;
 use caravan_types::volume::{Claim, ClaimPhase};
 use caravan_types::wire::ClaimReportStep;
+use caravan_volumes::wait::{Wait, WaitReason};
 use std::sync::Arc;
 
 struct Two {
@@ -119,6 +120,6 @@ async fn a_volume_of_a_vanished_node_is_detached_by_hand_no_sooner() {
     cluster.quiet().await;
     assert_eq!(cluster.claim(&claim.id).unwrap().phase, ClaimPhase::Fencing);
     assert_eq!(plugin.count(UNPUBLISH), 0);
-    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(|r| r.contains("is not in contact")))
-        .await;
+    let leased = |wait: &Wait| matches!(wait.reason, WaitReason::LeaseOfSilentNode { .. });
+    until("the reason", || cluster.handle.claim_wait(&claim.id).filter(leased)).await;
 }

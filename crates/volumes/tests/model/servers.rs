@@ -280,12 +280,12 @@ impl Servers {
                 let over = Seen { silence: BootInstant::default(), ..facts.seen };
                 reconcile::next(&Facts { seen: over, ..facts })
             }
-            (Planted::FreedWithoutProof, Action::WaitForClient { .. })
+            (Planted::FreedWithoutProof, Action::WaitForClient(_))
                 if claim.phase == ClaimPhase::Releasing =>
             {
                 Action::Free
             }
-            (Planted::UnknownIsNo, Action::WaitForPlugin { .. })
+            (Planted::UnknownIsNo, Action::WaitForPlugin(_))
                 if claim.phase == ClaimPhase::Reserved && !state.told =>
             {
                 Action::MarkAttached { external_node_id: String::new() }
@@ -331,8 +331,8 @@ impl Servers {
             }
             // Nothing grows in this model.
             Action::ExpandNode { .. }
-            | Action::WaitForClient { .. }
-            | Action::WaitForPlugin { .. }
+            | Action::WaitForClient(_)
+            | Action::WaitForPlugin(_)
             | Action::WaitUntil { .. }
             // No volume of the model ever grows.
             | Action::Nothing => return false,

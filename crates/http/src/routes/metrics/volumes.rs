@@ -17,6 +17,9 @@ pub(super) fn add(out: &mut Figures, figures: &VolumeFigures) {
         out.gauge("nomad.volumes.claims", count(*n), &json!({ "phase": phase }));
     }
     out.gauge("nomad.volumes.claims_backlog", count(figures.backlog), &none);
+    for (reason, n) in &figures.waits {
+        out.gauge("nomad.volumes.claims_waiting", count(*n), &json!({ "reason": reason }));
+    }
     let oldest = figures.oldest_wait.to_std().as_secs_f64();
     out.gauge("nomad.volumes.claims_oldest_wait", oldest, &none);
     for ((plugin, name), call) in &figures.calls {
@@ -58,6 +61,7 @@ mod tests {
         let call = CallFigures { times, errors: 1, in_flight: 3, ..CallFigures::default() };
         let figures = VolumeFigures {
             claims: BTreeMap::from([("mounted", 7)]),
+            waits: BTreeMap::from([("node_silent", 2)]),
             calls: BTreeMap::from([(("p".into(), "DeleteVolume"), call)]),
             ..Default::default()
         };
@@ -66,6 +70,8 @@ mod tests {
         let labels = json!({ "plugin": "p", "call": "DeleteVolume" });
         let gauge = |name: &str| shaped.gauges.iter().find(|g| g["Name"] == name).unwrap().clone();
         assert_eq!(gauge("nomad.volumes.claims")["Value"], 7.0);
+        assert_eq!(gauge("nomad.volumes.claims_waiting")["Value"], 2.0);
+        assert_eq!(gauge("nomad.volumes.claims_waiting")["Labels"], json!({ "reason": "node_silent" }));
         assert_eq!(gauge("nomad.volumes.calls_in_flight")["Labels"], labels);
         assert_eq!(shaped.samples[0].shape["Mean"], 3.0);
         assert_eq!(shaped.samples[0].shape["Stddev"], 2f64.sqrt());

@@ -23,6 +23,7 @@ use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{AllocId, BootInstant, Namespace, VolumeKey};
 use caravan_volumes::lease::Lease;
 use caravan_volumes::reconcile::{self, Action, Facts, Presence, owes_growth, unused};
+use caravan_volumes::wait::WaitReason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -219,12 +220,12 @@ impl Reconciler {
             let root = self.core.snapshot();
             let Some(claim) = root.claim(&id).filter(|c| c.phase.holds()).cloned() else { continue };
             match self.decide(&root, &claim) {
-                Action::WaitUntil { time, reason } => {
-                    self.waits.set(&id, Some(&reason));
+                Action::WaitUntil { time, wait } => {
+                    self.waits.set(&id, Some(wait));
                     looked.again_at(time);
                 }
-                Action::WaitForClient { reason } | Action::WaitForPlugin { reason } => {
-                    self.waits.set(&id, Some(&reason));
+                Action::WaitForClient(wait) | Action::WaitForPlugin(wait) => {
+                    self.waits.set(&id, Some(wait));
                 }
                 Action::Nothing => self.waits.set(&id, None),
                 // The reason of the last wait stands until the outcome is known.
@@ -249,11 +250,13 @@ impl Reconciler {
         for claim in root.claims_of(key).filter(|c| c.phase.holds()) {
             match self.decide(&root, claim) {
                 Action::Nothing => self.waits.set(&claim.id, None),
-                Action::WaitUntil { reason, .. }
-                | Action::WaitForClient { reason }
-                | Action::WaitForPlugin { reason } => self.waits.set(&claim.id, Some(&reason)),
+                Action::WaitUntil { wait, .. }
+                | Action::WaitForClient(wait)
+                | Action::WaitForPlugin(wait) => {
+                    self.waits.set(&claim.id, Some(wait));
+                }
                 _ if claim.phase == ClaimPhase::Reserved => {
-                    self.waits.set(&claim.id, Some("waits for the volume's call that is under way to end"));
+                    self.waits.set(&claim.id, Some(WaitReason::CallUnderWay.into()));
                 }
                 // It may be what is under way.
                 _ => {}
@@ -292,22 +295,18 @@ impl Reconciler {
         let (action, claim) = (reconcile::next(facts), facts.claim);
         let calls = matches!(action, Action::Attach { .. } | Action::Detach);
         if calls && !self.controllers.reach(root, &claim.plugin_id) {
-            let reason = format!(
-                "no node with a healthy controller of plugin \"{}\" is connected to the servers",
-                claim.plugin_id
-            );
-            return Action::WaitForPlugin { reason };
+            let reason = WaitReason::ControllerNotConnected { plugin: claim.plugin_id.clone() };
+            return Action::WaitForPlugin(reason.into());
         }
         let by_node = matches!(action, Action::ExpandNode { .. });
         if by_node && self.controllers.nodes.get(claim.node_id.as_str()).is_err() {
-            let node = claim.node_id.short();
-            let reason = format!("node {node} is not connected to the servers and cannot grow the volume");
-            return Action::WaitForClient { reason };
+            let reason = WaitReason::NodeNotConnected { node: claim.node_id.clone() };
+            return Action::WaitForClient(reason.into());
         }
         // Waits for the variable to be written; the claim's backoff is for calls that failed.
         let volume = root.volume(&claim.id.volume).map(|v| &**v);
         match self.core.secrets_for(root, claim, volume) {
-            Err(wait) if calls || by_node => Action::WaitForPlugin { reason: wait.to_string() },
+            Err(missing) if calls || by_node => Action::WaitForPlugin(WaitReason::Secret(missing).into()),
             _ => action,
         }
     }

@@ -31,8 +31,8 @@ impl Reconciler {
                 tracing::warn!(volume = %claim.id.volume, node = %claim.node_id, %wait, index = root.index(), "the node vanished: fencing its claim");
                 ClaimStep::Fence { until: self.core.now().plus(wait), silence: Some(silence) }
             }
-            Action::WaitForClient { .. }
-            | Action::WaitForPlugin { .. }
+            Action::WaitForClient(_)
+            | Action::WaitForPlugin(_)
             | Action::WaitUntil { .. }
             | Action::Nothing => return Ok(()),
         };

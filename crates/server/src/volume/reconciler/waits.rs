@@ -1,12 +1,13 @@
-//! Why claims wait, for those who ask. Not replicated: it is derived at every look.
+//! Why claims wait. Not replicated: the reasons are derived at every look.
 
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, VolumeKey};
+use caravan_volumes::wait::{Wait, WaitReason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, String>>;
+type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, Wait>>;
 
 /// The reasons of all claims that wait; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -20,9 +21,19 @@ impl Waits {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the claim waits, if it does.
-    pub(crate) fn reason(&self, id: &ClaimId) -> Option<String> {
+    /// Returns why the claim waits, if it does.
+    pub(crate) fn get(&self, id: &ClaimId) -> Option<Wait> {
         self.reasons().get(&id.volume)?.get(&id.alloc).cloned()
+    }
+
+    /// Counts the claims that wait, by [`WaitReason::code`]; every code is there.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts: BTreeMap<&'static str, usize> =
+            WaitReason::CODES.iter().map(|code| (*code, 0)).collect();
+        for wait in self.reasons().values().flat_map(BTreeMap::values) {
+            *counts.entry(wait.reason.code()).or_default() += 1;
+        }
+        counts
     }
 
     /// Ends when some reason changed after this call.
@@ -31,19 +42,19 @@ impl Waits {
         self.changed.clone().notified_owned()
     }
 
-    /// The claim waits for this; or for nothing any more.
-    pub(super) fn set(&self, id: &ClaimId, reason: Option<&str>) {
+    /// Records what the claim waits for; none when it does not wait any more.
+    pub(super) fn set(&self, id: &ClaimId, wait: Option<Wait>) {
         {
             let mut reasons = self.reasons();
             let of_volume = reasons.get(&id.volume);
-            if of_volume.and_then(|r| r.get(&id.alloc)).map(String::as_str) == reason {
+            if of_volume.and_then(|r| r.get(&id.alloc)) == wait.as_ref() {
                 return;
             }
-            match reason {
-                Some(text) => {
-                    tracing::debug!(volume = %id.volume, alloc = %id.alloc, reason = text, "claim waits");
+            match wait {
+                Some(wait) => {
+                    tracing::debug!(volume = %id.volume, alloc = %id.alloc, reason = %wait, "claim waits");
                     let of_volume = reasons.entry(id.volume.clone()).or_default();
-                    of_volume.insert(id.alloc.clone(), text.to_owned());
+                    of_volume.insert(id.alloc.clone(), wait);
                 }
                 None => {
                     if let Some(of_volume) = reasons.get_mut(&id.volume) {
@@ -88,12 +99,30 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_claims_that_are_over() {
         let waits = Waits::default();
-        waits.set(&id("v", "a"), Some("this"));
-        waits.set(&id("v", "b"), Some("that"));
+        let (this, that) = (Wait::from(WaitReason::VolumeCreating), Wait::from(WaitReason::VolumeGone));
+        waits.set(&id("v", "a"), Some(this));
+        waits.set(&id("v", "b"), Some(that.clone()));
         waits.keep(&id("v", "a").volume, &BTreeSet::from(["b".into()]));
-        assert_eq!(waits.reason(&id("v", "a")), None);
-        assert_eq!(waits.reason(&id("v", "b")).as_deref(), Some("that"));
+        assert_eq!(waits.get(&id("v", "a")), None);
+        assert_eq!(waits.get(&id("v", "b")), Some(that));
         waits.keep(&id("v", "a").volume, &BTreeSet::new());
         assert!(waits.volumes().is_empty());
+    }
+
+    #[test]
+    fn waits_are_counted_by_reason() {
+        let waits = Waits::default();
+        assert!(waits.counts().values().all(|n| *n == 0));
+        for (volume, alloc, reason) in [
+            ("v", "a", WaitReason::VolumeCreating),
+            ("v", "b", WaitReason::NodeSilent { node: "n1".into() }),
+            ("w", "c", WaitReason::NodeSilent { node: "n2".into() }),
+        ] {
+            waits.set(&id(volume, alloc), Some(reason.into()));
+        }
+        let counts = waits.counts();
+        assert_eq!((counts["volume_creating"], counts["node_silent"], counts["retry"]), (1, 2, 0));
+        waits.set(&id("v", "b"), None);
+        assert_eq!(waits.counts()["node_silent"], 1);
     }
 }
