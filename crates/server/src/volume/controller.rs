@@ -15,52 +15,96 @@ use tokio_util::sync::CancellationToken;
 /// Longest time for one controller call, the plugin's own deadline included.
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// Why a controller call did not succeed.
+/// A controller call that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct CallError {
-    /// The call may have been carried out.
-    pub(crate) outcome_unknown: bool,
-    /// The plugin refused for good: the same call will not succeed later by itself.
-    pub(crate) refused: bool,
-    /// The plugin does not know the volume.
-    pub(crate) missing: bool,
-    /// The plugin refused because of what is going on with the volume: it is in use, for example.
-    pub(crate) conflict: bool,
-    /// The call was certainly not carried out: it was not made, or its refusal says so (CSI specification, errors of
-    /// ControllerPublishVolume). `conflict` does not: the volume may be attached in another way.
-    pub(crate) not_done: bool,
-    /// The plugin's words, or why it was not reached.
+    pub(crate) failure: CallFailure,
+    /// The plugin's own message, or why it was not reached.
     pub(crate) message: String,
 }
 
-impl CallError {
-    fn not_reached(message: String) -> Self {
-        Self {
-            outcome_unknown: false,
-            refused: false,
-            missing: false,
-            conflict: false,
-            not_done: true,
-            message,
+/// How a call failed, and so what is known of its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallFailure {
+    /// The call was certainly not carried out; the same call may succeed later.
+    NotMade,
+    /// The plugin refused for good: the same call does not succeed later by itself.
+    Refused(Refused),
+    /// The plugin reported a failure that proves nothing about the call's effect.
+    Failed,
+    /// No answer arrived, or none to this call: it may have been carried out.
+    Unknown,
+}
+
+/// Why a plugin refused a call (CSI specification, errors of ControllerPublishVolume).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The plugin does not know the volume.
+    Missing,
+    /// The volume is in use, or exists in another way. The call may have had an effect earlier: the volume may be
+    /// attached in another way.
+    Conflict,
+    /// The arguments or the caller's rights are wrong.
+    Invalid,
+}
+
+impl CallFailure {
+    /// Returns what the code of a failed call proves.
+    fn of_code(code: Code) -> Self {
+        match code {
+            Code::NoPath | Code::Retryable => Self::NotMade,
+            Code::NotFound => Self::Refused(Refused::Missing),
+            Code::Conflict => Self::Refused(Refused::Conflict),
+            Code::Invalid | Code::Permission => Self::Refused(Refused::Invalid),
+            Code::Unavailable | Code::Cancelled | Code::Deadline => Self::Unknown,
+            // `Internal`, and whatever code a later version may add.
+            _ => Self::Failed,
         }
+    }
+}
+
+impl CallError {
+    fn not_made(message: String) -> Self {
+        Self { failure: CallFailure::NotMade, message }
     }
 
     /// The call was not made: its secrets are not there.
     pub(crate) fn waits(wait: &MissingSecret) -> Self {
-        Self::not_reached(wait.to_string())
+        Self::not_made(wait.to_string())
     }
 
-    /// The answer belongs to another call: what was done is anybody's guess.
+    /// The answer belongs to another call, so nothing is known of the effect of this one.
     pub(crate) fn nonsense(name: &str) -> Self {
         let message = format!("{name}: the controller answered something else than was asked");
-        Self {
-            outcome_unknown: true,
-            refused: false,
-            missing: false,
-            conflict: false,
-            not_done: false,
-            message,
+        Self { failure: CallFailure::Unknown, message }
+    }
+
+    /// Whether the plugin refused for good.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self.failure, CallFailure::Refused(_))
+    }
+
+    /// Whether the plugin does not know the volume.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.failure == CallFailure::Refused(Refused::Missing)
+    }
+
+    /// Whether the plugin refused because of what is going on with the volume.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.failure == CallFailure::Refused(Refused::Conflict)
+    }
+
+    /// Whether the call may have been carried out although nothing refused it.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.failure == CallFailure::Unknown
+    }
+
+    /// Whether the call certainly had no effect.
+    pub(crate) fn proves_no_effect(&self) -> bool {
+        match self.failure {
+            CallFailure::NotMade | CallFailure::Refused(Refused::Missing | Refused::Invalid) => true,
+            CallFailure::Refused(Refused::Conflict) | CallFailure::Failed | CallFailure::Unknown => false,
         }
     }
 }
@@ -141,7 +185,7 @@ impl Controllers {
         match result {
             // It was not made, so that an earlier one is as unclear as before.
             Err(error) if error.code == Code::NoPath => {}
-            Err(error) if classify("", error).outcome_unknown => {
+            Err(error) if CallFailure::of_code(error.code) == CallFailure::Unknown => {
                 self.unclear().insert(subject.clone(), node.clone());
             }
             _ => {
@@ -169,7 +213,7 @@ impl Controllers {
         }
         if nodes.is_empty() {
             let message = format!("failed to find instances of controller plugin \"{plugin}\"");
-            return Err(CallError::not_reached(message));
+            return Err(CallError::not_made(message));
         }
         let _permit = match Lane::of(&operation) {
             Some(lane) => self.calls.permit(plugin, lane).await,
@@ -196,19 +240,40 @@ impl Controllers {
         }
         let message = last.map_or_else(String::new, |e| e.message);
         let message = format!("failed to find clients running controller plugin \"{plugin}\": {message}");
-        Err(CallError::not_reached(message))
+        Err(CallError::not_made(message))
     }
 }
 
 pub(crate) fn classify(name: &str, error: &RpcError) -> CallError {
-    let outcome_unknown = matches!(error.code, Code::Deadline | Code::Unavailable | Code::Cancelled);
-    let refused = matches!(error.code, Code::Invalid | Code::NotFound | Code::Permission | Code::Conflict);
-    let missing = error.code == Code::NotFound;
-    let conflict = error.code == Code::Conflict;
-    let not_done = matches!(
-        error.code,
-        Code::Invalid | Code::NotFound | Code::Permission | Code::Retryable | Code::NoPath
-    );
     let message = format!("{name}: {}", error.message);
-    CallError { outcome_unknown, refused, missing, conflict, not_done, message }
+    CallError { failure: CallFailure::of_code(error.code), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_proves_what_the_protocol_says() {
+        let proves = |code| {
+            let error = classify("ControllerPublishVolume", &RpcError::new(code, "why"));
+            assert_eq!(error.message, "ControllerPublishVolume: why");
+            (error.is_unknown(), error.is_refused(), error.is_conflict(), error.proves_no_effect())
+        };
+        for code in [Code::Deadline, Code::Unavailable, Code::Cancelled] {
+            assert_eq!(proves(code), (true, false, false, false), "{code:?}");
+        }
+        for code in [Code::Invalid, Code::Permission, Code::NotFound] {
+            assert_eq!(proves(code), (false, true, false, true), "{code:?}");
+        }
+        for code in [Code::NoPath, Code::Retryable] {
+            assert_eq!(proves(code), (false, false, false, true), "{code:?}");
+        }
+        assert_eq!(proves(Code::Conflict), (false, true, true, false));
+        assert_eq!(proves(Code::Internal), (false, false, false, false));
+        assert!(classify("", &RpcError::new(Code::NotFound, "")).is_missing());
+        assert!(!classify("", &RpcError::new(Code::Invalid, "")).is_missing());
+        let nonsense = CallError::nonsense("x");
+        assert!(nonsense.is_unknown() && !nonsense.is_refused() && !nonsense.proves_no_effect());
+    }
 }

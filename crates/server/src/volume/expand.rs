@@ -138,7 +138,7 @@ pub(super) async fn controller(
         Ok(_) => CallError::nonsense(name),
         Err(error) => error,
     };
-    if error.conflict && !unused(claims.iter().map(|c| &**c)) {
+    if error.is_conflict() && !unused(claims.iter().map(|c| &**c)) {
         let waits = Volume {
             expand_offline: true,
             tries: volume.tries.saturating_add(1),
@@ -154,7 +154,8 @@ pub(super) async fn controller(
         )));
     }
     // Certainly nothing was done: the wish is taken back, and the user hears why.
-    if let Some(before) = before.filter(|b| error.refused && !error.conflict && b.phase == VolumePhase::Ready)
+    if let Some(before) =
+        before.filter(|b| error.is_refused() && !error.is_conflict() && b.phase == VolumePhase::Ready)
     {
         let mut kept = Volume { capacity: before.capacity, phase: VolumePhase::Ready, ..volume.clone() };
         settle(&mut kept);

@@ -112,7 +112,7 @@ pub(super) async fn create(
                 written => written.map(drop),
             }
         }
-        Err(error) if error.refused && first => {
+        Err(error) if error.is_refused() && first => {
             // Nothing was made: the intent is taken back, and the user hears why.
             core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
             Err(ServerError::refused(format!("controller create volume: {error}")))
@@ -171,7 +171,7 @@ pub(super) async fn delete(
         // The outcome of its creation is not known: ask again, to learn what to delete.
         made = match make(reconciler, volume, &secrets).await {
             Ok(made) => made,
-            Err(error) if error.refused => return forget(core, volume).await,
+            Err(error) if error.is_refused() => return forget(core, volume).await,
             Err(error) => return in_doubt(core, volume, index, &error).await,
         };
         // Plugins know volumes by their names, of whatever namespace: what the plugin has may be another's. It is
@@ -199,9 +199,9 @@ pub(super) async fn delete(
     };
     match answer {
         Ok(()) => forget(core, volume).await,
-        Err(error) if error.missing => forget(core, volume).await,
+        Err(error) if error.is_missing() => forget(core, volume).await,
         // Only a refusal proves that an earlier try has not destroyed it.
-        Err(error) if error.outcome_unknown || (before.is_none() && !error.refused) => {
+        Err(error) if error.is_unknown() || (before.is_none() && !error.is_refused()) => {
             in_doubt(core, volume, index, &error).await
         }
         Err(error) => {

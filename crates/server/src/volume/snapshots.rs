@@ -118,7 +118,7 @@ impl Volumes {
                 ..CsiSnapshot::default()
             }),
             Ok(_) => Err(failed(&CallError::nonsense(name))),
-            Err(error) if error.outcome_unknown => Err(failed(&format!(
+            Err(error) if error.is_unknown() => Err(failed(&format!(
                 "{error} (it may have been made; the same command again finds it by its name)"
             ))),
             Err(error) => Err(failed(&error)),
@@ -211,7 +211,7 @@ impl Volumes {
                 refused(format!("could not delete \"{snapshot}\": {}", CallError::nonsense("DeleteSnapshot")))
             }
             // As it should be, whoever was first.
-            Err(error) if error.missing => Ok(()),
+            Err(error) if error.is_missing() => Ok(()),
             Err(error) => refused(format!("could not delete \"{snapshot}\": {error}")),
         }
     }

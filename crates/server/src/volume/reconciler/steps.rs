@@ -75,7 +75,7 @@ impl Reconciler {
                 let next_try = self.core.now().plus(pause);
                 match claim.phase {
                     // The intent was written, so the claim is attaching now.
-                    ClaimPhase::Reserved | ClaimPhase::Attaching if error.not_done => {
+                    ClaimPhase::Reserved | ClaimPhase::Attaching if error.proves_no_effect() => {
                         ClaimStep::AttachRefused { error: error.message, next_try }
                     }
                     _ => ClaimStep::Failed { error: error.message, next_try },
