@@ -11,7 +11,7 @@ use caravan_types::job::{MountOptions, TaskGroup, VolumeRequest};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::volume::{Claim, ClaimId, ClaimMode, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{AllocId, VolumeKey};
-use caravan_volumes::{AdmitError, modes, topology};
+use caravan_volumes::{AdmitError, limits, modes, topology};
 use std::sync::Arc;
 
 /// Why the volumes of a group do not fit a node, and what would help.
@@ -151,14 +151,10 @@ fn check<V: View>(
         return Err(Refused::new(reason, plugin_wait()));
     }
     let node_info = info.node_info.as_ref();
-    let limit = node_info.map_or(i64::MAX, |info| info.max_volumes);
-    // CSI: zero means that the plugin names no limit.
-    if limit > 0
-        && let Ok(limit) = usize::try_from(limit)
-    {
+    if let Some(limit) = node_info.map(|info| info.max_volumes).filter(|limit| *limit > 0) {
         let mut held = ctx.detail(at).volumes.get(plugin_id).cloned().unwrap_or_default();
         held.extend(granted.iter().filter(|c| c.plugin_id == *plugin_id).map(|c| c.id.volume.clone()));
-        if !held.contains(&key) && held.len() >= limit {
+        if !limits::has_room(limit, &held, [&key]) {
             let reason =
                 format!("CSI plugin {plugin_id} has the maximum number of volumes on client {}", node.id);
             return Err(Refused::new(reason, held.into_iter().map(WaitsFor::Claim)));

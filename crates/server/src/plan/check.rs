@@ -6,8 +6,8 @@ use caravan_types::alloc::Allocation;
 use caravan_types::host_volume::HostVolumeClaim;
 use caravan_types::plan::{Plan, StopAlloc};
 use caravan_types::volume::{Claim, Volume};
-use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
-use caravan_volumes::modes;
+use caravan_types::{AllocId, NodeId, PluginId};
+use caravan_volumes::{limits, modes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a plan that fits.
@@ -145,28 +145,18 @@ fn volumes_take(root: &Root, claims: &[&Claim], given: &[Claim]) -> Result<(), S
     Ok(())
 }
 
-/// Whether the plugins of the node take so many volumes (CSI, `max_volumes_per_node`). A volume that is in
-/// use there already, by whatever claim, counts once.
+/// Checks the limits of volumes that the node's plugins have ([`limits::has_room`]).
 fn limits_take(root: &Root, node_id: &NodeId, claims: &[&Claim], given: &[Claim]) -> Result<(), String> {
     let Some(node) = root.node(node_id) else { return Ok(()) };
     let plugins: BTreeSet<&PluginId> = claims.iter().map(|c| &c.plugin_id).collect();
     for plugin in plugins {
         let info = node.csi_node_plugins.get(plugin).and_then(|info| info.node_info.as_ref());
-        // Zero means that the plugin names no limit (CSI specification, NodeGetInfo).
-        let limit = info.map(|info| info.max_volumes).filter(|limit| *limit > 0);
-        let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { continue };
+        let Some(limit) = info.map(|info| info.max_volumes) else { continue };
         let existing = root.claims_by_node(node_id).map(|c| &**c).filter(|c| c.phase.holds());
-        let held: BTreeSet<&VolumeKey> = existing
-            .chain(given.iter().filter(|c| c.node_id == *node_id))
-            .filter(|c| c.plugin_id == *plugin)
-            .map(|c| &c.id.volume)
-            .collect();
-        let new: BTreeSet<&VolumeKey> = claims
-            .iter()
-            .filter(|c| c.plugin_id == *plugin && !held.contains(&c.id.volume))
-            .map(|c| &c.id.volume)
-            .collect();
-        if !new.is_empty() && held.len() + new.len() > limit {
+        let held = existing.chain(given.iter().filter(|c| c.node_id == *node_id));
+        let held = held.filter(|c| c.plugin_id == *plugin).map(|c| &c.id.volume);
+        let new = claims.iter().filter(|c| c.plugin_id == *plugin).map(|c| &c.id.volume);
+        if !limits::has_room(limit, held, new) {
             return Err(format!(
                 "plugin {plugin} has the maximum number of volumes on node {} ({limit})",
                 node_id.short()
