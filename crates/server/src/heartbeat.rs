@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::node_evals;
-use caravan_types::command::Change;
+use caravan_types::command::NodeChange;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{NodeEvent, NodeStatus};
 use caravan_types::{Nanos, NodeId, UnixNanos};
@@ -132,7 +132,7 @@ impl Heartbeats {
             }
             tracing::warn!(%node, "heartbeat missed: the node counts as {}", status.as_str());
             let event = event("Cluster", "Node heartbeat missed", now);
-            Some(Change::NodeStatus { node: node.clone(), status, event: Some(event), evals })
+            Some(NodeChange::NodeStatus { node: node.clone(), status, event: Some(event), evals })
         });
         if let Err(error) = missed.await {
             tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");

@@ -3,7 +3,7 @@
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use caravan_state::Root;
-use caravan_types::command::{Change, Refusal};
+use caravan_types::command::{Change, NodeChange, Refusal};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
 use caravan_types::{EvalId, JobKey, NodeId, UnixNanos};
@@ -48,7 +48,7 @@ pub(crate) async fn commit(
     core: &Core,
     node: &NodeId,
     trigger: Trigger,
-    change: impl Fn(&Root, Vec<Evaluation>) -> Option<Change>,
+    change: impl Fn(&Root, Vec<Evaluation>) -> Option<NodeChange>,
 ) -> Result<Option<NodeUpdated>, ServerError> {
     loop {
         let root = core.snapshot();

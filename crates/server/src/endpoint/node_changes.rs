@@ -3,7 +3,7 @@
 use super::Nodes;
 use crate::error::{Kind, ServerError};
 use crate::node_evals::{self, NodeUpdated};
-use caravan_types::command::{Change, Refusal};
+use caravan_types::command::{Change, NodeChange, Refusal};
 use caravan_types::eval::{Evaluation, Trigger};
 use caravan_types::node::{DrainStrategy, Eligibility, Node, NodeStatus};
 use caravan_types::volume::ConfirmedOff;
@@ -43,7 +43,7 @@ impl Nodes {
     async fn whole(
         &self,
         id: &NodeId,
-        change: impl Fn(Vec<Evaluation>) -> Change,
+        change: impl Fn(Vec<Evaluation>) -> NodeChange,
     ) -> Result<NodeUpdated, ServerError> {
         let done = node_evals::commit(&self.core, id, Trigger::NodeUpdate, |_, evals| Some(change(evals)));
         Ok(done.await?.unwrap_or_default())
@@ -59,7 +59,7 @@ impl Nodes {
             started_at: node.drain_strategy.as_ref().map_or(now.to_time(), |drain| drain.started_at),
         });
         let eligible = drain.is_none() && request.mark_eligible;
-        let change = |evals| Change::NodeDrain {
+        let change = |evals| NodeChange::NodeDrain {
             node: id.clone(),
             drain: drain.clone(),
             mark_eligible: eligible,
@@ -67,7 +67,7 @@ impl Nodes {
             end: None,
             evals,
         };
-        if eligible { self.whole(id, change).await } else { self.change(change(Vec::new())).await }
+        if eligible { self.whole(id, change).await } else { self.change(change(Vec::new()).into()).await }
     }
 
     pub(crate) async fn eligibility(
@@ -82,8 +82,8 @@ impl Nodes {
             ));
         }
         let turns = eligibility == Eligibility::Eligible && node.scheduling_eligibility != eligibility;
-        let change = |evals| Change::NodeEligibility { node: id.clone(), eligibility, evals };
-        if turns { self.whole(id, change).await } else { self.change(change(Vec::new())).await }
+        let change = |evals| NodeChange::NodeEligibility { node: id.clone(), eligibility, evals };
+        if turns { self.whole(id, change).await } else { self.change(change(Vec::new()).into()).await }
     }
 
     /// Has all jobs with work on the node looked at again.
@@ -116,6 +116,6 @@ impl Nodes {
         if node.status == NodeStatus::Ready {
             tracing::warn!(node = %id, "a node in contact is removed; it registers again if it still runs");
         }
-        self.whole(id, |evals| Change::NodeDelete { node: id.clone(), evals }).await
+        self.whole(id, |evals| NodeChange::NodeDelete { node: id.clone(), evals }).await
     }
 }

@@ -7,7 +7,7 @@ use crate::node_evals;
 use crate::reports::Reports;
 use caravan_rpc::RpcError;
 use caravan_state::{Arrivals, NodeWork, Root};
-use caravan_types::command::Change;
+use caravan_types::command::{Change, NodeChange};
 use caravan_types::eval::Trigger;
 use caravan_types::node::{Node, NodeEvent, NodeSecret, NodeStatus};
 use caravan_types::wire::{self, AllocDelta, Done, NodeContact};
@@ -75,7 +75,7 @@ impl Nodes {
         let node = Box::new(node);
         let index = if concerns_jobs(before.as_deref(), &node) {
             // The rows that the evaluations look at are written by the same command.
-            let register = |_: &Root, evals| Some(Change::NodeRegister { node: node.clone(), evals });
+            let register = |_: &Root, evals| Some(NodeChange::NodeRegister { node: node.clone(), evals });
             let done = node_evals::commit(&self.core, &id, Trigger::NodeUpdate, register).await?;
             done.map_or(0, |done| done.index)
         } else {
@@ -119,13 +119,13 @@ impl Nodes {
         let missed = matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected);
         let event = missed.then(|| event("Cluster", "Node reregistered by heartbeat", now));
         let change =
-            |evals| Change::NodeStatus { node: node.id.clone(), status, event: event.clone(), evals };
+            |evals| NodeChange::NodeStatus { node: node.id.clone(), status, event: event.clone(), evals };
         let index = if status == NodeStatus::Ready {
             let ready = |_: &Root, evals| Some(change(evals));
             let done = node_evals::commit(&self.core, &node.id, Trigger::NodeUpdate, ready).await?;
             done.map_or(0, |done| done.index)
         } else {
-            self.core.commit(change(Vec::new())).await?
+            self.core.commit(change(Vec::new()).into()).await?
         };
         self.core.store.wait_for_index(index).await;
         Ok(NodeContact { status, index, ..contact })

@@ -16,8 +16,9 @@ use crate::changes::ChangeSet;
 use crate::root::Root;
 use crate::tx::Tx;
 use crate::{plugins, status};
-use caravan_types::command::{Change, Command, Outcome, Refusal};
+use caravan_types::command::{Change, Command, NodeChange, Outcome, Refusal};
 use caravan_types::eval::{EvalStatus, Evaluation};
+use caravan_types::node::Node;
 use caravan_types::{AllocId, EvalId};
 
 /// What a part of a command comes to.
@@ -51,14 +52,40 @@ impl Root {
 }
 
 impl Tx {
+    fn node_change(&mut self, change: &NodeChange) -> Done {
+        match change {
+            NodeChange::NodeRegister { node, evals } => self.node_joins(node, evals)?,
+            NodeChange::NodeStatus { node, status, event, evals } => {
+                self.node_status(node, *status, event.as_ref())?;
+                self.node_evals(node, evals);
+            }
+            NodeChange::NodeEligibility { node, eligibility, evals } => {
+                self.node_eligibility(node, *eligibility)?;
+                self.node_evals(node, evals);
+            }
+            NodeChange::NodeDrain { node, drain, mark_eligible, meta, end, evals } => {
+                self.node_drain(node, drain.as_ref(), *mark_eligible, meta, *end)?;
+                self.node_evals(node, evals);
+            }
+            NodeChange::NodeDelete { node, evals } => {
+                self.node_delete(node)?;
+                self.evals(evals);
+            }
+        }
+        Ok(())
+    }
+
+    fn node_joins(&mut self, node: &Node, evals: &[Evaluation]) -> Done {
+        self.is_own(node)?;
+        self.ensure_node_pool(&node.node_pool);
+        self.node_register(node);
+        self.node_evals(&node.id, evals);
+        Ok(())
+    }
+
     fn change(&mut self, change: &Change) -> Done {
         match change {
-            Change::NodeRegister { node, evals } => {
-                self.is_own(node)?;
-                self.ensure_node_pool(&node.node_pool);
-                self.node_register(node);
-                self.node_evals(&node.id, evals);
-            }
+            Change::NodeRegister { node, evals } => self.node_joins(node, evals)?,
             Change::NodeStatus { node, status, event, evals } => {
                 self.node_status(node, *status, event.as_ref())?;
                 self.node_evals(node, evals);
@@ -78,8 +105,8 @@ impl Tx {
                 self.evals(evals);
             }
             Change::NodeWhole { node, change } => {
-                self.reaches_all(node, change.evals_of_node())?;
-                self.change(change)?;
+                self.reaches_all(node, change.evals())?;
+                self.node_change(change)?;
             }
             Change::JobRegister { job, expect_modify_index, eval, source } => {
                 self.job_register(job, *expect_modify_index, eval.as_ref(), source.as_ref())?;

@@ -1,7 +1,7 @@
 //! Changes of nodes, and plans, that were made from a state that is not the newest any more.
 
 use super::build::*;
-use caravan_types::command::{Change, Outcome, Refusal};
+use caravan_types::command::{Change, NodeChange, Outcome, Refusal};
 use caravan_types::job::{Job, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, NodeStatus};
 use std::collections::BTreeMap;
@@ -60,7 +60,8 @@ fn a_node_goes_only_with_an_evaluation_of_each_job_that_it_concerns() {
     world.place("a", &key("web"), "n1");
     let evals = vec![eval("e1", &jobs[0]), eval("e2", &jobs[2])];
     let down = |evals| {
-        let change = Change::NodeStatus { node: "n1".into(), status: NodeStatus::Down, event: None, evals };
+        let change =
+            NodeChange::NodeStatus { node: "n1".into(), status: NodeStatus::Down, event: None, evals };
         Change::NodeWhole { node: "n1".into(), change: Box::new(change) }
     };
     // Placed after the evaluations were made.
@@ -79,7 +80,7 @@ fn a_node_that_joins_reaches_the_jobs_that_want_every_node() {
         [job("all", JobType::System, 1), job("once", JobType::Sysbatch, 1), job("web", JobType::Service, 1)];
     let mut world = world(&jobs);
     let join = |evals| {
-        let change = Change::NodeRegister { node: Box::new(node("n3")), evals };
+        let change = NodeChange::NodeRegister { node: Box::new(node("n3")), evals };
         Change::NodeWhole { node: "n3".into(), change: Box::new(change) }
     };
     assert!(stale(&world.try_apply(join(vec![eval("e1", &jobs[0])]))));

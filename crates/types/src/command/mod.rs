@@ -3,6 +3,10 @@
 //! A command carries `now` and every generated id, so that applying it is deterministic. Encoded as
 //! MessagePack with named fields.
 
+mod node;
+
+pub use node::NodeChange;
+
 use crate::admin::AdminChange;
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
 use crate::deployment::{Deployment, Verdict};
@@ -105,8 +109,8 @@ pub enum Change {
     NodeWhole {
         /// Node.
         node: NodeId,
-        /// `NodeRegister`, `NodeStatus`, `NodeEligibility`, `NodeDrain` or `NodeDelete`.
-        change: Box<Change>,
+        /// The change, with the evaluations.
+        change: Box<NodeChange>,
     },
     /// A job is registered; unchanged specifications keep their version.
     JobRegister {
@@ -299,18 +303,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// Evaluations that follow from a change of a node.
-    pub fn evals_of_node(&self) -> &[Evaluation] {
-        match self {
-            Self::NodeRegister { evals, .. }
-            | Self::NodeStatus { evals, .. }
-            | Self::NodeEligibility { evals, .. }
-            | Self::NodeDrain { evals, .. }
-            | Self::NodeDelete { evals, .. } => evals,
-            _ => &[],
-        }
-    }
-
     /// Name of the kind, for logs and event types.
     pub fn kind(&self) -> &'static str {
         match self {
