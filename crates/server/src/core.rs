@@ -129,12 +129,17 @@ impl Core {
         Ok(outcome)
     }
 
-    /// The same, with a refusal as an error. Answers the index.
+    /// Makes a change as [`Self::propose`] does; a refusal is an error. Returns the index.
     pub(crate) async fn commit(&self, change: Change) -> Result<u64, ServerError> {
-        let outcome = self.propose(change).await?;
-        match outcome.refused {
+        Ok(self.commit_known(change).await?.index)
+    }
+
+    /// Makes a change as [`Self::commit`] does, and returns its whole outcome.
+    pub(crate) async fn commit_known(&self, change: Change) -> Result<Outcome, ServerError> {
+        let mut outcome = self.propose(change).await?;
+        match outcome.refused.take() {
             Some(refusal) => Err(refusal.into()),
-            None => Ok(outcome.index),
+            None => Ok(outcome),
         }
     }
 }
@@ -172,6 +177,7 @@ impl StateMachine for Machine {
                     refused: Some(caravan_types::command::Refusal::Invalid(
                         "the command is of a form unknown to this version".into(),
                     )),
+                    ..Outcome::default()
                 }
             }
         };

@@ -157,16 +157,14 @@ impl Jobs {
         }
         let eval_id = eval.as_ref().map(|eval| eval.id.clone()).unwrap_or_default();
         let job = Box::new(job);
-        let index = self
-            .core
-            .commit(Change::JobRegister { job, expect_modify_index: enforce_index, eval, source })
-            .await?;
-        let root = self.core.snapshot();
-        let job_modify_index = root.job(&key).map_or(index, |job| job.job_modify_index);
+        let register = Change::JobRegister { job, expect_modify_index: enforce_index, eval, source };
+        let outcome = self.core.commit_known(register).await?;
+        let index = outcome.index;
         Ok(JobRegistered {
             eval_create_index: if eval_id.is_empty() { 0 } else { index },
             eval_id,
-            job_modify_index,
+            // The state of now may already hold a later registration.
+            job_modify_index: outcome.job_modify_index.unwrap_or(index),
             warnings: admission::joined_warnings(&verdict.warnings),
             index,
         })

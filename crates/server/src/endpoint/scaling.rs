@@ -113,12 +113,12 @@ impl Jobs {
                 ..ScalingEvent::default()
             },
         };
-        let index = self.core.commit(Change::JobScale { scale: Box::new(scale), eval }).await?;
-        let root = self.core.snapshot();
+        let outcome = self.core.commit_known(Change::JobScale { scale: Box::new(scale), eval }).await?;
+        let index = outcome.index;
         Ok(JobRegistered {
             eval_create_index: if eval_id.is_some() { index } else { 0 },
             eval_id: eval_id.unwrap_or_default(),
-            job_modify_index: root.job(&key).map_or(index, |job| job.job_modify_index),
+            job_modify_index: outcome.job_modify_index.unwrap_or(index),
             warnings: String::new(),
             index,
         })

@@ -43,6 +43,21 @@ async fn a_job_runs_stops_and_is_forgotten() {
     assert_eq!(delta.removed, std::slice::from_ref(&alloc.id));
 }
 
+/// Registrations of one job at the same time each return the index that they made, not that of the last.
+#[tokio::test]
+async fn registrations_at_once_return_their_own_index() {
+    let cluster = Setup::memory().start().await;
+    let register = |count| {
+        let mut job = make::job("web");
+        job.task_groups[0].count = count;
+        cluster.handle.register_job(JobSubmission { job, ..Default::default() })
+    };
+    for answer in futures::future::join_all((1..=16).map(register)).await {
+        let answer = answer.unwrap();
+        assert_eq!(answer.job_modify_index, answer.index);
+    }
+}
+
 #[tokio::test]
 async fn a_purged_job_stops_what_runs() {
     let cluster = Setup::memory().start().await;

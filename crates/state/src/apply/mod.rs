@@ -41,14 +41,28 @@ impl Root {
                 Some(refusal)
             }
         };
+        let job_modify_index = match refused {
+            None => job_modify_index(&tx.root, &command.change),
+            Some(_) => None,
+        };
         let changes = ChangeSet {
             index,
             now: command.now,
             kind: command.change.kind(),
             changes: tx.changes.into_iter().collect(),
         };
-        (tx.root, Outcome { index, refused }, changes)
+        (tx.root, Outcome { index, refused, job_modify_index }, changes)
     }
+}
+
+/// Returns the index of the specification of the job that a registration or a new count is about.
+fn job_modify_index(root: &Root, change: &Change) -> Option<u64> {
+    let key = match change {
+        Change::JobRegister { job, .. } => job.key(),
+        Change::JobScale { scale, .. } => scale.key.clone(),
+        _ => return None,
+    };
+    root.job(&key).map(|job| job.job_modify_index)
 }
 
 impl Tx {

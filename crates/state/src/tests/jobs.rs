@@ -28,6 +28,29 @@ fn a_version_is_made_only_by_a_different_specification() {
     assert_eq!(versions, [1, 0]);
 }
 
+/// A later registration does not change what the outcome of an earlier one says.
+#[test]
+fn the_outcome_holds_the_index_of_its_own_registration() {
+    let mut world = World::default();
+    let register = |count, expect_modify_index| Change::JobRegister {
+        job: Box::new(job("web", JobType::Service, count)),
+        expect_modify_index,
+        eval: None,
+        source: None,
+    };
+    let first = world.try_apply(register(1, None));
+    let second = world.try_apply(register(2, None));
+    assert_eq!(first.job_modify_index, Some(first.index));
+    assert_eq!(second.job_modify_index, Some(second.index));
+    let same = world.try_apply(register(2, None));
+    assert!(same.index > second.index, "only the command is new");
+    assert_eq!(same.job_modify_index, Some(second.index));
+    let refused = world.try_apply(register(3, Some(first.index)));
+    assert!(refused.refused.is_some());
+    assert_eq!(refused.job_modify_index, None);
+    assert_eq!(world.try_apply(Change::Noop).job_modify_index, None);
+}
+
 #[test]
 fn six_versions_and_their_texts_are_kept() {
     let mut world = World::default();

@@ -503,6 +503,10 @@ pub struct Outcome {
     pub index: u64,
     /// Why nothing was changed, if so.
     pub refused: Option<Refusal>,
+    /// The `JobModifyIndex` that the registered or scaled job has right after this command. Earlier versions do not
+    /// return it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_modify_index: Option<u64>,
 }
 
 /// Why a command changed nothing.
