@@ -15,6 +15,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("state", 0),
     ("scheduler", 0),
     ("args", 1),
+    ("base", 1),
     ("base2histogram", 1),
     ("consensus", 1),
     ("csi", 1),

@@ -6,13 +6,14 @@ use super::instance::{Instance, blank};
 use super::registry::{Key, Registration, Registry};
 use crate::clock::{self, Backoff};
 use crate::node::NodeState;
+use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_csi::{CsiClient, Deadlines};
 use caravan_types::plugin::{CsiInfo, PluginRole};
 use caravan_types::{PluginId, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedMutexGuard, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -34,12 +35,9 @@ struct Inner {
     /// Grows with every change of an instance or of what it says.
     version: watch::Sender<u64>,
     tasks: TaskTracker,
-    /// Controller calls of one volume take turns.
-    turns: Mutex<HashMap<(PluginId, String), Turn>>,
+    /// Held by the controller call of a volume that is under way.
+    turns: KeyedLock<(PluginId, String)>,
 }
-
-/// Held by the call under way.
-type Turn = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Debug)]
 struct Slot {
@@ -69,19 +67,18 @@ impl Manager {
             instances: Mutex::default(),
             version: watch::Sender::new(0),
             tasks: TaskTracker::new(),
-            turns: Mutex::default(),
+            turns: KeyedLock::default(),
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// Waits for the turn of a controller call about a volume (or what else the plugin has an id for).
-    pub(super) async fn controller_turn(&self, plugin: &PluginId, subject: &str) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(turns.entry((plugin.clone(), subject.to_owned())).or_default())
-        };
-        turn.lock_owned().await
+    pub(super) async fn controller_turn(
+        &self,
+        plugin: &PluginId,
+        subject: &str,
+    ) -> KeyedGuard<(PluginId, String)> {
+        self.inner.turns.lock(&(plugin.clone(), subject.to_owned())).await
     }
 
     /// The registry it follows.

@@ -12,18 +12,19 @@ use super::steps::{self, Came, Mounting, Steps};
 use crate::node::NodeState;
 use crate::servers::Servers;
 use crate::state::{Identity, Store};
+use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_sys::mount::{DeviceKind, device_number, is_mount_point, mount_identity};
 use caravan_sys::seal::{Seal, seal_beneath};
 use caravan_types::plugin::PluginRole;
 use caravan_types::volume::{ClaimId, MountProof};
 use caravan_types::wire::{ClaimGrant, ClaimReportStep};
 use caravan_types::{PluginId, VolumeKey};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -56,7 +57,7 @@ pub(super) struct Inner {
     /// Where the plugin roots are.
     pub(super) csi_dir: PathBuf,
     ledger: Mutex<Ledger>,
-    turns: Mutex<HashMap<VolumeKey, Arc<tokio::sync::Mutex<()>>>>,
+    turns: KeyedLock<VolumeKey>,
     pub(super) releasing: Mutex<HashSet<ClaimId>>,
     /// Grows with every change of the ledger.
     changes: watch::Sender<u64>,
@@ -100,7 +101,7 @@ impl VolumeManager {
             reports,
             csi_dir: parts.csi_dir,
             ledger: Mutex::new(ledger),
-            turns: Mutex::default(),
+            turns: KeyedLock::default(),
             releasing: Mutex::default(),
             changes: watch::Sender::new(0),
             troubles: watch::Sender::default(),
@@ -186,7 +187,7 @@ impl VolumeManager {
     /// meanwhile: its end must not overtake its beginning.
     async fn mount_once(
         &self,
-        turn: OwnedMutexGuard<()>,
+        turn: KeyedGuard<VolumeKey>,
         entry: ClaimEntry,
         mut steps: Steps,
     ) -> Result<Came, CsiFault> {
@@ -330,20 +331,13 @@ impl VolumeManager {
     }
 
     /// Waits for the turn on a volume: one operation at a time, also across plugins.
-    pub(super) async fn turn(&self, volume: &VolumeKey) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            turns.retain(|_, t| Arc::strong_count(t) > 1);
-            Arc::clone(turns.entry(volume.clone()).or_default())
-        };
-        turn.lock_owned().await
+    pub(super) async fn turn(&self, volume: &VolumeKey) -> KeyedGuard<VolumeKey> {
+        self.inner.turns.lock(volume).await
     }
 
-    /// The turn on a volume if nobody has it.
-    pub(super) fn turn_now(&self, volume: &VolumeKey) -> Option<OwnedMutexGuard<()>> {
-        let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = Arc::clone(turns.entry(volume.clone()).or_default());
-        turn.try_lock_owned().ok()
+    /// Returns the turn on a volume unless an operation has it or waits for it.
+    pub(super) fn turn_now(&self, volume: &VolumeKey) -> Option<KeyedGuard<VolumeKey>> {
+        self.inner.turns.try_lock(volume)
     }
 
     /// Whether a claim was mounted when the last agent ended, or is now, whatever became of the mount.

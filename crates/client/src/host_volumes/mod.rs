@@ -19,6 +19,7 @@ use crate::ClientError;
 use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{Identity, Store};
+use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_types::host_volume::HostVolume;
 use caravan_types::job::HostAccess;
 use caravan_types::node::HostVolumeInfo;
@@ -26,10 +27,10 @@ use caravan_types::wire::HostVolumeCreated;
 use caravan_types::{HostVolumeId, Namespace};
 use plugin::Plugins;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::watch;
 
 /// How far a volume is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +78,7 @@ struct Inner {
     node: NodeState,
     known: Mutex<BTreeMap<HostVolumeId, Known>>,
     /// By name: one operation at a time.
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    turns: KeyedLock<String>,
     /// Grows with every change of what is known.
     changes: watch::Sender<u64>,
     /// Every plugin and every volume was asked once.
@@ -125,7 +126,7 @@ impl HostVolumes {
             store,
             node,
             known: Mutex::new(known),
-            turns: Mutex::default(),
+            turns: KeyedLock::default(),
             changes: watch::Sender::new(0),
             first_pass: watch::Sender::new(false),
         };
@@ -136,12 +137,8 @@ impl HostVolumes {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(turns.entry(name.to_owned()).or_default())
-        };
-        turn.lock_owned().await
+    async fn turn(&self, name: &str) -> KeyedGuard<String> {
+        self.inner.turns.lock(&name.to_owned()).await
     }
 
     /// Returns where a volume lies that tasks of a namespace ask for, and whether it is only to be read: the one of

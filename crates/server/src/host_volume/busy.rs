@@ -1,67 +1,53 @@
-//! Who is at work on a host volume: one at a time, a command or what takes intents up.
+//! The right to work on a host volume: for one command or the resumption of intents at a time.
 
+use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_types::HostVolumeId;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Volumes that somebody is at work on; cheap to clone.
+/// The locks of host volumes; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Busy(Arc<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    taken: Mutex<BTreeSet<HostVolumeId>>,
-    /// Wakes commands that wait.
-    freed: Notify,
-    /// For the one that takes intents up: remembered until it looks.
-    left: Notify,
+pub(super) struct Busy {
+    locks: KeyedLock<HostVolumeId>,
+    /// Wakes the resumption of intents, which is only one. Remembered until it looks.
+    left: Arc<Notify>,
 }
 
 /// The right to work on a volume; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Own {
-    owners: Arc<Inner>,
-    id: HostVolumeId,
+    // Fields are dropped in this order: the resumption of intents is woken when the lock is free.
+    _guard: KeyedGuard<HostVolumeId>,
+    _notice: Notice,
 }
 
-impl Drop for Own {
+#[derive(Debug)]
+struct Notice(Arc<Notify>);
+
+impl Drop for Notice {
     fn drop(&mut self) {
-        lock(&self.owners).remove(&self.id);
-        self.owners.freed.notify_waiters();
-        self.owners.left.notify_one();
+        self.0.notify_one();
     }
-}
-
-/// Each holder makes one whole change, so a panic leaves nothing half done.
-fn lock(inner: &Inner) -> MutexGuard<'_, BTreeSet<HostVolumeId>> {
-    inner.taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Busy {
-    /// The right, unless somebody has it.
+    /// Returns the right unless a command has it or waits for it, or an intent is being resumed.
     pub(super) fn take(&self, id: &HostVolumeId) -> Option<Own> {
-        lock(&self.0).insert(id.clone()).then(|| Own { owners: self.0.clone(), id: id.clone() })
+        let guard = self.locks.try_lock(id)?;
+        Some(Own { _guard: guard, _notice: Notice(self.left.clone()) })
     }
 
-    /// The right for a command, which waits for it for as long as it has patience.
-    pub(super) async fn for_command(&self, id: &HostVolumeId, patience: Duration) -> Option<Own> {
-        let wait = async {
-            loop {
-                // Counts from its creation on, so that no release falls between look and wait.
-                let freed = self.0.freed.notified();
-                if let Some(own) = self.take(id) {
-                    return own;
-                }
-                freed.await;
-            }
-        };
-        tokio::time::timeout(patience, wait).await.ok()
+    /// Waits for the right for a command, but not longer than `timeout`.
+    pub(super) async fn for_command(&self, id: &HostVolumeId, timeout: Duration) -> Option<Own> {
+        // Also a wait that ends without the right may have kept others out.
+        let notice = Notice(self.left.clone());
+        let guard = self.locks.lock_within(id, timeout).await?;
+        Some(Own { _guard: guard, _notice: notice })
     }
 
-    /// Ends once somebody has let go.
+    /// Waits until a right was given back.
     pub(super) async fn left(&self) {
-        self.0.left.notified().await;
+        self.left.notified().await;
     }
 }

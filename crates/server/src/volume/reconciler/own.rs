@@ -1,85 +1,78 @@
-//! Who may make calls about a volume: one at a time, a command or the reconciler.
+//! The right to make calls about a volume: for one command or the reconciler at a time.
 
+use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_types::VolumeKey;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Volumes that somebody is at work on; cheap to clone.
+/// The locks of volumes; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Owners(Arc<Inner>);
+pub(crate) struct Owners {
+    locks: KeyedLock<VolumeKey>,
+    notices: Arc<Notices>,
+}
 
 #[derive(Debug, Default)]
-struct Inner {
-    taken: Mutex<BTreeSet<VolumeKey>>,
-    /// Let go of by commands, not yet seen by the reconciler.
+struct Notices {
+    /// Volumes that commands released and the reconciler has not looked at yet.
     released: Mutex<BTreeSet<VolumeKey>>,
-    /// For commands: somebody let go. Wakes all that wait.
-    freed: Notify,
-    /// For the reconciler, which is only one: a command let go. Remembered until it looks.
+    /// Wakes the reconciler, which is only one. Remembered until it looks.
     left: Notify,
 }
 
 /// The right to make calls about a volume; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Own {
-    owners: Arc<Inner>,
-    key: VolumeKey,
-    by_command: bool,
+    // Fields are dropped in this order: the reconciler is woken when the lock is free.
+    _guard: KeyedGuard<VolumeKey>,
+    _notice: Option<Notice>,
 }
 
-impl Drop for Own {
+/// Reports a volume to the reconciler when dropped: the command may have left something open, and the reconciler could
+/// not look at the volume meanwhile.
+#[derive(Debug)]
+struct Notice {
+    notices: Arc<Notices>,
+    key: VolumeKey,
+}
+
+impl Drop for Notice {
     fn drop(&mut self) {
-        lock(&self.owners.taken).remove(&self.key);
-        if self.by_command {
-            // What the command left open, and what could not be looked at meanwhile.
-            lock(&self.owners.released).insert(self.key.clone());
-            self.owners.left.notify_one();
-        }
-        self.owners.freed.notify_waiters();
+        self.notices.released().insert(self.key.clone());
+        self.notices.left.notify_one();
     }
 }
 
-/// Each holder makes one whole change, so a panic leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Notices {
+    fn released(&self) -> std::sync::MutexGuard<'_, BTreeSet<VolumeKey>> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Owners {
-    fn take(&self, key: &VolumeKey, by_command: bool) -> Option<Own> {
-        let fresh = lock(&self.0.taken).insert(key.clone());
-        fresh.then(|| Own { owners: self.0.clone(), key: key.clone(), by_command })
-    }
-
-    /// The right for the reconciler, unless a command has it: then it hears when that lets go.
+    /// Returns the right for the reconciler unless a command has it or waits for it: its end wakes the reconciler.
     pub(super) fn for_reconciler(&self, key: &VolumeKey) -> Option<Own> {
-        self.take(key, false)
+        self.locks.try_lock(key).map(|guard| Own { _guard: guard, _notice: None })
     }
 
-    /// The right for a command, which waits for it for as long as it has patience.
-    pub(crate) async fn for_command(&self, key: &VolumeKey, patience: Duration) -> Option<Own> {
-        let wait = async {
-            loop {
-                // Counts from its creation on, so that no release falls between look and wait.
-                let freed = self.0.freed.notified();
-                if let Some(own) = self.take(key, true) {
-                    return own;
-                }
-                freed.await;
-            }
-        };
-        tokio::time::timeout(patience, wait).await.ok()
+    /// Waits for the right for a command, but not longer than `timeout`.
+    pub(crate) async fn for_command(&self, key: &VolumeKey, timeout: Duration) -> Option<Own> {
+        // Also a wait that ends without the right may have kept the reconciler out.
+        let notice = Notice { notices: self.notices.clone(), key: key.clone() };
+        let guard = self.locks.lock_within(key, timeout).await?;
+        Some(Own { _guard: guard, _notice: Some(notice) })
     }
 
-    /// Ends once some command has let go.
+    /// Waits until a command has released a volume.
     pub(super) async fn left(&self) {
-        self.0.left.notified().await;
+        self.notices.left.notified().await;
     }
 
-    /// Volumes that commands have let go of since the last call.
+    /// Returns the volumes that commands have released since the last call.
     pub(super) fn released(&self) -> BTreeSet<VolumeKey> {
-        std::mem::take(&mut lock(&self.0.released))
+        std::mem::take(&mut self.notices.released())
     }
 }
 
@@ -92,7 +85,6 @@ mod tests {
         let (owners, key) = (Owners::default(), VolumeKey::new("default", "v"));
         let first = owners.for_command(&key, Duration::ZERO).await.unwrap();
         assert!(owners.for_reconciler(&key).is_none());
-        assert!(owners.for_command(&key, Duration::from_millis(1)).await.is_none());
         let waiting = {
             let (owners, key) = (owners.clone(), key.clone());
             tokio::spawn(async move { owners.for_command(&key, Duration::from_secs(30)).await.is_some() })
@@ -104,5 +96,17 @@ mod tests {
         let own = owners.for_reconciler(&key).unwrap();
         drop(own);
         assert!(owners.released().is_empty(), "its own turns do not wake it");
+    }
+
+    /// The lock may have been about to be the command's when the reconciler asked for it.
+    #[tokio::test]
+    async fn a_command_that_gives_up_wakes_the_reconciler() {
+        let (owners, key) = (Owners::default(), VolumeKey::new("default", "v"));
+        let own = owners.for_reconciler(&key).unwrap();
+        assert!(owners.for_command(&key, Duration::from_millis(1)).await.is_none());
+        owners.left().await;
+        assert_eq!(owners.released(), BTreeSet::from([key.clone()]));
+        drop(own);
+        assert!(owners.for_reconciler(&key).is_some());
     }
 }
