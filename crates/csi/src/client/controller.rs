@@ -279,8 +279,7 @@ impl CsiClient {
     }
 }
 
-/// Converts a number of entries to the signed type of the interface. Larger numbers become its maximum, which is no
-/// limit in practice.
+/// Converts a number of entries to the signed type of the interface. Numbers too large for it become 0, "no limit".
 fn entries(max: u32) -> i32 {
     i32::try_from(max).unwrap_or(0)
 }
