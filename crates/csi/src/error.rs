@@ -24,7 +24,7 @@ pub enum Class {
     PermissionDenied,
     /// `RESOURCE_EXHAUSTED`: no capacity is left, or the node's volume limit is reached.
     ResourceExhausted,
-    /// `FAILED_PRECONDITION`: the volume is in use, or another call has to come first.
+    /// `FAILED_PRECONDITION`: the volume is in use, or another call must succeed first.
     FailedPrecondition,
     /// `ABORTED`: another operation on the same volume is in progress; retry later.
     Aborted,

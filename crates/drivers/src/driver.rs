@@ -72,7 +72,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
     /// Ends a run whose handle was never stored, because the agent died between starting the task and storing the
     /// handle. `state_dir` is the one of its [`TaskConfig`]. If no such run exists, this is no error. Drivers whose
-    /// tasks end with the agent need not implement this.
+    /// tasks end with the agent do not implement this.
     async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
         tracing::trace!(task = %id, state_dir = %state_dir.display(), "tasks of this driver end with the agent");
         Ok(())

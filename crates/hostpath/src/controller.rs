@@ -427,7 +427,7 @@ fn nodes(record: &Record) -> Vec<String> {
 
 fn volume(record: Record) -> csi::Volume {
     csi::Volume {
-        // An accepted capacity came as an i64, so it fits.
+        // An accepted capacity was received as an i64, so it fits.
         capacity_bytes: i64::try_from(record.capacity).unwrap_or(i64::MAX),
         volume_id: record.id.to_string(),
         volume_context: Default::default(),

@@ -34,7 +34,7 @@ pub enum Error {
     /// The object exists with other properties than requested.
     #[error("{0}")]
     Exists(String),
-    /// The volume is in use, or another call has to come first.
+    /// The volume is in use, or another call must succeed first.
     #[error("{0}")]
     Precondition(String),
     /// Another call for the same volume is in progress.

@@ -332,7 +332,7 @@ impl Asked {
     }
 }
 
-/// Returns the size to which a volume must be expanded, given its current size. Volumes do not shrink: a range that
+/// Returns the size to which a volume must be expanded, given its current size. Volumes never shrink: a range that
 /// is already satisfied changes nothing.
 pub(crate) fn grown(backing: Backing, present: u64, wire: Option<csi::CapacityRange>) -> Result<u64, Error> {
     let wire = wire.ok_or_else(|| Error::Invalid("the request has no capacity range".to_owned()))?;

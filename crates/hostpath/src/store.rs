@@ -1,17 +1,17 @@
-//! The state directory: one small JSON file per volume and snapshot, the data beside, a lock for each.
+//! The state directory: for each volume, snapshot and group a small JSON file, the data, and a lock.
 //!
 //! ```text
 //! instance            the directory's identity
-//! records/<id>.json   what is known of a volume
-//! snapshots/<id>.json what is known of a snapshot
-//! groups/<id>.json    which snapshots were taken together
+//! records/<id>.json   the record of a volume
+//! snapshots/<id>.json the record of a snapshot
+//! groups/<id>.json    the record of a group snapshot
 //! data/<id>           the directory of a volume or snapshot
 //! data/<id>.img       or its image
 //! locks/<id>          held with flock(2) during a call
 //! ```
 //!
-//! Several processes may work on one directory (the old and the new allocation of a plugin during an
-//! update), so nothing is kept in memory, and the locks are the kernel's: they end with their process.
+//! Several processes may use one directory, for example the old and the new allocation of a plugin during an update.
+//! So nothing is cached in memory, and the locks belong to the kernel, which releases them when their process ends.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},

@@ -17,7 +17,7 @@ pub(crate) fn run(
     run_until(command, program, package, hidden, 0)
 }
 
-/// Runs a program whose exit codes up to `good` mean success.
+/// Runs a program for which exit codes up to `good` mean success.
 pub(crate) fn run_until(
     command: &mut Command,
     program: &'static str,

@@ -1,7 +1,7 @@
 //! Counters and timings since the start of the agent, by name and labels, in bounded memory.
 //!
 //! Components record events with [`Meters::count`] and [`Meters::time`]; the endpoint `/v1/metrics` reads all of them
-//! with [`Meters::told`]. Values derived from the state are not kept here: each request computes them.
+//! with [`Meters::told`]. Values derived from the state are not stored here: each request computes them.
 
 mod recent;
 

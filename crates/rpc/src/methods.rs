@@ -41,7 +41,7 @@ method!(
     NodeRegister = "Node.Register", wire::NodeRegister => wire::NodeContact
 );
 method!(
-    /// Renews a client's heartbeat.
+    /// Sends a node's heartbeat.
     NodeHeartbeat = "Node.Heartbeat", wire::NodeHeartbeat => wire::NodeContact
 );
 method!(
@@ -57,7 +57,7 @@ method!(
     AllocStatus = "Node.AllocStatus", wire::AllocStatus => wire::Done
 );
 method!(
-    /// Claims a volume for an allocation and waits until the claim is ready.
+    /// Claims a volume for an allocation and streams the claim's progress until it is ready.
     ClaimVolume = "Volume.Claim", wire::ClaimVolume => stream wire::ClaimProgress
 );
 method!(

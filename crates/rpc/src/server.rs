@@ -25,7 +25,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of concurrent handshakes; further connections wait, unread.
 const MAX_GREETINGS: usize = 512;
 
-/// Decides who may connect.
+/// Authenticates peers that connect.
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// Verifies `hello` for a connection with `role`, and returns the peer's identity.
     ///

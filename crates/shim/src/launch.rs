@@ -82,7 +82,7 @@ pub(crate) fn report_pipe() -> Result<(OwnedFd, OwnedFd)> {
 
 fn send_line(report: &OwnedFd, kind: char, text: &str) {
     let line = format!("{kind}{}\n", text.replace('\n', " "));
-    // A line fits in the pipe. If the shim is gone, this process is about to be killed too.
+    // A line fits in the pipe. If the shim has ended, the kernel kills this process as well.
     let _unheard = rustix::io::write(report, line.as_bytes());
 }
 

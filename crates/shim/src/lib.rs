@@ -1,9 +1,9 @@
-//! The shim: one small process per task that starts the task, owns its pipes, rotates its logs, holds its control
+//! The shim: one small process per task. It starts the task, owns its pipes, rotates its logs, holds its control
 //! group, enforces its lease and writes its exit record.
 //!
-//! The agent starts `caravan shim`, sends it a [`TaskSpec`] on standard input, reads a [`StartReport`] from its
-//! standard output, and then talks to it over a socket ([`protocol`]). The shim is independent of the agent, which
-//! may die and restart. See `docs/design/shim.md`.
+//! The agent starts `caravan shim` and sends it a [`TaskSpec`] on standard input. It reads a [`StartReport`] from the
+//! shim's standard output, and then talks to the shim over a socket ([`protocol`]). The shim is independent of the
+//! agent, which may die and restart. See `docs/design/shim.md`.
 //!
 //! This crate starts no thread and no runtime: [`main`] must be the first thing that a process does.
 

@@ -1,7 +1,7 @@
 //! Log files that rotate by size: `<name>.<n>`, where `n` counts up and the oldest files are removed.
 //!
-//! Tasks may write to the directory. So the shim works from a descriptor of it, appends only to files that it created
-//! itself, and replaces any other entry that has the name of a new file.
+//! Tasks may write to the directory. So the shim works from a descriptor of it and appends only to files that it
+//! created itself. It replaces any other entry that has the name of a new file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,8 +1,9 @@
 //! Messages between agent and shim: each is a length (four bytes, big endian) and MessagePack with named fields.
 //!
-//! There are three conversations. The specification arrives on standard input ([`Opening`], [`crate::TaskSpec`]). One
-//! [`StartReport`] leaves on standard output. Any number of connections to the control socket begin with [`Opening`]
-//! from the client and [`Reply::Welcome`] from the shim, followed by [`Request`]s and [`Reply`]s in order.
+//! There are three conversations. The agent sends the specification to the shim's standard input ([`Opening`],
+//! [`crate::TaskSpec`]). The shim writes one [`StartReport`] to its standard output. Clients open any number of
+//! connections to the control socket. Each begins with [`Opening`] from the client and [`Reply::Welcome`] from the
+//! shim; [`Request`]s and [`Reply`]s follow in order.
 
 use std::io::Read;
 

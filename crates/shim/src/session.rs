@@ -192,7 +192,7 @@ impl Exec {
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         if let (Some(terminal), true) = (&self.input, self.tty) {
             let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-            // The terminal may be gone already, which is no error.
+            // The terminal may be closed already, which is no error.
             let _gone = rustix::termios::tcsetwinsize(terminal, size);
         }
     }

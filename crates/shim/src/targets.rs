@@ -2,7 +2,7 @@
 //!
 //! The root is the task's directory, where an earlier run of the task, perhaps as root, may have left links. Such a
 //! link would lead a mount to another place of the task's root: over the agent's own mounts, or into a volume whose
-//! mounts propagate to the host. So a link on the path is followed only if the shim created it, or if it is part of
+//! mounts propagate to the host. So only two kinds of links are followed: links that the shim created, and links in
 //! the host's directories that the task sees read-only.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,7 +4,7 @@ use crate::protocol::ProcessReport;
 use caravan_sys::footprint::footprint;
 use std::time::Duration;
 
-/// Maximum number of processes in a report, which has to fit in one message.
+/// Maximum number of processes in a report, which must fit in one message.
 const MOST: usize = 1024;
 
 /// Reads the usage of processes; those already ended are left out.

@@ -127,7 +127,7 @@ fn open_covered(path: &Path, operation: &'static str) -> Result<Option<File>> {
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(Error::errno(operation, path)(errno)),
     };
-    // Opening a device may have effects, and a device file's attributes may be those of its driver.
+    // Opening a device may have effects, and its ioctl(2) calls go to the device's driver, not to the file system.
     if !matches!(kind, FileType::Directory | FileType::RegularFile) {
         return Ok(None);
     }

@@ -20,7 +20,7 @@ pub enum Problem {
     CertificateRefused,
     /// The other side does not use TLS.
     NoTls,
-    /// Anything else.
+    /// Another problem; the error's text describes it.
     Other,
 }
 

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 const MIB: u64 = 1 << 20;
 
-/// Looks a user up on a blocking thread, since the lookup may query a directory service.
+/// Looks up a user on a blocking thread, since the lookup may query a directory service.
 pub(crate) async fn account(user: &str) -> Result<Account> {
     let wanted = user.to_owned();
     let found = tokio::task::spawn_blocking(move || caravan_sys::user::lookup(&wanted)).await;

@@ -48,7 +48,7 @@ async fn carry(
                         continue;
                     }
                 };
-                // If the shim is gone, the next receive fails and reports it.
+                // If the shim has ended, the next receive fails and reports it.
                 if connection.send(&message).await.is_err() {
                     listening = false;
                 }

@@ -11,8 +11,8 @@ use rustix::{
 
 use crate::support::Plugin;
 
-/// Creates a root below `$1`, with the plugin's root `$2` at /local/csi, the socket's directory `$3` at /csi and the
-/// program `$4` at /plugin, and executes the plugin there.
+/// Creates a root below `$1` with mounts at three paths: the plugin's root `$2` at /local/csi, the socket's directory
+/// `$3` at /csi and the program `$4` at /plugin. Then executes the plugin there.
 const ENTER: &str = r#"
 set -e
 mount --make-private "$(findmnt -n -o TARGET -T "$1")"
