@@ -276,7 +276,7 @@ impl Plugin {
         })
     }
 
-    /// With controller publish, fails unless the publish context is that of the volume's current attachment.
+    /// Fails, with controller publish, unless the publish context is that of the volume's current attachment.
     fn needs_attachment(&self, record: &Record, context: &BTreeMap<String, String>) -> Result<(), Error> {
         if !self.options.controller_publish {
             return Ok(());

@@ -34,7 +34,7 @@ async fn tcp() -> Way {
     Way { name: "tcp", channel, seen, caller: "client node-1".into(), _ends: vec![running], _proxy: None }
 }
 
-/// The client connects through a proxy, and the server calls the client.
+/// Returns a reverse channel: the client connects through a proxy, and the server calls the client.
 async fn reversed() -> Way {
     let (router, seen) = router();
     let registry = ReverseRegistry::default();
