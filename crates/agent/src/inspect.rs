@@ -1,6 +1,6 @@
 //! What the command line asks about an agent's files, without an agent.
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::flags::Flags;
 use crate::settings::{self, Settings};
 use caravan_hcl::config::AgentConfig;
@@ -19,7 +19,7 @@ pub fn validate_config(paths: &[String]) -> Result<Vec<String>, Vec<String>> {
     for path in paths {
         match crate::read_texts(std::slice::from_ref(path)) {
             Ok(texts) => wrong.extend(caravan_hcl::config::parse(&texts).err().map(told).unwrap_or_default()),
-            Err(error) => wrong.push(chain(&error)),
+            Err(error) => wrong.push(caravan_sys::describe(&error)),
         }
     }
     if !wrong.is_empty() {
@@ -98,7 +98,7 @@ fn apart(mut file: AgentConfig) -> Result<(), AgentError> {
 }
 
 fn without_lead(error: &AgentError) -> String {
-    let text = chain(error);
+    let text = caravan_sys::describe(error);
     text.strip_prefix("configuration: ").unwrap_or(&text).trim_end().to_owned()
 }
 
@@ -129,7 +129,7 @@ pub fn client_state(path: &Path) -> Result<serde_json::Value, String> {
             path.display()
         ));
     };
-    caravan_client::state_at_rest(dir).map_err(|error| chain(&error))
+    caravan_client::state_at_rest(dir).map_err(|error| caravan_sys::describe(&error))
 }
 
 #[cfg(test)]

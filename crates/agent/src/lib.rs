@@ -41,7 +41,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("==> {}", error::chain(&error));
+            eprintln!("==> {}", caravan_sys::describe(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,7 @@
 //! The agent's log for those who follow it over the API, at the level that each of them asks for.
 
+use crate::run::now;
 use caravan_http::{LogLevel, LogRecord, LogRecords, LogSource};
-use caravan_types::UnixNanos;
 use futures::{StreamExt, stream};
 use std::fmt;
 use std::path::PathBuf;
@@ -127,10 +127,6 @@ impl LogSource for Monitors {
         })
         .boxed()
     }
-}
-
-fn now() -> UnixNanos {
-    UnixNanos(caravan_sys::time::wall_nanos())
 }
 
 /// Lets through what somebody wants to hear.

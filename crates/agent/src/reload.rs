@@ -1,6 +1,6 @@
 //! Reading the configuration again while the agent runs: what changes at once, and what has to wait for the next start.
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::flags::Flags;
 use crate::logging::Levels;
 use crate::settings::{Settings, resolve};
@@ -122,7 +122,7 @@ impl Reloader {
 impl Reload for Reloader {
     fn reload(&self) -> Result<(), String> {
         self.now().map_err(|error| {
-            let words = chain(&error);
+            let words = caravan_sys::describe(&error);
             tracing::error!(
                 error = words,
                 "the configuration cannot be read again: everything stays as it was"

@@ -2,7 +2,7 @@
 
 use crate::data_dir;
 use crate::drivers;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::flags::Flags;
 use crate::late::LateServers;
 use crate::logging::Levels;
@@ -169,7 +169,7 @@ impl Agent<'_> {
             let late = Arc::new(LateServers::default());
             let (handle, service) =
                 Client::new(self.client_config(client), late.clone(), drivers::all(self.settings)?)
-                    .map_err(|e| AgentError::Client(chain(&e)))?;
+                    .map_err(|e| AgentError::Client(caravan_sys::describe(&e)))?;
             let identity = PeerIdentity::Client {
                 node_id: handle.node_id().to_string(),
                 secret: Secret::new(handle.node_secret().expose()),
@@ -468,8 +468,8 @@ impl Authenticator for KnownNodes {
     }
 }
 
-/// The wall clock.
-fn now() -> UnixNanos {
+/// Returns the time of the wall clock.
+pub(crate) fn now() -> UnixNanos {
     UnixNanos(caravan_sys::time::wall_nanos())
 }
 

@@ -136,7 +136,7 @@ fn nothing_in_the_place_of_a_directory_is_followed_and_it_is_named() {
             fs::rename(&at, base.path().join("away")).unwrap();
             plant(what, &at, &outside);
             let built = dir.build().and_then(|()| dir.build_task("web", secrets()).map(drop));
-            let error = crate::error::chain(&built.unwrap_err());
+            let error = caravan_sys::describe(&built.unwrap_err());
             assert!(error.contains(part), "{what}: {error}");
             check_outside(&outside, what);
             fs::remove_file(&at).unwrap();

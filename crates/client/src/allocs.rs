@@ -163,7 +163,7 @@ impl Allocs {
                 true
             }
             Err(error) => {
-                self.note_kept(&id, crate::error::chain(&error));
+                self.note_kept(&id, caravan_sys::describe(&error));
                 false
             }
         }

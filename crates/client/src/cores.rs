@@ -127,7 +127,7 @@ impl Cores {
         match shared.set(&cpus, &own) {
             Ok(()) => state.said = Some(cpus),
             Err(error) => {
-                let why = crate::error::chain(&error);
+                let why = caravan_sys::describe(&error);
                 tracing::error!(cpus, why, "tasks cannot be kept off the processors that others reserved");
             }
         }
@@ -151,7 +151,7 @@ impl Inner {
 /// The processors that control groups can be given, and sharing below the agent's parent. None where the host has no
 /// control groups for that.
 fn look(config: &ClientConfig) -> Result<Option<(BTreeSet<u16>, SharedCpus)>, String> {
-    let said = |error: caravan_sys::Error| crate::error::chain(&error);
+    let said = |error: caravan_sys::Error| caravan_sys::describe(&error);
     let Some(hierarchy) = Hierarchy::detect().map_err(said)? else { return Ok(None) };
     let Some(list) = SharedCpus::available(&hierarchy) else { return Ok(None) };
     let available = parse(&list).map_err(|error| error.to_string())?;

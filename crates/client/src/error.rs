@@ -117,18 +117,3 @@ impl ClientError {
         move |source| Self::Kernel { what, source }
     }
 }
-
-/// An error and its causes in one line, joined by `: `, for messages that leave the process.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        next = cause.source();
-    }
-    text
-}

@@ -13,7 +13,7 @@ pub(crate) async fn send(
     request: Request<Full<Bytes>>,
     most: impl Fn(StatusCode) -> usize,
 ) -> Result<(StatusCode, Bytes), String> {
-    let text = |error: hyper::Error| crate::error::chain(&error);
+    let text = |error: hyper::Error| caravan_sys::describe(&error);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
     let answered = async {

@@ -134,14 +134,7 @@ impl Error {
 
     /// Returns the error with all its causes in one sentence, which is all that the caller sees.
     pub fn sentence(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
+        caravan_sys::describe(self)
     }
 }
 

@@ -135,14 +135,46 @@ impl Error {
     }
 }
 
-/// Joins an error and its causes by `: ` in one line, for messages that leave the process.
+/// Returns an error and its causes in one line, joined by `: `, for messages that leave the process. A cause that the
+/// line contains already is left out: some errors render their cause themselves.
 pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    fn line(texts: &[&'static str]) -> String {
+        let link = texts.iter().rev().fold(None, |source, text| Some(Box::new(Link { text, source })));
+        describe(&*link.unwrap())
+    }
+
+    #[test]
+    fn causes_are_joined_and_none_is_repeated() {
+        assert_eq!(line(&["cannot start", "no socket", "refused"]), "cannot start: no socket: refused");
+        assert_eq!(
+            line(&["cannot start: no socket", "no socket", "refused"]),
+            "cannot start: no socket: refused"
+        );
+        assert_eq!(line(&["no socket, so it cannot start", "no socket"]), "no socket, so it cannot start");
+        assert_eq!(line(&["alone"]), "alone");
+    }
 }

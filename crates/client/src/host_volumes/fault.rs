@@ -104,6 +104,6 @@ impl From<&HostVolumeFault> for RpcError {
             }
             _ => Code::Invalid,
         };
-        Self::new(code, crate::error::chain(fault))
+        Self::new(code, caravan_sys::describe(fault))
     }
 }

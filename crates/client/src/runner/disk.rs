@@ -191,7 +191,7 @@ impl AllocRunner {
             Err(_) => return,
         };
         // What was taken over has the owners and modes that it had before.
-        let built = self.dir().build().map_err(|error| crate::error::chain(&error));
+        let built = self.dir().build().map_err(|error| caravan_sys::describe(&error));
         let previous = alloc.previous_allocation.short();
         let text = match taken.and_then(|left_out| built.map(|()| left_out)) {
             Ok(0) => return,

@@ -181,7 +181,7 @@ impl Plan {
         let task = self.task();
         let secrets = Secrets { size_mb: task.resources.secrets_mb, user: owner, mode: secrets_mode(task) };
         let built = runner.dir().build_task(&self.name, secrets);
-        built.map(drop).map_err(|error| crate::error::chain(&error))
+        built.map(drop).map_err(|error| caravan_sys::describe(&error))
     }
 
     /// Gives the directories of a task that runs the owners and modes of this agent.
@@ -266,7 +266,7 @@ impl Plan {
         }
         for mount in &mounts {
             let id = TaskId(id.to_owned());
-            driver.remount(&id, mount).await.map_err(|error| crate::error::chain(&error))?;
+            driver.remount(&id, mount).await.map_err(|error| caravan_sys::describe(&error))?;
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ pub(crate) async fn look(alloc: &AllocRunner, check: &WantedCheck) -> Seen {
 }
 
 async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
-    let text = |error: &dyn std::error::Error| crate::error::chain(error);
+    let text = |error: &dyn std::error::Error| caravan_sys::describe(error);
     let method = match check.spec.method.as_str() {
         "" => http::Method::GET,
         name => name.parse().map_err(|_| format!("\"{name}\" is not an HTTP method"))?,
@@ -117,7 +117,7 @@ async fn connect(authority: &str, check: &WantedCheck) -> Result<Stream, String>
 
 /// `grpc.health.v1.Health/Check`.
 async fn grpc(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
-    let text = |error: &dyn std::error::Error| crate::error::chain(error);
+    let text = |error: &dyn std::error::Error| caravan_sys::describe(error);
     let stream = connect(authority, check).await?;
     let (scheme, name) = match (stream.is_tls(), check.spec.tls_server_name.as_str()) {
         (false, _) => ("http", authority),
@@ -182,6 +182,6 @@ async fn script(alloc: &AllocRunner, check: &WantedCheck) -> Seen {
                 output: String::from_utf8_lossy(&output).trim_end().to_owned(),
             }
         }
-        Err(error) => Seen::failed(crate::error::chain(&error)),
+        Err(error) => Seen::failed(caravan_sys::describe(&error)),
     }
 }

@@ -117,7 +117,7 @@ impl Service {
         let store = Arc::new(Store::default());
         let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
             .await
-            .map_err(|e| ServerError::unavailable(chain(&e)))?;
+            .map_err(|e| ServerError::unavailable(caravan_sys::describe(&e)))?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
         let aging = Aging::new(config.gc.longest());
         let core = Core { store, log, keyring, meters, clock, absences, aging };
@@ -217,7 +217,7 @@ impl Service {
                 log.await
             }
         };
-        result.map_err(|e| ServerError::unavailable(chain(&e)))
+        result.map_err(|e| ServerError::unavailable(caravan_sys::describe(&e)))
     }
 }
 
@@ -231,15 +231,4 @@ pub(crate) async fn to_the_end<T: Send + 'static>(
         Ok(result) => result,
         Err(error) => Err(ServerError::new(crate::Kind::Internal, format!("the command failed: {error}"))),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        source = inner.source();
-    }
-    text
 }

@@ -13,26 +13,14 @@ pub(crate) enum Unreadable {
     File { path: PathBuf, source: std::io::Error },
     #[error("there is no server's state in {}: none of {looked} has a raft.redb", path.display())]
     NoState { path: PathBuf, looked: String },
-    #[error("{}", with_sources(.0))]
+    #[error("{}", caravan_sys::describe(.0))]
     Log(#[from] caravan_consensus::Error),
-    #[error("{}", with_sources(.0))]
+    #[error("{}", caravan_sys::describe(.0))]
     Snapshot(#[from] SnapshotError),
-    #[error("{}", with_sources(.0))]
+    #[error("{}", caravan_sys::describe(.0))]
     Archive(#[from] ArchiveError),
     #[error("the command at index {index} cannot be read: {source}")]
     Command { index: u64, source: rmp_serde::decode::Error },
-}
-
-/// An error with what is beneath it; nobody else would say it.
-pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(source) = inner {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        inner = source.source();
-    }
-    text
 }
 
 /// The state in a snapshot file of any kind, or in the data directory of a stopped agent.

@@ -208,7 +208,7 @@ impl AllocRunner {
         for other in before {
             other.reached(Stage::TasksDead).await;
         }
-        let built = async { self.inner.dir.build().map_err(|e| crate::error::chain(&e)) };
+        let built = async { self.inner.dir.build().map_err(|e| caravan_sys::describe(&e)) };
         self.hook("alloc_dir", built).await?;
         self.hook("network", self.make_network()).await?;
         self.take_over_disk(allocs).await;

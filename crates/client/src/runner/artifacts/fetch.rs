@@ -28,7 +28,7 @@ const MOST: u64 = 100_000_000_000;
 const HOPS: usize = 10;
 
 fn words(error: &dyn std::error::Error) -> String {
-    crate::error::chain(error)
+    caravan_sys::describe(error)
 }
 
 /// Fetches a source into a file, which is at its beginning afterwards, and checks its digest.

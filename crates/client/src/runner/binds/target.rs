@@ -57,7 +57,7 @@ impl Target {
     /// Binds a volume here. On failure nothing of it is left.
     pub(super) fn bind(&mut self, wish: &Mount) -> Result<(), String> {
         let failed = |what: &str, error: &dyn std::error::Error| {
-            let why = crate::error::chain(error);
+            let why = caravan_sys::describe(error);
             format!("failed to {what} volume mount {}: {why}", wish.task_path.display())
         };
         let is_dir = fs::metadata(&wish.host_path).map_err(|e| failed("look at", &e))?.is_dir();

@@ -158,7 +158,7 @@ impl TaskRunner {
                 .recover(handle.clone())
                 .await
                 .map(|()| handle)
-                .map_err(|e| crate::error::chain(&e)),
+                .map_err(|e| caravan_sys::describe(&e)),
             (None, Ok(_)) => Err("its driver is not on this node any more".to_owned()),
             (_, Err(why)) => Err(why),
         };
@@ -248,7 +248,7 @@ impl TaskRunner {
             }
             Err(StartFault::Lease) => self.fenced_before_start().await,
             Err(StartFault::Driver(error)) => {
-                let words = crate::error::chain(&error);
+                let words = caravan_sys::describe(&error);
                 let event = self.event(event::DRIVER_FAILURE).detail("driver_error", words);
                 self.decide(Cause::StartFailed { recoverable: error.is_recoverable() }, Some(event)).await
             }

@@ -149,7 +149,7 @@ impl TaskRunner {
         let timeout = if self.is_fenced() { Duration::ZERO } else { self.kill_timeout(plan) };
         let signal = plan.kill_signal();
         if let Err(error) = plan.driver.stop(id, timeout, signal.as_deref()).await {
-            let words = crate::error::chain(&error);
+            let words = caravan_sys::describe(&error);
             tracing::error!(task = %id, error = words, "task cannot be stopped");
             self.emit(self.event(event::DRIVER).detail("driver_message", words));
         }
@@ -220,7 +220,7 @@ impl TaskRunner {
 fn ended(exit: Result<ExitResult, caravan_drivers::Error>) -> ExitResult {
     exit.unwrap_or_else(|error| ExitResult {
         exit_code: 0,
-        err: Some(crate::error::chain(&error)),
+        err: Some(caravan_sys::describe(&error)),
         ..ExitResult::default()
     })
 }

@@ -115,7 +115,7 @@ impl TaskRunner {
         let Some(plan) = Plan::make(&self.alloc, &self.name) else { return };
         let id = TaskId(id);
         if let Err(error) = plan.driver.end_lost(&id, &state_dir(&self.alloc, &self.name)).await {
-            let words = crate::error::chain(&error);
+            let words = caravan_sys::describe(&error);
             tracing::error!(task = %id, error = words, "a run that was never stored cannot be ended");
         }
     }

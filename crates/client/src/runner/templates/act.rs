@@ -51,7 +51,7 @@ pub(in crate::runner) async fn tell(
         let told = event(event::SIGNALING).detail("task_signal", signal.clone());
         alloc.emit(&plan.name, told.detail("task_signal_reason", "Template re-rendered"));
         plan.driver.signal(id, &signal).await.map_err(|error| {
-            format!("Template failed to send signal {signal}: {}", crate::error::chain(&error))
+            format!("Template failed to send signal {signal}: {}", caravan_sys::describe(&error))
         })?;
     }
     for script in scripts {
@@ -63,7 +63,7 @@ pub(in crate::runner) async fn tell(
                 (format!("Template ran {program}, which ended with exit code {}", done.exit_code), true)
             }
             Err(error) => {
-                (format!("Template failed to run {program}: {}", crate::error::chain(&error)), true)
+                (format!("Template failed to run {program}: {}", caravan_sys::describe(&error)), true)
             }
         };
         if failed && script.fail_on_error {

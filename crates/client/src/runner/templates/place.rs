@@ -89,7 +89,7 @@ impl Places {
         let (base, names) = self.resolve(path)?;
         let below: PathBuf = names.iter().collect();
         let failed = |error: &dyn std::error::Error| {
-            format!("\"{path}\" cannot be read: {}", crate::error::chain(error))
+            format!("\"{path}\" cannot be read: {}", caravan_sys::describe(error))
         };
         let open = || self.open(&base).and_then(|dir| dir.open_linked(&below));
         let file = match open_own(open, || self.users.known().uids(), &base.join(&below)) {
