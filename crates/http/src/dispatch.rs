@@ -6,7 +6,7 @@ use crate::cache::{Key, Ready};
 use crate::call::Call;
 use crate::compress::Coding;
 use crate::error::ApiError;
-use crate::query::{Query, cleaned, decode_percent};
+use crate::query::{Query, cleaned};
 use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::Reply;
 use crate::routes;
@@ -152,7 +152,7 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         return Ok(redirect(&format!("{path}/{query}"), request.method()).into_response(false));
     }
-    let decoded = decode_percent(&path);
+    let decoded = caravan_base::percent::decode(&path);
     let segments: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();

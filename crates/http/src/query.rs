@@ -1,6 +1,7 @@
 //! Query strings and paths: decoding, and the parameters that every route knows (docs/reference/http-api.md, section 1.3).
 
 use crate::error::ApiError;
+use caravan_base::percent;
 use caravan_types::duration::parse as go_duration;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ impl Query {
     pub(crate) fn parse(text: &str) -> Self {
         let pair = |part: &str| {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            (decode_form(key), decode_form(value))
+            (percent::decode_form(key), percent::decode_form(value))
         };
         Self(text.split('&').filter(|part| !part.is_empty()).map(pair).collect())
     }
@@ -105,35 +106,6 @@ pub(crate) fn go_bool(text: &str) -> Option<bool> {
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
         _ => None,
     }
-}
-
-/// Decodes `%41`; what is not a valid escape stays as it is.
-pub(crate) fn decode_percent(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten()
-            .filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match escaped {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-pub(crate) fn decode_form(text: &str) -> String {
-    decode_percent(&text.replace('+', " "))
 }
 
 /// The path without `//`, `.` and `..`, if it has any.
@@ -222,7 +194,7 @@ mod tests {
         #[test]
         fn nothing_that_is_sent_breaks_the_parsers(text in ".*") {
             let query = Query::parse(&text);
-            let _ = (query.wait(), query.flag("a"), go_duration(&text), cleaned(&text), decode_percent(&text));
+            let _ = (query.wait(), query.flag("a"), go_duration(&text), cleaned(&text), percent::decode(&text));
         }
     }
 }

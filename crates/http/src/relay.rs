@@ -4,11 +4,11 @@
 use crate::call::Call;
 use crate::dispatch;
 use crate::error::ApiError;
-use crate::query::decode_form;
 use crate::reply::Reply;
 use crate::state::HttpState;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use caravan_base::percent;
 use caravan_rpc::{Channel, RouterBuilder, RpcError, methods};
 use caravan_types::wire::{HttpPart, HttpRequest};
 use futures::{Stream, StreamExt, future, stream};
@@ -64,7 +64,7 @@ pub(crate) async fn forward(call: &Call, channel: &Channel) -> Result<Response<B
 fn without_secrets(uri: &str) -> String {
     let Some((path, query)) = uri.split_once('?') else { return uri.to_owned() };
     let is_secret = |part: &str| {
-        let name = decode_form(part.split('=').next().unwrap_or_default());
+        let name = percent::decode_form(part.split('=').next().unwrap_or_default());
         SECRET_PARAMETERS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
     };
     let kept: Vec<&str> = query.split('&').filter(|part| !is_secret(part)).collect();

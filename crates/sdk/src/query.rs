@@ -1,5 +1,6 @@
 //! Options of reads, what answers say about themselves, and waiting for changes.
 
+use caravan_base::percent;
 use http::HeaderMap;
 use std::time::Duration;
 
@@ -69,9 +70,9 @@ impl QueryOptions {
             if !out.is_empty() {
                 out.push('&');
             }
-            escape(&mut out, name);
+            out.push_str(&percent::encode(name));
             out.push('=');
-            escape(&mut out, value);
+            out.push_str(&percent::encode(value));
         };
         if let Some(region) = self.region.as_deref().or(region) {
             add("region", region);
@@ -108,17 +109,6 @@ impl QueryOptions {
     }
 }
 
-/// Percent-encodes all but unreserved characters (RFC 3986 section 2.3).
-pub(crate) fn escape(out: &mut String, text: &str) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-}
-
 /// A path with its variable segments escaped: `path("/v1/job/{}/plan", &[id])`.
 pub(crate) fn path(template: &str, segments: &[&str]) -> String {
     let mut out = String::new();
@@ -126,7 +116,7 @@ pub(crate) fn path(template: &str, segments: &[&str]) -> String {
     let mut rest = template;
     while let Some((head, tail)) = rest.split_once("{}") {
         out.push_str(head);
-        escape(&mut out, segments.next().unwrap_or(&""));
+        out.push_str(&percent::encode(segments.next().unwrap_or(&"")));
         rest = tail;
     }
     out.push_str(rest);

@@ -1,5 +1,6 @@
 //! Requests to servers of others, over HTTP, with TLS or without.
 
+use caravan_base::percent;
 use caravan_tls::{ClientSettings, Connector, Stream};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -163,22 +164,11 @@ async fn send(uri: &Uri, asking: &Asking<'_>) -> Result<Response<Incoming>, Stri
 pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     let mut fields: Vec<_> = fields.to_vec();
     fields.sort_by_key(|(name, _)| *name);
-    let pairs: Vec<String> =
-        fields.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value))).collect();
+    let pairs: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| format!("{}={}", percent::encode_form(name), percent::encode_form(value)))
+        .collect();
     pairs.join("&")
-}
-
-/// Text as part of a form.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte.into()),
-            b' ' => out.push('+'),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Where an artifact comes from, as job files write it (docs/reference/jobspec.md, section 4.9): a URL, with what is not for the server
 //! among its query or options. Pure.
 
+use caravan_base::percent;
 use http::Uri;
 use std::collections::BTreeMap;
 
@@ -60,14 +61,14 @@ impl Source {
         let (path, inner) = path.split_once("//").unwrap_or((path, ""));
         let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decoded(key), decoded(value))
+            (percent::decode_form(key), percent::decode_form(value))
         });
         let mut ours = BTreeMap::new();
         let mut theirs = Vec::new();
         for (key, value) in pairs.chain(options.iter().map(|(k, v)| (k.clone(), v.clone()))) {
             match key.as_str() {
                 "checksum" | "archive" | "filename" => drop(ours.insert(key, value)),
-                _ => theirs.push(format!("{}={}", encoded(&key), encoded(&value))),
+                _ => theirs.push(format!("{}={}", percent::encode(&key), percent::encode(&value))),
             }
         }
         let query = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
@@ -158,30 +159,6 @@ fn checksum(text: &str) -> Result<Checksum, String> {
         return Err(format!("the checksum must have {length} hexadecimal digits"));
     }
     Ok(Checksum { kind, hex: hex.to_ascii_lowercase() })
-}
-
-fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = text.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match (bytes[at], hex) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 2;
-            }
-            (b'+', _) => out.push(b' '),
-            (byte, _) => out.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn encoded(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use super::pending::Begun;
 use crate::documents::{Age, Documents, Unread};
 use crate::error::ServerError;
 use crate::jwks::{self, Keys};
-use crate::outbound::{self, Asking, escaped, form};
+use crate::outbound::{self, Asking, form};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use caravan_base::percent;
 use caravan_types::acl::AuthConfig;
 use hyper::Uri;
 use jsonwebtoken::{Algorithm, decode_header};
@@ -134,7 +135,12 @@ impl Provider {
             fields.push(("client_id", id));
             fields.extend((!secret.is_empty()).then_some(("client_secret", secret)));
         }
-        let basic = || format!("Basic {}", STANDARD.encode(format!("{}:{}", escaped(id), escaped(secret))));
+        let basic = || {
+            format!(
+                "Basic {}",
+                STANDARD.encode(format!("{}:{}", percent::encode_form(id), percent::encode_form(secret)))
+            )
+        };
         let asking = Asking {
             authorization: (!within).then(basic),
             form: Some(form(&fields)),

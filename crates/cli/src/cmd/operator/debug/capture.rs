@@ -1,6 +1,7 @@
 //! What is asked and where it is written.
 
 use super::bundle::{Bundle, segment};
+use caravan_base::percent;
 use caravan_sdk::{Client, Error, ExportOptions, LogStream, MonitorOptions, QueryOptions};
 use caravan_types::redact::redact;
 use serde_json::{Value, json};
@@ -191,13 +192,14 @@ impl Capture {
                 let id = text("ID");
                 match name {
                     "csi-plugins" => {
-                        let one = self.ask(&format!("/v1/plugin/csi/{}", escaped(&id)), &self.query).await;
+                        let one =
+                            self.ask(&format!("/v1/plugin/csi/{}", percent::encode(&id)), &self.query).await;
                         self.bundle.json(&format!("{dir}/csi-plugin-{}.json", segment(&id)), one)?;
                     }
                     "csi-volumes" => {
                         let namespace = text("Namespace");
                         let query = self.query.clone().namespace(&namespace);
-                        let one = self.ask(&format!("/v1/volume/csi/{}", escaped(&id)), &query).await;
+                        let one = self.ask(&format!("/v1/volume/csi/{}", percent::encode(&id)), &query).await;
                         let file = format!("csi-volume-{}-{}.json", segment(&namespace), segment(&id));
                         self.bundle.json(&format!("{dir}/{file}"), one)?;
                     }
@@ -281,16 +283,4 @@ impl Capture {
             writeln!(file, "{line}")?;
         }
     }
-}
-
-/// An id as a segment of a route.
-fn escaped(id: &str) -> String {
-    id.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        })
-        .collect()
 }
