@@ -67,7 +67,7 @@ fn a_recorded_entry_is_read() {
     assert_eq!(rmp_serde::to_vec_named(&command).unwrap(), recorded);
 }
 
-/// What was representable before and was never written.
+/// Earlier versions could represent these entries, but never wrote them.
 #[test]
 fn no_other_command_is_read_as_a_change_of_a_node() {
     for nested in [Change::Noop, Change::Evals { evals: Vec::new() }] {
