@@ -24,11 +24,14 @@ use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// From the start until its memory is released: elections and fingerprints are over by then.
+const STARTUP_MEMORY_DELAY: Duration = Duration::from_secs(3);
 
 /// The signals that ask an agent to end, or to read its configuration again.
 #[derive(Debug)]
@@ -89,6 +92,7 @@ pub(crate) async fn run(
     let result = agent.start(http, rpc).await;
     if result.is_ok() {
         banner(&settings, agent.http_address);
+        agent.clients.spawn(release_startup_memory(agent.stop.clone()));
     }
     let result = match result {
         Ok(parts) => agent.wait(signals, &parts.reloader).await,
@@ -114,6 +118,19 @@ pub(crate) fn open_port(settings: &Settings) -> Option<String> {
             settings.rpc
         )
     })
+}
+
+/// Releases the pages of the program that only the start needed, once the start is certainly over.
+async fn release_startup_memory(stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = tokio::time::sleep(STARTUP_MEMORY_DELAY) => {}
+    }
+    let released = tokio::task::spawn_blocking(caravan_sys::pages::release_program).await;
+    if let Ok(Err(error)) = released {
+        let error = caravan_sys::describe(&error);
+        tracing::debug!(error, "the memory of the start stays mapped");
+    }
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
