@@ -35,8 +35,11 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         })
         .collect();
     let mut findings = Vec::new();
-    // The reference pages cite each other by short names, as their first lines explain.
-    let cites = |source: &&Source| !source.is_generated() && !source.path.starts_with("docs/reference/");
+    // The reference pages cite each other by short names, as their first lines explain. The tests of these checks hold
+    // citations that do not open.
+    let exempt = ["docs/reference/", "xtask/src/check/"];
+    let cites =
+        |source: &&Source| !source.is_generated() && !exempt.iter().any(|dir| source.path.starts_with(dir));
     for source in sources.iter().filter(cites) {
         for (number, line) in source.text.lines().enumerate() {
             let place = || format!("{}:{}", source.path, number + 1);
