@@ -1,8 +1,8 @@
 //! CSI volumes of a group on a node: whether they may be used there, and the claims that a placement makes.
 //!
 //! The order of the checks and the reasons follow docs/reference/storage.md, section 7, with three differences. Claims
-//! of the current plan count, modes are checked against the modes that the volume was registered with, and a volume
-//! that the node already holds does not count against the plugin's limit again.
+//! of the current plan count. Modes are checked against the modes that the volume was registered with. A volume that
+//! the node already holds does not count against the plugin's limit again.
 
 use crate::context::Context;
 use crate::view::View;

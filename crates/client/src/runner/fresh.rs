@@ -1,5 +1,5 @@
-//! Ownership of empty volumes. Plugins often create a volume's root directory for root only (so does a new file
-//! system), and a task of another user could never use the volume. An empty volume is therefore given to the user of
+//! Ownership of empty volumes. Plugins often create a volume's root directory for root only, and so does a new file
+//! system. A task of another user could never use the volume. An empty volume is therefore given to the user of
 //! the first task that may write to it. A volume with content keeps its owner.
 
 use caravan_sys::Error;
