@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// Directories as the task sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenDirs {
-    /// `NOMAD_ALLOC_DIR`.
+    /// The shared directory, set as `NOMAD_ALLOC_DIR`.
     pub(crate) alloc: String,
-    /// `NOMAD_TASK_DIR`.
+    /// The directory `local`, set as `NOMAD_TASK_DIR`.
     pub(crate) local: String,
-    /// `NOMAD_SECRETS_DIR`.
+    /// The directory `secrets`, set as `NOMAD_SECRETS_DIR`.
     pub(crate) secrets: String,
 }
 

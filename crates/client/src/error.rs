@@ -20,7 +20,7 @@ pub enum ClientError {
     /// The client state cannot be opened.
     #[error("the client state {} cannot be opened; is another agent using it?", path.display())]
     OpenState {
-        /// The file.
+        /// The path of the database file.
         path: PathBuf,
         /// The error of the database.
         #[source]
