@@ -42,7 +42,7 @@ impl CliError {
     }
 }
 
-/// Adds the attempted action to the error of a call.
+/// An extension of results that adds the attempted action to the error of a call.
 pub(crate) trait Doing<T> {
     /// Adds the action `doing`, which begins with a capital: `Error querying jobs`.
     fn doing(self, doing: impl Into<String>) -> Result<T, CliError>;

@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How to read a job file.
+/// The options for reading a job file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobInput {
     /// The file is JSON.

@@ -1,6 +1,6 @@
 //! Renders tables and blocks of `key = value` as aligned columns two spaces apart, without borders.
 
-/// Replaces an empty cell.
+/// The text of an empty cell.
 const NONE: &str = "<none>";
 
 /// Rows of cells. Every cell except the last of a row is padded to the width of its column.

@@ -140,7 +140,7 @@ fn keys() -> mpsc::Receiver<Vec<u8>> {
     keys
 }
 
-/// Finds the escape character and a dot at the start of a line. Pure.
+/// A scanner for the escape character and a dot at the start of a line. Pure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct WayOut {
     escape: Option<u8>,

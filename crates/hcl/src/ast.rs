@@ -15,7 +15,7 @@ pub struct Body {
     pub blocks: Vec<Block>,
     /// The source range, including the braces.
     pub span: Span,
-    /// The JSON value, if the notation is HCL-JSON: only a schema tells blocks from arguments there.
+    /// The JSON value, if the notation is HCL-JSON: only a schema distinguishes blocks from arguments there.
     pub json: Option<Arc<JsonBody>>,
 }
 

@@ -61,7 +61,7 @@ impl Scope {
     }
 }
 
-/// How to treat a reference to an unknown root.
+/// The treatment of a reference to an unknown root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum References {
     /// The reference is for run time and evaluates to its own source text (docs/reference/jobspec.md, section 2.5).

@@ -181,7 +181,7 @@ impl BlockType {
     }
 }
 
-/// How often a block may occur, and the JSON that it becomes.
+/// The number of times that a block may occur, and the JSON that it becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
     /// At most once: an object.

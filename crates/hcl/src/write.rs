@@ -152,8 +152,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes ports: those with a number as static, others as dynamic. If a reserved port has no number, each port
-    /// gets its own block, in order.
+    /// Writes `port` blocks, in which a number makes a port reserved. If a reserved port has no number, writes all
+    /// reserved ports as `reserved_ports` blocks instead, in order.
     fn ports(&mut self, block: &'static BlockType, object: &Object, path: &Path) -> Done {
         let list = |key: &str| object.get(key).and_then(Json::as_array).cloned().unwrap_or_default();
         let fixed = |port: &Json| port.get("Value").and_then(Json::as_i64).is_some_and(|n| n > 0);

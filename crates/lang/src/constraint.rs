@@ -41,7 +41,7 @@ pub enum Operator {
     DistinctProperty,
 }
 
-/// The spellings of all constraint operators, those that affinities share first.
+/// The spellings of all constraint operators. The operators of affinities come first.
 pub const OPERATORS: [&str; 19] = [
     "=",
     "==",
@@ -127,7 +127,7 @@ pub fn validate(operator: &str, right: &str) -> Result<Operator, ConstraintError
     Ok(operator)
 }
 
-/// Resolves names on one node: `attr.<key>`, `meta.<key>`, `node.class` and so on, without `${}`.
+/// The values of names on one node: `attr.<key>`, `meta.<key>`, `node.class` and so on, without `${}`.
 pub trait Targets {
     /// Returns the value of a name, or `None` if the node has none.
     fn target(&self, name: &str) -> Option<Cow<'_, str>>;
@@ -142,7 +142,7 @@ pub fn resolve<'a>(side: &'a str, targets: &'a impl Targets) -> Option<Cow<'a, s
     }
 }
 
-/// Applies operators and caches compiled regular expressions and version ranges.
+/// An evaluator of operators, which caches compiled regular expressions and version ranges.
 #[derive(Debug, Default)]
 pub struct Matcher {
     regexes: HashMap<String, Option<Regex>>,

@@ -28,7 +28,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Parses an expression. A syntax error contains its position and what was expected there.
+    /// Parses an expression. A syntax error contains its position and the tokens expected there.
     ///
     /// # Errors
     ///

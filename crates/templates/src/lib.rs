@@ -1,11 +1,11 @@
 //! Renders task templates (docs/reference/jobspec.md, section 4.8), and reports which data is still missing.
 //!
-//! Templates are Go templates ([`gotmpl`]) with the functions of Nomad's templates. [`render`] is a pure function.
-//! Variables, services and files are [`Need`]s; the caller looks them up and passes them to the next call. If a need
-//! is unknown, [`Rendered::missing`] contains it, and the rendered text must not be used.
+//! Templates are Go templates ([`gotmpl`]) with the functions that users of Nomad's templates know. [`render`] is a
+//! pure function. Variables, services and files are [`Need`]s; the caller looks them up and passes them to the next
+//! call. If a need is unknown, [`Rendered::missing`] contains it, and the rendered text must not be used.
 //!
-//! Any user who may submit jobs can submit a template, so its nesting, text, values and work have [`limits`]. The
-//! caller can also stop a render ([`Inputs::stop`]).
+//! Every user with the right to submit jobs can submit a template, so its nesting, text, values and work have
+//! [`limits`]. The caller can also stop a render ([`Inputs::stop`]).
 
 pub mod env_file;
 pub mod limits;

@@ -1,6 +1,6 @@
 //! Shell completion: `completion <shell>`, `-autocomplete-install`, `-autocomplete-uninstall`.
 //!
-//! It completes commands and flags, from the same command tree that parses them.
+//! The completion covers commands and flags, from the same command tree that parses them.
 
 use crate::error::{CliError, Outcome};
 use crate::out::Out;
@@ -8,7 +8,7 @@ use clap::{Arg, Command};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Marks the line that installation adds to a shell's configuration file.
+/// The mark of the line that installation adds to a shell's configuration file.
 const MARK: &str = "# completion of caravan";
 
 /// Flags of `completion`.

@@ -7,7 +7,7 @@ use clap::Subcommand;
 /// Subcommands of `system`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SystemVerb {
-    /// Collect garbage now: delete ended jobs, evaluations, allocations and nodes
+    /// Collect garbage now, instead of at the next interval
     Gc,
     /// Recompute derived data: summaries
     #[command(subcommand)]

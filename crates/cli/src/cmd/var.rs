@@ -48,7 +48,7 @@ pub(crate) struct PutArgs {
     /// Write the variable only if its modify index equals this; 0: only if it is new [default: 0]
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
-    /// Format of the input, hcl or json; needed if the file's name does not tell
+    /// Format of the input, hcl or json [default: by the file's extension or its first character]
     #[arg(long = "in", value_name = "FORM")]
     input: Option<String>,
     /// Output format: json, hcl, table, go-template or none

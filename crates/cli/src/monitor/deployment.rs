@@ -5,7 +5,7 @@ use crate::table::{Pairs, Table};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
 use caravan_types::id::DeploymentId;
 
-/// Remembers the reported state of a deployment, and reports changes only.
+/// A monitor that remembers the reported state of a deployment and reports only changes.
 #[derive(Debug)]
 pub(crate) struct DeploymentMonitor {
     verbose: bool,

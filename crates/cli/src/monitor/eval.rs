@@ -7,7 +7,7 @@ use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::id::{AllocId, EvalId};
 use std::collections::BTreeMap;
 
-/// Remembers the reported state of an evaluation, and reports changes only.
+/// A monitor that remembers the reported state of an evaluation and reports only changes.
 #[derive(Debug)]
 pub(crate) struct EvalMonitor {
     id: EvalId,

@@ -23,7 +23,7 @@ const NOT_PLACED: u8 = 2;
 /// Allocations with their last reported status.
 type Told = BTreeMap<AllocId, ClientStatus>;
 
-/// How to follow an evaluation.
+/// The options for following an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Show full ids.
@@ -63,7 +63,7 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
     }
 }
 
-/// How long to wait for placements that wait only for plugins. A plugin that has just started registers its node part
+/// The longest wait for placements that wait only for plugins. A plugin that has just started registers its node part
 /// and its controller part one after the other.
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -92,7 +92,7 @@ async fn plugin_comes(ctx: &Ctx, eval: &Evaluation) -> bool {
 /// every route.
 const PACE: Duration = Duration::from_millis(200);
 
-/// After an answer without changes, sleeps for the remaining part of `PACE`.
+/// Sleeps for the remaining part of `PACE` after an answer without changes.
 pub(crate) async fn pace(new: bool, asked: Instant) {
     if !new {
         tokio::time::sleep(PACE.saturating_sub(asked.elapsed())).await;

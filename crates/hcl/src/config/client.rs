@@ -92,7 +92,7 @@ settings! {
         reserved_ports: String = Str;
     } blocks {}
 
-    /// How the node drains when the agent shuts down.
+    /// The drain of the node when the agent shuts down.
     DrainOnShutdown: DRAIN_ON_SHUTDOWN "drain_on_shutdown" {
         deadline: Nanos = Duration;
         ignore_system_jobs: bool = Bool;

@@ -58,7 +58,7 @@ pub(super) const fn block(schema: &'static Schema) -> BlockType {
     }
 }
 
-/// Labelled blocks with a table.
+/// Returns labelled blocks with a table.
 pub(super) const fn by_label(schema: &'static Schema) -> BlockType {
     BlockType {
         name: "",
@@ -87,12 +87,12 @@ pub(super) const fn raw() -> BlockType {
     BlockType { name: "", key: "", labels: &[], repeat: Repeat::One, content: Content::Free, doc: "" }
 }
 
-/// Blocks with any content, which may repeat.
+/// Returns a block with any content that may repeat.
 pub(super) const fn raw_many() -> BlockType {
     BlockType { repeat: Repeat::Many, ..raw() }
 }
 
-/// Labelled blocks with any content.
+/// Returns labelled blocks with any content.
 pub(super) const fn raw_by_label() -> BlockType {
     BlockType { labels: &["name"], repeat: Repeat::ByLabel, ..raw() }
 }

@@ -73,7 +73,7 @@ settings! {
         client_introduction: ClientIntroduction = block(&CLIENT_INTRODUCTION);
     }
 
-    /// How an agent finds the servers.
+    /// The servers that an agent joins, and its retries.
     ServerJoin: SERVER_JOIN "server_join" {
         start_join: Vec<String> = Strings;
         retry_join: Vec<String> = Strings;
@@ -81,7 +81,7 @@ settings! {
         retry_interval: Nanos = Duration;
     } blocks {}
 
-    /// When the servers mark a node as ineligible because its plans keep failing.
+    /// The tracker that marks a node as ineligible if its plans keep failing.
     PlanRejectionTracker: PLAN_REJECTION_TRACKER "plan_rejection_tracker" {
         enabled: bool = Bool;
         node_threshold: i64 = Int;
@@ -96,7 +96,7 @@ settings! {
         min_term_length: i64 = Int;
     } blocks {}
 
-    /// How clients authenticate when they first register.
+    /// Introduction tokens, with which clients authenticate when they first register.
     ClientIntroduction: CLIENT_INTRODUCTION "client_introduction" {
         enforcement: String = Str;
         default_identity_ttl: Nanos = Duration;

@@ -24,7 +24,7 @@ use crate::source::Span;
 use crate::types::type_constraint;
 use crate::value::{Type, Value, convert};
 
-/// Whether the file functions work, and which directory they may read.
+/// The permission of file functions: disabled, or within a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Files {
     /// File functions fail with "filesystem function disabled".

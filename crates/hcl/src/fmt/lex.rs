@@ -73,7 +73,7 @@ enum Mode {
     /// Code, with the number of open braces.
     Code(usize),
     Quoted,
-    /// A heredoc, with the range of its end marker.
+    /// A heredoc, with the range of the line that ends it.
     Heredoc(usize, usize),
 }
 

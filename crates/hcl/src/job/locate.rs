@@ -17,7 +17,7 @@ pub struct Step {
     pub which: Which,
 }
 
-/// Selects one of several blocks of one type.
+/// The selection of one of several blocks of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
     /// The only block, or an unknown one.

@@ -163,7 +163,7 @@ fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), it
     }
 }
 
-/// How to treat a value for an undeclared variable.
+/// The treatment of a value for an undeclared variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unknown {
     Refused,

@@ -1,4 +1,4 @@
-//! Parses HCL-JSON with source ranges. A schema reads bodies from it, because only the schema tells blocks from
+//! Parses HCL-JSON with source ranges. A schema reads bodies from it, because only it distinguishes blocks from
 //! arguments.
 
 mod body;

@@ -7,7 +7,7 @@ use crate::ast::{Body, Name};
 use crate::diag::Diagnostic;
 use crate::source::Span;
 
-/// Finds duplicate arguments. Compares each name while there are few, and keeps a map for many.
+/// A finder of duplicate arguments. It compares each name while there are few, and keeps a map for many.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     names: HashMap<String, Span>,

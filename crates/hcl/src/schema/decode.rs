@@ -21,7 +21,7 @@ const MAX_ERRORS: usize = 50;
 
 const UNSUITABLE: &str = "Unsuitable value type";
 
-/// Decodes bodies and collects their errors.
+/// A decoder of bodies, which collects their errors.
 #[derive(Debug)]
 pub struct Decoder<'e> {
     /// Evaluates the expressions of bodies.

@@ -198,7 +198,7 @@ fn preferred<'t>(types: &[&'t Type]) -> Vec<&'t Type> {
     order.into_iter().filter_map(|i| types.get(i).copied()).collect()
 }
 
-/// Which of two types is more general.
+/// The result of comparing two types: which one is more general.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Preference {
     First,

@@ -177,7 +177,7 @@ fn what_the_language_cannot_say_is_an_error() {
     assert!(error.to_string().contains("\"a b\""), "{error}");
 }
 
-/// Generates random jobs from the tables.
+/// A generator of random jobs, from the tables.
 struct Chance(u64);
 
 impl Chance {

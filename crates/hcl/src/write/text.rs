@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// How to write `${...}` within a text.
+/// The treatment of `${...}` within a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum References {
     /// Run time references stay unchanged, because they parse to the same text.

@@ -12,7 +12,7 @@ pub enum FilterError {
         column: usize,
         /// The byte offset of that position.
         offset: usize,
-        /// What would be valid at that position.
+        /// The tokens that are valid at that position.
         expected: String,
     },
     /// The text is too long.

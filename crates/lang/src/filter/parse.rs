@@ -1,6 +1,6 @@
 //! Parses filter expressions.
 //!
-//! An error reports the farthest position where parsing failed, with everything that was expected there. Nomad's
+//! An error reports the farthest position where parsing failed, with everything expected there. Nomad's
 //! generated parser does the same, as it tries all alternatives.
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ impl Parser<'_> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Records what was expected at this position.
+    /// Records an alternative that is expected at this position.
     fn miss(&mut self, label: &'static str) {
         if self.at > self.farthest {
             self.farthest = self.at;

@@ -69,7 +69,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Maps the methods of `scratch` to functions.
+/// The methods of `scratch` and their functions.
 pub(super) const SCRATCH: [(&str, &str); 7] = [
     ("Key", "\u{0}scratchKey"),
     ("Get", "\u{0}scratchGet"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Maps `METHOD /path?query` to status, index and body.
+/// A map from `METHOD /path?query` to status, index and body.
 type Script = Arc<dyn Fn(&str) -> (u16, u64, String) + Send + Sync>;
 
 /// A scripted agent, which stops with the test's runtime.

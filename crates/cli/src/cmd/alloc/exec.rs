@@ -14,7 +14,7 @@ pub(crate) struct TalkArgs {
     /// Pass standard input to the program [default: true]
     #[arg(short = 'i', value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     interactive: Option<bool>,
-    /// Give the program a terminal [default: true if standard input and output are one]
+    /// Give the program a terminal [default: true if standard input and output are terminals]
     #[arg(short = 't', value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tty: Option<bool>,
     /// Escape character: at the start of a line and followed by a dot, it ends the session; "none" disables it

@@ -184,7 +184,7 @@ async fn follow(ctx: &Ctx, id: &str) -> Outcome {
     }
 }
 
-/// Prints the changes of allocations since their last reported state.
+/// A monitor that reports changes of allocations since their last reported state.
 #[derive(Debug, Default)]
 struct Monitor {
     said: BTreeMap<AllocId, (bool, bool, ClientStatus)>,

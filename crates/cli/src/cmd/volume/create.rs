@@ -45,7 +45,7 @@ pub(crate) struct RegisterArgs {
     args: Vec<String>,
 }
 
-/// How long a call may take before its wait is explained, and the interval between explanations.
+/// The time after which the wait of a call is explained, and the interval between explanations.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const USAGE: &str = "This command takes one argument: <input>";

@@ -124,7 +124,7 @@ pub(crate) async fn delete(ctx: &Ctx, given: &str, force: bool) -> Outcome {
     Ok(0)
 }
 
-/// How to show a volume or the list of volumes.
+/// The output options for a volume or the list of volumes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown<'a> {
     pub(crate) page: Option<&'a PageArgs>,

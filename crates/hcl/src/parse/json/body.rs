@@ -9,7 +9,7 @@ use crate::parse::native::parse_template_text;
 use crate::source::Span;
 use crate::value::Value;
 
-/// Whether strings are templates or literal text (as in variable files).
+/// The meaning of strings: templates, or literal text (as in variable files).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strings {
     /// Strings are templates: `${}` is evaluated.
@@ -59,7 +59,7 @@ pub struct JsonBody {
     pub value: Json,
 }
 
-/// How to read the members of an object.
+/// The interpretation of the members of an object.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a function cannot be shown")]
 pub enum Members<'a> {

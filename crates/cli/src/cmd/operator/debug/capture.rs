@@ -40,7 +40,7 @@ impl Target {
     }
 }
 
-/// Which logs of the agents to collect.
+/// The agents' logs to collect.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Logs {
     /// The lowest level of log entries.
@@ -53,7 +53,7 @@ pub(super) struct Logs {
     pub(super) lookback: Option<String>,
 }
 
-/// Sends the requests and writes the answers into the bundle.
+/// A collection in progress, which sends requests and writes the answers into the bundle.
 #[derive(Debug)]
 pub(super) struct Capture {
     pub(super) client: Client,

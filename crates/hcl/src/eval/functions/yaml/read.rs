@@ -8,7 +8,7 @@ use super::scan::{Scanner, Style, Token};
 use crate::parse::MAX_DEPTH;
 use crate::value::{Type, Value, convert};
 
-/// The maximum number of values of one text, including those that aliases repeat.
+/// The maximum number of values of one text, including the copies from aliases.
 const MAX_VALUES: usize = 100_000;
 
 pub(in super::super) fn decode(text: &str) -> Result<Value> {

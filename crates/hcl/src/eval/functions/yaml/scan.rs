@@ -119,7 +119,7 @@ impl<'t> Scanner<'t> {
         Ok(self.keys.iter().flatten().any(|key| key.token == self.taken))
     }
 
-    /// Drops possible keys on earlier lines and those that exceed the maximum length.
+    /// Drops possible keys that are on earlier lines or exceed the maximum length.
     fn forget_old_keys(&mut self) -> Result<()> {
         for key in &mut self.keys {
             let Some(found) = key else { continue };
