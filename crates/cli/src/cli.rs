@@ -63,19 +63,19 @@ enum Verb {
     Config(config::ConfigVerb),
     /// Log in with a JWT and create an ACL token
     Login(misc::LoginArgs),
-    /// The license
+    /// The license, a feature of Nomad Enterprise
     #[command(subcommand)]
     License(enterprise::LicenseVerb),
     /// Namespaces: apply, delete, inspect, list, status
     #[command(subcommand)]
     Namespace(namespace::NamespaceVerb),
-    /// Quotas
+    /// Quotas, a feature of Nomad Enterprise
     #[command(subcommand)]
     Quota(enterprise::QuotaVerb),
-    /// Recommendations
+    /// Recommendations of resources, a feature of Nomad Enterprise
     #[command(subcommand)]
     Recommendation(enterprise::RecommendationVerb),
-    /// Sentinel policies
+    /// Sentinel policies, a feature of Nomad Enterprise
     #[command(subcommand)]
     Sentinel(enterprise::SentinelVerb),
     /// Prepare Consul or Vault for workload identities: consul, vault

@@ -59,7 +59,7 @@ pub(crate) struct General {
 pub(crate) struct Ctx {
     /// The client of the agent's HTTP API.
     pub(crate) client: Client,
-    /// The outputs.
+    /// The outputs of the command.
     pub(crate) out: Out,
     /// Readers of an agent's files, which the `caravan` binary supplies.
     pub(crate) local: Local,

@@ -53,7 +53,7 @@ impl JobFile {
     /// Returns the job as `-output` prints it.
     ///
     /// # Errors
-    /// The job is not JSON.
+    /// The job cannot be represented in JSON.
     pub(crate) fn printed(&self) -> Result<serde_json::Value, serde_json::Error> {
         match &self.submission {
             Some(from) if from.format == "json" => job::api_json_as_printed(&self.job, &from.source),

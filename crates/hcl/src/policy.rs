@@ -47,7 +47,7 @@ pub struct AclRules {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamespaceRule {
-    /// A name or a glob.
+    /// The name of a namespace, or a glob over names.
     pub name: String,
     /// `deny`, `read`, `write`, `scale`, or empty.
     pub policy: String,
@@ -69,7 +69,7 @@ pub struct VariablesRule {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PathRule {
-    /// A path or a glob.
+    /// The path of a variable, or a glob over paths.
     #[serde(alias = "Name")]
     pub path_spec: String,
     /// `list`, `read`, `write`, `destroy`, `deny`.
@@ -80,7 +80,7 @@ pub struct PathRule {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamedRule {
-    /// A name or a glob.
+    /// The name of an object, or a glob over names.
     pub name: String,
     /// `deny`, `read`, `write`, or empty.
     pub policy: String,

@@ -40,7 +40,7 @@ pub(crate) fn more(ctx: &Ctx, meta: &Meta) {
 /// The flag of commands that show an object with a page in the web UI.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct BrowserArgs {
-    /// Open the object's page in the browser
+    /// Open the object's page in the browser; has no effect in this build
     #[arg(long)]
     pub(crate) ui: bool,
 }

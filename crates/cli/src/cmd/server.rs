@@ -25,7 +25,7 @@ pub(crate) struct LeaveArgs {
     /// Remove the server from the list of members
     #[arg(long)]
     prune: bool,
-    /// Name of the server
+    /// Name of the server to remove from the cluster
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct LeaveArgs {
 /// Arguments of `server join`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct JoinArgs {
-    /// Addresses of servers
+    /// Addresses of servers to join
     #[arg(value_name = "ADDR", num_args = 0..)]
     args: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Jobs in API JSON.
+//! Parses and prints jobs in API JSON.
 
 use caravan_types::api;
 use serde_json::{Map, Value as Json};

@@ -1,4 +1,4 @@
-//! The functions of templates.
+//! The table of the functions that templates can call.
 
 mod codec;
 mod lists;

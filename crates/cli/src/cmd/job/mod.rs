@@ -31,7 +31,7 @@ pub(crate) enum JobVerb {
     Run(run::RunArgs),
     /// Show what registering a job would do
     Plan(plan::PlanArgs),
-    /// Check a job file
+    /// Validate a job file
     Validate(validate::ValidateArgs),
     /// Show jobs, or one job
     Status(status::StatusArgs),
@@ -68,7 +68,7 @@ pub(crate) enum JobVerb {
     Schema(schema::SchemaArgs),
     /// Start stopped jobs
     Start(start::StartArgs),
-    /// Change the count of a group
+    /// Change the number of allocations of a group
     Scale(scale::ScaleArgs),
     /// Tag versions of a job: apply, unset
     #[command(subcommand)]

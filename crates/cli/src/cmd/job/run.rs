@@ -44,7 +44,7 @@ pub(crate) struct RunArgs {
     /// Keep the registered resources of tasks
     #[arg(long)]
     preserve_resources: bool,
-    /// Open the job's page in the browser
+    /// Open the job's page in the browser; has no effect in this build
     #[arg(long)]
     ui: bool,
     /// Show full ids

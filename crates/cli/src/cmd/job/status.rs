@@ -34,7 +34,7 @@ pub(crate) struct StatusArgs {
     /// Show only the job, without its allocations
     #[arg(long)]
     short: bool,
-    /// Open the job's page in the browser
+    /// Open the job's page in the browser; has no effect in this build
     #[arg(long)]
     ui: bool,
     /// Show full ids and timestamps

@@ -46,7 +46,7 @@ pub(crate) struct RemoveArgs {
     /// Remove the key even if variables are sealed with it
     #[arg(long)]
     force: bool,
-    /// Id of the key
+    /// Id of the key to remove
     #[arg(value_name = "KEY", num_args = 0..)]
     args: Vec<String>,
 }
@@ -101,7 +101,7 @@ pub(crate) struct KeyArgs {
     args: Vec<String>,
 }
 
-// The key is a secret.
+// Written by hand, so that `Debug` hides the key.
 impl std::fmt::Debug for KeyArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyArgs").field("given", &self.args.len()).finish_non_exhaustive()

@@ -33,7 +33,7 @@ pub(crate) enum SnapshotVerb {
 /// Arguments of `operator snapshot agent`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArgs {
-    /// Configuration file
+    /// Configuration file of the snapshot agent
     #[arg(value_name = "FILE", num_args = 0.., allow_hyphen_values = true)]
     args: Vec<String>,
 }

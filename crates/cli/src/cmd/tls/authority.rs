@@ -36,7 +36,7 @@ pub(crate) struct CaArgs {
     /// Organization of the authority
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) organization: String,
-    /// Part of the organization
+    /// Organizational unit of the authority
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) organizational_unit: String,
     /// Postal code of the authority

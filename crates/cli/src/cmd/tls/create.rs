@@ -34,7 +34,7 @@ pub(crate) struct CertArgs {
     /// Days that the certificate is valid
     #[arg(long, value_name = "DAYS", default_value_t = 365, allow_negative_numbers = true)]
     pub(super) days: i64,
-    /// Domain of the agents
+    /// Domain of the agents, which their names in the certificate end with
     #[arg(long, value_name = "DOMAIN", default_value = "nomad")]
     pub(super) domain: String,
 }

@@ -36,7 +36,7 @@ pub(crate) struct ListArgs {
     /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Prefix of the claim's id
+    /// Show only claims whose id has this prefix
     #[arg(value_name = "CLAIM", num_args = 0..)]
     args: Vec<String>,
 }

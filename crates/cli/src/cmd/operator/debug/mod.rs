@@ -136,7 +136,7 @@ impl OtherArgs {
     }
 }
 
-// Some of these flags hold secrets.
+// Written by hand, because some of these flags hold secrets.
 impl std::fmt::Debug for OtherArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OtherArgs").field("given", &self.given()).finish_non_exhaustive()
