@@ -24,7 +24,7 @@ pub const MAX_LINKS: usize = 800;
 /// Parses a file: as HCL-JSON if its first character is `{`, else in the native notation.
 ///
 /// # Errors
-/// All syntax errors of the text.
+/// The syntax errors that were found.
 pub fn parse(sources: &Sources, id: SourceId) -> Result<Body, Vec<Diagnostic>> {
     let text = sources.get(id).map(|s| s.text.as_str()).unwrap_or_default();
     if text.trim_start().starts_with('{') { json::parse_body(text, id) } else { native::parse_body(text, id) }

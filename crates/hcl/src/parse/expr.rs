@@ -154,7 +154,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// Skips spaces, and also line ends if `brackets` were just opened, where line ends have no meaning.
+    /// Skips spaces, and also line ends if `brackets` is set, because they have no meaning within brackets.
     fn blanks_within(&mut self, brackets: bool) {
         if brackets {
             self.blank_lines();

@@ -36,8 +36,7 @@ pub(super) struct Parser<'t> {
     comment: (usize, usize),
     /// The starts of the enclosing templates.
     pub templates: Vec<usize>,
-    /// Whether line ends are significant in each open bracket: in braces they are, in parentheses and brackets they
-    /// are spaces.
+    /// For each open bracket, whether line ends count as spaces: true in parentheses and brackets, false in braces.
     pub newlines: Vec<bool>,
     pub errors: Vec<Diagnostic>,
 }
@@ -45,7 +44,7 @@ pub(super) struct Parser<'t> {
 /// Parses a whole file.
 ///
 /// # Errors
-/// All syntax errors of the text.
+/// The syntax errors that were found.
 pub fn parse_body(text: &str, source: SourceId) -> Result<Body, Vec<Diagnostic>> {
     let mut parser = Parser::new(text, source, None);
     if text.starts_with('\u{feff}') {

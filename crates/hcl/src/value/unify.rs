@@ -95,7 +95,7 @@ fn element(t: &Type) -> Option<Type> {
     }
 }
 
-/// Unifies after replacing the types that `which` selects by their combination from `become`.
+/// Unifies after replacing the types that `which` selects by their combination from `becomes`.
 fn replaced(
     types: &[&Type],
     which: fn(&Type) -> bool,

@@ -30,7 +30,7 @@ pub(crate) struct LockArgs {
     /// Number of retries to take the lock when the servers do not answer
     #[arg(long, value_name = "N", default_value_t = 5)]
     max_retry: u32,
-    /// Run the program with a shell; false: run it directly
+    /// Run the program with /bin/sh instead of directly [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     shell: Option<bool>,
     /// Print each step
