@@ -9,7 +9,7 @@ use caravan_testkit::{Agent, eventually_within};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The node of the recordings; recordings with access control also have a bootstrap token.
+/// The node of the recordings, and the bootstrap token of the recordings with access control.
 pub const NODE: &str = "01699b02-73ad-eed7-f6f4-9aa9612a238d";
 pub const ROOT: &str = "24be8c5c-ba87-44a8-85a9-48e9b29696b1";
 const ACL_NODE: &str = "087673b3-8ace-6e14-f9d2-75bc0b91526f";
