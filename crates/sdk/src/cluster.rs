@@ -44,7 +44,7 @@ pub struct AgentHealth {
 pub struct HealthPart {
     /// Whether the role is healthy.
     pub ok: bool,
-    /// The reason if the role is not healthy, otherwise a confirmation.
+    /// The reason if the role is not healthy, otherwise `ok`.
     pub message: String,
 }
 

@@ -55,7 +55,7 @@ impl EventStream {
     /// Returns the next batch; `None` at the end. Cancel-safe between batches: dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the connection breaks or the stream is not one of events.
+    /// Fails if the connection breaks or the stream does not consist of events.
     pub async fn next(&mut self) -> Result<Option<EventBatch>, Error> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

@@ -1,6 +1,6 @@
 //! Typical samples of a node, a job and a plugin, which tests and simulations adapt to their needs.
-//! The samples are in this crate because it lies above the state and the scheduler and below the servers, so
-//! tests of all of them can use it.
+//! This crate lies above the state and the scheduler and below the servers. Tests of all of them can
+//! therefore use the samples.
 
 use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup};
 use caravan_types::node::{DriverInfo, Node, NodeStatus};

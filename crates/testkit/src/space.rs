@@ -1,5 +1,5 @@
-//! Mount namespaces. An agent in its own namespace has mounts that other processes do not see and its own boot id,
-//! and can lose all of them as in a reboot of the machine.
+//! Mount namespaces. An agent in its own namespace has its own boot id, and mounts that other processes do not see.
+//! It can lose all of them, as in a reboot of the machine.
 
 use anyhow::{Context, Result, anyhow};
 use nix::mount::{MsFlags, mount};

@@ -1,10 +1,10 @@
 //! A CSI plugin for tests, with the habits of other plugins: written from the CSI specification
 //! alone, and different from the bundled one in as many ways as possible.
 //!
-//! It is configured by arguments only, logs to standard error, does not remove its socket, keeps its state
-//! in one JSON file, requires ControllerPublishVolume, only records NodeStageVolume, and mounts by
-//! running `mount` and `umount`, from its own state directory, on a target that it creates and removes. Flags
-//! add further habits and faults.
+//! The plugin is configured by arguments only, logs to standard error, and does not remove its socket. It keeps its
+//! state in one JSON file. It requires ControllerPublishVolume and only records NodeStageVolume. It runs `mount` and
+//! `umount` to mount from its own state directory, on a target that it creates and removes. Flags add further habits
+//! and faults.
 
 mod controller;
 mod endpoint;

@@ -22,7 +22,7 @@ pub(super) struct Profile {
     pub(super) duration_nanos: i64,
     #[prost(message, optional, tag = "11")]
     pub(super) period_type: Option<ValueType>,
-    /// The distance between two samples.
+    /// The CPU time between two samples, in nanoseconds.
     #[prost(int64, tag = "12")]
     pub(super) period: i64,
 }

@@ -50,7 +50,7 @@ impl San {
         self.dir.join("trace.jsonl")
     }
 
-    /// Returns the record of a volume; an empty one if the volume does not exist.
+    /// Returns the record of a volume; `None` if the volume does not exist.
     ///
     /// # Errors
     /// Fails if the state cannot be read.
