@@ -44,8 +44,7 @@ fn asked(args: &[String]) -> Result<Asked> {
 }
 
 /// Builds the programs of the clusters, unless `$CARAVAN_BIN` and `$CARAVAN_TESTPLUGIN_BIN` name them. Returns the
-/// directory
-/// for the logs of failures.
+/// directory for the logs of failures.
 fn prepare() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);

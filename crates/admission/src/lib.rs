@@ -2,8 +2,7 @@
 //! checks that need the state (namespaces, node pools, registered volumes).
 //!
 //! The texts nest as API clients expect: `Task group g validation failed: 1 error occurred: ...`. The command line
-//! parses
-//! them back into single problems with their paths, from servers of Caravan and of Nomad.
+//! parses them back into single problems with their paths, from servers of Caravan and of Nomad.
 //!
 //! Rules: docs/reference/jobspec.md, section 6, docs/reference/storage.md, sections 1.1 and 4.2. Pure.
 

@@ -119,8 +119,7 @@ pub(super) fn affinities(list: &[Affinity], errors: &mut Vec<String>) {
 }
 
 /// Returns warnings about attributes of affinities and spreads that no node has. They are allowed, because they express
-/// only preferences,
-/// but they never have an effect.
+/// only preferences, but they never have an effect.
 pub(super) fn strangers(affinities: &[Affinity], spreads: &[Spread]) -> Vec<String> {
     let of_affinities = affinities.iter().enumerate().map(|(at, a)| ("Affinity", at, a.l_target.as_str()));
     let of_spreads = spreads.iter().enumerate().map(|(at, s)| ("Spread", at, s.attribute.as_str()));

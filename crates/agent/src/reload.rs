@@ -14,8 +14,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The settings that a running agent applies (docs/reference/jobspec.md, section 11). Of `tls`, the two settings that
-/// turn
-/// encryption on are excepted.
+/// turn encryption on are excepted.
 const LIVE: [&str; 6] = [
     "log_level",
     "tls",

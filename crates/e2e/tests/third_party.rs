@@ -179,8 +179,7 @@ fn foreign_exec_plugin_exec_consumers() -> Result<()> {
 }
 
 /// Mounts propagate between mount namespaces only through shared mounts. The agent makes its own directories shared, so
-/// a plugin
-/// in its own root directory reaches the agent although no other mount is shared.
+/// a plugin in its own root directory reaches the agent although no other mount is shared.
 #[test]
 fn a_plugin_in_its_own_root_reaches_an_agent_whose_root_mount_is_private() -> Result<()> {
     let scratch = tempfile::tempdir()?;

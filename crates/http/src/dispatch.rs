@@ -476,8 +476,7 @@ pub(crate) enum OfVolume {
 }
 
 /// Calls the handler of a request's line. Each handler's future is on the heap: a waiting request then occupies the
-/// memory
-/// of its own route, not of the largest one.
+/// memory of its own route, not of the largest one.
 async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
     let stars = call.line.stars(segments);
     let star = |at: usize| stars.get(at).map(String::as_str).unwrap_or_default();

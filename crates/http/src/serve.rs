@@ -229,8 +229,7 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Returns a request that shares no memory with its read buffer. Otherwise a waiting blocking query would keep that
-/// buffer,
-/// and a second buffer that detects a disconnect: 8 KiB for each of thousands of queries.
+/// buffer, and a second buffer that detects a disconnect: 8 KiB for each of thousands of queries.
 fn detached<B>(mut request: Request<B>) -> Request<B> {
     let waits = request.uri().query().is_some_and(|query| query.contains("index="));
     if !waits {

@@ -67,9 +67,8 @@ pub enum FetchError {
 }
 
 /// Downloads a file of at most `limit` bytes over HTTP, with or without TLS. A server with TLS must have a certificate
-/// of the
-/// public authorities that the host trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`). A redirect from `https` to `http` is
-/// refused.
+/// of the public authorities that the host trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`). A redirect from `https` to `http`
+/// is refused.
 ///
 /// # Errors
 /// Fails if the URL is invalid, the server cannot be reached or refuses, or the file is too large.

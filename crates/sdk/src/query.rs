@@ -4,8 +4,7 @@ use http::HeaderMap;
 use std::time::Duration;
 
 /// The options of a call (docs/reference/http-api.md, section 1.3). Reads use all of them; writes use region, namespace
-/// and
-/// parameters.
+/// and parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryOptions {
     /// The region; absent means the client's.

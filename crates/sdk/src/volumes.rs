@@ -183,8 +183,7 @@ impl Volumes<'_> {
     }
 
     /// Deletes a volume through its plugin. `secrets` are for the plugin; if they are empty, the servers use the
-    /// secrets
-    /// with which the volume was created.
+    /// secrets with which the volume was created.
     pub async fn delete(
         &self,
         id: &str,

@@ -112,8 +112,7 @@ impl WebServer {
     }
 
     /// Starts the health service of gRPC, over TLS with a certificate: every service is healthy. Clients that do not
-    /// offer HTTP/2
-    /// in the TLS handshake are refused, as many servers do.
+    /// offer HTTP/2 in the TLS handshake are refused, as many servers do.
     ///
     /// # Errors
     /// As [`WebServer::start`].

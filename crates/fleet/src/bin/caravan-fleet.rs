@@ -1,6 +1,5 @@
 //! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]]`: prints figures of a fleet under load,
-//! one
-//! JSON object a line. Jobs have EACH allocations. With a directory the log is on disk, otherwise in memory.
+//! one JSON object a line. Jobs have EACH allocations. With a directory the log is on disk, otherwise in memory.
 //! `caravan-fleet storm [NODES [SEEDS]]`: nodes join, vanish and drain under jobs of all types; prints violations.
 
 use caravan_fleet::{Cluster, FleetError, Load, Setup, Storm, run, storm, survey};

@@ -48,16 +48,14 @@ pub(crate) enum Need {
     /// The right to stop a job, or to purge it if the query asks for that.
     Deregister,
     /// A capability in the namespace of the query, or of the body if the query has none. Objects in the body may name
-    /// other namespaces: the handler calls
-    /// [`crate::call::Call::permit`] for each object.
+    /// other namespaces: the handler calls [`crate::call::Call::permit`] for each object.
     Body(&'static [NsCap]),
     /// A capability in the namespace of the allocation whose id is in this segment.
     Alloc(usize, &'static [NsCap]),
     /// As [`Need::Alloc`], but without the right the answer is that the allocation does not exist.
     HiddenAlloc(usize, &'static [NsCap]),
     /// As [`Need::Alloc`], for files on a node. An allocation that the servers do not know has no known namespace, so
-    /// its
-    /// files need a management token.
+    /// its files need a management token.
     Held(usize, &'static [NsCap]),
     /// The right to run a command in the allocation whose id is in this segment.
     Exec(usize),
@@ -166,8 +164,7 @@ pub(crate) enum Found {
 }
 
 /// Looks up a request: the first path that matches decides, and among its lines the first one with the method.
-/// `segments`
-/// are the segments of the whole path.
+/// `segments` are the segments of the whole path.
 pub(super) fn find(table: &'static [Line], method: &Method, segments: &[&str]) -> Found {
     let Some(first) = table.iter().find(|line| line.is_about(segments)) else { return Found::Nothing };
     let mut same = table.iter().filter(|line| line.path == first.path);

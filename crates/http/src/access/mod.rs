@@ -291,8 +291,7 @@ impl Asked<'_> {
 static NULL: Value = Value::Null;
 
 /// Returns a field, ignoring the case of its name. If several spellings occur, the last one that is not null applies,
-/// as in
-/// the parser of bodies: the check must read the same value as the handler.
+/// as in the parser of bodies: the check must read the same value as the handler.
 fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
     let fields = value.as_object().into_iter().flatten();
     let mut named = fields.filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());

@@ -107,8 +107,7 @@ fn list(items: impl Iterator<Item = Value>) -> Value {
 }
 
 /// Returns the difference from `old` (`None`: the job did not exist) to `new`. With the counts of a plan, groups and
-/// tasks
-/// are annotated with the effects on their allocations.
+/// tasks are annotated with the effects on their allocations.
 pub(crate) fn job(old: Option<&Job>, new: &Job, updates: Option<&Updates>) -> Value {
     let map = |job: &Job| match serde_json::to_value(job) {
         Ok(Value::Object(map)) => map,

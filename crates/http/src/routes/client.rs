@@ -305,8 +305,7 @@ fn range(call: &Call, follow: bool) -> Result<Range, ApiError> {
 }
 
 /// Answers with content, and with headers that keep browsers from interpreting it. A refusal is sent as content with
-/// status
-/// 200, as clients of these two routes expect.
+/// status 200, as clients of these two routes expect.
 async fn content(opened: Result<Content, crate::ClientSideError>) -> Reply {
     let mut chunks = match opened {
         Ok(chunks) => chunks,

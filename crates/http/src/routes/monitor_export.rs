@@ -1,7 +1,6 @@
 //! The stored log of an agent (docs/reference/http-api.md, section 3.7). The service manager's journal is read with
-//! `journalctl`, because
-//! the format of its files is private. The agent's own log file is read with `tail`, which continues when a new
-//! file replaces the old one.
+//! `journalctl`, because the format of its files is private. The agent's own log file is read with `tail`, which
+//! continues when a new file replaces the old one.
 
 use crate::call::Call;
 use crate::client_side::{ClientSideError, Frame, Frames};

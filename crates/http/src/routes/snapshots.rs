@@ -1,6 +1,5 @@
 //! Snapshots of volumes (docs/reference/storage.md, sections 5.1 and 5.7). Plugins store them, so no index of the
-//! servers'
-//! state changes with them.
+//! servers' state changes with them.
 
 use super::volume::header_secrets;
 use super::volumes::refused;

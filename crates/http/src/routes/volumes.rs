@@ -93,8 +93,7 @@ pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
 }
 
 /// Returns the part of a volume that a caller with only the right to write sees: its identity. A stored volume may hold
-/// more
-/// than the caller's request.
+/// more than the caller's request.
 fn named(volume: &Volume) -> CsiVolume {
     CsiVolume {
         id: volume.id.clone(),

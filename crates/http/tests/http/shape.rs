@@ -60,8 +60,7 @@ fn name(value: &Value) -> &'static str {
 }
 
 /// Returns the differences in shape between two bodies, as sentences. Lists and maps of data are compared by their
-/// first
-/// elements, if both have one.
+/// first elements, if both have one.
 pub(crate) fn differences(want: &Value, got: &Value) -> Vec<String> {
     let mut all = Vec::new();
     compare("", want, got, &mut all);

@@ -1,6 +1,5 @@
 //! `caravan-sim bench` prints figures of the scheduler; `fill NODES ALLOCATIONS` prints figures of state and scheduler
-//! while a cluster
-//! fills; `script FILE` runs a script and prints its output.
+//! while a cluster fills; `script FILE` runs a script and prints its output.
 
 use caravan_sys::heap::Counting;
 use std::process::ExitCode;

@@ -157,8 +157,7 @@ impl Agent {
     }
 
     /// Steps the wall clock of the agent and of its child processes by some seconds: forward, or back if negative.
-    /// Their
-    /// other clocks are not affected.
+    /// Their other clocks are not affected.
     ///
     /// # Errors
     /// Fails if the step cannot be written.

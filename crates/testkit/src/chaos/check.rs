@@ -21,8 +21,7 @@ pub(crate) fn boot_time() -> Result<u64> {
 }
 
 /// Checks that writers of a single-writer volume followed each other: in the order of the file, no stamp of one writer
-/// lies between stamps
-/// of another. Rule 2 of the storage rules.
+/// lies between stamps of another. Rule 2 of the storage rules.
 pub fn one_writer_at_a_time(stamps: &[Stamp]) -> Result<(), String> {
     let mut over: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for pair in stamps.windows(2) {
@@ -195,8 +194,8 @@ pub(crate) fn never(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
 }
 
 /// Moves starts of processes behind the last line of their predecessors. A process may start while its predecessor
-/// still serves, as in an update of the plugin's job. The checker, however,
-/// treats a start as the death of the instance's other processes.
+/// still serves, as in an update of the plugin's job. The checker, however, treats a start as the death of the
+/// instance's other processes.
 fn starts_after_deaths(lines: &mut [Line]) {
     let mut spans: BTreeMap<(String, u32), (u64, u64)> = BTreeMap::new();
     for line in lines.iter() {

@@ -77,8 +77,7 @@ pub struct Settings {
     /// The bytes of a volume; it is expanded to twice this size.
     pub size: u64,
     /// The directory in which volumes are mounted. The plugin must see it under the same path, with its mounts
-    /// propagating to
-    /// this process.
+    /// propagating to this process.
     pub directory: PathBuf,
     /// The timeout for a call that is refused because another one is in progress, and for a snapshot to become ready.
     pub patience: Duration,

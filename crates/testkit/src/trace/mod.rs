@@ -5,9 +5,9 @@
 //! returns all violations and the plugin's final state. [`settled`] compares that state with claims and
 //! mount tables. All of it is pure: a test collects the logs, notes its actions on the cluster, and runs the checks.
 //!
-//! The caller of a plugin knows only the answers that it received. A call that creates something is therefore done
-//! if the answer was OK. Otherwise its effect may exist and must be undone. A call
-//! that undoes something is done if the answer was OK or NotFound, or a refusal because nothing of it exists.
+//! The caller of a plugin knows only the answers that it received. A call that creates something is therefore done if
+//! the answer was OK. Otherwise its effect may exist and must be undone. A call that undoes something is done if the
+//! answer was OK or NotFound, or a refusal because nothing of it exists.
 
 mod replay;
 mod settle;

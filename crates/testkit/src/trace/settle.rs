@@ -42,8 +42,7 @@ pub fn users_of_mounts<'a>(node: &str, mounts: impl IntoIterator<Item = &'a str>
 
 /// Checks rule 3 at the end of a test: claims = published targets = mounts, nothing is staged or attached without a
 /// claim, nothing remains to be undone. `claims` and `mounts` are by the plugin's id of the volume, nodes by the
-/// plugin's
-/// ids of them; `mounts` is absent if it was not read.
+/// plugin's ids of them; `mounts` is absent if it was not read.
 pub fn settled(
     checked: &Checked,
     setting: &Setting,

@@ -1,6 +1,5 @@
 //! A FUSE file system that passes a directory through (fuse(4), `linux/fuse.h`). Its daemon is a thread of the plugin
-//! and
-//! dies with the plugin's process; its mounts then return ENOTCONN.
+//! and dies with the plugin's process; its mounts then return ENOTCONN.
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;

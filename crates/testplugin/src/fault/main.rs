@@ -2,8 +2,7 @@
 //! fails, delays, hangs or dies on command.
 //!
 //! Its instances on several nodes share one directory, the *san*: the existing volumes, and where they are attached,
-//! staged
-//! and published. The same program is the writer: a task that continuously stamps a volume.
+//! staged and published. The same program is the writer: a task that continuously stamps a volume.
 
 mod controller;
 #[path = "../endpoint.rs"]

@@ -84,9 +84,8 @@ impl San {
     }
 
     /// Starts an instance for a node: deletes records of paths that are no longer mounted, because the kernel's table
-    /// is
-    /// authoritative. With `forget`, deletes records of existing mounts too. Returns the deleted records as volume and
-    /// path.
+    /// is authoritative. With `forget`, deletes records of existing mounts too. Returns the deleted records as volume
+    /// and path.
     pub(crate) fn begin_node(&self, node: &str, forget: bool) -> Result<Vec<(String, String)>> {
         let begun = self.change(|known| {
             let mounted = mount_points()?;

@@ -1,7 +1,6 @@
 //! `/v1/metrics`: figures derived from the state, figures of the process and its host, and counters and timers since
-//! the
-//! start, as JSON or in the Prometheus format (docs/reference/http-api.md, section 5.11). Names begin with `nomad.`, as
-//! dashboards expect.
+//! the start, as JSON or in the Prometheus format (docs/reference/http-api.md, section 5.11). Names begin with
+//! `nomad.`, as dashboards expect.
 
 mod client;
 mod prometheus;

@@ -1,8 +1,7 @@
 //! Figures in the text format of Prometheus: https://prometheus.io/docs/instrumenting/exposition_formats/.
 //!
 //! Gauges and counters keep their types. A sample becomes a summary: quantiles of its latest values, `_sum` and
-//! `_count`
-//! under one type line.
+//! `_count` under one type line.
 
 use super::Figures;
 use caravan_meters::QUANTILES;
