@@ -56,7 +56,7 @@ pub fn differences(ids: &mut Ids, recorded: &Value, ours: &Value) -> Vec<String>
     walk.found
 }
 
-/// Reduces our document to the keys of a recorded one, of which only some keys were kept.
+/// Reduces a document of the replay to the keys of a recorded one, of which only some keys were kept.
 pub fn cut_like(recorded: &Value, ours: &Value) -> Value {
     match (recorded, ours) {
         (Value::Object(theirs), Value::Object(own)) => {

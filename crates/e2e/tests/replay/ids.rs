@@ -92,7 +92,7 @@ impl Ids {
         }
     }
 
-    /// Returns the prefix of our id, if only one known id has the recorded prefix.
+    /// Returns the prefix of the replay's id, if only one known id has the recorded prefix.
     fn beginning(&self, recorded: &str) -> String {
         let mut found =
             self.texts.iter().filter(|(theirs, _)| is_uuid(theirs) && theirs.starts_with(recorded));
