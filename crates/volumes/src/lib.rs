@@ -1,5 +1,5 @@
-//! The heart of storage: who may use a volume, how a claim on it lives and dies, what is to be done
-//! next about it, and where its mounts are.
+//! The core of storage: access modes of volumes, the life of a claim, the next action for a claim, and the paths of its
+//! mounts.
 //!
 //! Everything here is a synchronous function of its arguments. [`modes`] grants claims, [`claim`] is
 //! their state machine, [`reconcile`] compares a claim with what is known of plugin and node and names
