@@ -129,7 +129,7 @@ impl LogSource for Monitors {
     }
 }
 
-/// Lets through what somebody wants to hear.
+/// Passes the records that a follower requested.
 impl<S> Filter<S> for Monitors {
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         self.0.wants(metadata)

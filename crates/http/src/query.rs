@@ -109,7 +109,7 @@ pub(crate) fn go_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// The path without `//`, `.` and `..`, if it has any.
+/// Returns the path without `//`, `.` and `..`; `None` if it has none of them.
 pub(crate) fn cleaned(path: &str) -> Option<String> {
     let inner = path.strip_prefix('/').unwrap_or(path);
     let tail = inner.strip_suffix('/').unwrap_or(inner);

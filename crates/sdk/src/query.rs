@@ -109,7 +109,7 @@ impl QueryOptions {
     }
 }
 
-/// A path with its variable segments escaped: `path("/v1/job/{}/plan", &[id])`.
+/// Builds a path with its variable segments escaped: `path("/v1/job/{}/plan", &[id])`.
 pub(crate) fn path(template: &str, segments: &[&str]) -> String {
     let mut out = String::new();
     let mut segments = segments.iter();

@@ -1,8 +1,8 @@
 //! The servers' next action for a claim.
 //!
-//! [`next`] compares the record with what is known of the plugin, the node and the volume's other
-//! claims. It is asked again after every change and at every time that it named; asking twice is
-//! harmless. Every wait has a typed reason ([`Wait`]).
+//! [`next`] compares the record with the state of the plugin, the node and the volume's other claims. The servers call
+//! it after every change and at every time that it returned; repeated calls are harmless. Every wait has a typed reason
+//! ([`Wait`]).
 
 use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
@@ -141,15 +141,15 @@ pub enum Action {
         /// The expected length of the wait, for display.
         wait: Nanos,
     },
-    /// Only the client or another claim can bring it on.
+    /// Only the client or another claim can make progress.
     WaitForClient(Wait),
-    /// The plugin must become healthy or tell what it can.
+    /// The plugin must become healthy or report its capabilities.
     WaitForPlugin(Wait),
-    /// Look again at this time.
+    /// Decide again at this time.
     WaitUntil {
         /// The time, on the clock of the deciding server.
         time: BootInstant,
-        /// What is waited for.
+        /// The reason.
         wait: Wait,
     },
     /// Nothing to do: the volume is in use, or the claim is gone.
@@ -232,7 +232,7 @@ fn backoff(facts: &Facts<'_>) -> Option<Action> {
     (!claim.next_try.is_zero() && due > facts.now).then_some(Action::WaitUntil { time: due, wait })
 }
 
-/// A healthy controller must be there for a call.
+/// Checks that a healthy controller is available for a call.
 fn need_controller(facts: &Facts<'_>, step: ControllerStep) -> Result<(), Action> {
     let plugin = facts.claim.plugin_id.clone();
     Err(wait_for_plugin(match facts.plugin {
@@ -330,8 +330,8 @@ fn abandoned(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
     match facts.node {
         Presence::Here => None,
-        // It may register again before its lease runs out, and its task never notices. Its allocation is declared
-        // lost for want of the node, and then the claim is fenced on its way out.
+        // The node may register again before its lease runs out, without an effect on its task. Otherwise the
+        // allocation is declared lost because its node is missing, and the claim is fenced during its release.
         Presence::Unknown => Some(client(facts, WaitReason::NodeUnknown { node: claim.node_id.clone() })),
         Presence::Silent { .. } if !needs_fence(claim.access_mode, claim.mode) => None,
         Presence::Silent { index } => Some(match wait_left(facts) {

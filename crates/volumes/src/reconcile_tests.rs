@@ -222,7 +222,7 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
         // Back in contact: time proves nothing, the client must report.
         let back = decide_after(&fencing, &[], Some(&plugin), Presence::Here, grace);
         assert!(matches!(back, Action::WaitForClient(_)));
-        // Silent anew: the wait begins anew.
+        // Silent again: the wait starts again.
         let again = Presence::Silent { index: 9 };
         let anew = decide(&fencing, &[], Some(&plugin), again);
         assert_eq!(anew, Action::Fence { silence: 9, wait: grace });
@@ -255,7 +255,7 @@ fn a_node_that_is_confirmed_to_be_off_is_not_waited_for() {
     let fencing = Claim { fence_index: Some(7), ..off(ClaimPhase::Fencing) };
     assert_eq!(decide(&fencing, &[], Some(&plugin), SILENT), Action::Detach);
     assert_eq!(decide(&fencing, &[], Some(&plugin), Presence::Unknown), Action::Detach);
-    // In contact, its own word is needed all the same.
+    // In contact, the node's own report is needed all the same.
     assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient(_)));
 }
 

@@ -35,7 +35,7 @@ struct Inner {
     /// Grows with every change of an instance or of its fingerprint.
     version: watch::Sender<u64>,
     tasks: TaskTracker,
-    /// Held by the controller call of a volume that is under way.
+    /// Locks that serialize the controller calls of one volume.
     turns: KeyedLock<(PluginId, String)>,
 }
 
@@ -72,7 +72,7 @@ impl Manager {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Waits for the turn of a controller call about a volume (or what else the plugin has an id for).
+    /// Waits for the lock of controller calls for a volume, or another object with an id of the plugin.
     pub(super) async fn controller_turn(
         &self,
         plugin: &PluginId,

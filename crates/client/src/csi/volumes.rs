@@ -331,12 +331,12 @@ impl VolumeManager {
         self.lock().entries().filter(|e| e.claim.alloc == *alloc).filter_map(|e| e.lease_term).collect()
     }
 
-    /// Waits for the turn on a volume: one operation at a time, also across plugins.
+    /// Waits for the lock of a volume: one operation at a time, also across plugins.
     pub(super) async fn turn(&self, volume: &VolumeKey) -> KeyedGuard<VolumeKey> {
         self.inner.turns.lock(volume).await
     }
 
-    /// Returns the turn on a volume unless an operation has it or waits for it.
+    /// Returns the lock of a volume unless an operation holds it or waits for it.
     pub(super) fn turn_now(&self, volume: &VolumeKey) -> Option<KeyedGuard<VolumeKey>> {
         self.inner.turns.try_lock(volume)
     }

@@ -77,9 +77,9 @@ struct Inner {
     store: Store,
     node: NodeState,
     known: Mutex<BTreeMap<HostVolumeId, Known>>,
-    /// By name: one operation at a time.
+    /// Locks by volume name: one operation at a time.
     turns: KeyedLock<String>,
-    /// Grows with every change of what is known.
+    /// Grows with every change of `known`.
     changes: watch::Sender<u64>,
     /// Whether every plugin and every volume was tried once.
     first_pass: watch::Sender<bool>,

@@ -192,7 +192,7 @@ impl AllocRunner {
             Err(_) if disk.migrate => self.fetch_disk(limits(disk.size_mb)).await,
             Err(_) => return,
         };
-        // What was taken over has the owners and modes that it had before.
+        // The moved directories have the owners and modes of the other allocation.
         let built = self.dir().build().map_err(|error| caravan_sys::describe(&error));
         let previous = alloc.previous_allocation.short();
         let text = match taken.and_then(|left_out| built.map(|()| left_out)) {

@@ -23,7 +23,7 @@ pub(crate) enum Unreadable {
     Command { index: u64, source: rmp_serde::decode::Error },
 }
 
-/// The state in a snapshot file of any kind, or in the data directory of a stopped agent.
+/// Reads the state from a snapshot file of either kind, or from the data directory of a stopped agent.
 pub(crate) fn read(path: &Path) -> Result<Root, Unreadable> {
     if path.is_dir() { of_log(path, None) } else { of_file(path) }
 }
