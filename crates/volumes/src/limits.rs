@@ -3,9 +3,9 @@
 use caravan_types::VolumeKey;
 use std::collections::BTreeSet;
 
-/// Whether a plugin that takes at most `limit` volumes on a node takes `new` ones beside those that are `held` there.
-/// Each volume counts once, by however many claims it is used; volumes that are held already take no more room. Zero and
-/// less are no limit (CSI specification, NodeGetInfo, `max_volumes_per_node`).
+/// Whether a plugin with room for `limit` volumes on a node takes the `new` ones beside the `held` ones. Each volume counts
+/// once, however many claims use it; a volume that is held already takes no more room. Zero and less are no limit (CSI
+/// specification, NodeGetInfo, `max_volumes_per_node`).
 pub fn has_room<'a>(
     limit: i64,
     held: impl IntoIterator<Item = &'a VolumeKey>,
