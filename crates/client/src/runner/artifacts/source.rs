@@ -75,7 +75,7 @@ impl Source {
         let url: Uri = format!("{scheme}://{host}/{path}{query}")
             .parse()
             .map_err(|error| format!("the source is not a URL: {error}"))?;
-        let base = path.rsplit('/').next().map(decoded).unwrap_or_default();
+        let base = path.rsplit('/').next().map(percent::decode_form).unwrap_or_default();
         let name = ours.get("filename").cloned().unwrap_or(base);
         if matches!(name.as_str(), "." | "..") || name.contains(['/', '\0']) {
             return Err(format!("\"{name}\" cannot be the name of a file"));
