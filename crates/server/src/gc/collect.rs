@@ -139,7 +139,7 @@ fn alloc_goes(root: &Root, alloc: &Allocation, jobs: &BTreeSet<JobKey>) -> bool 
     !(keeps && same)
 }
 
-/// Whether a node has been down for the minimum age and no allocation or claim of it remains.
+/// Whether a node has been down for the minimum age, and no allocation, claim or host volume keeps its row.
 fn node_goes(root: &Root, node: &Node, age: Nanos, now: UnixNanos) -> bool {
     let since = UnixNanos(node.status_updated_at.saturating_mul(1_000_000_000));
     node.status == NodeStatus::Down
