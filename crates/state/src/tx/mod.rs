@@ -82,7 +82,7 @@ impl Tx {
         self.plugins.extend(run);
     }
 
-    /// Writes a node unchanged.
+    /// Writes a node, and sets its indexes.
     pub(crate) fn put_node(&mut self, mut node: Node) {
         node.modify_index = self.index;
         let old = self.root.nodes.get(&node.id).cloned();
