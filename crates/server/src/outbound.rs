@@ -103,7 +103,7 @@ fn elsewhere(from: &Uri, headers: &HeaderMap) -> Result<Uri, String> {
     Uri::from_parts(parts).map_err(|error| error.to_string())
 }
 
-/// Opens a connection; the texts of its errors are those that clients know.
+/// Opens a connection; clients know the texts of its errors.
 async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let addresses = lookup_host((bare, port)).await;

@@ -337,7 +337,7 @@ impl Root {
         let storage = (plugin.clone(), storage.to_owned());
         indexed(&self.secondary.claims_by_storage, &self.claims, &storage)
     }
-    /// Returns the claims on a volume, ended ones too, and those that hold its storage by other volumes.
+    /// Returns the claims on a volume, ended ones too, and claims of other volumes that hold its storage.
     pub fn claims_beside<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         let (own, volume) = (key.clone(), self.volume(key));
         let on_storage = volume.and_then(|row| Some(self.claims_on(&row.plugin_id, row.storage()?)));

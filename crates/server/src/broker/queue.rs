@@ -177,8 +177,8 @@ impl Queue {
         }
     }
 
-    /// Cancels all evaluations of a job that wait behind another one, except for the newest, and for those that users
-    /// wait for.
+    /// Cancels the evaluations of a job that wait behind another one. The newest one stays, and so does each one that
+    /// a user may monitor.
     fn thin_out(&mut self, key: &JobKey) {
         let Some(waiting) = self.behind.get_mut(key) else { return };
         let newest = waiting.iter().map(|(_, index, _)| *index).max();

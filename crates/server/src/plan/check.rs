@@ -23,7 +23,7 @@ pub(crate) struct Accepted {
     pub(crate) refusing: BTreeSet<NodeId>,
 }
 
-/// Checks every placement against the newest state, and removes those that no longer fit. Stops are always accepted.
+/// Checks every placement against the newest state, and removes misfits from the plan. Stops are always accepted.
 pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
     let wanted = std::mem::take(&mut plan.placements);
     let plan = &*plan;

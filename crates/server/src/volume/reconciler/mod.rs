@@ -146,7 +146,7 @@ impl Reconciler {
         self.end(&tasks).await;
     }
 
-    /// Waits for the calls in progress, and cancels those that take too long. Their intents are durable.
+    /// Waits for the calls in progress, and cancels calls that take too long. Their intents are durable.
     async fn end(&self, tasks: &TaskTracker) {
         tasks.close();
         self.commands.close();
