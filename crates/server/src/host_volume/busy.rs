@@ -14,7 +14,7 @@ pub(super) struct Busy {
     left: Arc<Notify>,
 }
 
-/// The right to work on a volume; given back when dropped.
+/// Exclusive access to a volume; released when dropped.
 #[derive(Debug)]
 pub(super) struct Own {
     // Fields are dropped in this order: the resumption of intents is woken when the lock is free.

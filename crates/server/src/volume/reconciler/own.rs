@@ -22,7 +22,7 @@ struct Notices {
     left: Notify,
 }
 
-/// The right to make calls about a volume; given back when dropped.
+/// Exclusive access to a volume; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Own {
     // Fields are dropped in this order: the reconciler is woken when the lock is free.

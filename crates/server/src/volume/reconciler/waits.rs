@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, Wait>>;
 
-/// The reasons of all claims that wait; cheap to clone.
+/// The reasons of all waiting claims; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     reasons: Arc<Mutex<Reasons>>,
@@ -38,7 +38,7 @@ impl Waits {
 
     /// Ends when some reason changed after this call.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> + use<> {
-        // Counts from its creation on, polled or not (tokio, Notify::notify_waiters).
+        // The future counts from its creation, polled or not (tokio, Notify::notify_waiters).
         self.changed.clone().notified_owned()
     }
 
@@ -66,7 +66,7 @@ impl Waits {
         self.changed.notify_waiters();
     }
 
-    /// Forgets claims of a volume that are not among these.
+    /// Removes the reasons of the volume's claims that are not in `held`.
     pub(super) fn keep(&self, volume: &VolumeKey, held: &BTreeSet<AllocId>) {
         let mut reasons = self.reasons();
         let Some(of_volume) = reasons.get_mut(volume) else { return };
@@ -82,7 +82,7 @@ impl Waits {
         }
     }
 
-    /// Volumes with reasons.
+    /// Returns the volumes with reasons.
     pub(super) fn volumes(&self) -> Vec<VolumeKey> {
         self.reasons().keys().cloned().collect()
     }
