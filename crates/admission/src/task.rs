@@ -6,7 +6,7 @@ use caravan_types::Nanos;
 use caravan_types::api::{Misfits, Part};
 use caravan_types::component::{MAX_COMPONENT_BYTES, check_component};
 use caravan_types::job::{
-    Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Resources, Task, TaskGroup,
+    Carried, CsiPluginConfig, Job, JobType, RequestedDevice, Resources, Task, TaskGroup,
 };
 
 /// Longest name of a task: its log files have a suffix.
@@ -204,28 +204,8 @@ fn devices(list: &[RequestedDevice], errors: &mut Vec<String>) {
         if device.count == 0 {
             found.push("invalid device count: it must be at least 1".into());
         }
-        let text = |carried: &Carried, key: &str| carried.0[key].as_str().unwrap_or_default().to_owned();
-        let own: Vec<Constraint> = device
-            .constraints
-            .iter()
-            .map(|c| Constraint {
-                l_target: text(c, "LTarget"),
-                r_target: text(c, "RTarget"),
-                operand: text(c, "Operand"),
-            })
-            .collect();
-        constraints(&own, Place::Device, &mut found);
-        let own: Vec<Affinity> = device
-            .affinities
-            .iter()
-            .map(|a| Affinity {
-                l_target: text(a, "LTarget"),
-                r_target: text(a, "RTarget"),
-                operand: text(a, "Operand"),
-                weight: a.0["Weight"].as_i64().unwrap_or(50),
-            })
-            .collect();
-        affinities(&own, &mut found);
+        constraints(&device.constraints, Place::Device, &mut found);
+        affinities(&device.affinities, &mut found);
         if !found.is_empty() {
             errors.push(format!("device {} failed validation: {}", index + 1, joined(&found)));
         }

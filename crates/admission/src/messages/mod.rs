@@ -9,12 +9,14 @@ mod warnings;
 use super::tests::minimal;
 use super::{Verdict, check, joined};
 use caravan_types::Nanos;
+use caravan_types::identity::IdentitySpec;
 use caravan_types::job::{
     Affinity, Carried, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType,
     Lifecycle, MigrateStrategy, Network, Port, RequestedDevice, ReschedulePolicy, RestartMode, RestartPolicy,
-    Spread, SpreadTarget, Task, TaskGroup, UpdateStrategy, VolumeRequest, VolumeType,
+    Spread, SpreadTarget, Task, TaskGroup, Template, UpdateStrategy, VolumeRequest, VolumeType,
 };
 use caravan_types::volume::{AccessMode, AttachmentMode};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 type Case = (&'static str, fn(&mut Job));
@@ -47,8 +49,13 @@ fn source(job: &mut Job, source: &str, per_alloc: bool) {
     group(job).volumes.insert("v".into(), request);
 }
 
-fn carry(value: Value) -> Vec<Carried> {
-    vec![Carried(value)]
+/// One block from its JSON.
+fn block<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn carry<T: DeserializeOwned>(value: Value) -> Vec<T> {
+    vec![block(value)]
 }
 
 fn secs(n: i64) -> Nanos {
@@ -109,14 +116,14 @@ fn with_check(change: Value) -> Vec<Carried> {
     service(json!({"Checks": [all]}))
 }
 
-fn template(change: Value) -> Vec<Carried> {
+fn template(change: Value) -> Vec<Template> {
     let mut all =
         json!({"EmbeddedTmpl": "x", "DestPath": "local/x", "ChangeMode": "restart", "Perms": "0644"});
     merge(&mut all, change);
     carry(all)
 }
 
-fn identity(change: Value) -> Vec<Carried> {
+fn identity(change: Value) -> Vec<IdentitySpec> {
     let mut all = json!({"Name": "i", "Audience": ["a"], "TTL": 3_600_000_000_000_i64});
     merge(&mut all, change);
     carry(all)

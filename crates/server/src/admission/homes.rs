@@ -34,7 +34,7 @@ pub(crate) fn localised(root: &Root, job: &mut Job) {
         }
     }
     for task in job.task_groups.iter_mut().flat_map(|group| &mut group.tasks) {
-        task.identity.get_or_insert_with(|| IdentitySpec::default_one().carried());
+        task.identity.get_or_insert_with(|| IdentitySpec::default_one().into());
     }
 }
 

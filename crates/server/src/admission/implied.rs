@@ -81,7 +81,8 @@ fn secrets(group: &TaskGroup) -> impl Iterator<Item = &str> {
 fn signals(task: &Task) -> Vec<&str> {
     let mut out: Vec<&str> = Vec::new();
     out.extend(task.vault.as_ref().and_then(|carried| signal_of(&carried.0)));
-    out.extend(task.templates.iter().filter_map(|carried| signal_of(&carried.0)));
+    let templates = task.templates.iter().filter(|block| block.change_mode.eq_ignore_ascii_case("signal"));
+    out.extend(templates.map(|block| block.change_signal.as_str()));
     out.push(&task.kill_signal);
     out.retain(|signal| !signal.is_empty());
     out
@@ -96,6 +97,8 @@ fn signal_of(block: &Value) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_types::identity::IdentitySpec;
+    use caravan_types::job::Template;
     use serde_json::json;
 
     fn added(change: impl FnOnce(&mut TaskGroup)) -> Vec<String> {
@@ -122,8 +125,12 @@ mod tests {
         );
         let signals = added(|group| {
             group.tasks[0].kill_signal = "SIGQUIT".into();
-            let template = json!({"ChangeMode": "signal", "ChangeSignal": "SIGHUP"});
-            group.tasks[0].templates = vec![Carried(template), Carried(json!({"ChangeMode": "noop"}))];
+            let template = |mode: &str| Template {
+                change_mode: mode.into(),
+                change_signal: "SIGHUP".into(),
+                ..Template::default()
+            };
+            group.tasks[0].templates = vec![template("signal"), template("noop")];
         });
         assert_eq!(signals, ["${attr.os.signals} set_contains SIGHUP,SIGQUIT"]);
         let numa =
@@ -134,7 +141,7 @@ mod tests {
         );
         assert!(numa("none").is_empty());
         assert_eq!(
-            added(|g| g.tasks[0].identities.push(Carried(json!({"Name": "aws"})))),
+            added(|g| g.tasks[0].identities.push(IdentitySpec::default())),
             ["${attr.nomad.version} semver >= 1.7.0-a"]
         );
         let consul = added(|g| g.services.push(Carried(json!({"Name": "s", "Provider": "consul"}))));

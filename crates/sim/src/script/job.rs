@@ -115,9 +115,11 @@ fn add(job: &mut Job, words: &[String]) -> Result<(), String> {
             for (key, value) in rest(2)? {
                 match key {
                     "count" => request.count = number(value)?,
-                    "model" => request.constraints.push(Carried(serde_json::json!({
-                        "LTarget": "${device.model}", "Operand": "=", "RTarget": value,
-                    }))),
+                    "model" => request.constraints.push(Constraint {
+                        l_target: "${device.model}".into(),
+                        operand: "=".into(),
+                        r_target: value.into(),
+                    }),
                     other => return Err(format!("devices have no {other:?}")),
                 }
             }

@@ -3,6 +3,7 @@
 //! Blocks that nothing acts on yet are carried as they came (`docs/gaps.md` lists them). Words that have no
 //! meaning are collected, each with its path.
 
+mod blocks;
 mod misfit;
 mod task;
 
@@ -156,8 +157,8 @@ impl Problems {
                 }
             }),
             multiregion: job.multiregion.as_ref().map(carried),
-            periodic: job.periodic.as_ref().map(carried),
-            parameterized_job: job.parameterized.as_ref().map(carried),
+            periodic: job.periodic.as_ref().map(|p| Box::new(blocks::periodic(p))),
+            parameterized_job: job.parameterized.as_ref().map(blocks::parameterized),
             dispatched: job.dispatched,
             dispatch_idempotency_token: job.dispatch_idempotency_token.clone().unwrap_or_default(),
             payload: job.payload.clone().unwrap_or_default(),
@@ -174,7 +175,7 @@ impl Problems {
             modify_index: job.modify_index.unwrap_or_default(),
             job_modify_index: job.job_modify_index.unwrap_or_default(),
             ui: job.ui.as_ref().map(carried),
-            version_tag: job.version_tag.as_ref().map(carried),
+            version_tag: job.version_tag.as_ref().map(|tag| Box::new(blocks::version_tag(tag))),
         })
     }
 
@@ -203,7 +204,7 @@ impl Problems {
                 healthy_deadline: m.healthy_deadline.unwrap_or_default(),
             }),
             constraints: constraints(group.constraints.as_ref()),
-            scaling: group.scaling.as_ref().map(carried),
+            scaling: group.scaling.as_ref().map(|s| Box::new(blocks::scaling(s))),
             restart_policy: group.restart.as_ref().map(|r| p.restart(r)),
             disconnect: group.disconnect.as_ref().map(|d| kept::DisconnectStrategy {
                 lost_after: d.lost_after.unwrap_or_default(),

@@ -4,6 +4,7 @@ use super::{
     Affinity, Carried, Constraint, DisconnectStrategy, MigrateStrategy, Network, ReschedulePolicy,
     RestartPolicy, Spread, Task, UpdateStrategy, VolumeRequest, VolumeType,
 };
+use crate::scaling::ScalingPolicy;
 use crate::ser::nil;
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
@@ -24,8 +25,8 @@ pub struct TaskGroup {
     /// Conditions on nodes.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
-    /// Carried.
-    pub scaling: Option<Carried>,
+    /// Policy for an autoscaler.
+    pub scaling: Option<Box<ScalingPolicy>>,
     /// Restarts on the client.
     pub restart_policy: Option<RestartPolicy>,
     /// What happens when the client is cut off.

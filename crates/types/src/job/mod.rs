@@ -1,24 +1,29 @@
 //! A job as the servers keep it: every default filled in.
 
+mod files;
 mod group;
 mod policy;
 mod resources;
+mod shape;
 mod task;
 mod template;
 mod volume;
 
+pub use files::{Artifact, ChangeScript, DispatchPayload, Template, WaitConfig};
 pub use group::{EphemeralDisk, TaskGroup};
 pub use policy::{
     DisconnectStrategy, MigrateStrategy, ReschedulePolicy, RestartMode, RestartPolicy, UpdateStrategy,
 };
 pub use resources::{Network, Port, RequestedDevice, Resources};
-pub use task::{CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
+pub(crate) use shape::blocks;
+pub use task::{Action, CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
 pub use template::{Parameterized, Periodic};
 pub use volume::{
     BrokenMount, HostAccess, MountOptions, PropagationMode, VolumeMount, VolumeRequest, VolumeType,
 };
 
 use crate::id::{JobId, JobKey, Namespace};
+use crate::scaling::VersionTag;
 use crate::ser::nil;
 use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
@@ -222,10 +227,10 @@ pub struct Job {
     pub update: UpdateStrategy,
     /// Carried.
     pub multiregion: Option<Carried>,
-    /// Carried.
-    pub periodic: Option<Carried>,
-    /// Carried.
-    pub parameterized_job: Option<Carried>,
+    /// When it makes children.
+    pub periodic: Option<Box<Periodic>>,
+    /// What a dispatch of it must and may give ([`Self::dispatch_rule`]).
+    pub parameterized_job: Option<Parameterized>,
     /// Made by a dispatch.
     pub dispatched: bool,
     /// Token of the dispatch.
@@ -262,8 +267,8 @@ pub struct Job {
     /// Carried.
     #[serde(rename = "UI")]
     pub ui: Option<Carried>,
-    /// Carried.
-    pub version_tag: Option<Carried>,
+    /// Name of this version.
+    pub version_tag: Option<Box<VersionTag>>,
 }
 
 mod nil_text {

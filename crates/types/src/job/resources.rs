@@ -1,6 +1,6 @@
 //! What tasks and groups ask of a node.
 
-use super::Carried;
+use super::{Affinity, Carried, Constraint};
 use crate::ser::{is_default, nil};
 use serde::{Deserialize, Serialize};
 
@@ -55,12 +55,12 @@ pub struct RequestedDevice {
     pub name: String,
     /// How many.
     pub count: u64,
-    /// Carried.
+    /// Conditions on the device.
     #[serde(with = "nil")]
-    pub constraints: Vec<Carried>,
-    /// Carried.
+    pub constraints: Vec<Constraint>,
+    /// Wishes about the device.
     #[serde(with = "nil")]
-    pub affinities: Vec<Carried>,
+    pub affinities: Vec<Affinity>,
 }
 
 /// A network of a group, as asked for or as given.

@@ -1,7 +1,12 @@
 //! Tasks: what one driver runs.
 
-use super::{Affinity, Carried, Constraint, Resources, RestartPolicy, VolumeMount};
+use super::blocks;
+use super::{
+    Affinity, Artifact, Carried, Constraint, DispatchPayload, Resources, RestartPolicy, Template, VolumeMount,
+};
 use crate::id::PluginId;
+use crate::identity::IdentitySpec;
+use crate::scaling::ScalingPolicy;
 use crate::ser::nil;
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
@@ -33,9 +38,9 @@ pub struct Task {
     pub secrets: Vec<Carried>,
     /// Carried.
     pub consul: Option<Carried>,
-    /// Carried.
+    /// Files rendered for it.
     #[serde(with = "nil")]
-    pub templates: Vec<Carried>,
+    pub templates: Vec<Template>,
     /// Conditions on nodes.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
@@ -46,8 +51,8 @@ pub struct Task {
     pub resources: Resources,
     /// Restarts; the group's when absent.
     pub restart_policy: Option<RestartPolicy>,
-    /// Carried.
-    pub dispatch_payload: Option<Carried>,
+    /// Where the payload of a dispatch is written.
+    pub dispatch_payload: Option<DispatchPayload>,
     /// When it runs relative to the main tasks.
     pub lifecycle: Option<Lifecycle>,
     /// Free pairs.
@@ -57,9 +62,9 @@ pub struct Task {
     pub kill_timeout: Nanos,
     /// Log rotation.
     pub log_config: LogConfig,
-    /// Carried.
+    /// What is fetched before it starts.
     #[serde(with = "nil")]
-    pub artifacts: Vec<Carried>,
+    pub artifacts: Vec<Artifact>,
     /// Its end ends the others.
     pub leader: bool,
     /// Wait before the kill signal.
@@ -67,9 +72,9 @@ pub struct Task {
     /// Volumes of the group seen by this task.
     #[serde(with = "nil")]
     pub volume_mounts: Vec<VolumeMount>,
-    /// Carried.
+    /// Policies for an autoscaler.
     #[serde(with = "nil")]
-    pub scaling_policies: Vec<Carried>,
+    pub scaling_policies: Vec<ScalingPolicy>,
     /// Signal of a gentle stop; the driver's when empty.
     pub kill_signal: String,
     /// Set by connect.
@@ -77,14 +82,14 @@ pub struct Task {
     /// The task is a CSI plugin.
     #[serde(rename = "CSIPluginConfig")]
     pub csi_plugin_config: Option<CsiPluginConfig>,
-    /// Carried.
-    pub identity: Option<Carried>,
-    /// Carried.
+    /// The identity that stands for the task at the servers.
+    pub identity: Option<Box<IdentitySpec>>,
+    /// All other identities.
     #[serde(with = "nil")]
-    pub identities: Vec<Carried>,
-    /// Carried.
+    pub identities: Vec<IdentitySpec>,
+    /// Commands that operators can run in it.
     #[serde(with = "nil")]
-    pub actions: Vec<Carried>,
+    pub actions: Vec<Action>,
     /// Carried.
     pub schedule: Option<Carried>,
 }
@@ -93,6 +98,15 @@ impl Task {
     /// Whether this is a main task: one without a lifecycle.
     pub fn is_main(&self) -> bool {
         self.lifecycle.is_none()
+    }
+}
+
+blocks! {
+    /// A command that operators can run in the task.
+    Action {
+        name: String = "Name";
+        command: String = "Command";
+        args: Option<Vec<String>> = "Args";
     }
 }
 
