@@ -4,7 +4,7 @@ use super::{joined, one_of};
 use caravan_types::Nanos;
 use caravan_types::api::{self, from_value};
 use caravan_types::identity::IdentitySpec;
-use caravan_types::job::{Artifact, Carried, Task, Template};
+use caravan_types::job::{Artifact, Task, Template, Unsupported};
 use std::collections::HashSet;
 
 pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
@@ -27,7 +27,7 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
                 .push("Dispatch Payload validation failed: destination escapes allocation directory".into());
         }
     }
-    if let Some(vault) = carried::<api::Vault>(task.vault.as_ref()) {
+    if let Some(vault) = task.vault.as_deref().and_then(unsupported::<api::Vault>) {
         self::vault(&vault, errors);
     }
     if let Some(identity) = &task.identity {
@@ -41,7 +41,7 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
         }
     });
     let mut names = HashSet::new();
-    let secrets: Vec<api::Secret> = task.secrets.iter().filter_map(|block| carried(Some(block))).collect();
+    let secrets: Vec<api::Secret> = task.secrets.iter().filter_map(unsupported).collect();
     each(&secrets, "Secret", errors, |secret, found| {
         self::secret(task, secret, found);
         if !names.insert(secret.name.clone()) {
@@ -82,8 +82,8 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
     });
 }
 
-fn carried<T: api::decode::ApiValue>(block: Option<&Carried>) -> Option<T> {
-    from_value(&block?.0).ok()
+fn unsupported<T: api::decode::ApiValue>(block: &Unsupported) -> Option<T> {
+    from_value(&block.0).ok()
 }
 
 /// Checks every block of a list; what is wrong is reported under the block's number.

@@ -5,9 +5,7 @@ use super::{blocks, joined, one_of, policies, service, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::api::{Misfits, Part};
 use caravan_types::component::{MAX_COMPONENT_BYTES, check_component};
-use caravan_types::job::{
-    Carried, CsiPluginConfig, Job, JobType, RequestedDevice, Resources, Task, TaskGroup,
-};
+use caravan_types::job::{CsiPluginConfig, Job, JobType, Numa, RequestedDevice, Resources, Task, TaskGroup};
 
 /// Longest name of a task: its log files have a suffix.
 const MAX_TASK_NAME_BYTES: usize = MAX_COMPONENT_BYTES - ".stdout.4294967295".len();
@@ -121,13 +119,13 @@ fn logs(group: &TaskGroup, task: &Task, unfit: Vec<String>) -> Vec<String> {
 }
 
 /// The names of the devices that are to be near the cores.
-pub(super) fn numa_devices(numa: &Carried) -> impl Iterator<Item = &str> {
-    numa.0["Devices"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str)
+pub(super) fn numa_devices(numa: &Numa) -> impl Iterator<Item = &str> {
+    numa.devices.iter().flatten().map(String::as_str)
 }
 
 /// Why the wishes about NUMA nodes of a task cannot be heeded.
-fn unfit_numa(resources: &Resources, numa: &Carried) -> Option<String> {
-    let affinity = numa.0["Affinity"].as_str().unwrap_or_default();
+fn unfit_numa(resources: &Resources, numa: &Numa) -> Option<String> {
+    let affinity = numa.affinity.as_str();
     if !matches!(affinity, "" | "none" | "prefer" | "require") {
         return Some(one_of("invalid numa affinity:", affinity, &["none", "prefer", "require"]));
     }

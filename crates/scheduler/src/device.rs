@@ -279,14 +279,15 @@ pub(crate) fn offer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::job::{Affinity, Carried, Constraint, Task};
+    use caravan_types::job::{Affinity, Constraint, Task};
+    use caravan_types::node::Hardware;
     use serde_json::json;
 
     fn node() -> Node {
         let mut node = Node::default();
         let device = |name: &str, memory: i64, ids: &[&str]| {
             let instances: Vec<Value> = ids.iter().map(|id| json!({"ID": id, "Healthy": true})).collect();
-            Carried(json!({
+            Hardware(json!({
                 "Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": instances,
                 "Attributes": {"memory": {"Int": memory, "Unit": "MiB"}},
             }))

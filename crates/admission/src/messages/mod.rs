@@ -11,10 +11,11 @@ use super::{Verdict, check, joined};
 use caravan_types::Nanos;
 use caravan_types::identity::IdentitySpec;
 use caravan_types::job::{
-    Affinity, Carried, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType,
-    Lifecycle, MigrateStrategy, Network, Port, RequestedDevice, ReschedulePolicy, RestartMode, RestartPolicy,
-    Spread, SpreadTarget, Task, TaskGroup, Template, UpdateStrategy, VolumeRequest, VolumeType,
+    Affinity, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType, Lifecycle,
+    MigrateStrategy, Network, Port, RequestedDevice, ReschedulePolicy, RestartMode, RestartPolicy, Spread,
+    SpreadTarget, Task, TaskGroup, Template, UpdateStrategy, VolumeRequest, VolumeType,
 };
+use caravan_types::service::ServiceSpec;
 use caravan_types::volume::{AccessMode, AttachmentMode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -102,14 +103,14 @@ fn port(label: &str, value: i64) -> Port {
     Port { label: label.into(), value, host_network: "default".into(), ..Default::default() }
 }
 
-fn service(change: Value) -> Vec<Carried> {
+fn service(change: Value) -> Vec<ServiceSpec> {
     let mut all = json!({"Name": "web", "Provider": "consul", "AddressMode": "auto", "OnUpdate": "require_healthy",
         "Cluster": "default"});
     merge(&mut all, change);
     carry(all)
 }
 
-fn with_check(change: Value) -> Vec<Carried> {
+fn with_check(change: Value) -> Vec<ServiceSpec> {
     let mut all = json!({"Type": "tcp", "PortLabel": "8080", "Interval": 1_000_000_000, "Timeout": 1_000_000_000,
         "OnUpdate": "require_healthy"});
     merge(&mut all, change);

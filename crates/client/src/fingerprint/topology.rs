@@ -3,7 +3,7 @@
 use super::cpu::Cpu;
 use super::text;
 use caravan_types::cores::{format, parse};
-use caravan_types::job::Carried;
+use caravan_types::node::Hardware;
 use caravan_types::node::ReservedCpu;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ impl Topology {
     }
 
     /// As clients know it; `total` is what all processors can do together, in MHz, `kept` what the host keeps.
-    pub(super) fn describe(&self, cpu: &Cpu, total: i64, kept: &ReservedCpu) -> Carried {
+    pub(super) fn describe(&self, cpu: &Cpu, total: i64, kept: &ReservedCpu) -> Hardware {
         let core = |id: &u16| {
             json!({
                 "ID": id,
@@ -71,7 +71,7 @@ impl Topology {
         let nodes: Vec<u16> = self.by_node(cpu).into_keys().collect();
         // One node is at no distance from anything.
         let distances = if nodes.len() > 1 { json!(self.distances) } else { Value::Null };
-        Carried(json!({
+        Hardware(json!({
             "Nodes": nodes,
             "Distances": distances,
             "Cores": cpu.cores.iter().map(core).collect::<Vec<Value>>(),

@@ -2,7 +2,7 @@
 //!
 //! They are part of the stored job, so that they show in it and in its differences.
 
-use caravan_types::job::{Carried, Constraint, Job, Task, TaskGroup};
+use caravan_types::job::{Constraint, Job, Task, TaskGroup};
 use caravan_types::service::ServiceSpec;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -39,15 +39,13 @@ fn needs(group: &TaskGroup) -> Vec<Constraint> {
         let all: Vec<&str> = signals.into_iter().collect();
         out.push(constraint("${attr.os.signals}", "set_contains", &all.join(",")));
     }
-    // A service that cannot be read is refused elsewhere.
     let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
-    let services: Vec<ServiceSpec> =
-        group.services.iter().chain(of_tasks).filter_map(|carried| ServiceSpec::read(carried).ok()).collect();
+    let services: Vec<&ServiceSpec> = group.services.iter().chain(of_tasks).collect();
     let native = || services.iter().filter(|service| service.is_native());
     if native().next().is_some() {
         out.push(constraint("${attr.nomad.service_discovery}", "=", "true"));
     }
-    if native().any(|service| !service.checks.is_empty()) {
+    if native().any(|service| !service.checks().is_empty()) {
         out.push(constraint(VERSION, "semver", ">= 1.4.0"));
     }
     if group.networks.iter().any(|network| network.mode == "bridge") {
@@ -59,10 +57,8 @@ fn needs(group: &TaskGroup) -> Vec<Constraint> {
     if services.iter().any(|service| service.provider == "consul") {
         out.push(constraint("${attr.consul.version}", "semver", ">= 1.8.0"));
     }
-    let identified = |carried: &Carried| !carried.0["Identity"].is_null();
-    let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
     if group.tasks.iter().any(|task| !task.identities.is_empty())
-        || group.services.iter().chain(of_tasks).any(identified)
+        || services.iter().any(|service| service.identity.is_some())
     {
         out.push(constraint(VERSION, "semver", ">= 1.7.0-a"));
     }
@@ -80,7 +76,7 @@ fn secrets(group: &TaskGroup) -> impl Iterator<Item = &str> {
 /// Signals that a task may be sent.
 fn signals(task: &Task) -> Vec<&str> {
     let mut out: Vec<&str> = Vec::new();
-    out.extend(task.vault.as_ref().and_then(|carried| signal_of(&carried.0)));
+    out.extend(task.vault.as_ref().and_then(|block| signal_of(&block.0)));
     let templates = task.templates.iter().filter(|block| block.change_mode.eq_ignore_ascii_case("signal"));
     out.extend(templates.map(|block| block.change_signal.as_str()));
     out.push(&task.kill_signal);
@@ -98,8 +94,8 @@ fn signal_of(block: &Value) -> Option<&str> {
 mod tests {
     use super::*;
     use caravan_types::identity::IdentitySpec;
-    use caravan_types::job::Template;
-    use serde_json::json;
+    use caravan_types::job::{Numa, Template};
+    use caravan_types::service::CheckSpec;
 
     fn added(change: impl FnOnce(&mut TaskGroup)) -> Vec<String> {
         let mut group = TaskGroup { tasks: vec![Task::default()], ..TaskGroup::default() };
@@ -116,11 +112,15 @@ mod tests {
     #[test]
     fn what_a_group_uses_must_be_where_it_runs() {
         assert!(added(|_| {}).is_empty());
-        let service = |checks: Value| Carried(json!({"Name": "s", "Provider": "nomad", "Checks": checks}));
+        let service = |checks: Option<Vec<CheckSpec>>| ServiceSpec {
+            provider: "nomad".into(),
+            checks,
+            ..ServiceSpec::default()
+        };
         let discovery = "${attr.nomad.service_discovery} = true";
-        assert_eq!(added(|g| g.services.push(service(Value::Null))), [discovery]);
+        assert_eq!(added(|g| g.services.push(service(None))), [discovery]);
         assert_eq!(
-            added(|g| g.tasks[0].services.push(service(json!([{"Name": "up", "Type": "http"}])))),
+            added(|g| g.tasks[0].services.push(service(Some(vec![CheckSpec::default()])))),
             [discovery, "${attr.nomad.version} semver >= 1.4.0"]
         );
         let signals = added(|group| {
@@ -133,8 +133,10 @@ mod tests {
             group.tasks[0].templates = vec![template("signal"), template("noop")];
         });
         assert_eq!(signals, ["${attr.os.signals} set_contains SIGHUP,SIGQUIT"]);
-        let numa =
-            |wish: &str| added(|g| g.tasks[0].resources.numa = Some(Carried(json!({"Affinity": wish}))));
+        let numa = |wish: &str| {
+            let numa = Numa { affinity: wish.into(), devices: None };
+            added(|g| g.tasks[0].resources.numa = Some(numa.into()))
+        };
         assert_eq!(
             numa("prefer"),
             ["${attr.nomad.version} semver >= 1.6.3-dev", "${attr.kernel.name} = linux"]
@@ -144,7 +146,8 @@ mod tests {
             added(|g| g.tasks[0].identities.push(IdentitySpec::default())),
             ["${attr.nomad.version} semver >= 1.7.0-a"]
         );
-        let consul = added(|g| g.services.push(Carried(json!({"Name": "s", "Provider": "consul"}))));
+        let consul =
+            added(|g| g.services.push(ServiceSpec { provider: "consul".into(), ..ServiceSpec::default() }));
         assert_eq!(consul, ["${attr.consul.version} semver >= 1.8.0"]);
     }
 }

@@ -2,12 +2,14 @@
 
 use super::blocks;
 use super::{
-    Affinity, Artifact, Carried, Constraint, DispatchPayload, Resources, RestartPolicy, Template, VolumeMount,
+    Affinity, Artifact, Constraint, Consul, DispatchPayload, Resources, RestartPolicy, Template, Unsupported,
+    VolumeMount,
 };
 use crate::id::PluginId;
 use crate::identity::IdentitySpec;
 use crate::scaling::ScalingPolicy;
 use crate::ser::nil;
+use crate::service::ServiceSpec;
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,16 +30,16 @@ pub struct Task {
     /// Environment.
     #[serde(with = "nil")]
     pub env: BTreeMap<String, String>,
-    /// Carried.
+    /// Services of the task.
     #[serde(with = "nil")]
-    pub services: Vec<Carried>,
-    /// Carried.
-    pub vault: Option<Carried>,
-    /// Carried.
+    pub services: Vec<ServiceSpec>,
+    /// Access to Vault; refused.
+    pub vault: Option<Box<Unsupported>>,
+    /// Secrets of stores; refused.
     #[serde(with = "nil")]
-    pub secrets: Vec<Carried>,
-    /// Carried.
-    pub consul: Option<Carried>,
+    pub secrets: Vec<Unsupported>,
+    /// Which service registry it belongs to.
+    pub consul: Option<Box<Consul>>,
     /// Files rendered for it.
     #[serde(with = "nil")]
     pub templates: Vec<Template>,
@@ -90,8 +92,8 @@ pub struct Task {
     /// Commands that operators can run in it.
     #[serde(with = "nil")]
     pub actions: Vec<Action>,
-    /// Carried.
-    pub schedule: Option<Carried>,
+    /// When it runs by the clock; refused.
+    pub schedule: Option<Box<Unsupported>>,
 }
 
 impl Task {

@@ -5,6 +5,7 @@ use crate::api;
 use crate::identity::IdentitySpec;
 use crate::job as kept;
 use crate::scaling::{ScalingPolicy, VersionTag};
+use crate::service::{CheckRestartSpec, CheckSpec, ServiceSpec, ServiceWeights};
 use crate::time::UnixNanos;
 
 /// Converts every block of a list; no list is an empty one.
@@ -119,5 +120,90 @@ pub(super) fn identity(i: &api::WorkloadIdentity) -> IdentitySpec {
         service_name: i.service_name.clone(),
         ttl: i.ttl,
         extra_claims: i.extra_claims.clone(),
+    }
+}
+
+pub(super) fn ui(ui: &api::JobUi) -> kept::JobUi {
+    let link = |link: &api::JobUiLink| kept::JobUiLink { label: link.label.clone(), url: link.url.clone() };
+    kept::JobUi {
+        description: ui.description.clone(),
+        links: ui.links.as_ref().map(|links| links.iter().map(link).collect()),
+    }
+}
+
+pub(super) fn consul(c: &api::Consul) -> kept::Consul {
+    kept::Consul {
+        namespace: c.namespace.clone(),
+        cluster: c.cluster.clone(),
+        partition: c.partition.clone(),
+    }
+}
+
+pub(super) fn numa(n: &api::Numa) -> kept::Numa {
+    kept::Numa { affinity: n.affinity.clone(), devices: n.devices.clone() }
+}
+
+pub(super) fn dns(dns: &api::Dns) -> kept::Dns {
+    kept::Dns { servers: dns.servers.clone(), searches: dns.searches.clone(), options: dns.options.clone() }
+}
+
+/// A `check_restart` of the service is part of each of its checks already.
+pub(super) fn service(s: &api::Service) -> ServiceSpec {
+    ServiceSpec {
+        name: s.name.clone(),
+        tags: s.tags.clone(),
+        canary_tags: s.canary_tags.clone(),
+        enable_tag_override: s.enable_tag_override,
+        port_label: s.port_label.clone(),
+        address_mode: s.address_mode.clone(),
+        address: s.address.clone(),
+        checks: s.checks.as_ref().map(|checks| checks.iter().map(check).collect()),
+        connect: s.connect.as_ref().map(|connect| Box::new(super::unsupported(connect))),
+        meta: s.meta.clone(),
+        canary_meta: s.canary_meta.clone(),
+        tagged_addresses: s.tagged_addresses.clone(),
+        task_name: s.task_name.clone(),
+        on_update: s.on_update.clone(),
+        identity: s.identity.as_ref().map(|i| Box::new(identity(i))),
+        weights: s.weights.as_ref().map(|w| ServiceWeights { passing: w.passing, warning: w.warning }),
+        provider: s.provider.clone(),
+        cluster: s.cluster.clone(),
+        kind: s.kind.clone(),
+        namespace: None,
+    }
+}
+
+fn check(c: &api::ServiceCheck) -> CheckSpec {
+    CheckSpec {
+        name: c.name.clone(),
+        kind: c.kind.clone(),
+        command: c.command.clone(),
+        args: c.args.clone(),
+        path: c.path.clone(),
+        protocol: c.protocol.clone(),
+        port_label: c.port_label.clone(),
+        expose: c.expose,
+        address_mode: c.address_mode.clone(),
+        interval: c.interval,
+        timeout: c.timeout,
+        initial_status: c.initial_status.clone(),
+        notes: c.notes.clone(),
+        tls_server_name: c.tls_server_name.clone(),
+        tls_skip_verify: c.tls_skip_verify,
+        header: c.header.clone(),
+        method: c.method.clone(),
+        check_restart: c.check_restart.as_ref().map(|restart| CheckRestartSpec {
+            limit: restart.limit,
+            grace: restart.grace.unwrap_or_default(),
+            ignore_warnings: restart.ignore_warnings,
+        }),
+        grpc_service: c.grpc_service.clone(),
+        grpc_use_tls: c.grpc_use_tls,
+        task_name: c.task_name.clone(),
+        success_before_passing: c.success_before_passing,
+        failures_before_critical: c.failures_before_critical,
+        failures_before_warning: c.failures_before_warning,
+        body: c.body.clone(),
+        on_update: c.on_update.clone(),
     }
 }

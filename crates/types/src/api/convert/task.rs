@@ -1,7 +1,7 @@
 //! Tasks.
 
 use super::blocks::{self, all};
-use super::{Part, Problems, affinities, carried, carried_all, constraints, networks, or_nanos, services};
+use super::{Part, Problems, affinities, constraints, networks, or_nanos, unsupported};
 use crate::api;
 use crate::job as kept;
 use crate::job::{CsiPluginType, PropagationMode};
@@ -22,10 +22,10 @@ impl Problems {
             user: task.user.clone(),
             config: task.config.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
             env: task.env.clone().unwrap_or_default(),
-            services: services(task.services.as_ref()),
-            vault: task.vault.as_ref().map(carried),
-            secrets: carried_all(task.secrets.as_ref()),
-            consul: task.consul.as_ref().map(carried),
+            services: all(task.services.as_ref(), blocks::service),
+            vault: task.vault.as_ref().map(|v| Box::new(unsupported(v))),
+            secrets: all(task.secrets.as_ref(), unsupported),
+            consul: task.consul.as_ref().map(|c| Box::new(blocks::consul(c))),
             templates: all(task.templates.as_ref(), blocks::template),
             constraints: constraints(task.constraints.as_ref()),
             affinities: affinities(task.affinities.as_ref()),
@@ -50,7 +50,7 @@ impl Problems {
             identity: task.identity.as_ref().map(|i| Box::new(blocks::identity(i))),
             identities: all(task.identities.as_ref(), blocks::identity),
             actions: all(task.actions.as_ref(), blocks::action),
-            schedule: task.schedule.as_ref().map(carried),
+            schedule: task.schedule.as_ref().map(|s| Box::new(unsupported(s))),
         }
     }
 
@@ -137,7 +137,7 @@ fn resources(r: &api::Resources) -> kept::Resources {
                 affinities: affinities(d.affinities.as_ref()),
             })
             .collect(),
-        numa: r.numa.as_ref().map(carried),
+        numa: r.numa.as_ref().map(|n| Box::new(blocks::numa(n))),
         secrets_mb: r.secrets_mb.unwrap_or_default(),
     }
 }
