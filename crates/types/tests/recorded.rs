@@ -2,7 +2,7 @@
 //! raw JSON: every block of the job file, with all of its fields, with empty lists and with nothing in it.
 
 use caravan_types::job::Job;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 const JOBS: &[u8] = include_bytes!("recorded/jobs.msgpack");
 
@@ -49,21 +49,37 @@ fn recorded_jobs_are_written_and_read_again() {
     assert_eq!(rmp_serde::from_slice::<Vec<Job>>(&packed).expect("they are read"), jobs);
 }
 
+/// Calls `change` for every object in a value, the innermost first.
+fn each_object(value: &mut Value, change: &impl Fn(&mut Map<String, Value>)) {
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(|value| each_object(value, change));
+            change(map);
+        }
+        Value::Array(items) => items.iter_mut().for_each(|value| each_object(value, change)),
+        _ => {}
+    }
+}
+
 /// Versions before that one knew fewer fields.
 #[test]
 fn blocks_without_any_of_their_fields_are_read() {
-    fn bare(value: &mut Value) {
-        match value {
-            Value::Object(map) => map.values_mut().for_each(bare),
-            Value::Array(items) => items.iter_mut().for_each(bare),
-            _ => {}
-        }
-        if let Value::Object(map) = value {
-            map.retain(|_, value| value.is_object() || value.is_array());
-        }
-    }
     for mut answer in answers() {
-        bare(&mut answer);
+        each_object(&mut answer, &|map| map.retain(|_, value| value.is_object() || value.is_array()));
+        serde_json::from_value::<Job>(answer.clone()).unwrap_or_else(|e| panic!("{e} in {answer}"));
+    }
+}
+
+/// What a request may leave out as `null` is read as such, even where the canonical form fills it.
+#[test]
+fn fields_that_requests_may_leave_out_are_read_as_null() {
+    const BLOCKS: [&str; 4] = ["EmbeddedTmpl", "GetterSource", "SpecType", "RunOnFirstRender"];
+    for mut answer in answers() {
+        each_object(&mut answer, &|map| {
+            if BLOCKS.iter().any(|key| map.contains_key(*key)) {
+                map.iter_mut().filter(|(key, _)| *key != "Chown").for_each(|(_, value)| *value = Value::Null);
+            }
+        });
         serde_json::from_value::<Job>(answer.clone()).unwrap_or_else(|e| panic!("{e} in {answer}"));
     }
 }

@@ -1,7 +1,7 @@
 //! Files that a task gets before it starts: templates, artifacts and the payload of a dispatch.
 
 use super::blocks;
-use crate::ser::nil;
+use crate::ser::{nil, null_default};
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,38 +11,51 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "PascalCase", default)]
 pub struct Template {
     /// File that holds the text; empty if the job does.
+    #[serde(deserialize_with = "null_default")]
     pub source_path: String,
     /// File that is written.
+    #[serde(deserialize_with = "null_default")]
     pub dest_path: String,
     /// Text in the job.
+    #[serde(deserialize_with = "null_default")]
     pub embedded_tmpl: String,
     /// `noop`, `restart`, `signal` or `script`.
+    #[serde(deserialize_with = "null_default")]
     pub change_mode: String,
     /// Program of the change mode `script`.
     pub change_script: Option<Box<ChangeScript>>,
     /// Signal of the change mode `signal`.
+    #[serde(deserialize_with = "null_default")]
     pub change_signal: String,
     /// The file is rendered once and never again.
+    #[serde(deserialize_with = "null_default")]
     pub once: bool,
     /// Longest random wait before the task learns of a change.
+    #[serde(deserialize_with = "null_default")]
     pub splay: Nanos,
     /// Permissions of the file, octal.
+    #[serde(deserialize_with = "null_default")]
     pub perms: String,
     /// Owner of the file; below zero or none: the task's user.
     pub uid: Option<i64>,
     /// Group of the file.
     pub gid: Option<i64>,
     /// Left mark of an action.
+    #[serde(deserialize_with = "null_default")]
     pub left_delim: String,
     /// Right mark of an action.
+    #[serde(deserialize_with = "null_default")]
     pub right_delim: String,
     /// The lines of the file are variables of the task's environment.
+    #[serde(deserialize_with = "null_default")]
     pub envvars: bool,
     /// Without effect.
+    #[serde(deserialize_with = "null_default")]
     pub vault_grace: Nanos,
     /// How long changes are collected.
     pub wait: Option<WaitConfig>,
     /// A key that is missing fails the rendering.
+    #[serde(deserialize_with = "null_default")]
     pub err_missing_key: bool,
 }
 
@@ -82,14 +95,19 @@ impl Template {
 #[serde(rename_all = "PascalCase", default)]
 pub struct ChangeScript {
     /// Program.
+    #[serde(deserialize_with = "null_default")]
     pub command: String,
     /// Arguments.
+    #[serde(deserialize_with = "null_default")]
     pub args: Vec<String>,
     /// Longest run.
+    #[serde(deserialize_with = "null_default")]
     pub timeout: Nanos,
     /// Failure of the program fails the task.
+    #[serde(deserialize_with = "null_default")]
     pub fail_on_error: bool,
     /// The program runs after the first start too.
+    #[serde(deserialize_with = "null_default")]
     pub run_on_first_render: bool,
 }
 
@@ -110,6 +128,7 @@ impl Default for ChangeScript {
 #[serde(rename_all = "PascalCase", default)]
 pub struct Artifact {
     /// URL with options.
+    #[serde(deserialize_with = "null_default")]
     pub getter_source: String,
     /// Options.
     #[serde(with = "nil")]
@@ -118,10 +137,13 @@ pub struct Artifact {
     #[serde(with = "nil")]
     pub getter_headers: BTreeMap<String, String>,
     /// `any`, `file` or `dir`.
+    #[serde(deserialize_with = "null_default")]
     pub getter_mode: String,
     /// Certificates are not checked.
+    #[serde(deserialize_with = "null_default")]
     pub getter_insecure: bool,
     /// Where it lies, relative to the task's directory.
+    #[serde(deserialize_with = "null_default")]
     pub relative_dest: String,
     /// The files belong to the task's user.
     pub chown: bool,

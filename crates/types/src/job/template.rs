@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "PascalCase", default)]
 pub struct Periodic {
     /// It does.
+    #[serde(deserialize_with = "crate::ser::null_default")]
     pub enabled: bool,
     /// The old way to give one expression.
     #[serde(deserialize_with = "crate::ser::null_default")]
@@ -20,6 +21,7 @@ pub struct Periodic {
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub spec_type: String,
     /// No child while another one lives.
+    #[serde(deserialize_with = "crate::ser::null_default")]
     pub prohibit_overlap: bool,
     /// Name of the time zone of the expressions.
     #[serde(deserialize_with = "crate::ser::null_default")]
