@@ -1,12 +1,12 @@
-//! What a caller decides before consensus starts.
+//! The settings of consensus.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::Error;
 
-/// Number of a server in the replicated log. It belongs to one log for ever: a server that lost
-/// its data needs a new number.
+/// Number of a server in the replicated log. It must never be reused in one log: a server that lost its data needs a
+/// new number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u64);
 
@@ -16,37 +16,36 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// Where log, votes and snapshots live.
+/// Where log, votes and snapshots are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Storage {
-    /// In memory of this process: everything is gone when it ends.
+    /// In the memory of this process; lost when it ends.
     Memory,
-    /// In this directory, made with mode 0700 if absent and locked while in use.
+    /// In this directory, created with mode 0700 if absent, and locked while in use.
     Dir(PathBuf),
 }
 
 /// Settings of one server's part in consensus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Number of this server; the data directory remembers it.
+    /// Number of this server; recorded in the data directory.
     pub node_id: ServerId,
-    /// Address under which other servers reach this one; recorded in the membership.
+    /// Address at which other servers reach this one; recorded in the membership.
     pub address: String,
-    /// Voters besides this server. Only one voter is supported so far, so anything in here is
-    /// refused with [`Error::ManyVoters`].
+    /// Voters besides this server. Only one voter is supported so far, so a non-empty list is refused with
+    /// [`Error::ManyVoters`].
     pub other_voters: Vec<(ServerId, String)>,
-    /// Where the log lives.
+    /// Where the log is stored.
     pub storage: Storage,
-    /// A snapshot is made when this many entries came after the one before.
+    /// Number of entries after the last snapshot that triggers the next one.
     pub snapshot_after_entries: u64,
-    /// Entries kept in the log although a snapshot covers them. At least
-    /// `snapshot_after_entries` lets the snapshot before the newest one still serve when the newest
-    /// is damaged.
+    /// Number of entries to keep in the log although a snapshot covers them. With at least `snapshot_after_entries`,
+    /// the previous snapshot can still be used if the newest is damaged.
     pub keep_entries: u64,
 }
 
 impl Config {
-    /// A server without a disk, for `-dev` and tests.
+    /// Returns settings for a server without a disk, for `-dev` and tests.
     pub fn memory(node_id: ServerId) -> Self {
         Self {
             node_id,
@@ -58,7 +57,7 @@ impl Config {
         }
     }
 
-    /// A server with its data in `dir`.
+    /// Returns settings for a server with its data in `dir`.
     pub fn dir(node_id: ServerId, address: impl Into<String>, dir: impl Into<PathBuf>) -> Self {
         Self {
             node_id,

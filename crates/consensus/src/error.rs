@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use crate::ServerId;
 
-/// An error of another crate, as given by a state machine or a store.
+/// An error of another crate, returned by a state machine or a store.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What can go wrong with the replicated log.
+/// The errors of the replicated log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,50 +17,50 @@ pub enum Error {
     Config {
         /// Name of the setting.
         field: &'static str,
-        /// What it must be.
+        /// The allowed values.
         reason: &'static str,
     },
-    /// More than one voter was asked for, or found in the data directory.
+    /// More than one voter was configured, or found in the data directory.
     #[error("{count} voting servers were given, but only one voting server is supported")]
     ManyVoters {
-        /// How many, this one included.
+        /// Number of voters, this one included.
         count: usize,
     },
-    /// The directory cannot be made, opened or written.
+    /// The directory cannot be created, opened or written.
     #[error("the data directory {} cannot be used", path.display())]
     DataDir {
         /// The directory or the file in it.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Another process holds the directory.
+    /// Another process has locked the directory.
     #[error("the data directory {} is in use by another process", path.display())]
     Locked {
-        /// The directory.
+        /// The data directory.
         path: PathBuf,
     },
     /// The log file cannot be read.
     #[error("the log {} cannot be read", path.display())]
     Log {
-        /// The log file.
+        /// Path of the log file.
         path: PathBuf,
-        /// What the store said.
+        /// The store's error.
         #[source]
         source: BoxError,
     },
     /// The directory was written by a server with another number.
     #[error("the data directory {} belongs to server {found}, but this is server {wanted}", path.display())]
     WrongServer {
-        /// The directory.
+        /// The data directory.
         path: PathBuf,
         /// Number recorded in the directory.
         found: ServerId,
         /// Number in the configuration.
         wanted: ServerId,
     },
-    /// The log starts after the newest snapshot that can be read: state between them is lost.
+    /// The log starts after the newest readable snapshot, so the state between them is lost.
     #[error(
         "the log in {} begins after entry {purged}, but no readable snapshot reaches that far (newest: {})",
         path.display(),
@@ -74,16 +74,16 @@ pub enum Error {
         /// Last entry in the newest readable snapshot.
         newest: Option<u64>,
     },
-    /// This server does not lead now.
+    /// This server is not the leader now.
     #[error("this server is not the leader")]
     NotLeader {
-        /// Who does, if known: number and address.
+        /// Number and address of the leader, if known.
         leader: Option<(ServerId, String)>,
     },
     /// The log was shut down.
     #[error("the replicated log is stopped")]
     Stopped,
-    /// The log cannot go on; the process must end.
+    /// The log cannot continue; the process must end.
     #[error("the replicated log failed and cannot go on")]
     Fatal {
         /// The first failure.

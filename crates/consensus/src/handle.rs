@@ -1,4 +1,4 @@
-//! Starting, using and ending one server's part in the log.
+//! Starting, using and stopping one server's part in the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,41 +19,41 @@ use crate::raft::{Command, TypeConfig};
 use crate::snapshot::SnapshotStore;
 use crate::{Config, Error, ServerId, Storage};
 
-/// How long the end waits for the log file to be closed.
+/// How long the shutdown waits until the log file is closed.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A command that is durable and applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// Its index, the one that [`StateMachine::apply`] got.
+    /// The command's index, as passed to [`StateMachine::apply`].
     pub index: u64,
-    /// What [`StateMachine::apply`] answered.
+    /// The result of [`StateMachine::apply`].
     pub response: Vec<u8>,
 }
 
-/// Who leads, as this server sees it.
+/// The leader, as this server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// This server, in this term.
+    /// This server is the leader.
     Leader {
-        /// Grows with every new leader.
+        /// The leader's term, which grows with every new leader.
         term: u64,
     },
-    /// Another server: number and address.
+    /// Another server is the leader.
     Follower {
         /// Number of the leader.
         leader: ServerId,
         /// Address of the leader.
         address: String,
     },
-    /// Nobody, or not known yet.
+    /// There is no leader, or it is not known yet.
     Unknown,
 }
 
-/// Where the log stands.
+/// The positions in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metrics {
-    /// Term of the newest leader known.
+    /// Term of the newest known leader.
     pub term: u64,
     /// Last entry in the log; 0 while it is empty.
     pub last_log_index: u64,
@@ -61,9 +61,9 @@ pub struct Metrics {
     pub applied_index: u64,
     /// Last entry in the newest snapshot, if there is one.
     pub snapshot_index: Option<u64>,
-    /// Last entry dropped from the log, if any was.
+    /// Last entry removed from the log, if any was.
     pub purged_index: Option<u64>,
-    /// Whether this server leads.
+    /// Whether this server is the leader.
     pub is_leader: bool,
 }
 
@@ -74,13 +74,13 @@ type Core = Raft<TypeConfig, Machine>;
 pub struct Consensus;
 
 impl Consensus {
-    /// Opens the log, brings the state machine to where it was, makes this server the leader, and
-    /// returns when all that is done: the state machine then holds every command that was ever
-    /// acknowledged. The service must be run for as long as the handle is used.
+    /// Opens the log, restores the state machine, makes this server the leader, and returns when all that is done.
+    /// The state machine then contains every command that was ever acknowledged. The service must be run as long as
+    /// the handle is used.
     ///
     /// # Errors
-    /// A configuration that is refused, a data directory that cannot be used, is in use, belongs
-    /// to another server or is damaged, and a state machine that cannot read its snapshot.
+    /// If the configuration is refused; if the data directory is unusable, in use, damaged or belongs to another
+    /// server; if the state machine cannot read its snapshot.
     pub async fn start(config: Config, state_machine: impl StateMachine) -> Result<(Handle, Service), Error> {
         config.validate()?;
         let closed = CancellationToken::new();
@@ -99,7 +99,7 @@ impl Consensus {
         let raft = openraft_config(&config)?;
         let raft = Raft::new(config.node_id.0, raft, Network(Alone), log, machine).await.map_err(fatal)?;
         if let Err(error) = lead(&raft, &config).await {
-            // The first error says why; how the rest ends adds nothing.
+            // The first error is the cause; an error of the shutdown adds nothing.
             let _ = raft.shutdown().await;
             return Err(error);
         }
@@ -119,7 +119,7 @@ async fn open(config: &Config, closed: CancellationToken) -> Result<(LogStore, S
         let snapshots = SnapshotStore::open(&dir, log.purged())?;
         Ok((log, snapshots))
     };
-    // Repair after a crash reads the whole file.
+    // The repair after a crash reads the whole file.
     tokio::task::spawn_blocking(open).await.map_err(Error::fatal)?
 }
 
@@ -128,8 +128,7 @@ fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
         cluster_name: String::from("caravan"),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
         max_in_snapshot_log_to_keep: config.keep_entries,
-        // A single voter has nobody to hear from or to reassure: it elects itself once, at start,
-        // and then needs no clock.
+        // A single voter has no peers: it elects itself once, at start, and then needs no clock.
         enable_tick: false,
         enable_heartbeat: false,
         enable_elect: false,
@@ -138,8 +137,7 @@ fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
     raft.validate().map(Arc::new).map_err(Error::fatal)
 }
 
-/// Forms a cluster of one if there is none yet, and waits until this server leads it with all
-/// entries applied.
+/// Forms a cluster of one if there is none yet, and waits until this server is its leader with all entries applied.
 async fn lead(raft: &Core, config: &Config) -> Result<(), Error> {
     let voters = raft.with_raft_state(|state| state.membership_state.effective().voter_ids().count());
     let voters = voters.await.map_err(fatal)?;
@@ -188,7 +186,7 @@ fn fatal(error: Fatal<TypeConfig>) -> Error {
     }
 }
 
-/// Why the core is no longer there.
+/// Returns why openraft's core has stopped.
 fn why_stopped(raft: &Core) -> Error {
     match raft.metrics().borrow_watched().running_state.clone() {
         Ok(()) => Error::Stopped,
@@ -209,7 +207,7 @@ fn current_leadership(raft: &Core) -> Leadership {
     leader.unwrap_or(Leadership::Unknown)
 }
 
-/// Uses the log. Clones are cheap and share it.
+/// The interface to the log. Clones are cheap and share it.
 #[derive(Clone)]
 pub struct Handle {
     raft: Core,
@@ -223,16 +221,16 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// Appends `command` and returns once it is durable and applied. If the future is dropped, or
-    /// the answer is [`Error::Stopped`] or [`Error::Fatal`], the command may still be in the log.
+    /// Appends `command` and returns once it is durable and applied. If the future is dropped, or the error is
+    /// [`Error::Stopped`] or [`Error::Fatal`], the command may still be in the log.
     ///
     /// # Errors
-    /// [`Error::NotLeader`] (the command was not taken), [`Error::Stopped`], [`Error::Fatal`].
+    /// [`Error::NotLeader`] (the command was not appended), [`Error::Stopped`], [`Error::Fatal`].
     pub async fn propose(&self, command: Vec<u8>) -> Result<Applied, Error> {
         self.write(Command::new(Bytes::from(command), None)).await
     }
 
-    /// The same, and hands the state machine what the bytes were made of.
+    /// Does the same, and passes the state machine the decoded form of the bytes.
     ///
     /// # Errors
     /// As [`Self::propose`].
@@ -249,8 +247,8 @@ impl Handle {
         }
     }
 
-    /// Waits until all that was acknowledged before the call, by any leader, is applied here.
-    /// Answers the index up to which that is.
+    /// Waits until this server has applied all commands that any leader acknowledged before the call. Returns the
+    /// index that it has reached.
     ///
     /// # Errors
     /// [`Error::NotLeader`], [`Error::Stopped`], [`Error::Fatal`].
@@ -258,18 +256,18 @@ impl Handle {
         barrier(&self.raft).await
     }
 
-    /// Whether this server leads now, as far as it knows.
+    /// Returns whether this server is the leader now, as far as it knows.
     pub fn is_leader(&self) -> bool {
         self.raft.is_leader()
     }
 
-    /// Who leads, and each change of it. Kept up to date by [`Service::run`].
+    /// Returns a receiver of the leader and its changes. Updated by [`Service::run`].
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
 
-    /// Where the log stands. Taken from a copy that is updated after the fact: right after
-    /// [`Self::propose`] returned, it may lack that command for a moment.
+    /// Returns the positions in the log. They come from a copy that is updated later: right after [`Self::propose`]
+    /// returned, it may lack that command for a moment.
     pub fn metrics(&self) -> Metrics {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -283,8 +281,8 @@ impl Handle {
         }
     }
 
-    /// Makes a snapshot of all that was acknowledged before the call, unless there is one, and
-    /// waits for it. Answers the index that the newest snapshot reaches.
+    /// Creates a snapshot of all commands acknowledged before the call, unless one exists, and waits for it. Returns
+    /// the last index that the newest snapshot covers.
     ///
     /// # Errors
     /// [`Error::NotLeader`], [`Error::Stopped`], [`Error::Fatal`].
@@ -296,8 +294,8 @@ impl Handle {
             if reached >= wanted {
                 return Ok(reached.unwrap_or(0));
             }
-            // Ignored while one is being built, which may have begun too early for us: hence again
-            // after each that ends.
+            // The trigger is ignored while a snapshot is being built, which may have begun before the wanted entries.
+            // So trigger again after each snapshot.
             self.raft.trigger().snapshot().await.map_err(fatal)?;
             loop {
                 if metrics.changed().await.is_err() {
@@ -310,15 +308,14 @@ impl Handle {
         }
     }
 
-    /// Ends the log: no command is taken any more, [`Service::run`] returns once the files are
-    /// closed.
+    /// Stops the log: no further command is accepted, and [`Service::run`] returns once the files are closed.
     pub async fn shutdown(&self) {
-        // An error means that the core had panicked; the service reports that.
+        // An error means that the core has panicked, which the service reports.
         let _ = self.raft.shutdown().await;
     }
 }
 
-/// The long-lived part: reports leadership and the end.
+/// The long-running part: publishes leadership and reports the end of the log.
 #[must_use = "leadership and failures are reported only while the service runs"]
 pub struct Service {
     raft: Core,
@@ -333,10 +330,10 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Runs until `cancel` or [`Handle::shutdown`], then ends the log and closes its files.
+    /// Runs until `cancel` or [`Handle::shutdown`], then stops the log and closes its files.
     ///
     /// # Errors
-    /// [`Error::Fatal`] if the log cannot go on, at once. The process should end then.
+    /// [`Error::Fatal`] at once if the log cannot continue. The process should then end.
     pub async fn run(self, cancel: CancellationToken) -> Result<(), Error> {
         let mut metrics = self.raft.server_metrics();
         loop {

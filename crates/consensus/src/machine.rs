@@ -1,4 +1,4 @@
-//! The state machine: the caller's part, and what makes it openraft's.
+//! The state machine: the caller's trait, and its adapter to openraft.
 
 use std::any::Any;
 use std::fmt;
@@ -19,32 +19,32 @@ use crate::snapshot::{SnapshotData, SnapshotStore};
 /// A captured state that is encoded later, on another thread.
 pub type Capture = Box<dyn FnOnce() -> Result<Vec<u8>, BoxError> + Send>;
 
-/// A command as its proposer has it, before it was encoded: reading it back from bytes is work.
+/// The decoded form of a command, from its proposer. It saves decoding the bytes.
 pub type Meaning = Box<dyn Any + Send>;
 
-/// What commands mean. All calls come from one task, in log order.
+/// A state machine, which interprets commands. All calls come from one task, in log order.
 pub trait StateMachine: Send + 'static {
-    /// Applies the command at `index` and answers. `index` grows with each call, with gaps. The
-    /// result must depend on the state and the arguments only: after a restart, and on other
-    /// servers, the same commands are applied again. A panic stops the log as a failed disk does.
+    /// Applies the command at `index` and returns the response. `index` grows with each call, with gaps. The result
+    /// must depend only on the state and the arguments: after a restart, and on other servers, the same commands are
+    /// applied again. A panic stops the log, as a failed disk does.
     ///
-    /// With `meaning`, the command was proposed on this server since it started, and this is what the proposer made
-    /// the bytes of: it must say the same.
+    /// `meaning` is set if the command was proposed on this server since its start. It is the value that the proposer
+    /// encoded, and must be equivalent to the bytes.
     fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8>;
 
-    /// Captures the state as it is now, which must be cheap; encoding it is left to the result.
+    /// Captures the current state, which must be cheap. The returned closure encodes it.
     fn snapshot(&self) -> Capture;
 
     /// Replaces the state by one that [`Self::snapshot`] encoded.
     ///
     /// # Errors
-    /// If the bytes cannot be understood; the log then does not start.
+    /// If the bytes cannot be decoded; the log then does not start.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError>;
 }
 
-/// A caller's state machine with the facts that openraft wants kept beside it.
+/// A caller's state machine with the positions that openraft needs.
 pub(crate) struct Machine {
-    // Only for `Sync`, which openraft asks for; never contended.
+    // Only to implement `Sync`, which openraft requires; never contended.
     inner: Mutex<Box<dyn StateMachine>>,
     applied: Option<LogId>,
     membership: StoredMembership,
@@ -90,8 +90,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
                 }
                 EntryPayload::Normal(command) => {
                     let inner = self.inner();
-                    // The state may be half changed afterwards, but nothing is applied or captured
-                    // after the error.
+                    // A panic may leave the state half changed, but nothing is applied or captured after the error.
                     let meaning = command.take_meaning();
                     catch_unwind(AssertUnwindSafe(|| inner.apply(index, &command.bytes, meaning))).map_err(
                         |_| io::Error::other(format!("applying the command at index {index} panicked")),
@@ -117,7 +116,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         self.inner().restore(&payload).map_err(io::Error::other)?;
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
-        // At start the snapshot is our own newest; there is no point in writing it again.
+        // At start, the snapshot is this server's own newest and need not be written again.
         if self.snapshots.newest().is_none_or(|newest| newest.meta != *meta) {
             save(self.snapshots.clone(), meta.clone(), payload).await?;
         }
@@ -129,7 +128,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 }
 
-/// Writes out one captured state.
+/// Writes one captured state to a snapshot.
 pub(crate) struct Builder {
     capture: Mutex<Option<Capture>>,
     meta: SnapshotMeta,

@@ -1,7 +1,7 @@
-//! The way to other servers.
+//! The connections to other servers.
 //!
-//! With one voter openraft never asks for it. The seam is [`PeerTransport`]: a cluster of several
-//! servers brings a transport that reaches them, and membership changes.
+//! With one voter, openraft never uses them. A cluster of several servers needs an implementation of
+//! [`PeerTransport`] that reaches them, and membership changes.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use crate::ServerId;
 use crate::raft::{RaftSnapshot, TypeConfig, Vote};
 use crate::snapshot::SnapshotData;
 
-/// Carries openraft's messages to other servers. An error means that the server was not reached.
+/// Sends openraft's messages to other servers. An error means that the server was not reached.
 pub(crate) trait PeerTransport: Clone + Send + Sync + 'static {
     fn append(
         &self,
@@ -39,14 +39,14 @@ pub(crate) trait PeerTransport: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = io::Result<SnapshotResponse<TypeConfig>>> + Send;
 }
 
-/// Another server, as the membership names it.
+/// Another server, as recorded in the membership.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) id: ServerId,
     pub(crate) address: String,
 }
 
-/// The transport of a server that runs alone.
+/// The transport of a server without peers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Alone;
 
@@ -82,11 +82,11 @@ impl PeerTransport for Alone {
     }
 }
 
-/// Makes a [`Link`] per server.
+/// Creates a [`Link`] per server.
 #[derive(Debug, Clone)]
 pub(crate) struct Network<T>(pub(crate) T);
 
-/// One server, reached through a transport.
+/// The connection to one server through a transport.
 #[derive(Debug)]
 pub(crate) struct Link<T> {
     transport: T,

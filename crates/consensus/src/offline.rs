@@ -1,4 +1,4 @@
-//! Reading what a server that is not running has left on disk.
+//! Reads the files of a server that is not running.
 
 use crate::{Error, log, snapshot};
 use bytes::Bytes;
@@ -6,23 +6,23 @@ use openraft::entry::EntryPayload;
 use std::io;
 use std::path::Path;
 
-/// A log at rest: the state is that of the snapshot with the commands applied to it.
+/// The log of a stopped server. Its state is the snapshot with the commands applied to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AtRest {
-    /// What the state machine encoded last.
+    /// The newest encoded state of the state machine.
     pub snapshot: Option<Bytes>,
-    /// The commands after it, with their indexes.
+    /// The commands after the snapshot, with their indexes.
     pub commands: Vec<(u64, Bytes)>,
 }
 
-/// Reads the log and the newest readable snapshot in a server's directory. Nothing is changed, apart from what
-/// opening a file after a crash repairs.
+/// Reads the log and the newest readable snapshot in a server's directory. Changes nothing, except for the repair
+/// when a file is opened after a crash.
 ///
-/// All entries count: with a single voter what is on disk is what a start would apply.
+/// All entries count: with a single voter, a start would apply all entries on disk.
 ///
 /// # Errors
-/// [`Error::Locked`] while a server uses the directory; [`Error::DataDir`] and [`Error::Log`] if it cannot be
-/// read or is none; [`Error::SnapshotMissing`] if there is a gap between snapshot and log.
+/// [`Error::Locked`] while a server uses the directory; [`Error::DataDir`] and [`Error::Log`] if the directory or its
+/// log cannot be read; [`Error::SnapshotMissing`] if there is a gap between snapshot and log.
 pub fn at_rest(dir: &Path) -> Result<AtRest, Error> {
     let (purged, entries) = log::read_offline(dir)?;
     let snapshots = dir.join("snapshots");
@@ -41,12 +41,12 @@ pub fn at_rest(dir: &Path) -> Result<AtRest, Error> {
     Ok(AtRest { commands: commands.collect(), snapshot: newest.map(|(_, payload)| payload) })
 }
 
-/// What an entry of the log is.
+/// The kind of a log entry, with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
-    /// Nothing: a new leader's first.
+    /// No content: the first entry of a new leader.
     Blank,
-    /// Who votes, as ids.
+    /// A change of the voters, with their ids.
     Membership(Vec<u64>),
     /// A command of the state machine.
     Command(Bytes),
@@ -55,29 +55,29 @@ pub enum EntryKind {
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Its place.
+    /// The entry's index.
     pub index: u64,
     /// Term of the leader that wrote it.
     pub term: u64,
-    /// What it is.
+    /// The entry's kind and content.
     pub kind: EntryKind,
 }
 
-/// A log at rest, entry by entry.
+/// The log of a stopped server, entry by entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogAtRest {
-    /// Index of the last entry that is no longer in the log.
+    /// Index of the last entry that was removed from the log.
     pub purged: Option<u64>,
     /// Index of the last entry that the newest readable snapshot covers.
     pub snapshot: Option<u64>,
-    /// What is in the log, oldest first.
+    /// The entries in the log, oldest first.
     pub entries: Vec<LogEntry>,
 }
 
-/// Reads the log in a server's directory, also what a snapshot covers already. Nothing is changed, as with [`at_rest`].
+/// Reads the log in a server's directory, including entries that a snapshot covers. Changes nothing, as [`at_rest`].
 ///
 /// # Errors
-/// As [`at_rest`]; a gap between snapshot and log is none.
+/// As [`at_rest`], but a gap between snapshot and log is no error.
 pub fn log_at_rest(dir: &Path) -> Result<LogAtRest, Error> {
     let (purged, entries) = log::read_offline(dir)?;
     let snapshots = dir.join("snapshots");
@@ -98,10 +98,10 @@ pub fn log_at_rest(dir: &Path) -> Result<LogAtRest, Error> {
     })
 }
 
-/// What the state machine encoded, out of the bytes of a snapshot file; `None` if they are no such file.
+/// Returns the encoded state in the bytes of a snapshot file; `None` if the bytes are not a snapshot file.
 ///
 /// # Errors
-/// If the file is cut off or damaged.
+/// If the file is truncated or damaged.
 pub fn snapshot_payload(file: Bytes) -> io::Result<Option<Bytes>> {
     snapshot::payload(file)
 }

@@ -1,4 +1,4 @@
-//! The types that openraft is instantiated with.
+//! The types with which openraft is instantiated.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,11 @@ use serde::{Serialize, Serializer};
 
 use crate::machine::Meaning;
 
-/// A command as the log sees it: bytes, shared rather than copied.
+/// A command in the log: bytes, shared rather than copied.
 #[derive(Clone)]
 pub(crate) struct Command {
     pub(crate) bytes: Bytes,
-    /// What the bytes say, until it is applied; none if they come from elsewhere.
+    /// The decoded form of the bytes, until the command is applied; `None` if the command was read from disk.
     meaning: Option<Arc<Mutex<Option<Meaning>>>>,
 }
 
@@ -24,7 +24,7 @@ impl Command {
         Self { bytes, meaning: meaning.map(|meaning| Arc::new(Mutex::new(Some(meaning)))) }
     }
 
-    /// What the bytes say, once.
+    /// Takes the decoded form of the bytes; only the first call returns it.
     pub(crate) fn take_meaning(&self) -> Option<Meaning> {
         self.meaning.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -37,11 +37,11 @@ impl PartialEq for Command {
 }
 impl Eq for Command {}
 
-/// What the state machine answered.
+/// The response of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub(crate) struct Output(pub(crate) Vec<u8>);
 
-// Commands may hold secrets, so neither form shows the content.
+// Commands may contain secrets, so neither format shows their content.
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Command({} bytes)", self.bytes.len())
@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for Command {
 }
 
 openraft::declare_raft_types!(
-    /// One leader per term, as in the Raft paper; numbers for servers.
+    /// One leader per term, as in the Raft paper; servers are identified by number.
     pub(crate) TypeConfig:
         D = Command,
         R = Output,

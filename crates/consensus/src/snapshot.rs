@@ -1,8 +1,8 @@
-//! Snapshots: one file each, checked by checksum, replaced by rename.
+//! Snapshots: one file each, verified by checksum, replaced by rename.
 //!
-//! Layout, integers little-endian: magic (8 bytes), CRC-32 of all that follows (4), length of the
-//! header (4), length of the payload (8), header (MessagePack: openraft's snapshot metadata),
-//! payload (what the state machine encoded).
+//! Layout, integers little-endian: magic (8 bytes), CRC-32 of all that follows (4), length of the header (4), length
+//! of the payload (8), header (MessagePack: openraft's snapshot metadata), payload (the state machine's encoded
+//! state).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,10 +18,10 @@ use crate::raft::{LogId, RaftSnapshot, SnapshotMeta};
 
 const MAGIC: &[u8; 8] = b"CVNSNAP1";
 const PREFIX: usize = 24;
-/// Snapshots kept: the newest, and the one before in case the newest is damaged.
+/// Number of snapshots to keep: the newest, and the previous one in case the newest is damaged.
 const KEEP: usize = 2;
 
-/// The encoded state of a snapshot, wherever it is.
+/// The encoded state of a snapshot, in memory or in a file.
 #[derive(Debug, Clone)]
 pub(crate) enum SnapshotData {
     Memory(Bytes),
@@ -29,7 +29,7 @@ pub(crate) enum SnapshotData {
 }
 
 impl SnapshotData {
-    /// The payload, read and checked if it is in a file.
+    /// Returns the payload; reads and verifies it if it is in a file.
     pub(crate) fn load(&self) -> io::Result<Bytes> {
         match self {
             Self::Memory(bytes) => Ok(bytes.clone()),
@@ -38,7 +38,7 @@ impl SnapshotData {
     }
 }
 
-/// Where snapshots are kept. Clones share the same place.
+/// The storage of snapshots. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SnapshotStore {
     dir: Option<PathBuf>,
@@ -46,13 +46,13 @@ pub(crate) struct SnapshotStore {
 }
 
 impl SnapshotStore {
-    /// Keeps the newest snapshot in memory only.
+    /// Creates a store that keeps the newest snapshot in memory only.
     pub(crate) fn memory() -> Self {
         Self::default()
     }
 
-    /// Opens `<data_dir>/snapshots` and finds the newest snapshot that can be read. Fails if the
-    /// log no longer holds the entries after it.
+    /// Opens `<data_dir>/snapshots` and finds the newest readable snapshot. Fails if the log no longer contains the
+    /// entries after it.
     pub(crate) fn open(data_dir: &Path, purged: Option<LogId>) -> Result<Self, Error> {
         let dir = data_dir.join("snapshots");
         make_dir(&dir)?;
@@ -86,7 +86,7 @@ impl SnapshotStore {
         newest.as_ref().map(|(meta, data)| RaftSnapshot { meta: meta.clone(), snapshot: data.clone() })
     }
 
-    /// Keeps `payload` as the newest snapshot and removes those that are too old. Blocks on disk.
+    /// Stores `payload` as the newest snapshot and removes old ones. Blocks on the disk.
     pub(crate) fn save(&self, meta: SnapshotMeta, payload: Bytes) -> io::Result<RaftSnapshot> {
         let data = match &self.dir {
             None => SnapshotData::Memory(payload),
@@ -105,7 +105,7 @@ impl SnapshotStore {
     }
 }
 
-/// The newest snapshot in `dir` that can be read, with the index of the last entry in it. Changes nothing.
+/// Returns the newest readable snapshot in `dir`, with the index of its last entry. Changes nothing.
 pub(crate) fn newest_in(dir: &Path) -> io::Result<Option<(u64, Bytes)>> {
     let mut names = Vec::new();
     match fs::read_dir(dir) {
@@ -123,7 +123,7 @@ pub(crate) fn newest_in(dir: &Path) -> io::Result<Option<(u64, Bytes)>> {
     Ok(readable.next().map(|(meta, payload)| (meta.last_log_id.map_or(0, |id| id.index), payload)))
 }
 
-/// What the state machine encoded into a snapshot file; none if the bytes are something else than a file of ours.
+/// Returns the encoded state in a snapshot file; `None` if the bytes are not a snapshot file.
 pub(crate) fn payload(bytes: Bytes) -> io::Result<Option<Bytes>> {
     if !bytes.starts_with(MAGIC) {
         return Ok(None);
@@ -131,7 +131,7 @@ pub(crate) fn payload(bytes: Bytes) -> io::Result<Option<Bytes>> {
     Ok(Some(parse(bytes)?.1))
 }
 
-/// Snapshot files, oldest first, with their term and index. Names that are not ours are left alone.
+/// Lists snapshot files, oldest first, with their term and index. Files with other names are ignored.
 fn list(dir: &Path) -> io::Result<Vec<((u64, u64), PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -144,7 +144,7 @@ fn list(dir: &Path) -> io::Result<Vec<((u64, u64), PathBuf)>> {
             found.push((key, path));
         }
     }
-    // By index first: it alone says how much a snapshot covers.
+    // By index first, which alone decides how many entries a snapshot covers.
     found.sort_by_key(|((term, index), _)| (*index, *term));
     Ok(found)
 }

@@ -1,4 +1,4 @@
-//! openraft's own suite over both storages, and what it does not look at: the log across restarts.
+//! openraft's own test suite over both storages, and tests of the log across restarts, which the suite lacks.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::raft::{Command, Entry, TypeConfig, Vote};
 use crate::snapshot::SnapshotStore;
 use crate::{BoxError, Error, ServerId, StateMachine};
 
-/// Remembers how many commands it saw.
+/// A state machine that counts its commands.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(u64);
 
@@ -89,7 +89,7 @@ async fn log_and_vote_survive_a_restart() {
     let vote = Vote::new(4, 1);
     let (mut log, closed) = open(dir.path()).unwrap();
     log.save_vote(&vote).await.unwrap();
-    // More than stays in memory, so that reading crosses from disk to memory.
+    // More than stays in memory, so that a read spans disk and memory.
     log.blocking_append((0..1000).map(|index| entry(index, "x"))).await.unwrap();
     log.truncate_after(Some(log_id::<TypeConfig>(1, 1, 899))).await.unwrap();
     log.purge(log_id::<TypeConfig>(1, 1, 99)).await.unwrap();
@@ -141,9 +141,9 @@ mod model {
     #[derive(Debug, Clone)]
     enum Step {
         Append(u64),
-        /// Keep all but this many at the end.
+        /// Truncates this many entries at the end.
         Truncate(u64),
-        /// Drop this many at the front.
+        /// Purges this many entries at the front.
         Purge(u64),
         Reopen,
     }
@@ -160,7 +160,7 @@ mod model {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever happens to the log, it holds the indexes after `purged` up to `last`.
+        /// After any steps, the log contains the indexes after `purged` up to `last`.
         #[test]
         fn the_log_is_what_was_done_to_it(steps in proptest::collection::vec(step(), 1..25)) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -176,7 +176,7 @@ mod model {
                             next += count;
                         }
                         Step::Truncate(count) => {
-                            // openraft never removes what is applied, purged entries least of all.
+                            // openraft never removes applied entries, and therefore no purged ones.
                             let keep = next.saturating_sub(count).max(first);
                             log.truncate_after(keep.checked_sub(1).map(id)).await.unwrap();
                             next = keep;

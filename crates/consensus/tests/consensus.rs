@@ -1,4 +1,4 @@
-//! The log as its users see it: over restarts, crashes and bad directories.
+//! Tests the log as its users see it: across restarts, crashes and damaged directories.
 
 #[path = "consensus/crash.rs"]
 mod crash;
@@ -14,7 +14,7 @@ use caravan_consensus::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Every command by its index, visible from outside.
+/// A state machine that records every command by its index, readable from the test.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(pub(crate) Arc<Mutex<BTreeMap<u64, Vec<u8>>>>);
 
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-/// Small numbers, so that snapshots and truncation happen in every test.
+/// Returns settings with small limits, so that snapshots and truncation happen in every test.
 pub(crate) fn small(dir: &std::path::Path) -> Config {
     Config { snapshot_after_entries: 20, keep_entries: 5, ..Config::dir(ServerId(1), "127.0.0.1:4647", dir) }
 }

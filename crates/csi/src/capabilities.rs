@@ -1,12 +1,12 @@
-//! What a plugin says it can do.
+//! The capabilities that a plugin reports.
 
 use std::collections::BTreeSet;
 
-/// The capabilities of one part of a plugin. Numbers that this version does not know are kept apart, so
-/// that a caller may show them, and otherwise ignored, as the specification asks of a CO.
+/// The capabilities of one service of a plugin. Unknown numbers are kept separately for display and otherwise
+/// ignored, as the specification requires of a CO.
 ///
-/// A set that was never fetched is not an empty set: callers keep `Option<CapabilitySet<_>>` and treat
-/// `None` as "not known yet".
+/// A set that was never fetched differs from an empty set: callers keep `Option<CapabilitySet<_>>` and treat `None`
+/// as "not known yet".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapabilitySet<C> {
     known: BTreeSet<C>,
@@ -20,17 +20,17 @@ impl<C> Default for CapabilitySet<C> {
 }
 
 impl<C: Ord + Copy> CapabilitySet<C> {
-    /// Whether the plugin named this capability.
+    /// Returns whether the plugin reported this capability.
     pub fn has(&self, capability: C) -> bool {
         self.known.contains(&capability)
     }
 
-    /// The capabilities that have a name here, in the order of their numbers.
+    /// Returns the known capabilities, ordered by number.
     pub fn iter(&self) -> impl Iterator<Item = C> + '_ {
         self.known.iter().copied()
     }
 
-    /// Numbers without a name here, from a newer version of the interface.
+    /// Returns the numbers that this version does not know, from a newer version of the interface.
     pub fn unknown(&self) -> impl Iterator<Item = i32> + '_ {
         self.unknown.iter().copied()
     }
@@ -40,7 +40,7 @@ impl<C: Ord + Copy> CapabilitySet<C> {
             Some(capability) => {
                 self.known.insert(capability);
             }
-            // Zero is UNKNOWN in every one of these enums: it says nothing.
+            // Zero is UNKNOWN in each of these enums and carries no information.
             None if number != 0 => {
                 self.unknown.insert(number);
             }
@@ -55,20 +55,20 @@ impl<C: Ord> FromIterator<C> for CapabilitySet<C> {
     }
 }
 
-/// `PluginCapability`: which services there are, and the kinds of expansion.
+/// `PluginCapability`: the services of a plugin, and the kinds of expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PluginCapability {
-    /// `CONTROLLER_SERVICE`: there is a controller service.
+    /// `CONTROLLER_SERVICE`: the plugin has a controller service.
     ControllerService,
-    /// `VOLUME_ACCESSIBILITY_CONSTRAINTS`: volumes are not reachable from everywhere; topology matters.
+    /// `VOLUME_ACCESSIBILITY_CONSTRAINTS`: volumes may not be reachable from every node, so topology matters.
     VolumeAccessibilityConstraints,
-    /// `GROUP_CONTROLLER_SERVICE`
+    /// `GROUP_CONTROLLER_SERVICE`: the plugin has a group controller service.
     GroupControllerService,
-    /// `SNAPSHOT_METADATA_SERVICE`
+    /// `SNAPSHOT_METADATA_SERVICE`: the plugin has a snapshot metadata service.
     SnapshotMetadataService,
-    /// `VolumeExpansion.ONLINE`: volumes grow while published.
+    /// `VolumeExpansion.ONLINE`: volumes can be expanded while published.
     ExpansionOnline,
-    /// `VolumeExpansion.OFFLINE`: volumes grow only while unpublished.
+    /// `VolumeExpansion.OFFLINE`: volumes can be expanded only while unpublished.
     ExpansionOffline,
 }
 
@@ -81,12 +81,12 @@ macro_rules! rpc_capabilities {
         }
 
         impl $name {
-            /// The capability with this number on the wire.
+            /// Returns the capability with this number on the wire.
             pub const fn from_number(number: i32) -> Option<Self> {
                 match number { $($number => Some(Self::$variant),)+ _ => None }
             }
 
-            /// The name in the specification.
+            /// Returns the name in the specification.
             pub const fn wire_name(self) -> &'static str {
                 match self { $(Self::$variant => $wire),+ }
             }
@@ -95,7 +95,7 @@ macro_rules! rpc_capabilities {
 }
 
 rpc_capabilities!(
-    /// `ControllerServiceCapability.RPC.Type`
+    /// `ControllerServiceCapability.RPC.Type`: the calls and features of the controller service.
     ControllerCapability:
     CreateDeleteVolume = 1 "CREATE_DELETE_VOLUME",
     PublishUnpublishVolume = 2 "PUBLISH_UNPUBLISH_VOLUME",
@@ -115,7 +115,7 @@ rpc_capabilities!(
 );
 
 rpc_capabilities!(
-    /// `NodeServiceCapability.RPC.Type`
+    /// `NodeServiceCapability.RPC.Type`: the calls and features of the node service.
     NodeCapability:
     StageUnstageVolume = 1 "STAGE_UNSTAGE_VOLUME",
     GetVolumeStats = 2 "GET_VOLUME_STATS",

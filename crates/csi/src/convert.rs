@@ -1,4 +1,4 @@
-//! Between the structs of this crate and those on the wire.
+//! Conversions between the structs of this crate and the messages on the wire.
 
 use std::{path::Path, time::Duration};
 
@@ -36,7 +36,7 @@ pub(crate) fn capabilities(from: Vec<VolumeCapability>) -> Vec<csi::VolumeCapabi
     from.into_iter().map(capability).collect()
 }
 
-/// The interface counts bytes in signed numbers.
+/// Converts byte counts to the signed numbers of the interface.
 pub(crate) fn capacity_range(call: Call, from: CapacityRange) -> Result<csi::CapacityRange, CsiError> {
     let signed = |bytes: u64| {
         i64::try_from(bytes).map_err(|_| CsiError::Request {
@@ -50,7 +50,7 @@ pub(crate) fn capacity_range(call: Call, from: CapacityRange) -> Result<csi::Cap
     })
 }
 
-/// Negative numbers are against the specification and mean nothing: they count as "not known".
+/// Converts a byte count from the wire. Negative numbers violate the specification and count as 0, "not known".
 pub(crate) fn unsigned(from: i64) -> u64 {
     u64::try_from(from).unwrap_or(0)
 }

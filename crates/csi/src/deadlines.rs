@@ -1,22 +1,22 @@
-//! The calls by name, and how long each may take.
+//! The calls by name, and their deadlines.
 
 use std::{fmt, time::Duration};
 
 macro_rules! calls {
     ($($name:ident $class:ident),+ $(,)?) => {
-        /// A call of the interface, under the name it has there.
+        /// A call of the interface, with its name in the specification.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Call {
             $(#[doc = concat!("The call `", stringify!($name), "`.")] $name),+
         }
 
         impl Call {
-            /// The name as in the specification, for example `NodeStageVolume`.
+            /// Returns the name in the specification, for example `NodeStageVolume`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name)),+ }
             }
 
-            /// Which deadline applies.
+            /// Returns the class, which selects the deadline.
             pub const fn class(self) -> CallClass {
                 match self { $(Self::$name => CallClass::$class),+ }
             }
@@ -59,30 +59,30 @@ impl fmt::Display for Call {
     }
 }
 
-/// What kind of call it is, as far as patience goes.
+/// A class of calls with the same deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallClass {
-    /// `Probe`: asked often, answered at once or not at all.
+    /// `Probe`: frequent, and either quick or failed.
     Probe,
-    /// Questions about the plugin itself: its name, its capabilities, its node.
+    /// Queries about the plugin itself: its name, its capabilities, its node.
     Query,
-    /// `NodeGetVolumeStats`: reads a file system that may hang.
+    /// `NodeGetVolumeStats`: reads a file system, which may hang.
     Stats,
-    /// Everything that a volume's life is made of, on the node or through the controller.
+    /// All calls that change or list volumes and snapshots, on the node or through the controller.
     Volume,
 }
 
-/// How long calls may take, by class. A call past its deadline is dropped and answers
+/// The deadlines of calls, by class. A call past its deadline is dropped and returns
 /// [`CsiError::Deadline`](crate::CsiError::Deadline); whether the plugin carried it out is then unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// For [`CallClass::Probe`], 5 s by default.
+    /// Deadline of [`CallClass::Probe`], 5 s by default.
     pub probe: Duration,
-    /// For [`CallClass::Query`], 15 s by default.
+    /// Deadline of [`CallClass::Query`], 15 s by default.
     pub query: Duration,
-    /// For [`CallClass::Stats`], 30 s by default.
+    /// Deadline of [`CallClass::Stats`], 30 s by default.
     pub stats: Duration,
-    /// For [`CallClass::Volume`], 2 min by default.
+    /// Deadline of [`CallClass::Volume`], 2 min by default.
     pub volume: Duration,
 }
 
@@ -98,7 +98,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// The deadline of one call.
+    /// Returns the deadline of one call.
     pub const fn of(&self, call: Call) -> Duration {
         match call.class() {
             CallClass::Probe => self.probe,

@@ -1,49 +1,49 @@
-//! What can go wrong with a call, sorted by what a caller can do about it.
+//! The errors of a call, classified by how a caller can react.
 
 use std::{error::Error as _, fmt, path::PathBuf, time::Duration};
 
 use crate::Call;
 
-/// How a plugin (or the connection to it) refused a call. The names are those of the gRPC status codes;
-/// the meaning is the one the CSI specification gives them ("Error Scheme").
+/// How a plugin (or the connection to it) refused a call. The names are those of the gRPC status codes, with the
+/// meaning that the CSI specification defines ("Error Scheme").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// `CANCELLED`: the call was given up; it may have happened.
+    /// `CANCELLED`: the call was cancelled; it may have taken effect.
     Cancelled,
-    /// `UNKNOWN`: no more is known; it may have happened.
+    /// `UNKNOWN`: the reason is unknown; the call may have taken effect.
     Unknown,
-    /// `INVALID_ARGUMENT`: the request itself is wrong; sending it again cannot help.
+    /// `INVALID_ARGUMENT`: the request itself is wrong; a retry cannot succeed.
     InvalidArgument,
-    /// `DEADLINE_EXCEEDED`, said by the plugin: it may have happened.
+    /// `DEADLINE_EXCEEDED`, reported by the plugin: the call may have taken effect.
     DeadlineExceeded,
     /// `NOT_FOUND`: the volume, snapshot or node does not exist.
     NotFound,
-    /// `ALREADY_EXISTS`: it exists, and not as asked for.
+    /// `ALREADY_EXISTS`: the object exists with other properties than requested.
     AlreadyExists,
     /// `PERMISSION_DENIED`: the plugin may not do this.
     PermissionDenied,
-    /// `RESOURCE_EXHAUSTED`: no room, or the node's volume limit is reached.
+    /// `RESOURCE_EXHAUSTED`: no capacity is left, or the node's volume limit is reached.
     ResourceExhausted,
-    /// `FAILED_PRECONDITION`: the volume is in use, or another call has to come first.
+    /// `FAILED_PRECONDITION`: the volume is in use, or another call must succeed first.
     FailedPrecondition,
-    /// `ABORTED`: another operation on the same volume is under way; try later.
+    /// `ABORTED`: another operation on the same volume is in progress; retry later.
     Aborted,
-    /// `OUT_OF_RANGE`: the size asked for is not possible.
+    /// `OUT_OF_RANGE`: the requested size is not possible.
     OutOfRange,
     /// `UNIMPLEMENTED`: the plugin does not have this call.
     Unimplemented,
     /// `INTERNAL`: the plugin failed.
     Internal,
-    /// `UNAVAILABLE`: the plugin cannot serve now, or the connection broke; it may have happened.
+    /// `UNAVAILABLE`: the plugin cannot serve now, or the connection broke; the call may have taken effect.
     Unavailable,
-    /// `DATA_LOSS`.
+    /// `DATA_LOSS`: data is lost or corrupt and cannot be recovered.
     DataLoss,
     /// `UNAUTHENTICATED`: the secrets are missing or wrong.
     Unauthenticated,
 }
 
 impl Class {
-    /// The gRPC name, for example `NOT_FOUND`.
+    /// Returns the gRPC name, for example `NOT_FOUND`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cancelled => "CANCELLED",
@@ -68,7 +68,7 @@ impl Class {
     fn of(code: tonic::Code) -> Self {
         match code {
             tonic::Code::Cancelled => Self::Cancelled,
-            // `Ok` as an error is a broken answer: nothing is known then either.
+            // `Ok` as an error is an invalid response, so the reason is unknown.
             tonic::Code::Ok | tonic::Code::Unknown => Self::Unknown,
             tonic::Code::InvalidArgument => Self::InvalidArgument,
             tonic::Code::DeadlineExceeded => Self::DeadlineExceeded,
@@ -94,49 +94,49 @@ impl fmt::Display for Class {
     }
 }
 
-/// Why a call did not give an answer that can be used.
+/// Why a call returned no usable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsiError {
-    /// No connection: the call never reached the plugin.
+    /// There is no connection: the call never reached the plugin.
     #[error("{call} did not reach the plugin at {}: {message}", socket.display())]
     Unreachable {
-        /// The call that was to be made.
+        /// The call that was attempted.
         call: Call,
         /// The plugin's socket.
         socket: PathBuf,
-        /// Why there is no connection.
+        /// Why the connection failed.
         message: String,
     },
-    /// The plugin answered with a status other than OK, or the connection broke during the call.
+    /// The plugin returned a status other than OK, or the connection broke during the call.
     #[error("{call} failed with {class}: {message}")]
     Status {
-        /// The call.
+        /// The failed call.
         call: Call,
-        /// What the status code means.
+        /// The meaning of the status code.
         class: Class,
-        /// The plugin's own words, without the secrets that were sent.
+        /// The plugin's message, without the secrets of the call.
         message: String,
     },
-    /// No answer within the deadline of the call's class.
+    /// No response arrived within the deadline of the call's class.
     #[error("{call} had no answer within {after:?}")]
     Deadline {
-        /// The call.
+        /// The failed call.
         call: Call,
-        /// How long was waited.
+        /// The deadline that passed.
         after: Duration,
     },
-    /// The answer lacks what the specification requires in it.
+    /// The response lacks a field that the specification requires.
     #[error("{call} was answered without a usable {field}")]
     Malformed {
-        /// The call.
+        /// The failed call.
         call: Call,
-        /// The field of the answer, as the specification names it.
+        /// The response's field, as the specification names it.
         field: &'static str,
     },
-    /// The request cannot be put on the wire; nothing was sent.
+    /// The request cannot be encoded; nothing was sent.
     #[error("{call} cannot be sent: {problem}")]
     Request {
-        /// The call.
+        /// The failed call.
         call: Call,
         /// What is wrong with the request.
         problem: String,
@@ -144,7 +144,7 @@ pub enum CsiError {
 }
 
 impl CsiError {
-    /// The call that failed.
+    /// Returns the call that failed.
     pub const fn call(&self) -> Call {
         match self {
             Self::Unreachable { call, .. }
@@ -155,7 +155,7 @@ impl CsiError {
         }
     }
 
-    /// What the plugin's status means, when the plugin (or a broken connection) gave one.
+    /// Returns the meaning of the status, if the plugin (or a broken connection) returned one.
     pub const fn class(&self) -> Option<Class> {
         match self {
             Self::Status { class, .. } => Some(*class),
@@ -163,8 +163,8 @@ impl CsiError {
         }
     }
 
-    /// Whether the same call, sent again later, may succeed without anyone changing anything.
-    /// `ABORTED` (another operation is under way) is among these.
+    /// Returns whether the same call may succeed later without a change by an operator. This includes `ABORTED`
+    /// (another operation is in progress).
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Deadline { .. } => true,
@@ -182,8 +182,8 @@ impl CsiError {
         }
     }
 
-    /// Whether the call may have taken effect although it failed: the caller must assume neither, and
-    /// repeat the call or its opposite until one of them answers.
+    /// Returns whether the failed call may have taken effect. The caller must then assume neither, and repeat the
+    /// call or its opposite until one of them returns a definite result.
     pub const fn outcome_unknown(&self) -> bool {
         match self {
             Self::Deadline { .. } | Self::Malformed { .. } => true,
@@ -200,12 +200,12 @@ impl CsiError {
         }
     }
 
-    /// Whether the plugin says that the object of the call does not exist.
+    /// Returns whether the plugin reports that the object of the call does not exist.
     pub const fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { class: Class::NotFound, .. })
     }
 
-    /// Whether the plugin does not have this call.
+    /// Returns whether the plugin does not implement this call.
     pub const fn is_unimplemented(&self) -> bool {
         matches!(self, Self::Status { class: Class::Unimplemented, .. })
     }
@@ -219,7 +219,7 @@ impl CsiError {
     ) -> Self {
         let mut source = status.source();
         while let Some(error) = source {
-            // A request that hyper cancelled was never sent: the connection had gone.
+            // hyper cancels a request before sending it if the connection was closed.
             let unsent = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
             if unsent || error.is::<tonic::ConnectError>() {
                 return Self::Unreachable { call, socket: socket.to_owned(), message: innermost(error) };
@@ -229,7 +229,7 @@ impl CsiError {
             }
             source = error.source();
         }
-        // What the plugin says comes without a source; with one, it is the connection that failed.
+        // A status from the plugin has no source; with a source, the connection failed.
         if let Some(source) = status.source() {
             return Self::Status { call, class: Class::Unavailable, message: scrub(&innermost(source)) };
         }
@@ -241,7 +241,7 @@ impl CsiError {
     }
 }
 
-/// The text of the last error in the chain, which is the one that says what happened.
+/// Returns the text of the last error in the chain, which names the actual cause.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(next) = last.source() {

@@ -1,12 +1,11 @@
 //! A typed client of the Container Storage Interface (CSI).
 //!
-//! One [`CsiClient`] talks to one plugin socket. It turns each call into plain Rust structs, gives it a
-//! deadline by its class ([`Deadlines`]), and sorts what went wrong into [`CsiError`]. It decides
-//! nothing: no retries, no policy, no caching of capabilities. Which call to make when, and what to do
-//! about an error, is the caller's.
+//! One [`CsiClient`] calls one plugin over its socket. It converts each call to plain Rust structs, applies a
+//! deadline by the call's class ([`Deadlines`]), and classifies failures as [`CsiError`]. It has no retries, no
+//! policy, and no cache of capabilities. The caller decides which call to make, and how to react to an error.
 //!
-//! What is sensitive stays in: [`Secrets`] and [`MountFlags`] print no value, and the words of a
-//! plugin lose every secret that was sent with the call before they become part of an error.
+//! Secrets are never shown: [`Secrets`] and [`MountFlags`] print no value, and secrets of a call are removed from the
+//! plugin's message before it becomes part of an error.
 
 mod capabilities;
 mod client;
@@ -41,5 +40,5 @@ pub use sensitive::{MountFlags, Secrets};
 /// Topology segments: key to value, as in `Topology.segments` of the specification.
 pub type Segments = std::collections::BTreeMap<String, String>;
 
-/// A map of strings as it travels: parameters, volume context, publish context.
+/// A map of strings as it is sent: parameters, volume context, publish context.
 pub type StringMap = std::collections::BTreeMap<String, String>;

@@ -1,4 +1,4 @@
-//! How a volume is to be used: access mode, attachment mode, mount options.
+//! How a volume will be used: access mode, attachment mode, mount options.
 
 use std::{fmt, str::FromStr};
 
@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::MountFlags;
 
-/// A mode that is not known. The text is the one users of the job language know.
+/// An unknown mode. The error text is the one that users of the job language know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownMode {
-    /// Not an access mode, the empty string included.
+    /// The text is not an access mode; it may be empty.
     #[error("unknown volume access mode: {0}")]
     Access(String),
-    /// Not an attachment mode, the empty string included.
+    /// The text is not an attachment mode; it may be empty.
     #[error("unknown volume attachment mode: {0}")]
     Attachment(String),
 }
 
-/// Who may use a volume at a time, by the names of job and volume files.
+/// How many nodes and writers may use a volume at a time, with the names of job and volume files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessMode {
-    /// `single-node-reader-only`
+    /// `single-node-reader-only`: one node may read.
     SingleNodeReaderOnly,
-    /// `single-node-writer`
+    /// `single-node-writer`: one node may read and write.
     SingleNodeWriter,
-    /// `multi-node-reader-only`
+    /// `multi-node-reader-only`: several nodes may read.
     MultiNodeReaderOnly,
-    /// `multi-node-single-writer`
+    /// `multi-node-single-writer`: several nodes may read, one of them may write.
     MultiNodeSingleWriter,
-    /// `multi-node-multi-writer`
+    /// `multi-node-multi-writer`: several nodes may read and write.
     MultiNodeMultiWriter,
 }
 
 impl AccessMode {
-    /// All of them.
+    /// All access modes.
     pub const ALL: [Self; 5] = [
         Self::SingleNodeReaderOnly,
         Self::SingleNodeWriter,
@@ -43,7 +43,7 @@ impl AccessMode {
         Self::MultiNodeMultiWriter,
     ];
 
-    /// The name in job and volume files.
+    /// Returns the name in job and volume files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SingleNodeReaderOnly => "single-node-reader-only",
@@ -72,7 +72,7 @@ impl FromStr for AccessMode {
     }
 }
 
-/// What a task gets: a directory or a device.
+/// How a task sees a volume: as a directory or as a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttachmentMode {
@@ -83,7 +83,7 @@ pub enum AttachmentMode {
 }
 
 impl AttachmentMode {
-    /// The name in job and volume files.
+    /// Returns the name in job and volume files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::FileSystem => "file-system",
@@ -109,37 +109,37 @@ impl FromStr for AttachmentMode {
     }
 }
 
-/// The file system wanted, flags for its mount, and the group of its files; all may be empty.
+/// File system, mount flags and group of the files; each may be empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// For example `ext4`; empty leaves the choice to the plugin.
+    /// File system, for example `ext4`; empty means that the plugin chooses.
     pub fs_type: String,
-    /// Flags in order, never shown.
+    /// Mount flags in order; never displayed.
     pub mount_flags: MountFlags,
-    /// The number of the group that the volume's files are to belong to; empty: as they are. Only for
-    /// plugins that name [`VolumeMountGroup`](crate::NodeCapability::VolumeMountGroup), others may ignore
-    /// it ("MountVolume.volume_mount_group").
+    /// The group id for the volume's files; empty leaves them unchanged. Only for plugins with
+    /// [`VolumeMountGroup`](crate::NodeCapability::VolumeMountGroup); others may ignore it
+    /// ("MountVolume.volume_mount_group").
     pub volume_mount_group: String,
 }
 
-/// One way to use a volume, `VolumeCapability` of the specification.
+/// One way to use a volume: `VolumeCapability` of the specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeCapability {
-    /// Who may use it.
+    /// How many nodes and writers may use it.
     pub access_mode: AccessMode,
-    /// As a directory or as a device.
+    /// Whether it is used as a directory or as a device.
     pub attachment_mode: AttachmentMode,
     /// Only sent with [`AttachmentMode::FileSystem`].
     pub mount: MountOptions,
 }
 
 impl VolumeCapability {
-    /// A mounted directory with no mount options.
+    /// Returns a capability for a mounted directory without mount options.
     pub fn file_system(access_mode: AccessMode) -> Self {
         Self { access_mode, attachment_mode: AttachmentMode::FileSystem, mount: MountOptions::default() }
     }
 
-    /// A raw device.
+    /// Returns a capability for a raw device.
     pub fn block_device(access_mode: AccessMode) -> Self {
         Self { access_mode, attachment_mode: AttachmentMode::BlockDevice, mount: MountOptions::default() }
     }

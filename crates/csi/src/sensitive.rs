@@ -1,19 +1,19 @@
-//! What must never be shown: secrets and mount flags.
+//! Values that must never be displayed: secrets and mount flags.
 
 use std::{collections::BTreeMap, fmt};
 
-/// What stands in place of a value that is not shown.
+/// The replacement for a hidden value.
 const REDACTED: &str = "***";
 
-/// Values shorter than this are not searched for in texts: they would mangle ordinary words.
+/// Values shorter than this are not replaced in texts, since they may occur in ordinary words.
 const SHORTEST_SCRUBBED: usize = 4;
 
-/// The secrets of one call, by name. `Debug` shows how many there are and nothing else.
+/// The secrets of one call, by name. `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(pub BTreeMap<String, String>);
 
 impl Secrets {
-    /// `text` with every value of these secrets replaced by `***`.
+    /// Returns `text` with every value of these secrets replaced by `***`.
     pub fn scrub(&self, text: &str) -> String {
         scrub_all(self.0.values().map(String::as_str), text)
     }
@@ -31,13 +31,13 @@ impl From<BTreeMap<String, String>> for Secrets {
     }
 }
 
-/// Flags for a mount, in order. The specification ("VolumeCapability.MountVolume.mount_flags") lets
-/// them hold passwords, so `Debug` shows how many there are and nothing else.
+/// Flags for a mount, in order. The specification ("VolumeCapability.MountVolume.mount_flags") lets them hold
+/// passwords, so `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MountFlags(pub Vec<String>);
 
 impl MountFlags {
-    /// `text` with the value of every `name=value` flag replaced by `***`.
+    /// Returns `text` with the value of every `name=value` flag replaced by `***`.
     pub fn scrub(&self, text: &str) -> String {
         scrub_all(self.0.iter().filter_map(|flag| flag.split_once('=').map(|(_, value)| value)), text)
     }
@@ -57,7 +57,7 @@ impl From<Vec<String>> for MountFlags {
 
 fn scrub_all<'a>(values: impl Iterator<Item = &'a str>, text: &str) -> String {
     let mut values: Vec<&str> = values.filter(|value| value.len() >= SHORTEST_SCRUBBED).collect();
-    // The longest first: one value may be part of another.
+    // The longest first, since one value may be part of another.
     values.sort_by_key(|value| std::cmp::Reverse(value.len()));
     values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, REDACTED))
 }

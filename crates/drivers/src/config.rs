@@ -1,4 +1,4 @@
-//! Reading a task's `config` block: every error names the key, and a key that nobody reads is one.
+//! Reads a task's `config` block. Every error names the key, and an unknown key is an error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Error, Result};
 
-/// A `config` block, taken apart key by key.
+/// A `config` block whose keys are taken out one by one; [`Reader::finish`] refuses the rest.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     driver: &'static str,
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         duration.map(Some).ok_or_else(|| self.wrong(key, "a duration such as \"1m30s\"", value))
     }
 
-    /// A map of strings, also as a list of such maps (what a repeated block becomes).
+    /// Reads a map of strings, or a list of such maps, which is how HCL parses a repeated block.
     pub(crate) fn string_map(&mut self, key: &'static str) -> Result<BTreeMap<String, String>> {
         let Some(value) = self.take(key) else { return Ok(BTreeMap::new()) };
         let maps: Vec<&Value> = value.as_array().map_or_else(|| vec![value], |list| list.iter().collect());
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         Ok(all)
     }
 
-    /// Refuses what was not asked for.
+    /// Refuses the block if it has a key that no earlier call has read.
     pub(crate) fn finish(self) -> Result<()> {
         let Some(key) = self.values.keys().next() else { return Ok(()) };
         let known = self.known.iter().map(|k| format!("{k:?}")).collect::<Vec<_>>().join(", ");
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Strings, and what HCL turns into one: numbers and booleans.
+/// Returns a string, or the text of a number or boolean, which HCL converts to a string too.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -121,7 +121,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A duration in the notation of job files: numbers with units, `1h2m3.5s`, `250ms`.
+/// Parses a duration in the notation of job files: numbers with units, such as `1h2m3.5s` or `250ms`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
@@ -142,7 +142,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 
-/// Whether a name matches a pattern in which `*` stands for anything.
+/// Returns whether a name matches a pattern in which `*` matches any text, also the empty one.
 pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

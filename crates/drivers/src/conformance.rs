@@ -1,7 +1,7 @@
-//! What every driver must do, as checks that run against any of them.
+//! The rules that every driver must follow, as checks that run against any driver.
 //!
-//! A driver's tests make a [`Fixture`] and call [`check_all`]. A check that fails answers with a [`Violation`] that
-//! says which rule was broken and what was seen.
+//! A driver's tests implement [`Fixture`] and call [`check_all`]. A failed check returns a [`Violation`] that names
+//! the broken rule and what the check observed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use crate::driver::{Driver, Health};
 use crate::task::{ExitResult, TaskConfig, TaskHandle, TaskId, TaskState};
 use crate::{Error, Result};
 
-/// No check waits longer than this for anything.
+/// The longest time that a check waits for one step.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a task of the suite does.
+/// The behaviour of a task of the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Ends at once with this code.
+    /// Exits at once with this code.
     Exit(i32),
-    /// Writes `hello` and a line end to its output, and ends with 0.
+    /// Writes `hello` and a newline to its output, and exits with 0.
     Hello,
-    /// Runs until it is stopped, by `SIGTERM` too.
+    /// Runs until it is stopped; `SIGTERM` is enough.
     RunForever,
-    /// Runs until it is killed: `SIGTERM` does nothing from when it has written `deaf` and a line end to its output.
+    /// Runs until it is killed: it ignores `SIGTERM` once it has written `deaf` and a newline to its output.
     Stubborn,
-    /// Cannot be started.
+    /// Fails to start.
     CannotStart,
 }
 
-/// How the suite gets at a driver.
+/// Creates the drivers and tasks that the suite checks.
 pub trait Fixture: Send + Sync {
-    /// A driver as a new process of the agent would make it: it knows of no task.
+    /// Returns a driver as a new process of the agent creates it: without tasks.
     fn driver(&self) -> Arc<dyn Driver>;
 
-    /// A task with directories of its own; `None` when the driver has no such tasks.
+    /// Returns a task with its own directories, or `None` if the driver has no tasks with this behaviour.
     fn task(&self, name: &str, behaviour: Behaviour) -> Option<TaskConfig>;
 }
 
@@ -48,7 +48,7 @@ pub struct Violation {
 
 type Check = std::result::Result<(), String>;
 
-/// Runs every check; the first one that fails ends it.
+/// Runs all checks and stops at the first failure.
 pub async fn check_all(fixture: &dyn Fixture) -> std::result::Result<(), Violation> {
     let named = |check: &'static str, result: Check| result.map_err(|seen| Violation { check, seen });
     named("fingerprint", fingerprint(fixture).await)?;
@@ -87,7 +87,7 @@ async fn soon<T>(
     }
 }
 
-/// Starts a task if the driver has tasks of this behaviour.
+/// Starts a task, if the driver has tasks with this behaviour.
 async fn begin(
     fixture: &dyn Fixture,
     driver: &Arc<dyn Driver>,
@@ -208,7 +208,7 @@ async fn stop(fixture: &dyn Fixture) -> Check {
     let id = handle.task_id;
     let status = soon("inspect", driver.inspect(&id)).await?;
     expect(status.state == TaskState::Running, || format!("{status:?}"))?;
-    // A timeout that would be noticed if the signal did not do.
+    // With so long a timeout, the next step fails if the signal alone does not end the task.
     soon("stop", driver.stop(&id, PATIENCE * 100, Some("SIGTERM"))).await?;
     let result = soon("wait", driver.wait(&id)).await?;
     expect(result.signal == 15 || result.exit_code != 0, || format!("{result:?}"))?;
@@ -298,7 +298,7 @@ async fn usage(fixture: &dyn Fixture) -> Check {
     end(&driver, &handle.task_id).await
 }
 
-/// A handle as it comes back from the client's store.
+/// Returns a handle as the client's store gives it back.
 fn stored(handle: &TaskHandle) -> std::result::Result<TaskHandle, String> {
     let text = serde_json::to_string(handle).map_err(|e| e.to_string())?;
     serde_json::from_str(&text).map_err(|e| e.to_string())

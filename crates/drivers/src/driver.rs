@@ -1,4 +1,4 @@
-//! What a driver is.
+//! The [`Driver`] trait and what a driver reports about itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,107 +12,109 @@ use crate::session::{ExecRequest, ExecStream};
 use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
 
-/// Starts tasks of one kind and answers about them.
+/// A driver: starts tasks of one kind and reports their state.
 ///
-/// Calls about different tasks run beside each other. Every call but [`Driver::start`] and [`Driver::recover`]
-/// answers [`crate::Error::UnknownTask`] for a task that neither of the two brought in.
+/// Calls for different tasks may run concurrently. Every call except [`Driver::start`] and [`Driver::recover`]
+/// returns [`crate::Error::UnknownTask`] for a task that was neither started nor recovered in this process.
 #[async_trait]
 pub trait Driver: Send + Sync + fmt::Debug {
-    /// The name that job files use.
+    /// Returns the driver's name, as in the `driver` field of job files.
     fn name(&self) -> &'static str;
 
-    /// What it can do, which does not change.
+    /// Returns what the driver supports. The answer never changes while the agent runs.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether it can run tasks on this machine now, and what to tell the scheduler.
+    /// Checks whether the driver can run tasks on this machine now, and returns the node attributes for the
+    /// scheduler.
     async fn fingerprint(&self) -> Fingerprint;
 
-    /// Whether a task's `config` block is right. The error names the key.
+    /// Checks a task's `config` block. The error names the wrong key.
     fn validate(&self, config: &serde_json::Value) -> Result<()>;
 
-    /// Starts a task. When this fails, nothing of it is left.
+    /// Starts a task. A failed start leaves no process, control group or mount behind.
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle>;
 
-    /// Takes a task back that an earlier process of the agent started. A task that ended meanwhile is no error:
-    /// [`Driver::wait`] tells how it ended, as far as anyone can know.
+    /// Takes over a task that an earlier process of the agent started. A task that ended in between is no error:
+    /// [`Driver::wait`] then returns its result as far as it is known.
     async fn recover(&self, handle: TaskHandle) -> Result<()>;
 
-    /// Waits until the task has ended and nothing of it is left. May be called any number of times, before and
-    /// after the end; dropping the future is harmless.
+    /// Waits until the task and all its processes have ended. May be called any number of times, before and after the
+    /// end; dropping the future is harmless.
     async fn wait(&self, id: &TaskId) -> Result<ExitResult>;
 
-    /// Sends a signal (the name as job files write it; `SIGTERM` when absent), kills after the timeout, and returns
-    /// when nothing of the task is left. Stopping a task that has ended is no error.
+    /// Sends a signal (its name as in job files; `SIGTERM` if absent), kills the task after the timeout, and returns
+    /// when no process of the task remains. Stopping a task that has ended is no error.
     async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()>;
 
-    /// Forgets a task that has ended and removes what it left with the driver. With `force`, one that runs is
-    /// killed first.
+    /// Removes an ended task from the driver, with its state directory. With `force`, a running task is killed first;
+    /// without `force`, it is an error.
     async fn destroy(&self, id: &TaskId, force: bool) -> Result<()>;
 
-    /// What is known about a task.
+    /// Returns a task's state and handle.
     async fn inspect(&self, id: &TaskId) -> Result<TaskStatus>;
 
-    /// What a task uses and used.
+    /// Returns a task's current use of resources and its totals since the start.
     async fn usage(&self, id: &TaskId) -> Result<Usage>;
 
     /// Sends a signal to the task's first process.
     async fn signal(&self, id: &TaskId, signal: &str) -> Result<()>;
 
-    /// Runs a program in the task's surroundings and collects its output. It is killed at the timeout.
+    /// Runs a program in the task's environment (root, namespaces, user) and collects its output. The program is
+    /// killed at the timeout.
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput>;
 
-    /// Runs a program in the task's surroundings and talks to it while it runs. Errors of its start may come as the
-    /// first item of the stream.
+    /// Runs a program in the task's environment and exchanges input and output with it while it runs. An error of the
+    /// start may arrive as the first item of the stream.
     async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
         tracing::debug!(task = %id, command = request.command.first(), "driver runs no programs");
         Err(Error::Unsupported { driver: self.name(), what: "run a program in a task" })
     }
 
-    /// Ends a run of which no handle was stored, because the agent died between its start and that. `state_dir` is
-    /// that of its [`TaskConfig`]. Nothing there is no error. Drivers whose tasks end with the agent have nothing to
-    /// do.
+    /// Ends a run whose handle was never stored, because the agent died between starting the task and storing the
+    /// handle. `state_dir` is the one of its [`TaskConfig`]. If no such run exists, this is no error. Drivers whose
+    /// tasks end with the agent do not implement this.
     async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
         tracing::trace!(task = %id, state_dir = %state_dir.display(), "tasks of this driver end with the agent");
         Ok(())
     }
 
-    /// Mounts something anew in a task that runs, in place of what it has at `mount.task_path`. Only drivers that
-    /// make [`TaskConfig::mounts`] themselves may be able to.
+    /// Replaces the mount at `mount.task_path` in a running task. Only drivers that make [`TaskConfig::mounts`]
+    /// themselves can support this.
     async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
         tracing::debug!(task = %id, path = %mount.task_path.display(), "driver replaces no mounts");
         Err(Error::Unsupported { driver: self.name(), what: "mount anew in a task that runs" })
     }
 }
 
-/// What tasks of a driver have as their root.
+/// The kind of root directory that a driver's tasks have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FsIsolation {
-    /// The host's.
+    /// The host's root.
     None,
-    /// One of their own, made of the host's directories and the task's.
+    /// A root of the task's own, assembled from directories of the host and of the task.
     Chroot,
-    /// That of an image.
+    /// The root of an image.
     Image,
 }
 
-/// What a driver can do.
+/// What a driver supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Whether [`Driver::signal`] works.
+    /// Whether [`Driver::signal`] is supported.
     pub send_signals: bool,
-    /// Whether [`Driver::exec`] works.
+    /// Whether [`Driver::exec`] is supported.
     pub exec: bool,
-    /// The tasks' root; decides which paths `NOMAD_ALLOC_DIR` and its like show.
+    /// The tasks' root; decides which paths `NOMAD_ALLOC_DIR` and similar variables contain.
     pub fs_isolation: FsIsolation,
-    /// Whether it makes [`TaskConfig::mounts`] itself. If not, the caller must have made them on the host, and a
-    /// task with any is refused.
+    /// Whether the driver makes [`TaskConfig::mounts`] itself. If not, the caller must have made them on the host,
+    /// and the driver refuses a task with mounts.
     pub mounts: bool,
-    /// Whether it can give a task what mounting for others takes ([`TaskConfig::privileged_mounts`]).
+    /// Whether the driver can run tasks that mount on the host for other tasks ([`TaskConfig::privileged_mounts`]).
     pub privileged_mounts: bool,
-    /// Whether it can run tasks in a network of their own ([`TaskConfig::network`]).
+    /// Whether the driver can run tasks in their own network namespace ([`TaskConfig::network`]).
     pub networks: bool,
-    /// Whether tasks live on when the agent ends.
+    /// Whether tasks keep running when the agent stops.
     pub survives_agent: bool,
 }
 
@@ -120,9 +122,9 @@ pub struct Capabilities {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// Not on this machine, or switched off.
+    /// Not available on this machine, or disabled.
     Undetected,
-    /// There, and not able to run tasks now.
+    /// Available, but unable to run tasks now.
     Unhealthy,
     /// Able to run tasks.
     Healthy,
@@ -138,19 +140,19 @@ impl fmt::Display for Health {
     }
 }
 
-/// What a driver finds on the machine.
+/// What a driver found on this machine, for the node's attributes and the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// Whether it can run tasks.
+    /// The driver's health.
     pub state: Health,
-    /// Node attributes, whole keys (`driver.exec`). Empty unless detected.
+    /// Node attributes by full key (`driver.exec`). Empty unless the driver is healthy.
     pub attributes: BTreeMap<String, String>,
-    /// A few words for people.
+    /// A short explanation for operators.
     pub description: String,
 }
 
 impl Fingerprint {
-    /// Able to run tasks.
+    /// Returns the fingerprint of a healthy driver, with its attribute `driver.<name>`.
     pub fn healthy(driver: &str) -> Self {
         Self {
             state: Health::Healthy,
@@ -159,7 +161,7 @@ impl Fingerprint {
         }
     }
 
-    /// Not on this machine.
+    /// Returns the fingerprint of a driver that is not available on this machine.
     pub fn undetected(description: impl Into<String>) -> Self {
         Self { state: Health::Undetected, attributes: BTreeMap::new(), description: description.into() }
     }

@@ -2,81 +2,81 @@
 
 use crate::task::TaskId;
 
-/// Result of a call of this crate.
+/// Result of a fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a driver could not do what was asked.
+/// Why a driver could not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The task's `config` block, or something else that its author wrote, is wrong.
+    /// The task's `config` block, or another setting of the job's author, is wrong.
     #[error("{0}")]
     Config(String),
     /// The task could not be started.
     #[error("{message}")]
     Start {
-        /// One sentence why.
+        /// The reason, as one sentence.
         message: String,
-        /// Whether another try, here, may succeed.
+        /// Whether another attempt on this node may succeed.
         recoverable: bool,
     },
-    /// The driver runs no task of this id.
+    /// The driver knows no task with this id.
     #[error("the driver knows no task {0}")]
     UnknownTask(TaskId),
-    /// A task of this id runs.
+    /// A task with this id is already running.
     #[error("task {0} runs already")]
     TaskExists(TaskId),
-    /// The task runs, and the request needs one that does not.
+    /// The task is running, and the request needs a task that has ended.
     #[error("task {0} still runs")]
     StillRunning(TaskId),
-    /// The task has ended, and the request needs one that runs.
+    /// The task has ended, and the request needs a running task.
     #[error("task {0} has ended")]
     Ended(TaskId),
-    /// The handle is from another driver, or from a version that this one does not read.
+    /// The handle belongs to another driver, or its version cannot be read.
     #[error("the handle of task {id} cannot be read: {reason}")]
     Handle {
-        /// The task.
+        /// The task that the handle names.
         id: TaskId,
-        /// What is wrong with it.
+        /// What is wrong with the handle.
         reason: String,
     },
-    /// The driver cannot do this at all.
+    /// The driver does not support the request.
     #[error("driver {driver} cannot {what}")]
     Unsupported {
-        /// The driver.
+        /// The driver's name.
         driver: &'static str,
-        /// What was asked, as the words after "cannot".
+        /// The request, as the words after "cannot".
         what: &'static str,
     },
     /// The request took too long.
     #[error("{what} took longer than {limit:?}")]
     Timeout {
-        /// What took too long.
+        /// The step that took too long.
         what: String,
-        /// How long it was given.
+        /// The timeout that passed.
         limit: std::time::Duration,
     },
     /// The task's supervisor refused a request.
     #[error("{0}")]
     Refused(String),
-    /// The task's supervisor could not be talked to.
+    /// The connection to the task's supervisor failed.
     #[error("the supervisor of task {id} does not answer")]
     Supervisor {
-        /// The task.
+        /// The task whose supervisor it is.
         id: TaskId,
-        /// What went wrong.
+        /// The error of the connection.
         #[source]
         source: std::io::Error,
     },
     /// A kernel call failed.
     #[error(transparent)]
     Sys(#[from] caravan_sys::Error),
-    /// A message of the shim's protocol could not be made or read.
+    /// A message of the shim's protocol could not be encoded or decoded.
     #[error(transparent)]
     Shim(#[from] caravan_shim::Error),
 }
 
 impl Error {
-    /// Whether another try, here, may succeed: what the restart policy asks.
+    /// Returns whether another attempt on this node may succeed. The restart policy decides by this.
     pub fn is_recoverable(&self) -> bool {
         match self {
             Self::Start { recoverable, .. } => *recoverable,

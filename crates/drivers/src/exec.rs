@@ -1,4 +1,4 @@
-//! exec: programs in a root, namespaces and capabilities of their own, made of the host's directories.
+//! exec: runs programs in their own root, made of the host's directories, with their own namespaces and capabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,22 +21,22 @@ use crate::{Error, Result};
 
 const NAME: &str = "exec";
 
-/// Who runs a task that names no user.
+/// The user of a task that names none.
 const DEFAULT_USER: &str = "nobody";
 
-/// Who runs a task that mounts for others and names no user: mounting takes root.
+/// The user of a task that mounts for other tasks and names no user: mount(2) needs root.
 const PRIVILEGED_USER: &str = "root";
 
-/// The node attribute that says that privileged plugins are allowed.
+/// The node attribute that is `true` if privileged plugins are allowed.
 const PRIVILEGED_PLUGINS: &str = "driver.exec.privileged_plugins";
 
 /// The node attribute with the capabilities that tasks may have: names separated by commas, or `all`.
 const ALLOWED_CAPABILITIES: &str = "driver.exec.allow_caps";
 
-/// Where a bundled program appears in a task that runs it.
+/// The directory in which a task sees a bundled program that it runs.
 const BUNDLED_DIR: &str = "/run/caravan/bin";
 
-/// The capabilities that tasks may have unless the agent's configuration says otherwise.
+/// The capabilities that tasks may have unless the agent's configuration sets `allow_caps`.
 pub const DEFAULT_CAPABILITIES: [&str; 13] = [
     "audit_write",
     "chown",
@@ -53,17 +53,17 @@ pub const DEFAULT_CAPABILITIES: [&str; 13] = [
     "sys_chroot",
 ];
 
-/// The host's directories that tasks see unless the agent's configuration says otherwise.
+/// The host's directories that tasks see unless the agent's configuration sets `chroot_env`.
 pub const DEFAULT_HOST_PATHS: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/run/systemd/resolve", "/sbin", "/usr"];
 
 /// Whether tasks share a namespace with the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NamespaceMode {
-    /// One of their own.
+    /// The task has its own namespace.
     #[default]
     Private,
-    /// The host's.
+    /// The task uses the host's namespace.
     Host,
 }
 
@@ -82,22 +82,23 @@ impl std::str::FromStr for NamespaceMode {
 /// The driver's options in the agent's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOptions {
-    /// Process ids of tasks that do not say.
+    /// PID namespace of tasks that do not set `pid_mode`.
     pub default_pid_mode: NamespaceMode,
-    /// Inter-process communication of tasks that do not say.
+    /// IPC namespace of tasks that do not set `ipc_mode`.
     pub default_ipc_mode: NamespaceMode,
-    /// Capabilities that tasks may have.
+    /// Capabilities that tasks may have, by name; `all` allows every capability.
     pub allow_caps: Vec<String>,
     /// Users that tasks may not run as.
     pub denied_host_uids: IdRanges,
     /// Groups that tasks may not run as.
     pub denied_host_gids: IdRanges,
-    /// Host path to task path of what tasks see read-only (`chroot_env`).
+    /// Host paths that tasks see read-only, with their paths in the task (`chroot_env`).
     pub host_paths: BTreeMap<PathBuf, PathBuf>,
-    /// Whether tasks that mount for others (CSI plugins of type node and monolith) get what that takes: all
-    /// capabilities, the host's devices, and mounts that reach the host. Such a task is root on the node.
+    /// Whether tasks that mount for other tasks (CSI plugins of type node and monolith) get all capabilities, the
+    /// host's devices, and mounts that propagate to the host. Such a task is root on the node.
     pub allow_privileged_plugins: bool,
-    /// Programs of the host that every task may run by name, wherever they are: the agent's own, for bundled plugins.
+    /// Programs of the host that every task may run by name, regardless of its root: the agent itself, for bundled
+    /// plugins.
     pub bundled: BTreeMap<String, PathBuf>,
 }
 
@@ -122,8 +123,8 @@ impl ExecOptions {
         capabilities(&self.allow_caps).map(drop)
     }
 
-    /// Returns the allowed capabilities for the node's attribute, sorted. Names that the kernel does not know are left
-    /// out.
+    /// Returns the allowed capabilities for the node's attribute, sorted. Names that the kernel does not know are
+    /// left out.
     fn allowed_capabilities(&self) -> String {
         if self.allow_caps.iter().any(|name| is_all(name)) {
             return "all".to_owned();
@@ -134,7 +135,7 @@ impl ExecOptions {
     }
 }
 
-/// Runs programs confined.
+/// A driver that runs programs in isolation from the host.
 #[derive(Debug)]
 pub struct ExecDriver {
     options: ExecOptions,
@@ -185,20 +186,20 @@ impl Config {
 /// The capabilities of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TaskCapabilities {
-    /// Those that the task may have at most.
+    /// The most capabilities that the task may have.
     set: CapSet,
-    /// Those that the job adds, by name or as `all`: a user other than root has these.
+    /// The capabilities that the job adds, by name or as `all`. A user other than root gets these as well.
     added: CapSet,
-    /// Whether one of them is added by its name.
+    /// Whether the job adds a capability by its name.
     is_named: bool,
 }
 
 impl TaskCapabilities {
-    /// Those of a plugin that mounts for others.
+    /// The capabilities of a plugin that mounts for other tasks.
     const PRIVILEGED: Self = Self { set: CapSet::ALL, added: CapSet::EMPTY, is_named: false };
 
-    /// Returns the usual ones that the node allows, and those added, without those dropped. `all` stands for every
-    /// allowed one.
+    /// Returns the default capabilities that the node allows, plus those in `add`, minus those in `drop`. The name
+    /// `all` stands for every allowed capability.
     fn new(allow: &[String], add: &[String], drop: &[String]) -> Result<Self> {
         let allowed = capabilities(allow)?;
         let mut set = capabilities(&DEFAULT_CAPABILITIES.map(str::to_owned))?.intersection(allowed);
@@ -227,7 +228,7 @@ impl TaskCapabilities {
         }
         for name in drop {
             if is_all(name) {
-                // Dropping all leaves what was added.
+                // Dropping all keeps the added capabilities.
                 set = added;
                 continue;
             }
@@ -260,7 +261,7 @@ fn capabilities(names: &[String]) -> Result<CapSet> {
 }
 
 impl ExecDriver {
-    /// Makes the driver.
+    /// Creates the driver without tasks.
     pub fn new(options: ExecOptions, shim: ShimCommand) -> Self {
         Self { options, tasks: ShimTasks::new(NAME, shim) }
     }
@@ -306,7 +307,7 @@ impl ExecDriver {
                 task
             }
         };
-        // Every task has a `/dev`; the host's is for those that may use its devices.
+        // Every task already has a `/dev`; only privileged tasks may replace it by the host's.
         let may_have = |mount: &&Mount| task.privileged_mounts || mount.task_path != Path::new("/dev");
         mounts.extend(task.mounts.iter().filter(may_have).map(convert::mount));
         let isolation = IsolationSpec {
@@ -320,7 +321,8 @@ impl ExecDriver {
             ambient: capabilities.added.bits(),
             privileged: task.privileged_mounts,
             filtered: !task.privileged_mounts,
-            // A capability that is added by name may be one that a program's file brings. `all` names none.
+            // The job may name a capability that a program file grants, which no_new_privs would prevent. `all` names
+            // none.
             no_new_privileges: !task.privileged_mounts && account.uid != 0 && !capabilities.is_named,
         };
         Ok(TaskSpec {
@@ -464,7 +466,7 @@ mod tests {
         );
         let error = of(&["fly"], &[]).unwrap_err().to_string();
         assert_eq!(error, "unknown capability \"fly\"");
-        // All of them name none.
+        // `all` adds every capability but names none.
         let found = of(&["All"], &[]).unwrap();
         assert!(has(found.added, "net_raw") && found.set == found.added && !found.is_named);
         assert!(of(&["all", "kill"], &[]).unwrap().is_named);

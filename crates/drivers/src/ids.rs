@@ -5,17 +5,17 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// Ids as an agent's configuration lists them: `0,10-20,1000`.
+/// Ids as the agent's configuration lists them: `0,10-20,1000`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IdRanges(Vec<RangeInclusive<u32>>);
 
 impl IdRanges {
-    /// Whether an id is in the list.
+    /// Returns whether the list contains an id.
     pub fn contains(&self, id: u32) -> bool {
         self.0.iter().any(|range| range.contains(&id))
     }
 
-    /// Refuses an account that the list holds.
+    /// Refuses an account whose user or groups the lists contain.
     pub(crate) fn check(users: &Self, groups: &Self, account: &caravan_sys::user::Account) -> Result<()> {
         if users.contains(account.uid) {
             return Err(Error::Config(format!(

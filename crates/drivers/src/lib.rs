@@ -1,8 +1,8 @@
-//! The [`Driver`] trait with its conformance suite; raw_exec, exec and mock.
+//! The [`Driver`] trait, its conformance suite, and the drivers raw_exec, exec and mock.
 //!
-//! A driver starts tasks and answers about them. It keeps nothing on disk: what it needs to find a task again is
-//! in the [`TaskHandle`] that the client stores. [`RawExecDriver`] and [`ExecDriver`] run each task under a shim
-//! (`docs/design/shim.md`), which is why tasks outlive the agent; [`MockDriver`] runs nothing at all.
+//! A driver starts tasks and reports their state. It keeps nothing on disk: what it needs to find a task again is in
+//! the [`TaskHandle`] that the client stores. [`RawExecDriver`] and [`ExecDriver`] run each task under a shim
+//! (`docs/design/shim.md`), so tasks outlive the agent. [`MockDriver`] starts no processes.
 
 mod config;
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! mock: tasks that exist only as a timer, for tests of everything around drivers.
+//! mock: simulates tasks with a timer, for tests of the code around drivers.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -22,13 +22,13 @@ use crate::{Error, Result};
 const NAME: &str = "mock_driver";
 const HANDLE_VERSION: u32 = 1;
 
-/// Pretends to run tasks: how long, how they end and what fails is in their `config`.
+/// A driver that simulates tasks: their `config` sets the run time, the result and the failures.
 #[derive(Debug, Default)]
 pub struct MockDriver {
     tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
 }
 
-/// A task's `config` block. Times not given are zero: a task without `run_for` ends at once.
+/// A task's `config` block. Absent times are zero: a task without `run_for` ends at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Config {
     run_for: Duration,
@@ -93,7 +93,7 @@ struct Task {
 }
 
 impl MockDriver {
-    /// Makes the driver.
+    /// Creates the driver without tasks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -149,7 +149,7 @@ impl MockDriver {
     }
 }
 
-/// The signal that the task was stopped with; never, when the driver is gone.
+/// Waits for the signal that stops the task and returns it. Never returns if the driver was dropped.
 async fn killed(mut stopped: watch::Receiver<Option<i32>>) -> i32 {
     let signal = stopped.wait_for(Option::is_some).await.ok().and_then(|signal| *signal);
     match signal {
@@ -324,7 +324,7 @@ impl Driver for MockDriver {
             ExecEvent::Exited(said.exit_code),
         ];
         for event in events {
-            // The queue is longer than this, and its reader is in our hands.
+            // Cannot fail: the queue is longer than the events, and this function still holds the receiver.
             let _ = outputs.try_send(Ok(event));
         }
         Ok(ExecStream { input, output })

@@ -1,4 +1,4 @@
-//! raw_exec: programs on the host, with no more confinement than a control group to find them by.
+//! raw_exec: runs programs on the host without isolation. A control group only tracks their processes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const NAME: &str = "raw_exec";
 /// The driver's options in the agent's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RawExecOptions {
-    /// Whether it may be used.
+    /// Whether jobs may use the driver.
     pub enabled: bool,
     /// Users that tasks may not run as.
     pub denied_host_uids: IdRanges,
@@ -31,11 +31,11 @@ pub struct RawExecOptions {
     pub denied_host_gids: IdRanges,
     /// Patterns of environment variables that tasks do not get.
     pub denied_envvars: Vec<String>,
-    /// Programs that every task may run by name, whatever its `PATH`: the agent's own, for bundled plugins.
+    /// Programs that every task may run by name, regardless of its `PATH`: the agent itself, for bundled plugins.
     pub bundled: BTreeMap<String, PathBuf>,
 }
 
-/// Runs programs as they are.
+/// A driver that runs programs without isolation.
 #[derive(Debug)]
 pub struct RawExecDriver {
     options: RawExecOptions,
@@ -79,7 +79,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The overrides that this machine's version of control groups understands.
+    /// Returns the control groups that the job sets for this machine's version of control groups.
     fn elsewhere(&self) -> BTreeMap<String, PathBuf> {
         match (Hierarchy::detect(), &self.cgroup_v2) {
             (Ok(Some(Hierarchy::V1(_))), _) => self.cgroup_v1.clone(),
@@ -90,13 +90,13 @@ impl Config {
 }
 
 impl RawExecDriver {
-    /// Makes the driver.
+    /// Creates the driver without tasks.
     pub fn new(options: RawExecOptions, shim: ShimCommand) -> Self {
         Self { options, tasks: ShimTasks::new(NAME, shim) }
     }
 
     fn program(&self, command: String) -> String {
-        // A path that is not text is none that a job file could name either.
+        // If the path is not UTF-8, run the command by its name: a job file could not name the path either.
         self.options.bundled.get(&command).and_then(|path| path.to_str()).map_or(command, str::to_owned)
     }
 
@@ -122,7 +122,7 @@ impl RawExecDriver {
             task.env.iter().filter(|(key, _)| allowed(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
         let task_dir = &task.dirs.task_dir;
         let mut cgroup = convert::cgroup(task);
-        // Memory is not limited, as users of this driver expect: it only counts.
+        // Users of this driver expect no memory limit; the group only measures memory.
         cgroup.memory_max = None;
         cgroup.memory_reserved = None;
         cgroup.elsewhere.extend(config.elsewhere());
@@ -161,7 +161,7 @@ impl Driver for RawExecDriver {
             exec: true,
             fs_isolation: FsIsolation::None,
             mounts: false,
-            // Its tasks mount on the host themselves.
+            // Its tasks run as on the host, so they can mount there.
             privileged_mounts: true,
             networks: true,
             survives_agent: true,

@@ -1,26 +1,26 @@
-//! A program run beside a task that its caller talks to while it runs.
+//! A program that runs beside a task and exchanges input and output with its caller.
 
 use crate::Result;
 use tokio::sync::mpsc;
 
-/// Messages that wait for a slow reader in each direction.
+/// Messages that may wait for a slow reader, in each direction.
 pub(crate) const QUEUE: usize = 16;
 
-/// What to run.
+/// A program to run in a task's environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExecRequest {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Give it a terminal, on which its errors are written too.
+    /// Whether the program gets a terminal. Its standard error is then part of its standard output.
     pub tty: bool,
 }
 
-/// What the caller sends.
+/// A message from the caller to the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecInput {
-    /// Bytes of its standard input.
+    /// Bytes for its standard input.
     Data(Vec<u8>),
-    /// Its standard input ends.
+    /// End of its standard input.
     Close,
     /// A new size of its terminal.
     Resize {
@@ -31,26 +31,27 @@ pub enum ExecInput {
     },
 }
 
-/// What the program does.
+/// A message from the program to the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecEvent {
-    /// It writes to its standard output.
+    /// Bytes from its standard output.
     Stdout(Vec<u8>),
-    /// It writes to its standard error.
+    /// Bytes from its standard error.
     Stderr(Vec<u8>),
-    /// It writes nothing more to its standard output.
+    /// End of its standard output.
     StdoutClosed,
-    /// It writes nothing more to its standard error.
+    /// End of its standard error.
     StderrClosed,
-    /// It ended; 128 and the signal's number when a signal ended it. Nothing follows.
+    /// Its exit code, or 128 plus the signal's number if a signal ended it. The last event.
     Exited(i32),
 }
 
-/// Both directions. Dropping the output ends the program; dropping the input changes nothing.
+/// Both directions of the connection to the program. Dropping the output ends the program; dropping the input changes
+/// nothing.
 #[derive(Debug)]
 pub struct ExecStream {
-    /// To the program.
+    /// Messages to the program.
     pub input: mpsc::Sender<ExecInput>,
-    /// From the program; an error is the last item.
+    /// Events of the program; an error is the last item.
     pub output: mpsc::Receiver<Result<ExecEvent>>,
 }

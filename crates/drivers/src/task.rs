@@ -1,4 +1,4 @@
-//! What the client and a driver tell each other about a task.
+//! The data that the client and a driver exchange about a task.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A task's id within a driver: one per run of a task, `<allocation>/<task>/<anything>`.
+/// The id of one run of a task within a driver: `<allocation>/<task>/<suffix>`, with a suffix that differs for each
+/// run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskId(pub String);
@@ -17,52 +18,51 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// A task to start. All texts are interpolated.
+/// A task to start. The client has interpolated all texts.
 #[derive(Clone, PartialEq)]
 pub struct TaskConfig {
-    /// Its id.
+    /// The id of this run; unique within the driver.
     pub id: TaskId,
-    /// The allocation.
+    /// The id of the allocation that the task belongs to.
     pub alloc_id: String,
-    /// The task's name.
+    /// The task's name in the job file.
     pub task_name: String,
-    /// The job's id.
+    /// The id of the job.
     pub job_id: String,
-    /// The group's name.
+    /// The name of the task's group.
     pub group_name: String,
-    /// The job's namespace.
+    /// The namespace of the job.
     pub namespace: String,
-    /// The `config` block, for the driver alone.
+    /// The `config` block of the job file; only the driver reads it.
     pub driver_config: serde_json::Value,
-    /// The whole environment.
+    /// The complete environment; the task inherits nothing from the agent.
     pub env: BTreeMap<String, String>,
-    /// What it may use.
+    /// The resources that the task may use.
     pub resources: Resources,
-    /// On which processors it runs, for drivers that can say so.
+    /// The processors that the task runs on; drivers without control groups ignore this.
     pub processors: Processors,
-    /// Volumes and other directories to appear in the task, in order.
+    /// Volumes and other directories to mount in the task, in this order.
     pub mounts: Vec<Mount>,
-    /// The user it runs as (`name`, `uid`, either with `:group`); the driver's default when absent.
+    /// The user to run as (`name` or `uid`, either with `:group`); absent means the driver's default.
     pub user: Option<String>,
-    /// Its directories.
+    /// The task's directories on the host.
     pub dirs: TaskDirs,
-    /// Where its output goes; discarded when absent.
+    /// Where the task's output goes; absent means that the output is discarded.
     pub logs: Option<LogConfig>,
-    /// Where a network of its own is held ([`caravan_sys::netns`]), which it shares with its allocation; the host's
-    /// when absent. Only for drivers that can ([`crate::Capabilities::networks`]).
+    /// The path at which a network namespace is held ([`caravan_sys::netns`]), which all tasks of the allocation
+    /// share; absent means the host's. Only for drivers with [`crate::Capabilities::networks`].
     pub network: Option<PathBuf>,
-    /// The control group below which its own is made, relative to the hierarchy's root.
+    /// The control group in which the driver creates the task's, relative to the hierarchy's root.
     pub cgroup_parent: PathBuf,
-    /// The term of the node's lease, for a task that is the only writer of a volume
-    /// ([`caravan_shim::lease`]).
+    /// The term of the node's lease, for a task that is the only writer of a volume ([`caravan_shim::lease`]).
     pub lease: Option<caravan_shim::lease::Term>,
-    /// Gives the task what mounting for others takes: capabilities, devices, propagation. Only for tasks with a node
-    /// or monolith `csi_plugin`.
+    /// Whether the task gets what it needs to mount on the host for other tasks: capabilities, devices, mount
+    /// propagation. Only for tasks with a `csi_plugin` of type node or monolith.
     pub privileged_mounts: bool,
 }
 
 impl fmt::Debug for TaskConfig {
-    /// Leaves out the values of the environment and the driver's configuration: either may hold secrets.
+    /// Omits the values of the environment and the driver's configuration, since either may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskConfig")
             .field("id", &self.id)
@@ -75,152 +75,152 @@ impl fmt::Debug for TaskConfig {
     }
 }
 
-/// What a task may use.
+/// The resources that a task may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resources {
-    /// CPU in MHz, a weight against other tasks.
+    /// CPU in MHz, applied as a weight relative to other tasks.
     pub cpu_mhz: u64,
     /// Memory in MB (2^20 bytes).
     pub memory_mb: u64,
-    /// Memory that it may use beyond that when there is some, in MB.
+    /// Memory limit in MB; `memory_mb` is then only a reservation. Absent means that `memory_mb` is the limit.
     pub memory_max_mb: Option<u64>,
 }
 
 /// The processors of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Processors {
-    /// All of the host.
+    /// All processors of the host.
     #[default]
     Any,
-    /// These, as a list such as `0-1,4`.
+    /// A list of processors, such as `0-1,4`.
     Only(String),
-    /// Those of a group of the cpuset controller (version 1), by its path below the controller's mount.
+    /// The processors of a group of the cpuset controller (version 1), by its path below the controller's mount.
     Group(PathBuf),
 }
 
-/// A directory or file of the host that a task sees.
+/// A directory or file of the host that is mounted in a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// Path on the host.
     pub host_path: PathBuf,
     /// Path in the task.
     pub task_path: PathBuf,
-    /// Only for reading.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// How mounts below it travel.
+    /// Whether later mounts below the path become visible on the other side.
     pub propagation: Propagation,
 }
 
-/// How mounts below a mount travel between host and task, with the names of job files.
+/// How mounts below a mount propagate between host and task. Serialized with the names of job files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Propagation {
-    /// Not at all.
+    /// No propagation.
     #[default]
     Private,
     /// From the host to the task.
     HostToTask,
-    /// Both ways.
+    /// In both directions.
     Bidirectional,
 }
 
 /// A task's directories on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskDirs {
-    /// What the allocation's tasks share: `<allocation>/alloc`.
+    /// The directory that all tasks of the allocation share: `<allocation>/alloc`.
     pub shared_alloc_dir: PathBuf,
-    /// The task's own directory, which holds `local`, `secrets`, `tmp` and `private`.
+    /// The task's own directory, which contains `local`, `secrets`, `tmp` and `private`.
     pub task_dir: PathBuf,
-    /// The driver's directory for this task, outside of what the task sees; made by the driver (0700). The same at
-    /// each run of the task, so that a run that was forgotten is found.
+    /// The driver's directory for this task, which the task cannot see; created by the driver (0700). It is the same
+    /// for each run of the task, so that a run without a stored handle is found.
     pub state_dir: PathBuf,
 }
 
-/// Where a task's output goes: `<dir>/<stdout>.<n>`, `<dir>/<stderr>.<n>`.
+/// The files for a task's output: `<dir>/<stdout>.<n>` and `<dir>/<stderr>.<n>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogConfig {
-    /// Directory.
+    /// Directory of all log files.
     pub dir: PathBuf,
-    /// Name of the standard output's files without the number (`web.stdout`).
+    /// Name of the standard output's files, without the number (`web.stdout`).
     pub stdout: String,
-    /// Name of the standard error's files without the number.
+    /// Name of the standard error's files, without the number.
     pub stderr: String,
-    /// How many of each are kept.
+    /// Number of files to keep of each.
     pub max_files: u32,
-    /// Size of each in MB (2^20 bytes).
+    /// Maximum size of each file in MB (2^20 bytes).
     pub max_file_size_mb: u64,
 }
 
-/// What finds a task again after the agent was restarted; the client stores it.
+/// The data that finds a task again after a restart of the agent. The client stores it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskHandle {
-    /// Version of `state`, by driver.
+    /// Version of `state`, set by the driver.
     pub version: u32,
-    /// The driver that made it.
+    /// Name of the driver that created the handle.
     pub driver: String,
-    /// The task.
+    /// The id of the run.
     pub task_id: TaskId,
-    /// When it was started, in nanoseconds since 1970.
+    /// Time of the start, in nanoseconds since 1970.
     pub started_unix_ns: u64,
-    /// Its first process, for people.
+    /// Process id of the task's first process, for display only; absent for drivers without processes.
     pub pid: Option<u32>,
-    /// What the kernel did not grant and the task does without, a sentence each; for the task's events.
+    /// What the kernel did not grant and the task runs without, one sentence each; for the task's events.
     pub degraded: Vec<String>,
-    /// For the driver alone.
+    /// The driver's own data; the client does not read it.
     pub state: serde_json::Value,
 }
 
-/// How a task ended.
+/// The result of a task that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExitResult {
-    /// Exit code; 0 when a signal ended it.
+    /// Exit code; 0 if a signal ended the task.
     pub exit_code: i32,
-    /// Signal; 0 when it exited.
+    /// Number of the signal that ended the task; 0 if it exited.
     pub signal: i32,
-    /// Whether one of its processes was killed for want of memory.
+    /// Whether the kernel killed one of its processes for lack of memory.
     pub oom_killed: bool,
-    /// Why nothing better is known, or why the driver ended it.
+    /// Why the exit code is not known, or why the driver ended the task.
     pub err: Option<String>,
-    /// Whether it was ended because the node's lease ran out.
+    /// Whether the task was ended because the node's lease ran out.
     #[serde(default)]
     pub lease_passed: bool,
-    /// When it ended, in nanoseconds since 1970; when the end was noticed, if nobody saw it.
+    /// Time of the end in nanoseconds since 1970; the time of its detection if the end was not observed.
     pub finished_unix_ns: u64,
 }
 
 impl ExitResult {
-    /// Whether it did what it was meant to.
+    /// Returns whether the task exited with 0 and without an error.
     pub fn is_success(&self) -> bool {
         self.exit_code == 0 && self.signal == 0 && self.err.is_none()
     }
 }
 
-/// Whether a task runs.
+/// The state of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskState {
-    /// It does.
+    /// The task is running.
     Running,
-    /// It does not any more.
+    /// The task has ended, with this result.
     Exited(ExitResult),
 }
 
-/// What is known about a task.
+/// A task's state and handle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskStatus {
-    /// Whether it runs.
+    /// The task's state.
     pub state: TaskState,
-    /// Its handle.
+    /// The handle that [`crate::Driver::start`] returned.
     pub handle: TaskHandle,
 }
 
-/// What a process of a task uses and used.
+/// Resources that one process of a task uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessUsage {
-    /// Process id, as the host sees it.
+    /// Process id in the host's namespace.
     pub pid: u32,
-    /// CPU time in user mode in nanoseconds.
+    /// CPU time in user mode since the process started, in nanoseconds.
     pub cpu_user_ns: u64,
-    /// CPU time in the kernel in nanoseconds.
+    /// CPU time in the kernel since the process started, in nanoseconds.
     pub cpu_system_ns: u64,
     /// Resident memory in bytes.
     pub rss: u64,
@@ -228,22 +228,22 @@ pub struct ProcessUsage {
     pub swap: u64,
 }
 
-/// What a task uses and used.
+/// Resources that a task uses now, and totals since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time in nanoseconds.
+    /// CPU time since the start, in nanoseconds.
     pub cpu_total_ns: u64,
-    /// CPU time in user mode in nanoseconds.
+    /// CPU time in user mode, in nanoseconds.
     pub cpu_user_ns: u64,
-    /// CPU time in the kernel in nanoseconds.
+    /// CPU time in the kernel, in nanoseconds.
     pub cpu_system_ns: u64,
-    /// Periods in which it was throttled.
+    /// Number of scheduler periods in which the task was throttled.
     pub throttled_periods: u64,
-    /// Time that it was throttled, in nanoseconds.
+    /// Total time of throttling, in nanoseconds.
     pub throttled_ns: u64,
-    /// Memory charged, in bytes.
+    /// Memory charged to the task now, in bytes.
     pub memory: u64,
-    /// The most memory charged, in bytes.
+    /// Peak of the memory charged, in bytes.
     pub memory_peak: u64,
     /// Anonymous memory in bytes.
     pub rss: u64,
@@ -251,22 +251,22 @@ pub struct Usage {
     pub cache: u64,
     /// Swap in bytes.
     pub swap: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u64,
-    /// When it was measured, in nanoseconds of the boot clock: two measurements give the share of a CPU.
+    /// Time of the measurement, in nanoseconds of the boot clock. Two measurements give the share of a CPU.
     pub boot_time_ns: u64,
-    /// Its processes, where the driver knows them.
+    /// Use of each process; empty if the driver does not know them.
     #[serde(default)]
     pub processes: Vec<ProcessUsage>,
 }
 
-/// What a program run beside a task said.
+/// The output and exit code of a program that [`crate::Driver::exec`] ran.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExecOutput {
-    /// Its standard output, the first MiB of it.
+    /// The first MiB of its standard output.
     pub stdout: Vec<u8>,
-    /// Its standard error, the first MiB of it.
+    /// The first MiB of its standard error.
     pub stderr: Vec<u8>,
-    /// Exit code; 128 and the signal's number when a signal ended it.
+    /// Its exit code, or 128 plus the signal's number if a signal ended it.
     pub exit_code: i32,
 }

@@ -1,4 +1,4 @@
-//! The drivers against the conformance suite, and what only the ones with shims do.
+//! Runs the conformance suite against the drivers, and tests what only drivers with shims do.
 
 mod isolation;
 
@@ -40,7 +40,7 @@ static WORLDS: AtomicU32 = AtomicU32::new(0);
 impl World {
     fn new(kind: Kind) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // Tasks of `exec` run as nobody and must be able to get here.
+        // Tasks of `exec` run as nobody and must be able to enter this directory.
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let alloc = format!("test-{}-{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
         Self { dir, kind, alloc }
@@ -135,7 +135,7 @@ impl Fixture for World {
             Behaviour::Exit(code) => self.script(name, &format!("exit {code}")),
             Behaviour::Hello => self.script(name, "echo hello"),
             Behaviour::RunForever => self.config(name, json!({"command": "sleep", "args": ["100000"]})),
-            // What is ignored stays ignored over an exec.
+            // An ignored signal stays ignored after execve(2).
             Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
         })
@@ -179,7 +179,7 @@ async fn raw_exec_is_there_only_when_enabled() {
     assert!(error.to_string().contains("not enabled"), "{error}");
 }
 
-/// A task left a link to a directory that only root may enter in the place of its working directory.
+/// The task replaced its working directory by a link to a directory that only root may enter.
 #[tokio::test]
 async fn a_working_directory_is_entered_as_the_user_of_the_task() {
     let world = World::new(Kind::Raw);
@@ -232,7 +232,7 @@ async fn a_task_in_a_network_of_its_own_sees_only_that() {
         let driver = world.driver();
         let network = world.dir.path().join("network");
         caravan_sys::netns::hold(&network).unwrap();
-        // Who has no root of its own sees the node's devices below /sys, and cannot use them.
+        // A task without its own root sees the node's devices below /sys, but cannot use them.
         let look = match kind {
             Kind::Exec => "ls /sys/class/net; echo; tail -n +3 /proc/net/dev | cut -d: -f1; echo; sleep 60",
             _ => "echo; tail -n +3 /proc/net/dev | cut -d: -f1; echo; sleep 60",
@@ -253,7 +253,7 @@ async fn a_task_in_a_network_of_its_own_sees_only_that() {
         assert!(names(&String::from_utf8_lossy(&beside.stdout)), "{kind:?}");
         driver.destroy(&id, true).await.unwrap();
 
-        // One that is not there is an error, and nothing runs in the node's instead.
+        // A missing network is an error: the task must not run in the node's network instead.
         caravan_sys::netns::let_go(&network).unwrap();
         let mut config = world.script("u", "true");
         config.network = Some(network);
@@ -364,8 +364,7 @@ async fn a_plugin_under_exec_can_mount_for_others_and_other_tasks_cannot() {
     unmount(&tree, Unmount::Now).unwrap();
 }
 
-/// What the agent's end looks like to a task: its connections close, its runtime is gone, its state is what is on
-/// disk.
+/// Simulates the agent's end for a task: connections close, the runtime stops, and only the state on disk remains.
 fn with_agent<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(work);
@@ -396,7 +395,7 @@ fn tasks_outlive_the_agent_and_their_ends_are_seen() {
             assert_eq!(ProcessIdentity::of(pid).unwrap(), Some(task));
         });
 
-        // Nobody watches while it ends.
+        // No agent watches while the task ends.
         let process = PidFd::open_identity(task).unwrap().unwrap();
         std::fs::write(&go, "").unwrap();
         assert!(process.wait_exit(Some(PATIENCE)).unwrap());
@@ -431,7 +430,7 @@ async fn a_killed_supervisor_means_a_lost_task_of_which_nothing_is_left() {
         let result = driver.wait(&id).await.unwrap();
         assert!(result.err.as_deref().is_some_and(|e| e.contains("supervisor was killed")), "{result:?}");
         assert!(cgroup.is_empty().unwrap() && !cgroup.exists(), "{kind:?}");
-        // And the next run of it is a run like any other.
+        // The next run of the task starts normally.
         driver.destroy(&id, false).await.unwrap();
         driver.start(world.script("t", "exit 3")).await.unwrap();
         assert_eq!(driver.wait(&id).await.unwrap().exit_code, 3);
@@ -447,7 +446,7 @@ async fn a_run_whose_handle_was_lost_is_ended_by_its_directory() {
     let driver = raw_exec();
     driver.end_lost(&config.id, &config.dirs.state_dir).await.unwrap();
     assert!(old.wait_exit(Some(Duration::ZERO)).unwrap());
-    // Nothing is there any more, which is no error.
+    // Without a run, this is no error.
     driver.end_lost(&config.id, &config.dirs.state_dir).await.unwrap();
 }
 
@@ -455,7 +454,7 @@ async fn a_run_whose_handle_was_lost_is_ended_by_its_directory() {
 async fn a_run_whose_handle_was_lost_never_runs_beside_its_successor() {
     let world = World::new(Kind::Raw);
     let config = world.script("t", "sleep 100000");
-    // The agent died before it stored what this returns.
+    // The agent died before it stored the returned handle.
     let lost = raw_exec().start(config.clone()).await.unwrap();
     let old = PidFd::open(lost.pid.unwrap()).unwrap().unwrap();
     let driver = raw_exec();

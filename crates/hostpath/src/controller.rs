@@ -1,4 +1,4 @@
-//! The life of volumes: create, delete, attach, list. Blocking; every step is safe to repeat.
+//! The calls of the controller service: create, delete, attach, list. They block; every step is idempotent.
 
 use std::path::{Path, PathBuf};
 
@@ -15,10 +15,10 @@ use crate::{
     store::{self, Store},
 };
 
-/// The entry of the publish context that a stage has to show.
+/// The key in the publish context that a stage must present.
 pub(crate) const ATTACHMENT: &str = "hostpath.caravan/attachment";
 
-/// The plugin: options and state. Clones are for the calls that run side by side.
+/// The plugin's options and state. Concurrent calls use clones.
 #[derive(Debug, Clone)]
 pub(crate) struct Plugin {
     pub(crate) options: Options,
@@ -48,7 +48,8 @@ impl Plugin {
                 wanted.matches(&record)?;
                 return Ok(csi::CreateVolumeResponse { volume: Some(volume(record)) });
             }
-            // A crash came in between: neither kind was ever promised to anyone.
+            // A crash interrupted a creation or a deletion. The volume was never reported to a caller, or was about
+            // to be deleted.
             Some(record) => self.remove_data(&record)?,
             None => {}
         }
@@ -69,7 +70,8 @@ impl Plugin {
             backing: wanted.backing,
             capacity: wanted.capacity,
             topology: self.options.topology.clone(),
-            // Only the top of a file system is still to be opened, when it is new or to be opened otherwise.
+            // Only the top of a file system must still get its permissions: if it is new, or if others were
+            // requested.
             opened: !matches!(wanted.backing, Backing::Image { .. })
                 || (wanted.source.is_some() && wanted.mutable.mode.is_none()),
             unfilled: matches!(wanted.backing, Backing::Image { .. })
@@ -92,8 +94,8 @@ impl Plugin {
         }
         self.store.save(&record)?;
         if let Err(error) = self.make_data(&record, &data) {
-            // Nobody knows the id yet, so nobody would ever delete it. What cannot be undone now, the next
-            // creation of the name removes; the error of the making is the one to tell.
+            // No caller knows the id yet, so none would delete the volume. If the removal fails now, the next
+            // creation of the name removes the data. The error of the creation is the one to return.
             let _ = self.remove_data(&record).and_then(|()| self.store.forget::<Record>(record.id.as_str()));
             return Err(error);
         }
@@ -120,7 +122,7 @@ impl Plugin {
         }
     }
 
-    /// Removes the data of a volume, and the devices that a crash left on it.
+    /// Removes the data of a volume, and the loop devices that a crash left on it.
     pub(crate) fn remove_data(&self, record: &Record) -> Result<(), Error> {
         let data = self.store.data_path(record.id.as_str(), record.backing);
         if record.backing == Backing::Block {
@@ -135,7 +137,7 @@ impl Plugin {
     ) -> Result<csi::DeleteVolumeResponse, Error> {
         required(&request.volume_id, "volume id")?;
         let done = Ok(csi::DeleteVolumeResponse {});
-        // What cannot be one of our ids is no volume, so it is already gone.
+        // The text is not an id of this plugin, so no such volume exists and it counts as deleted.
         let Some(id) = VolumeId::parse(&request.volume_id) else {
             return done;
         };
@@ -251,7 +253,7 @@ impl Plugin {
         let done = Ok(csi::ControllerUnpublishVolumeResponse {});
         let id = match self.store.ready(&request.volume_id) {
             Ok(record) => record.id,
-            // A volume that is gone is published nowhere.
+            // A volume that does not exist is published nowhere.
             Err(Error::NoVolume(_)) => return done,
             Err(error) => return Err(error),
         };
@@ -318,7 +320,7 @@ impl Plugin {
                 let next_token = last.as_ref().map_or_else(String::new, VolumeId::to_string);
                 return Ok(csi::ListVolumesResponse { entries, next_token });
             }
-            // A volume may have gone since the directory was listed.
+            // A volume may have been deleted since the directory was listed.
             if let Some(record) =
                 self.store.load::<Record>(id.as_str())?.filter(|record| record.phase == Phase::Ready)
             {
@@ -373,8 +375,8 @@ impl Plugin {
         })
     }
 
-    /// A volume is in good order while its data is there, and its file system, where it is meant to be
-    /// written to, takes writes: after an error, the kernel makes one read-only.
+    /// Returns the condition of a volume. It is normal while its data exists and its file system accepts writes if it
+    /// should: after an error, the kernel makes a file system read-only.
     pub(crate) fn condition(&self, record: &Record) -> csi::VolumeCondition {
         let abnormal = |message: String| csi::VolumeCondition { abnormal: true, message };
         let data = self.store.data_path(record.id.as_str(), record.backing);
@@ -391,7 +393,7 @@ impl Plugin {
         }
     }
 
-    /// A mount of an image that is for writing, of a file system that is not any more.
+    /// Returns a mount of an image that should be writable but whose file system has become read-only.
     fn stuck_mount(&self, record: &Record) -> Result<Option<PathBuf>, Error> {
         if !matches!(record.backing, Backing::Image { .. }) {
             return Ok(None);
@@ -408,13 +410,13 @@ impl Plugin {
     }
 }
 
-/// Bytes available to new volumes, and bytes in all, of the file system that `path` is on.
+/// Returns the bytes available to new volumes and the total bytes of the file system that contains `path`.
 pub(crate) fn space(path: &Path) -> Result<(u64, u64), Error> {
     let stat = rustix::fs::statvfs(path).map_err(Error::io("look at the file system of", path))?;
     Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
 }
 
-/// A required field that is empty.
+/// Fails if a required field is empty.
 pub(crate) fn required(value: &str, field: &str) -> Result<(), Error> {
     if value.is_empty() { Err(Error::Invalid(format!("the request has no {field}"))) } else { Ok(()) }
 }
@@ -425,7 +427,7 @@ fn nodes(record: &Record) -> Vec<String> {
 
 fn volume(record: Record) -> csi::Volume {
     csi::Volume {
-        // A capacity that was accepted came as an i64.
+        // An accepted capacity was received as an i64, so it fits.
         capacity_bytes: i64::try_from(record.capacity).unwrap_or(i64::MAX),
         volume_id: record.id.to_string(),
         volume_context: Default::default(),
@@ -443,7 +445,7 @@ fn content_source(origin: Origin) -> csi::VolumeContentSource {
     csi::VolumeContentSource { r#type: Some(from) }
 }
 
-/// How a volume is used at a path.
+/// Returns the use of a volume at a path, as it is recorded.
 pub(crate) fn use_of(capability: &Capability, readonly: bool) -> Use {
     Use { access_mode: capability.access_mode, readonly, group: capability.group }
 }

@@ -1,5 +1,5 @@
-//! Copies of data for snapshots and clones: shared blocks where the file system can (FICLONE, ioctl_ficlone(2)),
-//! else a copy that keeps holes.
+//! Copies of data for snapshots and clones: with shared blocks if the file system supports it (FICLONE,
+//! ioctl_ficlone(2)), otherwise a copy that preserves holes.
 
 use std::{
     fs::File,
@@ -13,25 +13,25 @@ use rustix::io::Errno;
 
 use crate::{error::Error, record::Backing, store, tool::run};
 
-/// How the bytes of a file came over.
+/// How a file was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Both files share their blocks; it happened at one moment.
+    /// Both files share their blocks; the copy was atomic.
     Shared,
-    /// They were read and written, one after the other.
+    /// The bytes were read and written one after the other.
     Copied,
 }
 
-/// What is asked of a copy of an image or device.
+/// Requirements for a copy of an image or device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Manner {
-    /// It is being written to: a copy that would take its time is refused.
+    /// The source is being written to, so only an atomic copy is allowed.
     pub(crate) at_once: bool,
-    /// No blocks may be shared: one of the two is promised its own.
+    /// The copy must not share blocks, since one of the two volumes has reserved space.
     pub(crate) apart: bool,
 }
 
-/// Copies the data of a volume or snapshot to a path where nothing is; it is on disk when this returns.
+/// Copies the data of a volume or snapshot to a path that does not exist; the copy is on disk when this returns.
 pub(crate) fn data(from: &Path, to: &Path, backing: Backing, manner: Manner) -> Result<(), Error> {
     match backing {
         Backing::Directory => directory(from, to),
@@ -70,7 +70,7 @@ fn file(from: &Path, to: &Path, manner: Manner) -> Result<Way, Error> {
     Ok(way)
 }
 
-/// Copies what is written in a file, and leaves out what never was (`SEEK_DATA` and `SEEK_HOLE` of lseek(2)).
+/// Copies only the written parts of a file and preserves holes (`SEEK_DATA` and `SEEK_HOLE` of lseek(2)).
 fn with_holes(from: &mut File, to: &mut File) -> io::Result<()> {
     let length = from.metadata()?.len();
     to.set_len(length)?;
@@ -78,7 +78,7 @@ fn with_holes(from: &mut File, to: &mut File) -> io::Result<()> {
     while at < length {
         let begin = match rustix::fs::seek(&*from, rustix::fs::SeekFrom::Data(at)) {
             Ok(begin) => begin,
-            // No data up to the end.
+            // There is no more data up to the end.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(error.into()),
         };
@@ -94,7 +94,7 @@ fn with_holes(from: &mut File, to: &mut File) -> io::Result<()> {
     Ok(())
 }
 
-/// A tree with owners, modes, times, links and attributes, by cp(1).
+/// Copies a tree with owners, modes, times, links and attributes, by cp(1).
 fn directory(from: &Path, to: &Path) -> Result<(), Error> {
     let mut cp = Command::new("cp");
     cp.args(["--archive", "--reflink=auto", "--no-target-directory", "--"]).arg(from).arg(to);
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-        /// Whatever is written where, the copy reads the same.
+        /// For any pattern of writes, the copy reads the same as its source.
         #[test]
         fn a_copy_reads_like_its_source(pieces: Vec<(u16, Vec<u8>)>, more: u16) {
             let directory = tempfile::tempdir().expect("a directory");

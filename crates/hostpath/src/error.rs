@@ -1,5 +1,5 @@
-//! Why a call is refused, and with which status ("Error Scheme" and the tables of each call in the CSI
-//! specification).
+//! The reasons for which a call is refused, with their status codes ("Error Scheme" and the tables of each call in
+//! the CSI specification).
 
 use std::{io, path::PathBuf};
 
@@ -8,22 +8,22 @@ use tonic::{Code, Status};
 /// Why a call was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request is wrong in itself.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// There is no such volume.
+    /// The volume does not exist.
     #[error("there is no volume {0:?}")]
     NoVolume(String),
-    /// There is no such snapshot.
+    /// The snapshot does not exist.
     #[error("there is no snapshot {0:?}")]
     NoSnapshot(String),
-    /// There is no such group of snapshots.
+    /// The group of snapshots does not exist.
     #[error("there is no group of snapshots {0:?}")]
     NoGroup(String),
-    /// There is no such node.
+    /// The node does not exist.
     #[error("there is no node {0:?} here: this plugin serves the node {1:?}")]
     NoNode(String, String),
-    /// The volume is not where it was asked for.
+    /// The volume is not at the requested path.
     #[error("the volume {volume} is not mounted at {}", path.display())]
     NotThere {
         /// The volume's id.
@@ -31,35 +31,35 @@ pub enum Error {
         /// The path of the request.
         path: PathBuf,
     },
-    /// It exists, and not as asked for.
+    /// The object exists with other properties than requested.
     #[error("{0}")]
     Exists(String),
-    /// The volume is in use, or another call has to come first.
+    /// The volume is in use, or another call must succeed first.
     #[error("{0}")]
     Precondition(String),
-    /// Another call for the same volume is under way.
+    /// Another call for the same volume is in progress.
     #[error("another operation on {0} is under way")]
     Busy(String),
-    /// The token of a list is not one of ours.
+    /// The token of a list is not valid.
     #[error("the starting token {0:?} is not one that this plugin gave out")]
     Token(String),
-    /// No room, or no topology that can be served.
+    /// No space is left, or the requested topology cannot be served.
     #[error("{0}")]
     Exhausted(String),
     /// The size is not possible.
     #[error("{0}")]
     Range(String),
-    /// The volume or snapshot belongs to the instance of the plugin on another host.
+    /// The volume or snapshot belongs to the plugin's instance on another host.
     #[error("{0} was made by the plugin's instance {1}, this one is {2}: ask the controller on that host")]
     Elsewhere(String, String, String),
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("cannot {what} {}", path.display())]
     Io {
-        /// What was to be done, such that a path can follow.
+        /// The operation, worded so that a path can follow.
         what: &'static str,
-        /// With what.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -68,7 +68,7 @@ pub enum Error {
     Record {
         /// The record's file.
         path: PathBuf,
-        /// Where it is damaged.
+        /// The position and kind of the damage.
         #[source]
         source: serde_json::Error,
     },
@@ -77,22 +77,22 @@ pub enum Error {
     Tool {
         /// The program's name.
         program: &'static str,
-        /// What it said, without mount flags.
+        /// The program's error output, without mount flags.
         problem: String,
     },
-    /// A mount is in the way of a removal, and stays.
+    /// A mount prevents a removal and remains.
     #[error("cannot remove {0}: it is a mount, and what is in it is not to be removed; unmount it first")]
     Mounted(String),
-    /// The kernel refused something.
+    /// The kernel refused an operation.
     #[error(transparent)]
     Kernel(caravan_sys::Error),
-    /// What is on disk or in the mount table contradicts the records.
+    /// The disk or the mount table contradicts the records.
     #[error("{0}")]
     Inconsistent(String),
 }
 
 impl Error {
-    /// For `map_err` on file system calls.
+    /// Returns a function for `map_err` on file system calls.
     pub(crate) fn io<E: Into<io::Error>>(
         what: &'static str,
         path: impl Into<PathBuf>,
@@ -101,7 +101,7 @@ impl Error {
         move |source| Self::Io { what, path, source: source.into() }
     }
 
-    /// An error of a removal.
+    /// Returns the error for a failed removal.
     pub(crate) fn kernel(error: caravan_sys::Error) -> Self {
         match error {
             caravan_sys::Error::Mounted { path, .. } => Self::Mounted(path.display().to_string()),
@@ -109,7 +109,7 @@ impl Error {
         }
     }
 
-    /// The status code of the answer.
+    /// Returns the status code of the response.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,
@@ -132,7 +132,7 @@ impl Error {
         }
     }
 
-    /// The whole story in one sentence, inner errors included: the caller sees nothing else.
+    /// Returns the error with all its causes in one sentence, which is all that the caller sees.
     pub fn sentence(&self) -> String {
         let mut text = self.to_string();
         let mut source = std::error::Error::source(self);

@@ -1,5 +1,5 @@
-//! Growing volumes: the controller makes the image longer, the node lets device and file system see it. A file
-//! system that nobody had grown by then grows with its next mount.
+//! Expanding volumes: the controller makes the image longer, and the node makes device and file system use the new
+//! size. A file system that no call has expanded by then is expanded at its next mount.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ impl Plugin {
         }
         let data = self.store.data_path(id.as_str(), record.backing);
         if record.backing != Backing::Directory {
-            // Also when the size is met already: a crash may have come before.
+            // Also if the size is already reached: a crash may have interrupted an earlier call.
             self.fit(&record)?;
         }
         if record.backing == Backing::Block {
@@ -102,8 +102,8 @@ impl Plugin {
         })
     }
 
-    /// Grows the file system of an image to the size of the image. Answers whether it could: it has to be mounted
-    /// for writing.
+    /// Expands the file system of an image to the size of the image. Returns `false` if it is not mounted for
+    /// writing, which this requires.
     pub(crate) fn fill(&self, record: &mut Record) -> Result<bool, Error> {
         let (true, Backing::Image { fs }) = (record.unfilled, record.backing) else {
             return Ok(true);
@@ -120,13 +120,13 @@ impl Plugin {
         Ok(true)
     }
 
-    /// Grows the file system of an image before its mount, where that cannot be done afterwards.
+    /// Expands the file system of an image before its mount, if that is impossible while mounted.
     pub(crate) fn fill_unmounted(&self, record: &mut Record) -> Result<(), Error> {
         if !record.unfilled || !needs_unmounting(record.backing) {
             return Ok(());
         }
         let data = self.store.data_path(record.id.as_str(), record.backing);
-        // One that is mounted elsewhere grows with its next mount that is the first.
+        // If the image is mounted elsewhere, it is expanded when it is next mounted after its last unmount.
         if !loops::is_free(&data)? {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl Plugin {
         self.store.save(record)
     }
 
-    /// Where a volume is mounted when it is staged at a path: a device is a file below.
+    /// Returns the mount point of a volume that is staged at a path: a device is mounted on a file below.
     pub(crate) fn staged_at(&self, record: &Record, staging: &Path) -> PathBuf {
         match record.backing {
             Backing::Block => staging.join(record.id.as_str()),
@@ -144,7 +144,7 @@ impl Plugin {
         }
     }
 
-    /// The mount of a volume at a path where it is published or staged.
+    /// Returns the mount point of a volume at a path where it is published or staged.
     pub(crate) fn shown_at(&self, record: &Record, at: &Path) -> Result<Option<PathBuf>, Error> {
         for place in [at.to_owned(), self.staged_at(record, at)] {
             if mounts::is_mounted(&self.store, record, &place)? {
@@ -154,7 +154,7 @@ impl Plugin {
         Ok(None)
     }
 
-    /// Where a volume is mounted, as far as calls of this plugin put it there.
+    /// Returns the paths at which calls of this plugin have mounted a volume.
     pub(crate) fn live_paths(&self, record: &Record) -> Result<Vec<PathBuf>, Error> {
         let staged = record.staged.keys().map(|path| self.staged_at(record, Path::new(path)));
         let mut live = Vec::new();
@@ -166,24 +166,25 @@ impl Plugin {
         Ok(live)
     }
 
-    /// Whether something is mounted at a path at all.
+    /// Returns whether a path is a mount point.
     pub(crate) fn is_mount_point(path: &Path) -> Result<bool, Error> {
         mountinfo::at(path).map(|mount| mount.is_some())
     }
 }
 
-/// Whether a volume in this can grow only while nobody has it mounted, as things are.
+/// Returns whether volumes of this kind can be expanded only while they are not mounted, given the privileges of this
+/// process.
 fn needs_unmounting(backing: Backing) -> bool {
     backing == Backing::Image { fs: FsKind::Ext4 } && !may_grow_mounted()
 }
 
-/// Whether this process may grow an ext4 file system that is mounted: that takes CAP_SYS_RESOURCE, which is number
-/// 24 (capabilities(7)).
+/// Returns whether this process may expand a mounted ext4 file system, which requires CAP_SYS_RESOURCE (number 24 in
+/// capabilities(7)).
 pub(crate) fn may_grow_mounted() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| has_capability(&status, 24))
 }
 
-/// Whether a capability is among the effective ones of proc_pid_status(5).
+/// Returns whether a capability is among the effective ones of proc_pid_status(5).
 fn has_capability(status: &str, number: u32) -> bool {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> number & 1 == 1)

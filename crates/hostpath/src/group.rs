@@ -1,9 +1,9 @@
-//! Snapshots of several volumes at one moment. The snapshots of a group come and go with it: its record says whether
-//! they are there for others.
+//! Group snapshots: snapshots of several volumes at one moment. The snapshots are created and deleted with their
+//! group; its record tells whether they are visible to callers.
 //!
-//! All that is written to the volumes while they are copied would have to be in order across them: an image that is
-//! mounted is held still until the last copy is made, a directory may have no writer, and of devices in use, which
-//! nobody can hold still, there may be one, which has to be copied at one moment.
+//! Writes during the copies must not break the order of writes across volumes. So a mounted image is frozen until the
+//! last copy is made, and a directory must have no writer. Devices in use cannot be frozen: at most one is allowed,
+//! and its copy must be atomic.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -38,17 +38,18 @@ impl Plugin {
             )));
         }
         let id = GroupId::of(self.store.instance(), &request.name);
-        // What is wrong with the request is said before anything is locked, and so made.
+        // Check the request before taking locks, because that creates lock files.
         if self.store.load::<Group>(id.as_str())?.is_none() {
             volumes.iter().try_for_each(|volume| self.store.ready(volume).map(|_| ()))?;
         }
         let mut lock = self.store.lock(id.as_str())?;
-        // A crash came in between: what it left was never promised to anyone.
+        // A crash interrupted an earlier call. The remaining group was never reported to a caller.
         if let Some(group) =
             self.store.load::<Group>(id.as_str())?.filter(|group| group.phase != Phase::Ready)
         {
             self.remove_group(&group)?;
-            // The file of the lock went with it: others would take a new one, and what is made next for half made.
+            // The lock's file was removed with the group. Another process would create a new one and take the group
+            // made next for an unfinished one.
             drop(lock);
             lock = self.store.lock(id.as_str())?;
         }
@@ -63,13 +64,13 @@ impl Plugin {
                 let group_snapshot = Some(self.wire_group(group)?);
                 return Ok(csi::CreateVolumeGroupSnapshotResponse { group_snapshot });
             }
-            // Another one was faster, and came to an end in between.
+            // Another process has begun a group with this name in between, and has not finished it.
             Some(_) => return Err(Error::Busy(id.to_string())),
             None => {}
         }
         let made = self.cut_group(&id, &request.name, &volumes);
         if made.is_err() {
-            // As with volumes: what cannot be undone now, the next try or the next start removes.
+            // As with volumes: if the removal fails now, the next attempt or the next start removes the group.
             let _ = match self.store.load::<Group>(id.as_str()) {
                 Ok(Some(group)) => self.remove_group(&group),
                 Ok(None) => self.store.forget_lock(id.as_str()),
@@ -111,7 +112,7 @@ impl Plugin {
         }
         self.store.save(&group)?;
         let copied = self.copy_together(&group, &mut records);
-        // Whatever happened, nothing stays held.
+        // In any case, thaw all file systems.
         let thawed = records.iter_mut().map(|record| self.thaw_leftover(record)).fold(Ok(()), Result::and);
         group.created = copied.and_then(|created| thawed.map(|()| created))?;
         group.phase = Phase::Ready;
@@ -119,7 +120,7 @@ impl Plugin {
         Ok(group)
     }
 
-    /// Holds all volumes still, then copies all of them; answers when that was.
+    /// Freezes all volumes, then copies them. Returns the time of the copies.
     fn copy_together(&self, group: &Group, records: &mut [Record]) -> Result<Instant, Error> {
         let mut in_use = Vec::new();
         for record in records.iter_mut() {
@@ -154,7 +155,7 @@ impl Plugin {
         Ok(created)
     }
 
-    /// Nobody can hold what is written to a directory back: it may have no writer.
+    /// Refuses a directory with a writer, since writes to a directory cannot be frozen.
     fn refuse_with_writers(&self, record: &Record) -> Result<(), Error> {
         if record.backing != Backing::Directory {
             return Ok(());
@@ -179,7 +180,7 @@ impl Plugin {
     ) -> Result<csi::DeleteVolumeGroupSnapshotResponse, Error> {
         required(&request.group_snapshot_id, "group snapshot id")?;
         let done = Ok(csi::DeleteVolumeGroupSnapshotResponse {});
-        // What cannot be one of our ids is no group, so it is already gone.
+        // The text is not an id of this plugin, so no such group exists and it counts as deleted.
         let Some(id) = GroupId::parse(&request.group_snapshot_id) else {
             return done;
         };
@@ -193,7 +194,7 @@ impl Plugin {
         };
         if group.phase == Phase::Ready {
             refuse_mismatch(&group, &request.snapshot_ids)?;
-            // A volume may be on its way from one of them: then nothing is begun.
+            // A volume may be in creation from one of the snapshots; then the call fails before it changes anything.
             let _locks = self.lock_members(&group)?;
             for id in group.members.values() {
                 if let Some(snapshot) = self.store.load::<Snapshot>(id.as_str())? {
@@ -211,7 +212,7 @@ impl Plugin {
         group.members.values().map(|id| self.store.lock(id.as_str())).collect()
     }
 
-    /// Removes what there is of a group that is not there for others.
+    /// Removes all data and records of a group that is not visible to callers.
     pub(crate) fn remove_group(&self, group: &Group) -> Result<(), Error> {
         let _locks = self.lock_members(group)?;
         for id in group.members.values() {
@@ -259,7 +260,7 @@ impl Plugin {
     }
 }
 
-/// The caller has to know which snapshots it speaks of ("Snapshot list mismatch").
+/// Fails if the request lists other snapshots than the group has ("Snapshot list mismatch").
 fn refuse_mismatch(group: &Group, ids: &[String]) -> Result<(), Error> {
     let told: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
     let are: BTreeSet<&str> = group.members.values().map(SnapshotId::as_str).collect();

@@ -1,4 +1,4 @@
-//! The service for groups of volumes: calls handed to threads that may block.
+//! The group controller service: passes calls to threads that may block.
 
 use caravan_proto::csi::{self, group_controller_server::GroupController};
 use tonic::{Request, Response, Status};

@@ -1,13 +1,13 @@
 //! The bundled CSI plugin: volumes are directories of the host, file system images, or devices.
 //!
-//! It runs as a process of its own (`caravan plugin hostpath`), usually as a task, and knows nothing of
-//! the orchestrator but the interface: where it stages and publishes is told with each call. It works
-//! with the host's paths as well as inside a root of its own, as long as the paths of the calls and the
-//! state directory are on mounts that propagate to the host.
+//! It runs as a separate process (`caravan plugin hostpath`), usually as a task, and communicates with the
+//! orchestrator only through CSI: each call carries its staging and target paths. It works with the host's paths as
+//! well as inside its own root, if the paths of the calls and the state directory are on mounts that propagate to the
+//! host.
 //!
-//! What is asked for is checked in `request` and `mutable` (no I/O); what is known is in `record`, kept by `store`;
-//! `controller`, `modify`, `snapshot`, `group`, `expand` and `node` carry out, with the help of `mounts`, `loops` and
-//! `copy`; `tidy` ends what a killed plugin left half done. See `docs/design/hostpath.md`.
+//! `request` and `mutable` check requests (no I/O). `record` defines the records, which `store` keeps. `controller`,
+//! `modify`, `snapshot`, `group`, `expand` and `node` carry out calls, with the help of `mounts`, `loops` and `copy`.
+//! `tidy` completes or undoes the unfinished work of a killed plugin. See `docs/design/hostpath.md`.
 
 mod controller;
 mod copy;
@@ -39,23 +39,23 @@ pub use error::Error;
 pub use options::{Invocation, NODE_SEGMENT, Options, Surroundings, USAGE, UsageError};
 pub use request::FsKind;
 
-/// Where volumes are kept when nothing says otherwise.
+/// The default state directory.
 const STATE_DIR: &str = "/var/lib/caravan-hostpath";
 
-/// The plugin's root in a task that has a root of its own, unless the job says otherwise: a directory of
-/// the host, shared by all allocations of the plugin, and with propagation.
+/// The default root of the plugin in a task with its own root: a directory of the host with mount propagation, shared
+/// by all allocations of the plugin.
 const PLUGIN_ROOT: &str = "/local/csi";
 
-/// Set by the agent for plugins without a root of their own: the plugin's root on the host.
+/// The variable with the plugin's root on the host; the agent sets it for plugins without their own root.
 const BASE_VARIABLE: &str = "CARAVAN_CSI_STAGE_PUBLISH_BASE_DIR";
 
-/// Where the state is below the plugin's root.
+/// Name of the state directory below the plugin's root.
 const STATE_NAME: &str = "hostpath-state";
 
-/// Runs the plugin with the arguments after `caravan plugin hostpath` until SIGTERM or SIGINT.
-/// Exit codes: 0 after a signal, 2 for a wrong command line, 1 for everything else.
+/// Runs the plugin with the arguments after `caravan plugin hostpath` until SIGTERM or SIGINT. Exit codes: 0 after a
+/// signal, 2 for a wrong command line, 1 for any other error.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
-    // Nothing below is generic: the plugin is compiled here, once, and not again by whoever calls.
+    // `start` is not generic, so that the plugin is compiled once in this crate and not in each caller's.
     start(arguments.into_iter().collect())
 }
 
@@ -90,11 +90,11 @@ fn start(arguments: Vec<String>) -> ExitCode {
     }
 }
 
-/// Serves with these options until SIGTERM or SIGINT. Logs go to standard error, by `RUST_LOG`, unless
-/// the process already has a place for them.
+/// Serves with these options until SIGTERM or SIGINT. Logs go to standard error, filtered by `RUST_LOG`, unless the
+/// process already has a log subscriber.
 pub fn serve(options: Options) -> Result<(), Error> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // An error says that there is a subscriber already, which is as good.
+    // An error means that the process already has a subscriber, which is fine.
     let _ =
         tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_env_filter(filter).try_init();
     let store = store::Store::open(&options.state_dir)?;
@@ -122,9 +122,9 @@ pub fn serve(options: Options) -> Result<(), Error> {
     runtime.block_on(serve::serve(&endpoint, service))
 }
 
-/// Below the plugin's root, which all allocations of the plugin share and which outlives them, whether they
-/// have a root of their own (it is mounted there) or not (a variable names it): one place on the host for
-/// every driver.
+/// Returns the state directory below the plugin's root, which all allocations of the plugin share and which outlives
+/// them. With its own root, the plugin finds it mounted there; otherwise a variable names it. So it is the same host
+/// directory for every driver.
 fn default_state_dir() -> PathBuf {
     if let Some(base) = std::env::var_os(BASE_VARIABLE).filter(|base| !base.is_empty()) {
         return Path::new(&base).join(STATE_NAME);

@@ -1,8 +1,8 @@
-//! Loop devices: which file is behind which, and their making and ending for volumes that are devices. An image
-//! that is mounted needs none of this, its loop device comes and goes with the mount.
+//! Loop devices: finding, creating and detaching them for volumes that are devices. A mounted image needs none of
+//! this: its loop device is created and detached with the mount.
 //!
-//! A device has no record: losetup(8) tells which there are, by the inode of the file behind them, and the mount
-//! table which are in use. So nothing that ends the plugin can make it lose one.
+//! Devices have no records. losetup(8) lists the existing devices with the inodes of their files, and the mount table
+//! shows which are in use. So a crash of the plugin cannot lose a device.
 
 use std::{
     collections::BTreeSet,
@@ -16,25 +16,25 @@ use std::{
 
 use crate::{error::Error, mountinfo, tool::run};
 
-/// How often a device that is about to end is looked at, and how long between.
+/// How often to check whether a device has been detached, and the delay between checks.
 const LOOKS: u32 = 40;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
 /// One loop device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loop {
-    /// Its node, `/dev/loop<number>`.
+    /// Path of its device file, `/dev/loop<number>`.
     pub(crate) path: PathBuf,
     /// Its major and minor number.
     pub(crate) number: (u32, u32),
     readonly: bool,
-    /// It ends with its last user.
+    /// Whether the kernel detaches it with its last user.
     autoclear: bool,
-    /// Inode and device of the file behind it.
+    /// Inode and device number of its file.
     file: (u64, (u32, u32)),
 }
 
-/// The loop devices of a file, by inode: its path may read differently here than where they were made.
+/// Returns the loop devices of a file, found by inode: the file's path may differ from that at the device's creation.
 pub(crate) fn of(file: &Path) -> Result<Vec<Loop>, Error> {
     let metadata = match fs::metadata(file) {
         Ok(metadata) => metadata,
@@ -55,7 +55,7 @@ pub(crate) fn of(file: &Path) -> Result<Vec<Loop>, Error> {
     Ok(lines.lines().filter_map(parse).filter(|found| found.file == (metadata.ino(), device)).collect())
 }
 
-/// One line of losetup's raw columns. They are padded, and in raw output the padding is written as `\\x20`.
+/// Parses one line of losetup's raw columns. They are padded, and raw output writes the padding as `\\x20`.
 fn parse(line: &str) -> Option<Loop> {
     let line = line.replace("\\x20", " ");
     let mut columns = line.split_whitespace();
@@ -71,7 +71,7 @@ fn pair(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The device of a file, made when it has none yet.
+/// Returns the device of a file, and creates one if it has none.
 pub(crate) fn attach(file: &Path, readonly: bool) -> Result<PathBuf, Error> {
     if let Some(found) = of(file)?.into_iter().find(|found| found.readonly == readonly && !found.autoclear) {
         return Ok(found.path);
@@ -85,7 +85,8 @@ pub(crate) fn attach(file: &Path, readonly: bool) -> Result<PathBuf, Error> {
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 
-/// Ends the devices of a file that are mounted nowhere. One that somebody still has open ends with that.
+/// Detaches the devices of a file that are not mounted. If a process has one open, the kernel detaches it when that
+/// process closes it.
 pub(crate) fn free(file: &Path) -> Result<(), Error> {
     let found = of(file)?;
     if found.iter().all(|found| found.autoclear) {
@@ -102,8 +103,8 @@ pub(crate) fn free(file: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether no device is left on a file. One that ended with its last mount stays for as long as somebody looks at it,
-/// as losetup(8) does: that is waited for.
+/// Returns whether a file has no device. A device that was detached with its last unmount exists while a process such
+/// as losetup(8) has it open, so this waits for a moment.
 pub(crate) fn is_free(file: &Path) -> Result<bool, Error> {
     for _ in 0..LOOKS {
         let found = of(file)?;
@@ -120,7 +121,7 @@ pub(crate) fn is_free(file: &Path) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Lets the devices of a file see its new size.
+/// Makes the devices of a file use its new size.
 pub(crate) fn resize(file: &Path) -> Result<(), Error> {
     for found in of(file)? {
         let mut losetup = Command::new("losetup");
@@ -129,7 +130,7 @@ pub(crate) fn resize(file: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes what was written to the devices of a file into the file; answers whether there are any for writing.
+/// Writes buffered data of a file's devices to the file. Returns whether it has writable devices.
 pub(crate) fn flush(file: &Path) -> Result<bool, Error> {
     let mut any = false;
     for found in of(file)?.into_iter().filter(|found| !found.readonly) {

@@ -1,4 +1,4 @@
-//! The plugin as a program of its own: the same as `caravan plugin hostpath`.
+//! The plugin as a separate program: the same as `caravan plugin hostpath`.
 
 use std::process::ExitCode;
 

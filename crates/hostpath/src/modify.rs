@@ -1,4 +1,4 @@
-//! Changing a volume that exists, and the room of images and devices: taken when written (thin) or kept (thick).
+//! Modifying an existing volume, and the space of images and devices: allocated at writes (thin) or reserved (thick).
 
 use std::{
     fs::File,
@@ -42,11 +42,11 @@ impl Plugin {
         Ok(csi::ControllerModifyVolumeResponse {})
     }
 
-    /// Chooses the permissions of the top directory. A task may change them afterwards: they are set once.
+    /// Sets the permissions of the top directory once; a task may change them afterwards.
     fn set_mode(&self, record: &mut Record, mode: u32) -> Result<(), Error> {
         if record.mutable.mode != Some(mode) {
             record.mutable.mode = Some(mode);
-            // From here on the next mount for writing sets it, whatever happens to this call.
+            // From here on, the next mount for writing sets them, even if this call is interrupted.
             record.opened = false;
             self.store.save(record)?;
         }
@@ -61,7 +61,7 @@ impl Plugin {
         }
     }
 
-    /// A path of this volume where its top can be written to.
+    /// Returns a path of this volume at which its top directory is writable.
     fn live_writable(&self, record: &Record) -> Result<Option<PathBuf>, Error> {
         for path in self.live_paths(record)? {
             if mountinfo::at(&path)?.is_some_and(|mount| !mount.flags.contains(MountFlags::RDONLY)) {
@@ -71,19 +71,19 @@ impl Plugin {
         Ok(None)
     }
 
-    /// Sets the permissions of the top of a volume: those that were asked for, or open to every user.
+    /// Sets the permissions of a volume's top directory: the requested ones, or access for every user.
     pub(crate) fn open(&self, record: &mut Record, top: &Path) -> Result<(), Error> {
         store::set_mode(top, record.mutable.mode.unwrap_or(store::OPEN))?;
         record.opened = true;
         self.store.save(record)
     }
 
-    /// Chooses how the room is had, and sees to it.
+    /// Changes between thin and thick space.
     fn set_space(&self, record: &mut Record, space: Space) -> Result<(), Error> {
         match space {
             Space::Thick => {
-                // Until the room is there it is on record that too much may be taken: a crash, or a host
-                // without that much room, leaves a thin volume that gives it back.
+                // Until the space is reserved, the record says that too much may be allocated. After a crash, or if
+                // the host has too little space, the volume stays thin and releases the excess.
                 if record.mutable.space != Some(Space::Thick) {
                     record.slack = true;
                     self.store.save(record)?;
@@ -108,20 +108,20 @@ impl Plugin {
         }
     }
 
-    /// Makes the data of an image or device as long as the volume, when it is shorter.
+    /// Extends the data of an image or device to the volume's size, if it is shorter.
     fn lengthen(&self, record: &Record) -> Result<(), Error> {
         lengthen(&self.store.data_path(record.id.as_str(), record.backing), record.capacity)
     }
 
-    /// Makes the data of an image or device as long as the volume, and takes the room of one that is to keep it.
+    /// Extends the data of an image or device to the volume's size, and reserves the space of a thick volume.
     pub(crate) fn fit(&self, record: &Record) -> Result<(), Error> {
         let data = self.store.data_path(record.id.as_str(), record.backing);
         lengthen(&data, record.capacity)?;
         if record.mutable.space == Some(Space::Thick) { keep_room(&data, record) } else { Ok(()) }
     }
 
-    /// The same before a mount. A volume is not kept from its user because the host has no more room: what a trim took
-    /// from it was promised, and is told in the log.
+    /// Does the same before a mount. If the host has too little space to reserve again what a trim released, the
+    /// mount still succeeds, and the log has a warning.
     pub(crate) fn fit_to_mount(&self, record: &Record) -> Result<(), Error> {
         match self.fit(record) {
             Err(error @ Error::Exhausted(_)) => {
@@ -132,8 +132,8 @@ impl Plugin {
         }
     }
 
-    /// Gives room back that a volume has and does not use, as far as that can be done now; the next call that ends a
-    /// use of the volume goes on.
+    /// Releases unused space of a volume as far as possible now. The next call that ends a use of the volume
+    /// continues.
     pub(crate) fn give_back(&self, record: &mut Record) -> Result<(), Error> {
         if !record.slack || record.mutable.space == Some(Space::Thick) {
             return Ok(());
@@ -142,7 +142,7 @@ impl Plugin {
         if matches!(record.backing, Backing::Image { .. })
             && let Some(mount) = mounts::writable_mount(&self.store, record)?
         {
-            // The file system alone knows what it does not use. One that cannot tell its device keeps it.
+            // Only the file system knows its unused blocks. If it cannot discard them, the space stays allocated.
             let mut fstrim = Command::new("fstrim");
             if let Err(error) = run(fstrim.arg(&mount.path), "fstrim", "util-linux", &[]) {
                 tracing::info!(volume = record.id.as_str(), error = error.sentence(), "nothing is trimmed");
@@ -150,7 +150,7 @@ impl Plugin {
             return Ok(());
         }
         if !loops::is_free(&data)? {
-            // Somebody may write where nothing is yet, between the look and the deed.
+            // A process may write to an empty part between the check and the release.
             return Ok(());
         }
         punch_unwritten(&data)?;
@@ -159,7 +159,7 @@ impl Plugin {
     }
 }
 
-/// Makes a file as long as a volume, when it is shorter.
+/// Extends a file to a volume's size, if it is shorter.
 fn lengthen(data: &Path, capacity: u64) -> Result<(), Error> {
     let file = File::options().write(true).open(data).map_err(Error::io("open", data))?;
     let length = file.metadata().map_err(Error::io("look at", data))?.len();
@@ -169,8 +169,8 @@ fn lengthen(data: &Path, capacity: u64) -> Result<(), Error> {
     file.set_len(capacity).and_then(|()| file.sync_all()).map_err(Error::io("set the size of", data))
 }
 
-/// Takes all the room that a file may need (fallocate(2)); blocks that it shares with a copy become its own, where the
-/// file system can do that (xfs).
+/// Reserves all space that a file may need (fallocate(2)). Blocks shared with a copy are unshared if the file system
+/// supports it (xfs).
 fn keep_room(data: &Path, record: &Record) -> Result<(), Error> {
     let file = File::options().read(true).write(true).open(data).map_err(Error::io("open", data))?;
     let with = |flags| rustix::fs::fallocate(&file, flags, 0, record.capacity);
@@ -192,10 +192,10 @@ fn keep_room(data: &Path, record: &Record) -> Result<(), Error> {
     }
 }
 
-/// Gives the parts of a file back that were never written. Only while nobody writes to it.
+/// Releases the parts of a file that were never written. Only safe while no process writes to it.
 fn punch_unwritten(data: &Path) -> Result<(), Error> {
     let file = File::options().read(true).write(true).open(data).map_err(Error::io("open", data))?;
-    // What is still on its way to the disk looks written only there.
+    // Sync first: a reserved part whose data is not on disk yet may count as never written.
     file.sync_all().map_err(Error::io("write", data))?;
     let length = file.metadata().map_err(Error::io("look at", data))?.len();
     let punched = || -> Result<(), Errno> {
@@ -221,7 +221,7 @@ fn punch_unwritten(data: &Path) -> Result<(), Error> {
         Ok(())
     };
     match punched() {
-        // A file system without holes has none to give back.
+        // A file system without holes cannot release space.
         Ok(()) | Err(Errno::OPNOTSUPP) => file.sync_all().map_err(Error::io("write", data)),
         Err(error) => Err(Error::io("give room back of", data)(error)),
     }
@@ -239,7 +239,7 @@ mod tests {
         let data = directory.path().join("data");
         let file = File::create(&data).expect("it can be made");
         if rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).is_err() {
-            return; // This file system keeps no room.
+            return; // This file system cannot reserve space.
         }
         file.write_all_at(b"kept", 4 << 20).expect("it can be written");
         let before = fs::metadata(&data).expect("it is there").blocks();

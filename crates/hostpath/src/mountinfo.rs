@@ -11,36 +11,36 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// What of its file system is there: for a bind of a file or directory its path within.
+    /// The root of the mount within its file system: for a bind mount, the path of its file or directory.
     pub(crate) root: PathBuf,
-    /// Where it is, as this process sees it.
+    /// The mount point in this process's view.
     pub(crate) path: PathBuf,
     /// Its per-mount options.
     pub(crate) flags: MountFlags,
-    /// What is mounted, as the file system says it: for an image its loop device.
+    /// The source as the file system reports it: for an image, its loop device.
     pub(crate) source: String,
-    /// Whether the file system itself cannot be written to, wherever it is mounted.
+    /// Whether the file system itself is read-only, at all its mounts.
     pub(crate) readonly_file_system: bool,
 }
 
-/// All mounts, the newest last.
+/// Returns all mounts, the newest last.
 pub(crate) fn all() -> Result<Vec<Mount>, Error> {
     let table = fs::read(TABLE).map_err(Error::io("read", TABLE))?;
     Ok(parse(&table).collect())
 }
 
-/// The mount that is visible at `path`, when `path` is a mount point.
+/// Returns the visible mount at `path`; `None` if `path` is not a mount point.
 pub(crate) fn at(path: &Path) -> Result<Option<Mount>, Error> {
     let Some(path) = resolve(path)? else {
         return Ok(None);
     };
     let table = fs::read(TABLE).map_err(Error::io("read", TABLE))?;
-    // Of several mounts on one path, the last one covers the others.
+    // Of several mounts at one path, the last one covers the others.
     Ok(parse(&table).filter(|mount| mount.path == path).last())
 }
 
-/// The absolute path without symbolic links, except for a last part that cannot be looked at (a mount
-/// whose file system is gone).
+/// Returns the absolute path without symbolic links. The last part may be inaccessible (a mount whose file system
+/// does not answer).
 fn resolve(path: &Path) -> Result<Option<PathBuf>, Error> {
     match fs::canonicalize(path) {
         Ok(path) => return Ok(Some(path)),
@@ -57,7 +57,7 @@ fn resolve(path: &Path) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// The lines of a table that make sense.
+/// Parses the valid lines of a table.
 fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     table.split(|byte| *byte == b'\n').filter_map(parse_line)
 }
@@ -80,7 +80,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Space, tab, newline and backslash are written as three octal digits.
+/// Decodes space, tab, newline and backslash, which are written as three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -104,8 +104,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Per-mount flags by their names in mount(8), and the names that are none. The names of the opposite
-/// (`rw`, `exec`, ...) are taken off again, the last one counts.
+/// Splits names of mount(8) into per-mount flags and all other names. A name of the opposite (`rw`, `exec`, ...)
+/// clears its flag; the last name counts.
 pub(crate) fn flags<'a>(names: impl IntoIterator<Item = &'a str>) -> (MountFlags, Vec<&'a str>) {
     let mut flags = MountFlags::empty();
     let mut others = Vec::new();

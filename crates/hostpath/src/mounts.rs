@@ -1,4 +1,4 @@
-//! Making and ending mounts, and telling whose they are.
+//! Mounting and unmounting volumes, and finding out which volume a mount belongs to.
 
 use std::{
     fs, io,
@@ -18,10 +18,10 @@ use crate::{
     tool::{run, run_until},
 };
 
-/// More mounts than this on one path are not ours to take off.
+/// The most mounts at one path that this plugin could have made; it does not unmount more.
 const MOST_LAYERS: usize = 16;
 
-/// Whether the volume is mounted at `path`.
+/// Returns whether the volume is mounted at `path`.
 pub(crate) fn is_mounted(store: &Store, record: &Record, path: &Path) -> Result<bool, Error> {
     match mountinfo::at(path)? {
         Some(mount) => is_of(store, record, &mount),
@@ -29,16 +29,16 @@ pub(crate) fn is_mounted(store: &Store, record: &Record, path: &Path) -> Result<
     }
 }
 
-/// What is at a path, as far as one volume is concerned.
+/// The content of a path, for one volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occupant {
-    /// It is not a mount point.
+    /// The path is not a mount point.
     Nothing,
-    /// The volume.
+    /// The volume is mounted there.
     Volume,
 }
 
-/// What is mounted at `path`; a mount of something else is an error.
+/// Checks whether the volume is mounted at `path`; a mount of anything else is an error.
 pub(crate) fn occupant(store: &Store, record: &Record, path: &Path) -> Result<Occupant, Error> {
     match mountinfo::at(path)? {
         None => Ok(Occupant::Nothing),
@@ -51,8 +51,8 @@ pub(crate) fn occupant(store: &Store, record: &Record, path: &Path) -> Result<Oc
     }
 }
 
-/// A directory is known by device and inode. An image or device is known by those of the file behind the loop
-/// device: its path may read differently here than where it was mounted.
+/// Returns whether a mount is of this volume. A directory is identified by device and inode. An image or device is
+/// identified by those of the loop device's file, whose path may differ from that at the mount.
 fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<bool, Error> {
     let data = store.data_path(record.id.as_str(), record.backing);
     let ours = match fs::metadata(&data) {
@@ -80,7 +80,7 @@ fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<boo
     }
 }
 
-/// Where the file system of an image is mounted such that it can be written to, whoever sees it there.
+/// Returns a writable mount of an image's file system, at any path.
 pub(crate) fn writable_mount(store: &Store, record: &Record) -> Result<Option<mountinfo::Mount>, Error> {
     for mount in mountinfo::all()?.into_iter().filter(|mount| mount.source.starts_with("/dev/loop")) {
         let writable = !mount.flags.contains(MountFlags::RDONLY) && !mount.readonly_file_system;
@@ -91,34 +91,34 @@ pub(crate) fn writable_mount(store: &Store, record: &Record) -> Result<Option<mo
     Ok(None)
 }
 
-/// Holds the file system at a mount still (fsfreeze(8)): what is written waits, what was written is on disk.
+/// Freezes the file system at a mount (fsfreeze(8)): earlier writes are on disk, later writes wait.
 pub(crate) fn freeze(path: &Path) -> Result<(), Error> {
     run(Command::new("fsfreeze").arg("--freeze").arg(path), "fsfreeze", "util-linux", &[]).map(|_| ())
 }
 
-/// Lets a file system go that is held still.
+/// Thaws a frozen file system.
 pub(crate) fn thaw(path: &Path) -> Result<(), Error> {
     run(Command::new("fsfreeze").arg("--unfreeze").arg(path), "fsfreeze", "util-linux", &[]).map(|_| ())
 }
 
-/// Grows the file system that is mounted at a path to the size of its device.
+/// Expands the mounted file system at a path to the size of its device.
 pub(crate) fn grow(fs: FsKind, mount: &mountinfo::Mount) -> Result<(), Error> {
     match fs {
-        // resize2fs(8) takes the device, and finds by itself that it is mounted.
+        // resize2fs(8) takes the device and detects that it is mounted.
         FsKind::Ext4 => run(Command::new("resize2fs").arg(&mount.source), "resize2fs", "e2fsprogs", &[]),
         FsKind::Xfs => run(Command::new("xfs_growfs").arg(&mount.path), "xfs_growfs", "xfsprogs", &[]),
     }
     .map(|_| ())
 }
 
-/// Grows an ext4 file system that is mounted nowhere to the size of its image. resize2fs(8) wants it checked
-/// first; e2fsck(8) ends with 1 when it put something right.
+/// Expands an unmounted ext4 file system to the size of its image. resize2fs(8) requires a check first; e2fsck(8)
+/// exits with 1 if it repaired something.
 pub(crate) fn grow_unmounted(image: &Path) -> Result<(), Error> {
     run_until(Command::new("e2fsck").args(["-f", "-p"]).arg(image), "e2fsck", "e2fsprogs", &[], 1)?;
     run(Command::new("resize2fs").arg(image), "resize2fs", "e2fsprogs", &[]).map(|_| ())
 }
 
-/// Gives the top directory at a path to a group, with all that is made in it from now on.
+/// Gives the top directory at a path to a group, with setgid, so that new files belong to the group as well.
 pub(crate) fn give_to_group(path: &Path, group: u32) -> Result<(), Error> {
     let metadata = fs::metadata(path).map_err(Error::io("look at", path))?;
     let mode = metadata.mode() & 0o7777 | 0o2070;
@@ -126,23 +126,23 @@ pub(crate) fn give_to_group(path: &Path, group: u32) -> Result<(), Error> {
         return Ok(());
     }
     std::os::unix::fs::chown(path, None, Some(group)).map_err(Error::io("set the group of", path))?;
-    // After the group: chown(2) may take the bit off.
+    // Set the mode after the group, because chown(2) may clear the bit.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
         .map_err(Error::io("set the permissions of", path))
 }
 
-/// Binds `source` to `target` and adds per-mount flags.
+/// Bind-mounts `source` to `target` and adds per-mount flags.
 pub(crate) fn bind(source: &Path, target: &Path, flags: MountFlags) -> Result<(), Error> {
     mount_bind(source, target).map_err(Error::io("bind-mount to", target))?;
     if let Err(error) = add_flags(target, flags) {
-        // The mount is without the flags that were asked for: nobody may use it.
+        // The mount lacks the requested flags, so no task may use it.
         let _ = unmount(target, UnmountFlags::NOFOLLOW);
         return Err(error);
     }
     Ok(())
 }
 
-/// Adds per-mount flags to the mount at `target`, keeping those it has.
+/// Adds per-mount flags to the mount at `target` and keeps its other flags.
 pub(crate) fn add_flags(target: &Path, flags: MountFlags) -> Result<(), Error> {
     if flags.is_empty() {
         return Ok(());
@@ -155,11 +155,11 @@ pub(crate) fn add_flags(target: &Path, flags: MountFlags) -> Result<(), Error> {
         .map_err(Error::io("set the mount flags of", target))
 }
 
-/// Mounts an image. The loop device frees itself with the last unmount.
+/// Mounts an image. The kernel detaches the loop device with the last unmount.
 pub(crate) fn mount_image(image: &Path, fs: FsKind, target: &Path, flags: &[String]) -> Result<(), Error> {
     let mut options = vec!["loop"];
     if fs == FsKind::Xfs {
-        // A copy has the id of its original, and both may be mounted.
+        // A copy has the same UUID as its original, and both may be mounted.
         options.push("nouuid");
     }
     options.extend(flags.iter().map(String::as_str).filter(|flag| !flag.is_empty()));
@@ -168,7 +168,7 @@ pub(crate) fn mount_image(image: &Path, fs: FsKind, target: &Path, flags: &[Stri
     run(&mut mount, "mount", "util-linux", flags).map(|_| ())
 }
 
-/// Makes a sparse image, with a file system if one is named; it is on disk when this returns.
+/// Creates a sparse image, with a file system if one is named; it is on disk when this returns.
 pub(crate) fn make_image(image: &Path, fs: Option<FsKind>, bytes: u64) -> Result<(), Error> {
     let file = fs::File::create_new(image).map_err(Error::io("create", image))?;
     file.set_len(bytes).map_err(Error::io("set the size of", image))?;
@@ -176,7 +176,7 @@ pub(crate) fn make_image(image: &Path, fs: Option<FsKind>, bytes: u64) -> Result
         return file.sync_all().map_err(Error::io("write", image));
     };
     let (mut mkfs, program, package) = match fs {
-        // No blocks kept back for root: the size asked for is for the task.
+        // Reserve no blocks for root: the whole requested size is for the task.
         FsKind::Ext4 => {
             let mut mkfs = Command::new("mkfs.ext4");
             mkfs.args(["-q", "-F", "-m", "0"]);
@@ -192,7 +192,7 @@ pub(crate) fn make_image(image: &Path, fs: Option<FsKind>, bytes: u64) -> Result
     file.sync_all().map_err(Error::io("write", image))
 }
 
-/// Ends all mounts of the volume at `path`.
+/// Unmounts all mounts of the volume at `path`.
 pub(crate) fn unmount_volume(store: &Store, record: &Record, path: &Path) -> Result<(), Error> {
     for _ in 0..MOST_LAYERS {
         if occupant(store, record, path)? == Occupant::Nothing {
@@ -206,7 +206,7 @@ pub(crate) fn unmount_volume(store: &Store, record: &Record, path: &Path) -> Res
     )))
 }
 
-/// Ends the mount at `path`, whatever it is of: for a volume without a record.
+/// Unmounts any mount at `path`: for a volume without a record.
 pub(crate) fn unmount_any(path: &Path) -> Result<bool, Error> {
     let mut found = false;
     for _ in 0..MOST_LAYERS {
@@ -219,8 +219,7 @@ pub(crate) fn unmount_any(path: &Path) -> Result<bool, Error> {
     Ok(found)
 }
 
-/// Makes what a volume is going to be mounted on, a file for a device and a directory for all others; answers
-/// whether it was made.
+/// Creates the mount point for a volume: a file for a device, otherwise a directory. Returns whether it was created.
 pub(crate) fn make_target(path: &Path, backing: Backing) -> Result<bool, Error> {
     if backing == Backing::Block {
         return make_file(path);
@@ -233,7 +232,7 @@ pub(crate) fn make_target(path: &Path, backing: Backing) -> Result<bool, Error> 
 }
 
 fn make_file(path: &Path) -> Result<bool, Error> {
-    // A caller may have made a directory; an empty one is as good as none.
+    // A caller may have created a directory; an empty one can be replaced.
     if path.is_dir() {
         fs::remove_dir(path).map_err(Error::io("replace the directory", path))?;
     }
@@ -244,8 +243,8 @@ fn make_file(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Removes what is left of a target after its unmount. A directory or file with something in it stays, and is
-/// an error: what is in it is nobody's to delete.
+/// Removes a mount point after its unmount. A directory or file with content remains and is an error, because its
+/// content does not belong to this plugin.
 pub(crate) fn remove_target(path: &Path) -> Result<(), Error> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,

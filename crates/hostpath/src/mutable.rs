@@ -1,4 +1,4 @@
-//! Parameters of a volume that may change while it lives: checked here (no I/O), carried out by `modify`.
+//! Mutable parameters of a volume: checked here (no I/O), applied by `modify`.
 
 use std::collections::BTreeMap;
 
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::Error, record::Backing, store};
 
-/// The permission bits of a volume's top directory that may be chosen: all but the setuid bit, which means nothing for
-/// a directory.
+/// The permission bits that may be set for a volume's top directory: all except setuid, which has no meaning for a
+/// directory.
 const MOST_MODE: u32 = 0o3777;
 
-/// Whether the room of an image or device is kept back for it.
+/// Whether the space of an image or device is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Space {
-    /// Room is taken when something is written, and may run out.
+    /// Blocks are allocated when they are written, which may fail if the host is full.
     Thin,
-    /// All of its room is taken at once (fallocate(2)).
+    /// All space is reserved at once (fallocate(2)).
     Thick,
 }
 
-/// What was asked for of the parameters that may change; `None`: nothing.
+/// The requested values of the mutable parameters; `None` means not requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mutable {
     /// The permissions of the top directory of a directory or of an image's file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<u32>,
-    /// How the room of an image or device is had.
+    /// Whether the space of an image or device is thin or thick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) space: Option<Space>,
 }
 
 impl Mutable {
-    /// Checks the parameters for a volume in this. Nothing of them may be carried out when one is wrong
+    /// Checks the parameters for a volume of this kind. If one is invalid, none may be applied
     /// ("ControllerModifyVolume Errors").
     pub(crate) fn check(parameters: &BTreeMap<String, String>, backing: Backing) -> Result<Self, Error> {
         let mut asked = Self::default();
@@ -66,7 +66,8 @@ impl Mutable {
         Ok(asked)
     }
 
-    /// Whether a volume with these is as asked for. What is not named may be anything.
+    /// Returns whether a volume with these values satisfies the request. Parameters that the request does not name
+    /// may have any value.
     pub(crate) fn meets(self, asked: Self) -> bool {
         let mode = self.mode.unwrap_or(store::OPEN);
         let space = self.space.unwrap_or(Space::Thin);

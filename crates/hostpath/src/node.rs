@@ -1,5 +1,5 @@
-//! Volumes on the node: stage, publish and back. Blocking; every step is safe to repeat, and what is
-//! about to be mounted is on record before it is.
+//! The calls of the node service: stage, publish and their reversal. They block; every step is idempotent, and each
+//! mount is recorded before it is made.
 
 use std::{
     collections::BTreeMap,
@@ -64,14 +64,15 @@ impl Plugin {
         Ok(csi::NodeStageVolumeResponse {})
     }
 
-    /// What the first mount for writing does: opens and fills a file system, and gives it to a group.
+    /// Prepares a volume at its first mount for writing: sets the permissions of its file system, expands it, and
+    /// gives it to a group.
     fn prepare(&self, record: &mut Record, place: &Path, capability: &Capability) -> Result<(), Error> {
         let writable = mountinfo::at(place)?.is_some_and(|mount| !mount.flags.contains(MountFlags::RDONLY));
         if record.backing == Backing::Block || !writable {
             return Ok(());
         }
         if !record.opened {
-            // A fresh file system belongs to root alone: its top is opened to every task.
+            // The top directory of a new file system belongs to root only, so it is opened to every task.
             self.open(record, place)?;
         }
         self.fill(record)?;
@@ -81,16 +82,16 @@ impl Plugin {
         }
     }
 
-    /// Ends devices that a mount, which failed, leaves without use.
+    /// Detaches devices that a failed mount leaves unused.
     fn free_devices_after(&self, record: &Record, mounted: Result<(), Error>) -> Result<(), Error> {
         if mounted.is_err() && record.backing == Backing::Block {
-            // The error of the mount is the one to tell; the next call or start tries again.
+            // Return the error of the mount; the next call or start retries this.
             let _ = loops::free(&self.store.data_path(record.id.as_str(), record.backing));
         }
         mounted
     }
 
-    /// Ends devices that are not mounted any more.
+    /// Detaches devices that are no longer mounted.
     fn free_devices(&self, record: &Record) -> Result<(), Error> {
         match record.backing {
             Backing::Block => loops::free(&self.store.data_path(record.id.as_str(), record.backing)),
@@ -174,7 +175,7 @@ impl Plugin {
                     target.display()
                 ))),
                 _ => {
-                    // A crash may have come between the mount and its flags.
+                    // A crash may have interrupted an earlier call between the mount and its flags.
                     mounts::add_flags(&target, flags)?;
                     self.prepare(&mut record, &target, &capability)?;
                     Ok(csi::NodePublishVolumeResponse {})
@@ -201,7 +202,7 @@ impl Plugin {
         let mounted = self.free_devices_after(&record, mounted);
         if let Err(error) = mounted {
             if made {
-                // The error of the mount is the one to tell.
+                // Ignored, because the error of the mount is the one to return.
                 let _ = mounts::remove_target(&target);
             }
             return Err(error);
@@ -249,7 +250,7 @@ impl Plugin {
         };
         let volume_condition = Some(self.condition(&record));
         if record.backing == Backing::Block {
-            // What was never written takes no room on the host: that is all there is to know.
+            // Parts that were never written take no space on the host; more is not known about a device.
             let used =
                 written(&self.store.data_path(record.id.as_str(), record.backing))?.min(record.capacity);
             let usage = device_usage(record.capacity, used);
@@ -275,7 +276,7 @@ impl Plugin {
         })
     }
 
-    /// With controller publish, a volume can be mounted only with the context of its present attachment.
+    /// Fails, with controller publish, unless the publish context is that of the volume's current attachment.
     fn needs_attachment(&self, record: &Record, context: &BTreeMap<String, String>) -> Result<(), Error> {
         if !self.options.controller_publish {
             return Ok(());
@@ -296,7 +297,7 @@ impl Plugin {
         }
     }
 
-    /// Mounts the data itself, rather than another mount of it.
+    /// Mounts the volume's data itself, not a bind mount of another mount.
     fn mount(
         &self,
         record: &Record,
@@ -309,12 +310,12 @@ impl Plugin {
             Backing::Directory => mounts::bind(&data, target, flags),
             Backing::Block => {
                 self.fit_to_mount(record)?;
-                // A mount for reading does not keep anyone from writing to a device: the device has to.
+                // A read-only mount does not prevent writes to a device, so the device itself must be read-only.
                 let device = loops::attach(&data, flags.contains(MountFlags::RDONLY))?;
                 mounts::bind(&device, target, flags)
             }
             Backing::Image { fs } => match self.other_mount(record, target)? {
-                // One file system has one loop device: a second place shows the first.
+                // One file system has one loop device, so a second path gets a bind mount of the first.
                 Some(other) => mounts::bind(&other, target, flags),
                 None => {
                     self.fit_to_mount(record)?;
@@ -325,7 +326,7 @@ impl Plugin {
         }
     }
 
-    /// Where else a volume is mounted for writing.
+    /// Returns another path at which a volume is mounted for writing.
     fn other_mount(&self, record: &Record, besides: &Path) -> Result<Option<PathBuf>, Error> {
         for path in record.staged.keys().chain(record.published.keys()).map(PathBuf::from) {
             if path == besides || !mounts::is_mounted(&self.store, record, &path)? {
@@ -340,7 +341,7 @@ impl Plugin {
         Ok(None)
     }
 
-    /// Forgets uses whose mounts are gone, as after a restart of the host.
+    /// Removes recorded uses whose mounts no longer exist, for example after a restart of the host.
     fn drop_stale(&self, record: &mut Record) -> Result<(), Error> {
         for path in record.staged.keys().cloned().collect::<Vec<_>>() {
             if !Self::is_mount_point(&self.staged_at(record, Path::new(&path)))? {
@@ -355,8 +356,8 @@ impl Plugin {
         Ok(())
     }
 
-    /// Ends a mount of a volume that has no record any more; when there is none, the volume's absence is
-    /// what there is to say.
+    /// Unmounts a volume that no longer has a record. Without a mount, returns the error that the volume does not
+    /// exist.
     fn end_unknown(&self, path: &Path, error: Error) -> Result<(), Error> {
         match error {
             Error::NoVolume(_) | Error::Elsewhere(..) if mounts::unmount_any(path)? => Ok(()),
@@ -365,8 +366,8 @@ impl Plugin {
     }
 }
 
-/// The per-mount flags among the flags of a capability. A directory can have no others: the file system
-/// it lives on is the host's.
+/// Returns the per-mount flags among the flags of a capability. A directory allows no others, because its file system
+/// belongs to the host.
 fn per_mount_flags(record: &Record, capability: &Capability) -> Result<MountFlags, Error> {
     let (flags, others) =
         mountinfo::flags(capability.flags.iter().flat_map(|flag| flag.split(',')).map(str::trim));
@@ -379,7 +380,7 @@ fn per_mount_flags(record: &Record, capability: &Capability) -> Result<MountFlag
     Ok(flags)
 }
 
-/// A device as far as a sparse file can tell.
+/// Returns the usage of a device, as far as its sparse file shows it.
 fn device_usage(total: u64, used: u64) -> csi::VolumeUsage {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     csi::VolumeUsage {

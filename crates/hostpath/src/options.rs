@@ -4,35 +4,35 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use crate::request::FsKind;
 
-/// How the plugin runs.
+/// The options of the plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The socket to serve on.
+    /// Path of the socket to serve on.
     pub endpoint: PathBuf,
-    /// The plugin's name, as `GetPluginInfo` answers it.
+    /// The plugin's name in `GetPluginInfo`.
     pub name: String,
     /// The plugin's id of its node.
     pub node_id: String,
-    /// Where records and data of volumes are.
+    /// Directory for records and data of volumes.
     pub state_dir: PathBuf,
-    /// Ask for ControllerPublishVolume before a volume can be staged.
+    /// Whether volumes must be attached by ControllerPublishVolume before they are staged.
     pub controller_publish: bool,
-    /// Stage volumes before publishing them.
+    /// Whether volumes must be staged before they are published.
     pub stage: bool,
-    /// Enforce the size of every volume, also of those that do not ask for it.
+    /// Whether to enforce the size of every volume, even if its parameters do not request it.
     pub enforce_size: bool,
-    /// The file system of enforced volumes that name none.
+    /// The default file system of enforced volumes.
     pub fs: FsKind,
-    /// Where the node is; `None`: volumes count as reachable from everywhere.
+    /// The topology of the node; `None` means that volumes are reachable from everywhere.
     pub topology: Option<BTreeMap<String, String>>,
-    /// How many volumes the node can have; 0: no limit.
+    /// Maximum number of volumes on the node; 0 means no limit.
     pub max_volumes: u32,
 }
 
-/// What the command line asks for.
+/// The action that the command line requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation {
-    /// Serve.
+    /// Serve with these options.
     Run(Options),
     /// Print [`USAGE`].
     Help,
@@ -40,13 +40,13 @@ pub enum Invocation {
     Version,
 }
 
-/// What surrounds the process, as far as options take their defaults from it.
+/// The environment from which options take their defaults.
 pub struct Surroundings<'a> {
-    /// Environment variables.
+    /// Returns the value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// The host's name.
     pub host_name: &'a str,
-    /// Where volumes are kept when nothing says otherwise.
+    /// The default state directory.
     pub state_dir: PathBuf,
 }
 
@@ -85,16 +85,16 @@ Flags may have one dash or two.
   --help                 print this text
 ";
 
-/// The topology segment that every node has: volumes can be used only where they were made.
+/// The topology key that every node has: volumes can be used only on the node that created them.
 pub const NODE_SEGMENT: &str = "hostpath.caravan/node";
 
-/// A command line that cannot be understood; the text says which part.
+/// An invalid command line; the text names the wrong part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(String);
 
 impl Options {
-    /// Reads the arguments after `caravan plugin hostpath`.
+    /// Parses the arguments after `caravan plugin hostpath`.
     pub fn parse(
         arguments: impl IntoIterator<Item = String>,
         surroundings: &Surroundings<'_>,
@@ -197,7 +197,7 @@ impl Options {
     }
 }
 
-/// The path of `unix:///path`, `unix:path` or a bare path.
+/// Returns the path in `unix:///path`, `unix:path` or a bare path.
 fn endpoint_path(endpoint: &str) -> Result<PathBuf, UsageError> {
     let path = match endpoint.strip_prefix("unix:") {
         Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
@@ -212,7 +212,8 @@ fn endpoint_path(endpoint: &str) -> Result<PathBuf, UsageError> {
     Ok(PathBuf::from(path))
 }
 
-/// "GetPluginInfo": domain name notation, at most 63 characters, a letter or digit at both ends.
+/// Checks a plugin name by "GetPluginInfo": domain name notation, at most 63 characters, a letter or digit at both
+/// ends.
 fn check_name(name: &str) -> Result<(), UsageError> {
     let plain = |c: char| c.is_ascii_alphanumeric();
     let fine = name.len() <= 63

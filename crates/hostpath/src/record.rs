@@ -1,4 +1,4 @@
-//! What is known of a volume, as it is on disk.
+//! The records of volumes, snapshots and groups as they are on disk.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,16 +7,16 @@ use sha2::{Digest, Sha256};
 
 use crate::{mutable::Mutable, request::FsKind};
 
-/// The version of the record format that is written.
+/// The version of the record format that this code writes.
 pub(crate) const VERSION: u32 = 3;
 
-/// The identity of a state directory: eight hexadecimal digits, chosen when it is first used. It is part
-/// of every volume id, so that another host's instance can tell that a volume is not its own.
+/// The identity of a state directory: eight hexadecimal digits, chosen at its first use. It is part of every volume
+/// id, so that an instance on another host can recognize foreign volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Instance(String);
 
 impl Instance {
-    /// The instance with this name, when it is one.
+    /// Parses an instance; `None` if the text has another format.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         is_hex(text, 8).then(|| Self(text.to_owned()))
     }
@@ -38,13 +38,13 @@ macro_rules! ids {
                 Self(format!("{}-{}-{}", $prefix, instance.0, hash(name)))
             }
 
-            /// The id, when the text has the form of one.
+            /// Parses an id; `None` if the text has another format.
             pub(crate) fn parse(text: &str) -> Option<Self> {
                 let (instance, hash) = text.strip_prefix($prefix)?.strip_prefix('-')?.split_once('-')?;
                 (is_hex(instance, 8) && is_hex(hash, 24)).then(|| Self(text.to_owned()))
             }
 
-            /// The instance that made it.
+            /// Returns the instance that created the object.
             pub(crate) fn instance(&self) -> &str {
                 self.0.get(3..11).unwrap_or_default()
             }
@@ -63,22 +63,22 @@ macro_rules! ids {
 }
 
 ids!(
-    /// The id of a volume: `hp-<instance>-<24 hexadecimal digits of the name's SHA-256>`. It follows from
-    /// the name, so that two creations of the same name can never make two volumes. Being of this form, it
-    /// is safe as a file name.
+    /// The id of a volume: `hp-<instance>-<24 hexadecimal digits of the name's SHA-256>`. It is derived from the
+    /// name, so that two creations with the same name cannot create two volumes. This format is safe as a file name.
     VolumeId "hp"
 );
 ids!(
-    /// The id of a snapshot, made like that of a volume, with `hs` before it.
+    /// The id of a snapshot, like that of a volume but with the prefix `hs`.
     SnapshotId "hs"
 );
 ids!(
-    /// The id of a group of snapshots, made like that of a volume, with `hg` before it.
+    /// The id of a group of snapshots, like that of a volume but with the prefix `hg`.
     GroupId "hg"
 );
 
 impl SnapshotId {
-    /// The id of the snapshot of one volume in a group. Names hold no NUL, so it is no other snapshot's.
+    /// Returns the id of the snapshot of one volume in a group. Names contain no NUL, so it differs from all other
+    /// snapshot ids.
     pub(crate) fn of_member(instance: &Instance, group: &str, volume: &str) -> Self {
         Self::of(instance, &format!("{group}\0{volume}"))
     }
@@ -92,18 +92,18 @@ fn is_hex(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// What a volume's data is in.
+/// The kind of a volume's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Backing {
-    /// A directory of the host; its size is a number only.
+    /// A directory of the host; its size is not enforced.
     Directory,
-    /// A sparse file with a file system; its size is a limit.
+    /// A sparse file with a file system; its size is enforced.
     Image {
-        /// Which file system.
+        /// The file system's type.
         fs: FsKind,
     },
-    /// A sparse file that is used as a device; its size is a limit.
+    /// A sparse file that is used as a device; its size is enforced.
     Block,
 }
 
@@ -117,59 +117,59 @@ impl fmt::Display for Backing {
     }
 }
 
-/// Where in its life a volume is. The first and the last are written before the data is touched, so
-/// that a crash leaves no data without a record.
+/// The phase in a volume's life. The first and the last are written before the data is changed, so that a crash
+/// leaves no data without a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
-    /// Its data is being made; nobody knows of it yet, so it can be made anew.
+    /// Its data is being created. No caller knows the volume yet, so it can be created again.
     Creating,
-    /// It can be used.
+    /// The volume can be used.
     Ready,
     /// Its data is being removed.
     Deleting,
 }
 
-/// That the controller gave a volume to the node.
+/// An attachment: the controller has attached the volume to the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attachment {
     pub(crate) node_id: String,
     pub(crate) access_mode: i32,
     #[serde(default)]
     pub(crate) readonly: bool,
-    /// New with every attachment: a stage with an old publish context is refused.
+    /// Different for every attachment, so that a stage with an old publish context is refused.
     pub(crate) token: String,
 }
 
-/// How a volume was mounted at a path, so that a repeated call can be told from a different one. It is
-/// written before the mount is made; whether the mount is there, the mount table tells.
+/// How a volume was mounted at a path, to distinguish a repeated call from a different one. It is written before the
+/// mount is made; the mount table shows whether the mount exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) access_mode: i32,
     #[serde(default)]
     pub(crate) readonly: bool,
-    /// The group that was asked for.
+    /// The group for the volume's files, if one was requested.
     #[serde(default)]
     pub(crate) group: Option<u32>,
 }
 
 impl Use {
-    /// Whether this use allows no other ("SINGLE_NODE_SINGLE_WRITER").
+    /// Returns whether this use excludes all others ("SINGLE_NODE_SINGLE_WRITER").
     pub(crate) fn is_for_one(&self) -> bool {
         use caravan_proto::csi::volume_capability::access_mode::Mode;
         self.access_mode == i32::from(Mode::SingleNodeSingleWriter)
     }
 }
 
-/// What a volume was filled with when it was made.
+/// The content that a volume was created from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
     pub(crate) from: Origin,
-    /// Its bytes at that time.
+    /// Its size in bytes at that time.
     pub(crate) size: u64,
 }
 
-/// Where content comes from, by id.
+/// The origin of a volume's content, by id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Origin {
@@ -194,68 +194,67 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) phase: Phase,
     pub(crate) backing: Backing,
-    /// Bytes; 0 for a directory without a size.
+    /// Size in bytes; 0 for a directory without a size.
     pub(crate) capacity: u64,
     pub(crate) topology: Option<BTreeMap<String, String>>,
-    /// Whether the top directory of an image has the permissions it is to have; directories have at once.
+    /// Whether the top directory of an image has its final permissions; for other volumes always true.
     #[serde(default)]
     pub(crate) opened: bool,
-    /// What it was made from.
+    /// The content that it was created from; absent for an empty volume.
     #[serde(default)]
     pub(crate) source: Option<Source>,
-    /// The file system of an image is smaller than the image: it grows with the next mount, or by
+    /// Whether the file system of an image is smaller than the image. It is expanded at the next mount, or by
     /// NodeExpandVolume.
     #[serde(default)]
     pub(crate) unfilled: bool,
-    /// Its file system is being held still for a copy. Found after a crash, it has to be let go.
+    /// Whether its file system is frozen for a copy. If this is set after a crash, it must be thawed.
     #[serde(default)]
     pub(crate) frozen: bool,
-    /// The parameters that may change, as they are.
+    /// The current values of the mutable parameters.
     #[serde(default)]
     pub(crate) mutable: Mutable,
-    /// The same as they were asked for at the creation.
+    /// The requested values of the mutable parameters at its creation.
     #[serde(default)]
     pub(crate) born: Mutable,
-    /// It may have room that it does not use, and is to give it back.
+    /// Whether it may have excess space allocated, which must be released.
     #[serde(default)]
     pub(crate) slack: bool,
     #[serde(default)]
     pub(crate) attachment: Option<Attachment>,
-    /// By staging path.
+    /// Uses by staging path.
     #[serde(default)]
     pub(crate) staged: BTreeMap<String, Use>,
-    /// By target path.
+    /// Uses by target path.
     #[serde(default)]
     pub(crate) published: BTreeMap<String, Use>,
 }
 
-/// When something happened, since the Unix epoch.
+/// A time since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Instant {
     pub(crate) seconds: i64,
     pub(crate) nanoseconds: i32,
 }
 
-/// The record of one snapshot: a copy of a volume's data, which needs the volume no more.
+/// The record of one snapshot: a copy of a volume's data, independent of the volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
     pub(crate) version: u32,
     pub(crate) id: SnapshotId,
     pub(crate) name: String,
     pub(crate) phase: Phase,
-    /// The id of the volume it is of.
+    /// The id of its source volume.
     pub(crate) volume: String,
     pub(crate) backing: Backing,
-    /// Bytes of the volume; 0 for a directory without a size.
+    /// Size of the volume in bytes; 0 for a directory without a size.
     pub(crate) size: u64,
     pub(crate) created: Instant,
-    /// The group that it was made in, which it comes and goes with.
+    /// The group that it was created and will be deleted with; absent for a single snapshot.
     #[serde(default)]
     pub(crate) group: Option<GroupId>,
 }
 
-/// The record of snapshots of several volumes, taken together. Its phase is that of all of them: they are
-/// there for others once it is ready, and until it is being deleted.
+/// The record of a group snapshot. Its phase applies to all its snapshots: callers see them only while it is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
     pub(crate) version: u32,

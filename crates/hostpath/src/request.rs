@@ -1,4 +1,4 @@
-//! What requests ask for, checked: capabilities, parameters, sizes, topology. No I/O.
+//! Checks the content of requests: capabilities, parameters, sizes, topology. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use crate::{
     record::{Backing, Origin, Record, Source},
 };
 
-/// Sizes are rounded up to this.
+/// Sizes are rounded up to a multiple of this, in bytes.
 const GRAIN: u64 = 4096;
 
 /// The smallest block device, in bytes.
 const SMALLEST_DEVICE: u64 = 1 << 20;
 
-/// The size of an enforced volume for which no size was asked.
+/// The size of an enforced volume without a requested size, in bytes.
 const DEFAULT_SIZE: u64 = 1 << 30;
 
-/// Parameters of a volume that this plugin knows.
+/// The volume parameters of this plugin, for error messages.
 const PARAMETERS: &str = "enforce (true or false) and fs (ext4 or xfs)";
 
 /// A file system of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FsKind {
-    /// ext4
+    /// The ext4 file system.
     Ext4,
-    /// xfs
+    /// The xfs file system.
     Xfs,
 }
 
 impl FsKind {
-    /// The name for mount(8) and mkfs(8).
+    /// Returns the name for mount(8) and mkfs(8).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -43,13 +43,13 @@ impl FsKind {
         }
     }
 
-    /// The kind with this name.
+    /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Ext4, Self::Xfs].into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The smallest image, in bytes. mkfs.xfs refuses less than 300 MiB (mkfs.xfs(8)); ext4 has no use
-    /// for less than a few MiB.
+    /// Returns the smallest image in bytes. mkfs.xfs refuses less than 300 MiB (mkfs.xfs(8)); ext4 is of no use below
+    /// a few MiB.
     pub const fn smallest(self) -> u64 {
         match self {
             Self::Ext4 => 8 << 20,
@@ -58,18 +58,18 @@ impl FsKind {
     }
 }
 
-/// A volume capability that can be served: a mounted directory or a device, in one of the access modes.
+/// A supported volume capability: a mounted directory or a device, in one of the access modes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Capability {
     /// The number of the access mode on the wire.
     pub(crate) access_mode: i32,
-    /// A device rather than a directory; then the rest is empty.
+    /// Whether it is a device, not a directory. For a device, the remaining fields are empty.
     pub(crate) block: bool,
-    /// Empty: no wish.
+    /// The requested file system; empty means any.
     pub(crate) fs_type: String,
-    /// Never shown.
+    /// Mount flags; never displayed.
     pub(crate) flags: Vec<String>,
-    /// The group that the top directory is to belong to.
+    /// The group for the top directory, if one was requested.
     pub(crate) group: Option<u32>,
 }
 
@@ -97,7 +97,7 @@ impl Capability {
         };
         let access_mode = wire.access_mode.unwrap_or_default().mode;
         match Mode::try_from(access_mode) {
-            // All users are on the one node anyway, so the multi-node modes cost nothing.
+            // All users are on the one node, so the multi-node modes can be served as well.
             Ok(
                 Mode::SingleNodeWriter
                 | Mode::SingleNodeReaderOnly
@@ -115,19 +115,19 @@ impl Capability {
         Ok(Self { access_mode, block, fs_type: mount.fs_type, flags: mount.mount_flags, group })
     }
 
-    /// Whether nobody writes in this mode.
+    /// Returns whether this mode allows no writes.
     pub(crate) fn only_reads(&self) -> bool {
         use csi::volume_capability::access_mode::Mode;
         matches!(Mode::try_from(self.access_mode), Ok(Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly))
     }
 
-    /// Whether there may be only one target path in this mode ("SINGLE_NODE_SINGLE_WRITER").
+    /// Returns whether this mode allows only one target path ("SINGLE_NODE_SINGLE_WRITER").
     pub(crate) fn is_for_one(&self) -> bool {
         use csi::volume_capability::access_mode::Mode;
         self.access_mode == i32::from(Mode::SingleNodeSingleWriter)
     }
 
-    /// Checks a list, of which there has to be at least one.
+    /// Checks a list of capabilities, which must not be empty.
     pub(crate) fn check_all(wire: Vec<csi::VolumeCapability>) -> Result<Vec<Self>, Error> {
         if wire.is_empty() {
             return Err(Error::Invalid("the request has no volume capabilities".to_owned()));
@@ -135,7 +135,7 @@ impl Capability {
         wire.into_iter().map(|capability| Self::check(Some(capability))).collect()
     }
 
-    /// Whether a volume backed like this can be mounted as asked.
+    /// Checks whether a volume of this kind can be mounted with this capability.
     pub(crate) fn suits(&self, backing: Backing) -> Result<(), Error> {
         match (backing, FsKind::from_name(&self.fs_type)) {
             (Backing::Block, _) if !self.block => {
@@ -145,7 +145,7 @@ impl Capability {
             (_, _) if self.block => Err(Error::Invalid(
                 "the volume is a directory and cannot be used as a block device".to_owned(),
             )),
-            // A directory lives on whatever file system the host has there.
+            // A directory is on the host's file system, of any type.
             (Backing::Directory, _) | (Backing::Image { .. }, None) => Ok(()),
             (Backing::Image { fs }, Some(wanted)) if fs == wanted => Ok(()),
             (Backing::Image { fs }, Some(wanted)) => Err(Error::Invalid(format!(
@@ -157,15 +157,15 @@ impl Capability {
     }
 }
 
-/// The content that a new volume is to begin with.
+/// The initial content of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) source: Source,
-    /// What it is in; the new volume is in the same.
+    /// The kind of the content's data; the new volume has the same kind.
     pub(crate) backing: Backing,
 }
 
-/// What a creation names as its content; `None`: nothing.
+/// Returns the content that a creation names; `None` for an empty volume.
 pub(crate) fn origin(request: &csi::CreateVolumeRequest) -> Result<Option<Origin>, Error> {
     use csi::volume_content_source::Type;
     let Some(source) = &request.volume_content_source else { return Ok(None) };
@@ -180,12 +180,12 @@ pub(crate) fn origin(request: &csi::CreateVolumeRequest) -> Result<Option<Origin
     }
 }
 
-/// A volume to be made.
+/// A checked request to create a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) name: String,
     pub(crate) backing: Backing,
-    /// Bytes; 0 for a directory without a size.
+    /// Size in bytes; 0 for a directory without a size.
     pub(crate) capacity: u64,
     pub(crate) source: Option<Source>,
     pub(crate) mutable: Mutable,
@@ -194,7 +194,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Checks a CreateVolume request. `content` is what [`origin`] names.
+    /// Checks a CreateVolume request. `content` is the content that [`origin`] names.
     pub(crate) fn check(
         request: csi::CreateVolumeRequest,
         options: &Options,
@@ -228,7 +228,7 @@ impl Wanted {
         Ok(Self { name: request.name, backing, capacity, source, mutable, required, limit })
     }
 
-    /// Whether a volume that exists is what is asked for.
+    /// Checks whether an existing volume satisfies this request.
     pub(crate) fn matches(&self, record: &Record) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Exists(format!("a volume named {:?} exists {why}", self.name)));
         let from = |source: &Option<Source>| source.as_ref().map(|source| source.from.clone());
@@ -241,7 +241,7 @@ impl Wanted {
         if record.backing != self.backing {
             return refuse(format!("as {}, not as {}", record.backing, self.backing));
         }
-        // What it was made with: it may have changed since.
+        // Compare with the values at creation, since they may have been modified later.
         if record.born != self.mutable {
             return refuse("and was made with other mutable parameters".to_owned());
         }
@@ -253,7 +253,7 @@ impl Wanted {
     }
 }
 
-/// What the parameters ask for.
+/// The values of the parameters.
 #[derive(Debug, Default)]
 struct Asked {
     enforce: Option<bool>,
@@ -289,7 +289,7 @@ fn parameters(parameters: &BTreeMap<String, String>) -> Result<Asked, Error> {
 }
 
 impl Asked {
-    /// What an empty volume is in.
+    /// Returns the kind of data of an empty volume.
     fn backing(&self, capabilities: &[Capability], options: &Options) -> Result<Backing, Error> {
         if capabilities.iter().any(|capability| capability.block) {
             if capabilities.iter().any(|capability| !capability.block) {
@@ -304,7 +304,7 @@ impl Asked {
                 None => Ok(Backing::Block),
             };
         }
-        // To name a file system is to ask for one.
+        // Naming a file system requests an image.
         if !self.enforce.unwrap_or(options.enforce_size || self.fs.is_some()) {
             return Ok(Backing::Directory);
         }
@@ -313,7 +313,8 @@ impl Asked {
         Ok(Backing::Image { fs: self.fs.or(of_capabilities).unwrap_or(options.fs) })
     }
 
-    /// A copy is in what its original is in; parameters may say the same, and nothing else.
+    /// Returns the kind of data of a copy, which is that of its original. Parameters may request the same kind, but
+    /// no other.
     fn of_content(&self, backing: Backing) -> Result<Backing, Error> {
         let sized = backing != Backing::Directory;
         let fs = match backing {
@@ -331,8 +332,8 @@ impl Asked {
     }
 }
 
-/// A size that a volume is to grow to, given its present one. Volumes do not shrink: a range that is met
-/// already changes nothing.
+/// Returns the size to which a volume must be expanded, given its current size. Volumes never shrink: a range that
+/// is already satisfied changes nothing.
 pub(crate) fn grown(backing: Backing, present: u64, wire: Option<csi::CapacityRange>) -> Result<u64, Error> {
     let wire = wire.ok_or_else(|| Error::Invalid("the request has no capacity range".to_owned()))?;
     let (required, limit) = range(wire)?;
@@ -348,7 +349,7 @@ pub(crate) fn grown(backing: Backing, present: u64, wire: Option<csi::CapacityRa
     capacity(backing, required, limit, present)
 }
 
-/// Checks the range of NodeExpandVolume against the size that the controller gave the volume.
+/// Checks the range of NodeExpandVolume against the volume's size in the controller.
 pub(crate) fn node_range(present: u64, wire: Option<csi::CapacityRange>) -> Result<(), Error> {
     let (required, limit) = range(wire.unwrap_or_default())?;
     if required > present {
@@ -375,7 +376,7 @@ fn range(wire: csi::CapacityRange) -> Result<(u64, u64), Error> {
     Ok((required, limit))
 }
 
-/// The size of a volume, which cannot be less than `least`.
+/// Returns the size of a volume, at least `least` bytes.
 fn capacity(backing: Backing, required: u64, limit: u64, least: u64) -> Result<u64, Error> {
     let too_small = |least: u64| {
         Error::Range(format!("the volume cannot have less than {least} bytes, and the limit is {limit}"))
@@ -420,14 +421,14 @@ fn capacity(backing: Backing, required: u64, limit: u64, least: u64) -> Result<u
     Ok(size)
 }
 
-/// Whether volumes that are reachable from `here` meet the requirement: one of its topologies has no
-/// segment that contradicts or is missing ("TopologyRequirement").
+/// Returns whether volumes that are reachable from `here` satisfy the requirement: one of its topologies has only
+/// segments that `here` has too ("TopologyRequirement").
 fn reachable(here: &BTreeMap<String, String>, wanted: &csi::TopologyRequirement) -> bool {
     let candidates = if wanted.requisite.is_empty() { &wanted.preferred } else { &wanted.requisite };
     candidates.is_empty() || candidates.iter().any(|topology| includes(here, topology))
 }
 
-/// Whether `here` lies in `topology`.
+/// Returns whether `here` has all segments of `topology`.
 pub(crate) fn includes(here: &BTreeMap<String, String>, topology: &csi::Topology) -> bool {
     topology.segments.iter().all(|(key, value)| here.get(key) == Some(value))
 }

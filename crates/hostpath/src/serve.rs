@@ -1,4 +1,4 @@
-//! The socket, the server and its end.
+//! The socket, the server and its shutdown.
 
 use std::{
     fs, io,
@@ -20,15 +20,14 @@ use tokio_stream::wrappers::UnixListenerStream;
 
 use crate::{error::Error, service::Service};
 
-/// How long calls under way may take after the signal to end.
+/// The longest time that running calls may take after the signal to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a socket is looked at before it counts as another process's, and how long between.
+/// How often to check a socket before it counts as another process's, and the delay between checks.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
-/// Serves until SIGTERM or SIGINT; then takes no more calls, lets those under way end and removes the
-/// socket.
+/// Serves until SIGTERM or SIGINT. Then accepts no more calls, waits for running calls and removes the socket.
 pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> {
     let (mut terminate, mut interrupt) = signal(SignalKind::terminate())
         .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)))
@@ -44,7 +43,7 @@ pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> 
         .add_service(GroupControllerServer::new(service.clone()))
         .add_service(NodeServer::new(service))
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
-            // An error means that the sender is gone, which is the end as well.
+            // An error means that the sender was dropped, which is a shutdown as well.
             let _ = stopped.await;
         });
     let mut server = Box::pin(server);
@@ -61,7 +60,7 @@ pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> 
             tokio::time::timeout(PATIENCE, server).await.ok()
         }
     };
-    // Another process may have put its own socket there meanwhile.
+    // Another process may have created its own socket there meanwhile.
     if ours.is_some() && identity(socket) == ours {
         let _ = fs::remove_file(socket);
     }
@@ -75,8 +74,8 @@ pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> 
     }
 }
 
-/// Listens on a socket that only this user can open. A socket that nobody listens on any more, left by
-/// a process that was killed, is replaced.
+/// Listens on a socket that only this user can open. Replaces the socket of a killed process, on which no process
+/// listens.
 fn listen(socket: &Path) -> Result<UnixListener, Error> {
     match fs::symlink_metadata(socket) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
@@ -89,16 +88,16 @@ fn listen(socket: &Path) -> Result<UnixListener, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(Error::io("look at", socket)(error)),
     }
-    // By the mask rather than chmod(2) afterwards: the socket is never open to others. Nothing else
-    // creates files at this point.
+    // Use the umask, not chmod(2) afterwards, so that other users can never open the socket. No other code creates
+    // files at this point.
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(socket).map_err(Error::io("listen on", socket));
     rustix::process::umask(before);
     listener
 }
 
-/// Whether another process listens on a socket, and goes on to. A program that a killed plugin was about to start has
-/// the socket open until it is started.
+/// Returns whether another process listens on a socket and continues to. A child of a killed plugin keeps the socket
+/// open until its execve(2).
 fn is_served(socket: &Path) -> bool {
     for _ in 0..LOOKS {
         if UnixStream::connect(socket).is_err() {

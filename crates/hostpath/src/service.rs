@@ -1,11 +1,11 @@
-//! Identity, controller and node service: answers of their own, and calls handed to threads that may block.
+//! The identity, controller and node services: answer directly, or pass calls to threads that may block.
 
 use caravan_proto::csi::{self, controller_server::Controller, identity_server::Identity, node_server::Node};
 use tonic::{Request, Response, Status};
 
 use crate::{controller::Plugin, error::Error, expand::may_grow_mounted, request::FsKind};
 
-/// What the servers are made of.
+/// The state of the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     plugin: Plugin,
@@ -16,8 +16,8 @@ impl Service {
         Self { plugin }
     }
 
-    /// Carries out a call on a thread that may block. Once begun it goes on, also when the caller has
-    /// left: the volume's lock is held until it ends.
+    /// Carries out a call on a thread that may block. It continues even if the caller has disconnected: the volume's
+    /// lock is held until its end.
     pub(crate) async fn carry_out<Q, A>(
         &self,
         call: &'static str,
@@ -64,7 +64,8 @@ impl Identity for Service {
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
         use csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
         let options = &self.plugin.options;
-        // One answer for all volumes; where only some have to be unmounted, the call for those says so.
+        // The capability applies to all volumes. If only some volumes must be unmounted, the expand call for these
+        // reports it.
         let expansion = if options.enforce_size && options.fs == FsKind::Ext4 && !may_grow_mounted() {
             volume_expansion::Type::Offline
         } else {

@@ -1,4 +1,4 @@
-//! Snapshots, and the content of new volumes. A snapshot is a copy of the data; nothing ties it to its volume.
+//! Snapshots, and the content of new volumes. A snapshot is an independent copy of a volume's data.
 
 use std::{path::Path, time::SystemTime};
 
@@ -26,7 +26,7 @@ impl Plugin {
             return Err(Error::Invalid(format!("the parameter {key:?} is unknown; snapshots have none")));
         }
         let id = SnapshotId::of(self.store.instance(), &request.name);
-        // What is wrong with the request is said before anything is locked, and so made.
+        // Check the request before taking locks, because that creates lock files.
         let existing = self.store.load::<Snapshot>(id.as_str())?;
         if existing.is_none() {
             self.store.ready(&request.source_volume_id)?;
@@ -42,14 +42,15 @@ impl Plugin {
                 }
                 return Ok(csi::CreateSnapshotResponse { snapshot: Some(wire(snapshot)) });
             }
-            // A crash came in between: neither kind was ever promised to anyone.
+            // A crash interrupted a creation or a deletion. The snapshot was never reported to a caller, or was about
+            // to be deleted.
             Some(snapshot) => self.remove_snapshot_data(&snapshot)?,
             None => {}
         }
         let made =
             self.store.ready(&request.source_volume_id).and_then(|record| self.cut(&id, &record, request));
         if made.is_err() {
-            // As with volumes: what cannot be undone now, the next try or the next start removes.
+            // As with volumes: if the removal fails now, the next attempt or the next start removes the data.
             let _ = match self.store.load::<Snapshot>(id.as_str()) {
                 Ok(Some(snapshot)) => self
                     .remove_snapshot_data(&snapshot)
@@ -86,7 +87,7 @@ impl Plugin {
             )));
         }
         self.store.save(&snapshot)?;
-        // The size is that of the moment of the copy.
+        // The size is that at the time of the copy.
         snapshot.size = self.copy_volume(record.id.as_str(), &data, false)?;
         snapshot.created = now();
         snapshot.phase = Phase::Ready;
@@ -153,7 +154,7 @@ impl Plugin {
             if !request.snapshot_id.is_empty() && request.snapshot_id != id.as_str() {
                 continue;
             }
-            // One may have gone since the directory was listed.
+            // A snapshot may have been deleted since the directory was listed.
             let Some(snapshot) = self.store.load::<Snapshot>(id.as_str())? else { continue };
             let of_volume =
                 request.source_volume_id.is_empty() || request.source_volume_id == snapshot.volume;
@@ -170,8 +171,8 @@ impl Plugin {
         Ok(csi::ListSnapshotsResponse { entries, next_token: String::new() })
     }
 
-    /// What a new volume by this name is to be filled with. When the volume is there already, its original may
-    /// be gone: then the record tells.
+    /// Returns the content for a new volume with this name. If the volume already exists, its original may have been
+    /// deleted, so the record supplies the content.
     pub(crate) fn content(&self, origin: Origin, name: &str) -> Result<Content, Error> {
         let id = VolumeId::of(self.store.instance(), name);
         if let Some(record) = self.store.load::<Record>(id.as_str())?
@@ -197,7 +198,7 @@ impl Plugin {
         Ok(Content { source: Source { from: origin, size }, backing })
     }
 
-    /// Copies what a volume is to begin with; `apart`: without sharing blocks.
+    /// Copies the initial content of a volume; with `apart`, without shared blocks.
     pub(crate) fn copy_content(&self, origin: &Origin, to: &Path, apart: bool) -> Result<(), Error> {
         match origin {
             Origin::Volume(volume) => self.copy_volume(volume, to, apart).map(|_| ()),
@@ -210,7 +211,7 @@ impl Plugin {
         }
     }
 
-    /// Copies the data of a volume, in use or not; answers its size. Its other calls have to wait meanwhile.
+    /// Copies the data of a volume, even one in use, and returns its size. Other calls for the volume wait meanwhile.
     fn copy_volume(&self, volume: &str, to: &Path, apart: bool) -> Result<u64, Error> {
         let _lock = self.store.lock(self.store.ready(volume)?.id.as_str())?;
         let mut record = self.store.ready(volume)?;
@@ -222,7 +223,7 @@ impl Plugin {
         Ok(record.capacity)
     }
 
-    /// Refuses copies of volumes that have more data than the host has room.
+    /// Refuses copies of volumes with more data than the host has space.
     pub(crate) fn refuse_without_room(&self, records: &[&Record]) -> Result<(), Error> {
         let mut needed: u64 = 0;
         for record in records.iter().filter(|record| record.backing != Backing::Directory) {
@@ -241,8 +242,8 @@ impl Plugin {
         Ok(())
     }
 
-    /// Holds the file system of an image still while it is mounted, and flushes devices; answers whether somebody
-    /// may still write to it. [`Self::thaw_leftover`] lets it go.
+    /// Freezes the file system of a mounted image, and flushes devices. Returns whether a process may still write to
+    /// the volume. [`Self::thaw_leftover`] thaws it.
     pub(crate) fn hold_still(&self, record: &mut Record) -> Result<bool, Error> {
         match record.backing {
             Backing::Directory => Ok(false),
@@ -250,7 +251,7 @@ impl Plugin {
             Backing::Image { .. } => {
                 self.thaw_leftover(record)?;
                 if let Some(mount) = mounts::writable_mount(&self.store, record)? {
-                    // On record first: what is found frozen after a crash has to be let go.
+                    // Record it first: a file system that is frozen after a crash must be thawed.
                     record.frozen = true;
                     self.store.save(record)?;
                     mounts::freeze(&mount.path)?;
@@ -260,8 +261,8 @@ impl Plugin {
         }
     }
 
-    /// Copies the data of a volume that is held still, or, with `in_use`, being written to. A volume that is promised
-    /// its own room shares no blocks.
+    /// Copies the data of a frozen volume, or with `in_use`, of one that is being written to. A volume with reserved
+    /// space shares no blocks.
     pub(crate) fn copy_held(
         &self,
         record: &Record,
@@ -274,7 +275,7 @@ impl Plugin {
         copy::data(&from, to, record.backing, Manner { at_once: in_use, apart })
     }
 
-    /// Lets a file system go that is held still, or was when the plugin was killed.
+    /// Thaws a file system that is frozen, or was when the plugin was killed.
     pub(crate) fn thaw_leftover(&self, record: &mut Record) -> Result<(), Error> {
         if !record.frozen {
             return Ok(());
@@ -282,7 +283,7 @@ impl Plugin {
         if let Some(mount) = mounts::writable_mount(&self.store, record)? {
             match mounts::thaw(&mount.path) {
                 Ok(()) => {}
-                // It was never frozen: the crash came before. fsfreeze says EINVAL then.
+                // The crash came before the freeze. fsfreeze reports EINVAL for a file system that is not frozen.
                 Err(Error::Tool { problem, .. }) if problem.contains("Invalid argument") => {}
                 Err(error) => return Err(error),
             }
@@ -292,7 +293,7 @@ impl Plugin {
     }
 }
 
-/// Bytes that a sparse file takes.
+/// Returns the bytes that a sparse file uses on disk.
 pub(crate) fn written(path: &Path) -> Result<u64, Error> {
     use std::os::unix::fs::MetadataExt;
     let metadata = path.metadata().map_err(Error::io("look at", path))?;
@@ -320,7 +321,7 @@ pub(crate) fn wire(snapshot: Snapshot) -> csi::Snapshot {
             seconds: snapshot.created.seconds,
             nanos: snapshot.created.nanoseconds,
         }),
-        // It is answered when it is complete.
+        // A snapshot is returned only when it is complete.
         ready_to_use: true,
         group_snapshot_id: snapshot.group.map_or_else(String::new, |group| group.to_string()),
     }

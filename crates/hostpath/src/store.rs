@@ -1,17 +1,17 @@
-//! The state directory: one small JSON file per volume and snapshot, the data beside, a lock for each.
+//! The state directory: for each volume, snapshot and group a small JSON file, the data, and a lock.
 //!
 //! ```text
 //! instance            the directory's identity
-//! records/<id>.json   what is known of a volume
-//! snapshots/<id>.json what is known of a snapshot
-//! groups/<id>.json    which snapshots were taken together
+//! records/<id>.json   the record of a volume
+//! snapshots/<id>.json the record of a snapshot
+//! groups/<id>.json    the record of a group snapshot
 //! data/<id>           the directory of a volume or snapshot
 //! data/<id>.img       or its image
 //! locks/<id>          held with flock(2) during a call
 //! ```
 //!
-//! Several processes may work on one directory (the old and the new allocation of a plugin during an
-//! update), so nothing is kept in memory, and the locks are the kernel's: they end with their process.
+//! Several processes may use one directory, for example the old and the new allocation of a plugin during an update.
+//! So nothing is cached in memory, and the locks belong to the kernel, which releases them when their process ends.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -29,16 +29,16 @@ use crate::{
     record::{Backing, Group, GroupId, Instance, Phase, Record, Snapshot, SnapshotId, VERSION, VolumeId},
 };
 
-/// An opened state directory.
+/// An open state directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     root: PathBuf,
     instance: Instance,
 }
 
-/// What is kept as a record.
+/// A type that is stored as a record.
 pub(crate) trait Kept: Serialize + DeserializeOwned {
-    /// How ids look.
+    /// The type of its ids.
     type Id: Ord;
     /// The directory of its records.
     const DIRECTORY: &str;
@@ -89,8 +89,8 @@ impl Kept for Group {
     }
 }
 
-/// The lock of one volume or snapshot; given back when dropped, or when the process ends and the programs that it
-/// ran meanwhile: a mkfs that outlives a killed plugin still has the volume to itself.
+/// The lock of one volume or snapshot. It is released when dropped, or when the process and its running children end:
+/// a mkfs that outlives a killed plugin still excludes others from the volume.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -98,14 +98,14 @@ pub(crate) struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Explicitly: a program that was started for another volume may have inherited the file, and keep it open.
-        // It cannot fail on a file that is locked.
+        // Unlock explicitly: a program that was started for another volume may have inherited the file and keep it
+        // open. Unlocking a locked file cannot fail.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
 impl Store {
-    /// Opens the directory, and makes it when it does not exist.
+    /// Opens the directory, and creates it if it does not exist.
     pub(crate) fn open(root: &Path) -> Result<Self, Error> {
         for directory in ["", "records", "snapshots", "groups", "data", "locks"] {
             let directory = root.join(directory);
@@ -127,7 +127,7 @@ impl Store {
         &self.root
     }
 
-    /// Takes the lock of a volume or snapshot, or says that somebody else has it.
+    /// Takes the lock of a volume or snapshot, or fails if another call holds it.
     pub(crate) fn lock(&self, id: &str) -> Result<Lock, Error> {
         let path = self.root.join("locks").join(id);
         let file = OpenOptions::new()
@@ -142,8 +142,8 @@ impl Store {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Busy(id.to_string())),
             Err(error) => return Err(Error::io("take the lock", path)(error)),
         }
-        // The holder before may have removed the file, together with the volume: then this is a lock
-        // on nothing.
+        // The previous holder may have removed the file together with the volume. This lock would then protect
+        // nothing.
         let ours = file.metadata().map_err(Error::io("read the lock", &path))?.ino();
         match fs::metadata(&path) {
             Ok(metadata) if metadata.ino() == ours => {
@@ -155,7 +155,7 @@ impl Store {
         }
     }
 
-    /// The record of a volume or snapshot, whatever its phase.
+    /// Returns the record of a volume or snapshot, in any phase.
     pub(crate) fn load<T: Kept>(&self, id: &str) -> Result<Option<T>, Error> {
         let path = self.record_path::<T>(id);
         let bytes = match fs::read(&path) {
@@ -176,7 +176,7 @@ impl Store {
         Ok(Some(record))
     }
 
-    /// The record of the volume with this id in a request, which has to be ready for use.
+    /// Returns the record of the volume with this id in a request. The volume must be ready for use.
     pub(crate) fn ready(&self, id: &str) -> Result<Record, Error> {
         let Some(id) = VolumeId::parse(id) else {
             return Err(Error::NoVolume(id.to_owned()));
@@ -188,7 +188,7 @@ impl Store {
         }
     }
 
-    /// The record of the snapshot with this id in a request, which has to be ready for use.
+    /// Returns the record of the snapshot with this id in a request. The snapshot must be ready for use.
     pub(crate) fn ready_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
         let Some(id) = SnapshotId::parse(id) else {
             return Err(Error::NoSnapshot(id.to_owned()));
@@ -202,7 +202,7 @@ impl Store {
         }
     }
 
-    /// Whether a snapshot is there for others: one of a group is while its group is.
+    /// Returns whether callers can see a snapshot; one of a group is visible while its group is ready.
     pub(crate) fn is_there(&self, snapshot: &Snapshot) -> Result<bool, Error> {
         let phase = match &snapshot.group {
             Some(group) => self.load::<Group>(group.as_str())?.map(|group| group.phase),
@@ -211,7 +211,7 @@ impl Store {
         Ok(phase == Some(Phase::Ready) && snapshot.phase == Phase::Ready)
     }
 
-    /// What to say about a volume without a record.
+    /// Returns the error for a volume without a record.
     pub(crate) fn missing(&self, id: &VolumeId) -> Error {
         if id.instance() == self.instance.as_str() {
             Error::NoVolume(id.to_string())
@@ -239,12 +239,12 @@ impl Store {
         self.forget_lock(id)
     }
 
-    /// Removes the lock file of what does not exist. Only for its holder.
+    /// Removes the lock file of an object that does not exist. Only for the lock's holder.
     pub(crate) fn forget_lock(&self, id: &str) -> Result<(), Error> {
         remove_file(&self.root.join("locks").join(id))
     }
 
-    /// The ids of all records, in order, from the first one after `after`.
+    /// Returns the ids of all records after `after`, in order.
     pub(crate) fn ids_after<T: Kept>(&self, after: Option<&T::Id>) -> Result<Vec<T::Id>, Error> {
         let directory = self.root.join(T::DIRECTORY);
         let mut ids = Vec::new();
@@ -258,7 +258,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// The names of all lock files.
+    /// Returns the names of all lock files.
     pub(crate) fn locks(&self) -> Result<Vec<String>, Error> {
         let directory = self.root.join("locks");
         let entries = fs::read_dir(&directory).map_err(Error::io("list", &directory))?;
@@ -270,12 +270,12 @@ impl Store {
             .collect()
     }
 
-    /// Removes what a write that was cut off left behind. Only for the holder of the lock.
+    /// Removes the temporary file of an interrupted write. Only for the lock's holder.
     pub(crate) fn remove_half_written<T: Kept>(&self, id: &str) -> Result<(), Error> {
         remove_file(&temporary(&self.record_path::<T>(id)))
     }
 
-    /// Where the data of a volume or snapshot is.
+    /// Returns the path of the data of a volume or snapshot.
     pub(crate) fn data_path(&self, id: &str, backing: Backing) -> PathBuf {
         let data = self.root.join("data");
         match backing {
@@ -289,21 +289,21 @@ impl Store {
     }
 }
 
-/// Makes the directory of a volume: everyone in a task may write there, whatever its user; nobody else
-/// on the host gets to it, because the state directory is closed.
+/// Creates the directory of a volume. Every user in a task may write to it. Other users of the host cannot reach it,
+/// because they cannot enter the state directory.
 pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir(path).map_err(Error::io("create the directory", path))?;
     set_mode(path, OPEN)
 }
 
-/// The permissions of a volume's top directory for which none are asked: open to every user.
+/// The default permissions of a volume's top directory: access for every user.
 pub(crate) const OPEN: u32 = 0o777;
 
 pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), Error> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(Error::io("set the permissions of", path))
 }
 
-/// Removes the data of a volume or snapshot; it need not be there.
+/// Removes the data of a volume or snapshot, if it exists.
 pub(crate) fn remove_data(path: &Path, backing: Backing) -> Result<(), Error> {
     match backing {
         Backing::Image { .. } | Backing::Block => remove_file(path),
@@ -311,8 +311,8 @@ pub(crate) fn remove_data(path: &Path, backing: Backing) -> Result<(), Error> {
     }
 }
 
-/// Fails if something is mounted at or below the data of a volume or snapshot, by a task that has the volume for
-/// instance: it must not be emptied together with the volume.
+/// Fails if a mount is at or below the data of a volume or snapshot, made for example by a task that uses the volume:
+/// deleting the volume must not empty it.
 pub(crate) fn refuse_mounts(path: &Path) -> Result<(), Error> {
     tree::check(path).map_err(Error::kernel)
 }
@@ -339,7 +339,7 @@ fn instance(root: &Path) -> Result<Instance, Error> {
         let fresh = uuid::Uuid::new_v4().simple().to_string();
         let temporary = root.join(format!("instance.{fresh}"));
         write_synced(&temporary, fresh.get(..8).unwrap_or_default().as_bytes())?;
-        // A link does not replace what is there: of two processes that start together, one wins.
+        // A link does not replace an existing file: if two processes start together, only one succeeds.
         let linked = fs::hard_link(&temporary, &path);
         remove_file(&temporary)?;
         match linked {
@@ -351,7 +351,7 @@ fn instance(root: &Path) -> Result<Instance, Error> {
     }
 }
 
-/// Temporary file, fsync, rename, fsync of the directory.
+/// Writes a file atomically: temporary file, fsync, rename, fsync of the directory.
 fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let temporary = temporary(path);
     write_synced(&temporary, bytes)?;

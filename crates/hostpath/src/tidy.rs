@@ -1,4 +1,4 @@
-//! What is done at the start: ending what a killed plugin left half done.
+//! Recovery at the start: completes or undoes the unfinished work of a killed plugin.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::{
     record::{Backing, Group, Phase, Record, Snapshot},
 };
 
-/// How long what another process is at work on is left to it, before it is looked at again.
+/// Delay before an object that another process is working on is checked again.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Something that may be half done.
+/// An object that may be unfinished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Suspect {
     Volume(String),
@@ -23,9 +23,9 @@ pub(crate) enum Suspect {
 }
 
 impl Plugin {
-    /// Looks through all volumes, groups and snapshots. What cannot be tidied is told in the log and stays, the
-    /// calls for it say the same. Answers what another process of the plugin, or a program that a killed one had
-    /// started, is at work on.
+    /// Checks all volumes, groups and snapshots. Objects that cannot be recovered are logged and kept, and their
+    /// calls return the same error. Returns the objects on which another process of the plugin, or a program that a
+    /// killed one had started, is still working.
     pub(crate) fn tidy(&self) -> Result<Vec<Suspect>, Error> {
         let volumes = self.store.ids_after::<Record>(None)?;
         let groups = self.store.ids_after::<Group>(None)?;
@@ -35,15 +35,15 @@ impl Plugin {
                 .map(|id| Suspect::Volume(id.to_string()))
                 .chain(groups.iter().map(|id| Suspect::Group(id.to_string()))),
         );
-        // Those of half-made groups are gone by now.
+        // Snapshots of unfinished groups have been removed by now.
         let snapshots = self.store.ids_after::<Snapshot>(None)?;
         busy.extend(self.tidy_all(snapshots.iter().map(|id| Suspect::Snapshot(id.to_string()))));
         busy.extend(self.tidy_all(self.store.locks()?.into_iter().map(Suspect::Lock)));
         Ok(busy)
     }
 
-    /// Goes on with what was busy until nothing is: a file system that a program holds still after the end of the
-    /// plugin that had started it has to be let go, whether or not anybody calls.
+    /// Retries busy objects until none is left. For example, a program may freeze a file system and outlive the
+    /// plugin that started it. The file system must be thawed even if no call arrives.
     pub(crate) fn tidy_later(&self, mut busy: Vec<Suspect>) {
         let mut pause = PAUSE;
         while !busy.is_empty() {
@@ -53,7 +53,7 @@ impl Plugin {
         }
     }
 
-    /// Answers what is busy.
+    /// Recovers the objects and returns the busy ones.
     fn tidy_all(&self, suspects: impl Iterator<Item = Suspect>) -> Vec<Suspect> {
         let mut busy = Vec::new();
         for suspect in suspects {
@@ -74,7 +74,7 @@ impl Plugin {
         busy
     }
 
-    /// Removes the lock, and a first record that was cut off, of what was never made or is no more.
+    /// Removes the lock and an interrupted first record of an object that does not exist.
     fn tidy_lock(&self, id: &str) -> Result<(), Error> {
         let _lock = self.store.lock(id)?;
         if self.store.load::<Record>(id)?.is_some()
@@ -96,7 +96,7 @@ impl Plugin {
             return Ok(());
         };
         if record.phase != Phase::Ready {
-            // A creation that was never answered, or a deletion that was begun.
+            // The creation was never completed, or the deletion had begun.
             self.remove_data(&record)?;
             self.store.forget::<Record>(id)?;
             tracing::info!(volume = id, "removed what was half done");
@@ -125,7 +125,7 @@ impl Plugin {
         let Some(snapshot) = self.store.load::<Snapshot>(id)? else {
             return Ok(());
         };
-        // One of a group stays as long as its group has a record: what is half done of a group was ended before.
+        // A snapshot of a group stays while its group has a record: unfinished groups were removed before.
         let stays = match &snapshot.group {
             Some(group) => self.store.load::<Group>(group.as_str())?.is_some(),
             None => snapshot.phase == Phase::Ready,

@@ -1,4 +1,4 @@
-//! Running the programs that the plugin leans on.
+//! Runs the external programs that the plugin needs.
 
 use std::{
     io,
@@ -7,8 +7,7 @@ use std::{
 
 use crate::error::Error;
 
-/// Runs a program to its end. `hidden` are texts that an error must not repeat when they hold a value: mount
-/// flags.
+/// Runs a program to its end. Errors do not contain texts of `hidden` that have a value: mount flags.
 pub(crate) fn run(
     command: &mut Command,
     program: &'static str,
@@ -18,7 +17,7 @@ pub(crate) fn run(
     run_until(command, program, package, hidden, 0)
 }
 
-/// The same for a program whose exit codes up to `good` mean success.
+/// Runs a program for which exit codes up to `good` mean success.
 pub(crate) fn run_until(
     command: &mut Command,
     program: &'static str,
@@ -39,7 +38,7 @@ pub(crate) fn run_until(
     }
     let words = String::from_utf8_lossy(&output.stderr);
     let words = words.trim().lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    // Mount flags may hold a password.
+    // Mount flags may contain a password.
     let words =
         hidden.iter().filter(|flag| flag.contains('=')).fold(words, |words, flag| words.replace(flag, "***"));
     Err(Error::Tool { program, problem: if words.is_empty() { output.status.to_string() } else { words } })

@@ -1,4 +1,4 @@
-//! The plugin as a real process: the interface's own test suite, and what that suite does not try.
+//! Tests the plugin as a real process: with the interface's own test suite, and beyond it.
 
 mod groups;
 mod killed;
@@ -23,7 +23,7 @@ use support::{Plugin, is_asleep, until};
 const INSTALL: &str =
     "GOBIN=$PWD/.tools/bin go install github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0";
 
-/// From `CSI_SANITY`, the workspace's tools, or the search path.
+/// Returns the suite's path from `CSI_SANITY`, the workspace's tools, or the search path.
 fn csi_sanity() -> PathBuf {
     if let Some(path) = std::env::var_os("CSI_SANITY") {
         return PathBuf::from(path);
@@ -37,16 +37,16 @@ fn csi_sanity() -> PathBuf {
         .unwrap_or_else(|| panic!("csi-sanity is not installed; in the workspace's root run\n  {INSTALL}"))
 }
 
-/// Runs the suite. `mutable` is a parameter that may change; `skips` are the reasons for which cases may be left out, as the suite says them, and how many;
-/// any other is a failure, so that nothing is left out unseen.
+/// Runs the suite. `mutable` is a mutable parameter. `skips` lists the suite's reasons for skipped cases and their
+/// numbers; any other skip is a failure, so that no case is skipped unnoticed.
 fn sanity(flags: &[&str], suite_flags: &[&str], mutable: &str, skips: &[&[(&str, usize)]]) {
     let plugin = Plugin::start(flags);
     let report = plugin.path("report.json");
     let parameters = plugin.path("mutable.yaml");
     fs::write(&parameters, mutable).expect("the directory is our own");
-    // While it connects, csi-sanity 5.4.0 looks at the state of its connection twice in a row, and when
-    // the connection gets ready between the two looks, waits a minute and fails. So the connection gets
-    // ready only once csi-sanity waits for it.
+    // While it connects, csi-sanity 5.4.0 reads the state of its connection twice in a row. If the connection becomes
+    // ready in between, csi-sanity waits a minute and fails. So the plugin is stopped until csi-sanity waits for the
+    // connection.
     plugin.signal(Signal::STOP);
     let suite = Command::new(csi_sanity())
         .arg(format!("--csi.endpoint={}", plugin.socket().display()))
@@ -86,28 +86,28 @@ fn sanity(flags: &[&str], suite_flags: &[&str], mutable: &str, skips: &[&[(&str,
         skips.concat().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
     assert_eq!(reasons, expected, "cases that were left out, with {flags:?}");
     let left_out: usize = expected.values().sum();
-    // One case is switched off in the suite itself.
+    // The suite itself disables one case.
     let (passed, skipped) = (CASES - left_out, left_out);
     let expected = [("passed", passed), ("pending", 1), ("skipped", skipped)].into_iter();
     let expected = expected.filter(|(_, count)| *count > 0).map(|(state, count)| (state.to_owned(), count));
     assert_eq!(states, expected.collect());
 }
 
-/// Cases of the suite that can run.
+/// Number of cases of the suite that can run.
 const CASES: usize = 91;
 
-/// What goes without `--controller-publish`.
+/// Skipped cases without `--controller-publish`.
 const NO_ATTACHING: [(&str, usize); 3] = [
     ("ControllerPublishVolume not supported", 7),
     ("ControllerUnpublishVolume not supported", 1),
     ("Controller Publish, UnpublishVolume not supported", 2),
 ];
 
-/// What goes without staging.
+/// Skipped cases without staging.
 const NO_STAGING: [(&str, usize); 2] =
     [("NodeStageVolume not supported", 3), ("NodeUnstageVolume not supported", 2)];
 
-/// A case that wants a node with a limit of volumes.
+/// A case that needs a node with a volume limit.
 const NO_LIMIT: [(&str, usize); 1] = [("testnodevolumeattachlimit not enabled", 1)];
 
 const EXT4: [&str; 2] = ["--csi.testvolumesize=67108864", "--csi.testvolumeexpandsize=134217728"];
@@ -118,7 +118,7 @@ const BLOCK: [&str; 3] = [
     "--csi.testvolumeexpandsize=134217728",
 ];
 
-/// Parameters that may change: of what has a top directory, and of what takes room.
+/// Mutable parameters: of volumes with a top directory, and of volumes with enforced size.
 const MODE: &str = "mode: \"0750\"\n";
 const SPACE: &str = "space: thick\n";
 

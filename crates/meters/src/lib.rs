@@ -1,7 +1,7 @@
-//! Counts and times of what happened since the start, by name and labels, in bounded memory.
+//! Counters and timings since the start of the agent, by name and labels, in bounded memory.
 //!
-//! A part notes what it does ([`Meters::count`], [`Meters::time`]); whoever answers `/v1/metrics` takes all of it
-//! ([`Meters::told`]). Figures that follow from the state are not kept here: they are counted when somebody asks.
+//! Components record events with [`Meters::count`] and [`Meters::time`]; the endpoint `/v1/metrics` reads all of them
+//! with [`Meters::told`]. Values derived from the state are not stored here: each request computes them.
 
 mod recent;
 
@@ -11,30 +11,30 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Series that are kept at most. Labels may name jobs, of which there may be many in the long run: beyond this the
-/// series goes that was added to the longest time ago.
+/// Maximum number of series. Labels may contain names of jobs, which accumulate over time. Beyond this number, the
+/// least recently updated series is removed.
 pub const MOST: usize = 2048;
 
-/// Names of labels with their values.
+/// Label names with their values.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// Measured values, summed up.
+/// Statistics of the values of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Aggregate {
-    /// How many.
+    /// Number of values.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the values.
     pub sum: f64,
-    /// The sum of their squares.
+    /// Sum of the squares of the values.
     pub sum_of_squares: f64,
-    /// The smallest; 0 without any.
+    /// Smallest value; 0 without values.
     pub min: f64,
-    /// The largest; 0 without any.
+    /// Largest value; 0 without values.
     pub max: f64,
 }
 
 impl Aggregate {
-    /// So many times one.
+    /// Returns the statistics of `count` values of one.
     pub fn counted(count: u64) -> Self {
         let sum = whole(count);
         let one = if count > 0 { 1.0 } else { 0.0 };
@@ -52,17 +52,17 @@ impl Aggregate {
         self.sum_of_squares += value * value;
     }
 
-    /// Adds a time, in milliseconds.
+    /// Adds a duration, in milliseconds.
     pub fn note_time(&mut self, took: Duration) {
         self.note(took.as_secs_f64() * 1000.0);
     }
 
-    /// The mean; 0 without any.
+    /// Returns the mean; 0 without values.
     pub fn mean(&self) -> f64 {
         if self.count > 0 { self.sum / whole(self.count) } else { 0.0 }
     }
 
-    /// The standard deviation of the sample; 0 with less than two.
+    /// Returns the standard deviation of the sample; 0 with fewer than two values.
     pub fn deviation(&self) -> f64 {
         let n = whole(self.count);
         match self.count {
@@ -77,25 +77,25 @@ fn whole(n: u64) -> f64 {
     n as f64
 }
 
-/// A name with labels, and what was measured of it.
+/// A name with labels, and the statistics of its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Without a prefix, words joined by dots: `worker.submit_plan`.
+    /// Name without a prefix, words joined by dots: `worker.submit_plan`.
     pub name: &'static str,
-    /// By name.
+    /// Labels, ordered by name.
     pub labels: Labels,
-    /// Values; times in milliseconds.
+    /// Statistics of the values; durations in milliseconds.
     pub values: Aggregate,
-    /// Quantiles of the latest values of a sample; none of a counter.
+    /// Quantiles of the latest values of a sample; absent for a counter.
     pub quantiles: Quantiles,
 }
 
-/// Everything measured so far.
+/// All series at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
-    /// Things that happened.
+    /// Series of events.
     pub counters: Vec<Series>,
-    /// Times that things took.
+    /// Series of durations.
     pub samples: Vec<Series>,
 }
 
@@ -107,7 +107,7 @@ enum Kind {
 
 type Key = (Kind, &'static str, Labels);
 
-/// What is kept of a series.
+/// The stored state of a series.
 #[derive(Debug, Default)]
 struct Row {
     values: Aggregate,
@@ -119,26 +119,26 @@ struct Row {
 #[derive(Debug, Default)]
 struct Kept {
     series: BTreeMap<Key, Row>,
-    /// Grows with each value: tells which series is oldest.
+    /// Grows with each value; shows which series was updated least recently.
     clock: u64,
 }
 
-/// The figures of one agent. Clones share them.
+/// The counters and timings of one agent. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Meters(Arc<Mutex<Kept>>);
 
 impl Meters {
-    /// Notes that something happened once.
+    /// Records one event.
     pub fn count(&self, name: &'static str, labels: &[(&'static str, &str)]) {
         self.note(Kind::Counter, name, labels, 1.0);
     }
 
-    /// Notes how long something took.
+    /// Records a duration.
     pub fn time(&self, name: &'static str, took: Duration, labels: &[(&'static str, &str)]) {
         self.note(Kind::Sample, name, labels, took.as_secs_f64() * 1000.0);
     }
 
-    /// All figures, by name and labels.
+    /// Returns all series, ordered by name and labels.
     pub fn told(&self) -> Told {
         let mut told = Told::default();
         let now = Instant::now();
@@ -171,7 +171,7 @@ impl Meters {
         }
     }
 
-    /// Each holder makes one whole change, so that a panic leaves nothing half done.
+    /// Locks the series. Each holder makes one complete change, so a panic leaves no partial change.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

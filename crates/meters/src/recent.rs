@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The quantiles that a summary shows.
+/// The quantiles that a summary contains.
 pub const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// Values at [`QUANTILES`]; `None` where there was no value lately.
+/// Values at [`QUANTILES`]; `None` without recent values.
 pub type Quantiles = Option<[f64; 3]>;
 
 /// How long a value counts.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Values of one series that are kept at most: the memory of a series is bounded.
+/// Maximum number of values per series, which bounds its memory.
 const MAX_VALUES: usize = 128;
 
 /// The latest values of a sample, oldest first.
@@ -27,7 +27,7 @@ impl Recent {
         self.0.push_back((now, value));
     }
 
-    /// Adds a time, in milliseconds.
+    /// Adds a duration, in milliseconds.
     pub fn note_time(&mut self, now: Instant, took: Duration) {
         self.note(now, took.as_secs_f64() * 1000.0);
     }

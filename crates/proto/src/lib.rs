@@ -1,8 +1,8 @@
-//! Checked-in generated code of the wire protocols that plugins speak.
+//! Checked-in generated code of the plugins' wire protocols.
 //!
-//! [`csi`] is the Container Storage Interface, package `csi.v1`: messages, clients and server traits as
-//! the generator names them. `cargo xtask proto` makes it from `proto/csi.proto`. There is no logic
-//! here, with one exception: messages that carry secrets have a `Debug` that shows nothing.
+//! [`csi`] is the Container Storage Interface, package `csi.v1`: messages, clients and server traits with the
+//! generator's names. `cargo xtask proto` generates it from `proto/csi.proto`. The only hand-written code is the
+//! `Debug` of messages with secrets, which prints no content.
 
 mod redact;
 

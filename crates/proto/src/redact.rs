@@ -1,5 +1,5 @@
-//! `Debug` for the messages that carry secrets, or mount flags, which the specification counts among
-//! what may be sensitive ("VolumeCapability"). They print their name and nothing of what is in them.
+//! `Debug` for messages with secrets or mount flags, which the specification calls potentially sensitive
+//! ("VolumeCapability"). It prints only the message's name.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! MessagePack, and gRPC messages as plain bytes.
 //!
-//! tonic sees bytes only, so its machinery is compiled once and not per method.
+//! tonic handles only bytes, so its code is compiled once and not per method.
 
 use bytes::{Buf, BufMut, Bytes};
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub(crate) fn decode_response<T: DeserializeOwned>(method: &str, bytes: &[u8]) -
         .map_err(|error| RpcError::internal(format!("the answer of {method} cannot be read: {error}")))
 }
 
-/// Hands messages through as they are.
+/// A codec that passes messages through unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BytesCodec;
 

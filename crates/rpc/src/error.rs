@@ -1,4 +1,4 @@
-//! Errors, made to cross the wire without loss.
+//! Errors that are sent over the wire without loss.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,34 +6,33 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Longest message that is sent; it travels in an HTTP/2 header.
+/// Maximum length of a message in bytes, because it is sent in an HTTP/2 header.
 const MAX_MESSAGE: usize = 6 * 1024;
 
-/// What kind of failure a caller can tell apart.
+/// The kinds of failure that a caller can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Code {
-    /// The thing asked for does not exist.
+    /// The requested object does not exist.
     NotFound,
-    /// The request makes no sense, whatever the state.
+    /// The request is invalid in any state.
     Invalid,
-    /// The caller may not do this.
+    /// The caller lacks the permission.
     Permission,
-    /// The other side cannot be reached, or went away; whether the call was carried out is unknown
-    /// if it was sent.
+    /// The other side cannot be reached, or disconnected. If the call was sent, it may have been carried out.
     Unavailable,
-    /// The node asked for has no connection to this server.
+    /// The requested node has no connection to this server.
     NoPath,
     /// A defect or a failure of the other side.
     Internal,
-    /// The state does not allow it.
+    /// The current state does not allow the call.
     Conflict,
-    /// The caller gave up, or the other side is stopping.
+    /// The caller cancelled the call, or the other side is stopping.
     Cancelled,
-    /// The deadline passed; whether the call was carried out is unknown.
+    /// The deadline passed; the call may have been carried out.
     Deadline,
-    /// Was not carried out, and may be tried again as it is.
+    /// The call was not carried out, and the same call may be retried.
     Retryable,
 }
 
@@ -41,35 +40,34 @@ pub enum Code {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcError {
-    /// The kind.
+    /// The kind of failure.
     pub code: Code,
-    /// One sentence for people, without secrets.
+    /// One sentence for users, without secrets.
     pub message: String,
-    /// Status that the HTTP API is to answer with, where the one that follows from the code is
-    /// wrong.
+    /// The status for the HTTP API, if it differs from the one that the code implies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
 }
 
 impl RpcError {
-    /// An error with a message.
+    /// Creates an error with a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), http_status: None }
     }
 
-    /// The same with an HTTP status of its own.
+    /// Sets the status for the HTTP API.
     #[must_use]
     pub fn with_http_status(mut self, status: u16) -> Self {
         self.http_status = Some(status);
         self
     }
 
-    /// [`Code::Internal`] with a message.
+    /// Creates a [`Code::Internal`] error with a message.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message)
     }
 
-    /// [`Code::Unavailable`] with a message.
+    /// Creates a [`Code::Unavailable`] error with a message.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Code::Unavailable, message)
     }
@@ -95,13 +93,13 @@ impl RpcError {
             Code::Deadline => tonic::Code::DeadlineExceeded,
         };
         match rmp_serde::to_vec_named(&self) {
-            // The message is in the details only: headers are small.
+            // The message is only in the details, because headers have a small size limit.
             Ok(details) => tonic::Status::with_details(code, "", Bytes::from(details)),
             Err(_) => tonic::Status::new(code, self.message),
         }
     }
 
-    /// The error that was sent, or what a failure of the transport means.
+    /// Returns the error that the other side sent, or the meaning of a transport failure.
     pub(crate) fn from_status(status: &tonic::Status) -> Self {
         if !status.details().is_empty()
             && let Ok(error) = rmp_serde::from_slice(status.details())
@@ -123,7 +121,7 @@ impl RpcError {
     }
 }
 
-/// The cause at the end of a chain, which is the one that says something.
+/// Returns the last cause in a chain, which is the most specific.
 pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
@@ -140,16 +138,16 @@ fn shorten(message: &mut String) {
     }
 }
 
-/// Why an RPC server does not run.
+/// Why an RPC server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {addr} for RPC")]
     Bind {
         /// The address from the configuration.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },

@@ -1,4 +1,4 @@
-//! How many connections an address may have at a time, and how long a connection may take to introduce itself.
+//! Limits on the connections of one address, and on the time that a connection may take for its handshake.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::wire::PREAMBLE_PATIENCE;
 
-/// Surplus connections that are answered at once, and in each second after that.
+/// Surplus connections that get a reason in quick succession, and how many more in each later second.
 const REFUSALS: u32 = 100;
 const REFUSALS_PER_SECOND: u32 = 10;
 
 /// Counts the connections of each address.
 #[derive(Debug)]
 pub struct Gate {
-    /// 0 for any number.
+    /// Maximum per address; 0 means no limit.
     most: AtomicUsize,
     counts: Mutex<Counts>,
 }
@@ -27,48 +27,48 @@ struct Counts {
     since: Instant,
 }
 
-/// A connection that is counted, until dropped.
+/// Counts one connection until dropped.
 #[derive(Debug)]
 pub struct Ticket {
     gate: Arc<Gate>,
     address: IpAddr,
 }
 
-/// Whether a connection comes in.
+/// The decision about a new connection.
 #[derive(Debug)]
 pub enum Entry {
-    /// It does, counted for as long as its ticket lives. None where nothing is counted.
+    /// Accepted, and counted until the ticket is dropped. `None` if there is no limit.
     In(Option<Ticket>),
-    /// It does not.
+    /// Refused.
     Out {
-        /// Whether it is told why: answers to a flood are work as well.
+        /// Whether to send the reason. During a flood most refusals are silent, because each answer costs work.
         answered: bool,
     },
 }
 
 impl Gate {
-    /// Lets each address have `most` connections; 0 stands for any number.
+    /// Creates a gate that allows `most` connections per address; 0 means no limit.
     pub fn new(most: usize, now: Instant) -> Arc<Self> {
         let counts = Counts { open: HashMap::new(), refusals: 0, since: now };
         Arc::new(Self { most: AtomicUsize::new(most), counts: Mutex::new(counts) })
     }
 
-    /// Changes the number for connections from now on.
+    /// Changes the limit for new connections.
     pub fn allow(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// Connections that an address may have.
+    /// Returns the maximum number of connections per address.
     pub fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// A thread that panicked while it held the lock left whole counts only.
+    /// Locks the counts. They are consistent even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides about a connection from `address`.
+    /// Decides about a new connection from `address`.
     pub fn enter(self: &Arc<Self>, address: IpAddr, now: Instant) -> Entry {
         let most = self.most();
         if most == 0 {
@@ -104,20 +104,20 @@ impl Drop for Ticket {
     }
 }
 
-/// What those who connect may take. It can be changed while a server runs; clones are the same one.
+/// Limits on peers that connect. They can be changed while a server runs; clones share them.
 #[derive(Clone, Debug)]
 pub struct Limits(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Nanoseconds; 0 for as long as it takes.
+    /// Nanoseconds; 0 means no limit.
     handshake: AtomicU64,
     gate: Arc<Gate>,
 }
 
 impl Limits {
-    /// A time for each handshake (that of TLS, and then the introduction) and connections for each address; zero
-    /// stands for no limit.
+    /// Creates limits: the time for each handshake (TLS, then the greeting) and the connections per address. Zero
+    /// means no limit.
     pub fn new(handshake: Duration, per_address: usize, now: Instant) -> Self {
         let limits =
             Self(Arc::new(Inner { handshake: AtomicU64::new(0), gate: Gate::new(per_address, now) }));
@@ -125,14 +125,14 @@ impl Limits {
         limits
     }
 
-    /// Changes them for connections from now on.
+    /// Changes the limits for new connections.
     pub fn set(&self, handshake: Duration, per_address: usize) {
         let nanos = u64::try_from(handshake.as_nanos()).unwrap_or(u64::MAX);
         self.0.handshake.store(nanos, Ordering::Relaxed);
         self.0.gate.allow(per_address);
     }
 
-    /// How long a handshake may take; zero for as long as it likes.
+    /// Returns the time limit of a handshake; zero means no limit.
     pub(crate) fn handshake(&self) -> Duration {
         Duration::from_nanos(self.0.handshake.load(Ordering::Relaxed))
     }
@@ -143,13 +143,13 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Five seconds, any number of connections.
+    /// Returns limits of five seconds per handshake and any number of connections.
     fn default() -> Self {
         Self::new(PREAMBLE_PATIENCE, 0, Instant::now())
     }
 }
 
-/// Waits no longer than `patience`; zero stands for as long as it takes. None when the time is over.
+/// Waits for `work` at most `patience`; zero means no limit. Returns `None` after the timeout.
 pub(crate) async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Option<T> {
     match patience {
         Duration::ZERO => Some(work.await),

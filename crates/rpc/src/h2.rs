@@ -1,4 +1,4 @@
-//! HTTP/2 over one connection, as the calling or the serving side; who connected does not matter.
+//! HTTP/2 over one connection, as the calling or the serving side, independent of which side connected.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,19 +30,19 @@ use crate::{Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, Router, RpcError}
 const GRACE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// Calls in progress per connection, blocking queries included.
+/// Maximum number of calls in progress per connection, blocking queries included.
 const MAX_CALLS: u32 = 4096;
-/// Windows of a connection whose peer has not proved who it is. They stay as they are when it does.
+/// Flow control windows of a connection whose peer has not proved its identity. They do not grow when it does.
 const STRANGER_STREAM_WINDOW: u32 = 64 * 1024;
 const STRANGER_CONNECTION_WINDOW: u32 = 256 * 1024;
 const PREFIX: &str = "/caravan/";
 
-/// How soon a peer that went away without a word is noticed.
+/// How soon to detect a peer that stopped answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// A peer that stays silent is asked this often whether it is still there.
+    /// How often a silent peer is pinged.
     pub interval: Duration,
-    /// It is given up after this long without an answer.
+    /// How long to wait for the answer before the connection is closed.
     pub timeout: Duration,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     driver: AbortHandle,
 }
 
-/// A request that could not be handed to the connection, so that it is safe to send it elsewhere.
+/// A request that was not passed to the connection, so it is safe to send it elsewhere.
 #[derive(Debug)]
 pub(crate) struct NotSent;
 
@@ -87,7 +87,7 @@ impl Connection {
         Ok(Self { send, closed, driver: driver.abort_handle() })
     }
 
-    /// Ends the connection, whoever holds it still; calls in progress fail.
+    /// Closes the connection for all holders; calls in progress fail.
     pub(crate) fn cut(&self) {
         self.driver.abort();
     }
@@ -96,7 +96,7 @@ impl Connection {
         self.closed.is_cancelled() || self.send.is_closed()
     }
 
-    /// Returns once the connection has ended.
+    /// Waits until the connection has ended.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         self.closed.clone().cancelled_owned()
     }
@@ -121,8 +121,7 @@ impl Connection {
         Ok(items.map_err(|status| RpcError::from_status(&status)).boxed())
     }
 
-    /// Sends `input` as messages and answers with the messages that come back. If `input` fails,
-    /// it ends there.
+    /// Sends `input` as messages and returns the received messages. An error in `input` ends it.
     pub(crate) async fn duplex(
         &self,
         name: &str,
@@ -145,7 +144,7 @@ fn path(name: &str) -> Result<PathAndQuery, RpcError> {
         .map_err(|error| RpcError::internal(format!("{name:?} cannot be the name of a method: {error}")))
 }
 
-/// hyper's half of a connection in the form that tonic wants.
+/// Adapts hyper's sender to tonic's interface.
 #[derive(Debug)]
 struct Sender(SendRequest<Body>);
 
@@ -163,7 +162,8 @@ impl Service<http::Request<Body>> for Sender {
     }
 }
 
-/// Serves `router` to `peer` until the connection ends or `cancel`. With `stranger` the peer has not proved who it is.
+/// Serves `router` to `peer` until the connection ends or `cancel`. `stranger` is set if the peer has not proved its
+/// identity.
 pub(crate) async fn serve(
     io: BoxIo,
     router: Arc<Router>,
@@ -172,7 +172,7 @@ pub(crate) async fn serve(
     keep_alive: KeepAlive,
     cancel: CancellationToken,
 ) -> Result<(), hyper::Error> {
-    // Ends with the connection too, so that what handlers started elsewhere learns of it.
+    // Cancelled with the connection as well, so that tasks started by handlers are notified.
     let calls = cancel.child_token();
     let _guard = calls.clone().drop_guard();
     let (stream_window, connection_window) = match stranger {
@@ -200,7 +200,7 @@ pub(crate) async fn serve(
     tokio::time::timeout(GRACE, connection).await.unwrap_or(Ok(()))
 }
 
-/// Dispatches a request within the bounds of its sender.
+/// Dispatches a request within the limits of its sender.
 async fn admitted(
     router: Arc<Router>,
     peer: PeerIdentity,
@@ -255,7 +255,7 @@ async fn dispatch(
                 let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
                 async move {
                     let mut input = request.into_inner();
-                    // What the caller sends first is the request.
+                    // The caller's first message is the request.
                     let first = input.message().await?.ok_or_else(|| {
                         RpcError::new(Code::Invalid, format!("{name} was called without a request"))
                             .into_status()

@@ -1,4 +1,4 @@
-//! Where bytes come from: TCP, or TLS over it.
+//! The connections below RPC: TCP, or TLS over it.
 
 use std::fmt;
 use std::io;
@@ -9,19 +9,19 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// A connection that carries bytes both ways.
+/// A connection that carries bytes in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// Any connection.
+/// A boxed connection of any kind.
 pub type BoxIo = Box<dyn Io>;
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub struct Accepted {
-    /// To talk over.
+    /// The connection.
     pub io: BoxIo,
-    /// What the other side proved to be; `None` where the connection is not encrypted.
+    /// The certificate that the other side has proved; `None` without encryption or without a certificate.
     pub certificate: Option<Certificate>,
 }
 
@@ -36,23 +36,23 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Connects to `target`.
     ///
     /// # Errors
-    /// What the system or the handshake said.
+    /// The error of the system or of the handshake.
     fn connect<'a>(&'a self, target: &'a str) -> BoxFuture<'a, io::Result<BoxIo>>;
 }
 
-/// Turns an accepted TCP connection into one to talk over.
+/// Prepares an accepted TCP connection for RPC.
 pub trait Acceptor: fmt::Debug + Send + Sync + 'static {
-    /// Takes `stream` over.
+    /// Takes over `stream` and completes its handshake.
     ///
     /// # Errors
-    /// What the handshake said.
+    /// The error of the handshake.
     fn accept(&self, stream: TcpStream) -> BoxFuture<'static, io::Result<Accepted>>;
 }
 
 /// Plain TCP, outgoing.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpConnector {
-    /// How long to try one target.
+    /// How long to try to connect to one target.
     pub timeout: Duration,
 }
 
@@ -80,12 +80,12 @@ impl Connector for TcpConnector {
     }
 }
 
-/// TLS over TCP, outgoing. Handshakes may take as long as connecting.
+/// TLS over TCP, outgoing. The handshake has the same timeout as connecting.
 #[derive(Debug, Clone)]
 pub struct TlsConnector {
-    /// The connection below.
+    /// The TCP connector.
     pub tcp: TcpConnector,
-    /// Whom to trust and what to show.
+    /// Authorities to trust and the certificate to present.
     pub tls: caravan_tls::Connector,
 }
 
@@ -100,8 +100,8 @@ impl Connector for TlsConnector {
     }
 }
 
-/// TLS over TCP, incoming. Who does not speak TLS comes in too, without a certificate: the
-/// [`Authenticator`](crate::Authenticator) refuses it, in words that such a peer can read.
+/// TLS over TCP, incoming. A peer that does not use TLS is accepted too, without a certificate. The
+/// [`Authenticator`](crate::Authenticator) then refuses it with a message that such a peer can read.
 #[derive(Debug, Clone)]
 pub struct TlsAcceptor(pub caravan_tls::Acceptor);
 

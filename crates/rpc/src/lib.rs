@@ -1,21 +1,20 @@
-//! The agents' own transport.
+//! RPC between agents.
 //!
-//! A call is a [`Method`], a [`StreamMethod`] or a [`DuplexMethod`] (a name and its types), served by a [`Router`] and
-//! made through a [`Channel`]. Where the router is makes no difference to either side:
+//! A call is a [`Method`], a [`StreamMethod`] or a [`DuplexMethod`] (a name and its types). A [`Router`] serves it,
+//! and a [`Channel`] makes it. Both sides work the same, wherever the router is:
 //!
-//! - in the same process ([`Channel::local`]): values are handed over as they are, no socket, no
-//!   encoding;
-//! - at a server ([`Channel::connect`]): HTTP/2 with gRPC framing over TCP, MessagePack inside,
-//!   reconnecting, with several servers to choose from;
-//! - at a client ([`ReverseRegistry::get`]): over a connection that the client opened
-//!   ([`ReverseService`]), so that a client behind NAT can be called.
+//! - in the same process ([`Channel::local`]): values are passed unchanged, without socket and encoding;
+//! - at a server ([`Channel::connect`]): HTTP/2 with gRPC framing over TCP, MessagePack inside, with reconnects and
+//!   several servers to choose from;
+//! - at a client ([`ReverseRegistry::get`]): over a connection that the client opened ([`ReverseService`]), so that a
+//!   client behind NAT can be called.
 //!
-//! In all three a call that is dropped drops its handler, a panic in a handler is an
-//! [`RpcError`] with [`Code::Internal`], and an error arrives as it was sent.
+//! In all three cases, dropping a call drops its handler, a panic in a handler becomes an [`RpcError`] with
+//! [`Code::Internal`], and errors arrive unchanged.
 //!
-//! The calls that agents make are in [`methods`].
+//! The calls between agents are in [`methods`].
 //!
-//! What is on the wire: `docs/design/rpc.md`.
+//! `docs/design/rpc.md` describes the wire format.
 
 mod channel;
 mod codec;

@@ -1,4 +1,4 @@
-//! What can be called, and by whom.
+//! Definitions of methods, and the identity of their callers.
 
 use std::fmt;
 
@@ -7,64 +7,63 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
 
-/// A call with one answer.
+/// A method with one response.
 pub trait Method: 'static {
     /// Name on the wire, unique in a router, such as `Node.Register`.
     const NAME: &'static str;
-    /// What the caller sends.
+    /// The caller's message.
     type Request: Serialize + DeserializeOwned + Send + 'static;
-    /// What comes back.
+    /// The response.
     type Response: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// A call with any number of answers, one after the other.
+/// A method with a stream of responses.
 pub trait StreamMethod: 'static {
     /// Name on the wire, unique in a router.
     const NAME: &'static str;
-    /// What the caller sends.
+    /// The caller's message.
     type Request: Serialize + DeserializeOwned + Send + 'static;
-    /// What comes back, repeatedly.
+    /// One item of the response stream.
     type Item: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// A call with streams both ways, such as a terminal.
+/// A method with streams in both directions, such as a terminal.
 pub trait DuplexMethod: 'static {
     /// Name on the wire, unique in a router.
     const NAME: &'static str;
-    /// What the caller sends first.
+    /// The caller's first message.
     type Request: Serialize + DeserializeOwned + Send + 'static;
-    /// What the caller sends afterwards, repeatedly.
+    /// Each further message of the caller.
     type Input: Serialize + DeserializeOwned + Send + 'static;
-    /// What comes back, repeatedly.
+    /// One item of the response stream.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// Around a call: who made it, and whether it is still wanted.
+/// The context of a call: its caller, and whether it is cancelled.
 #[derive(Debug, Clone)]
 pub struct Context {
-    /// Who calls, as the authenticator verified.
+    /// The caller's identity, as the authenticator verified it.
     pub peer: PeerIdentity,
-    /// Cancelled when nobody waits for the answer any more: the caller went away, or this side is
-    /// stopping. A handler's own future or stream is dropped then as well; the token is for what
-    /// it started elsewhere.
+    /// Cancelled when the response is no longer needed: the caller disconnected, or this side is stopping. The
+    /// handler's own future or stream is then dropped as well; the token is for tasks that it started.
     pub cancel: CancellationToken,
 }
 
-/// Who is at the other end of a connection.
+/// The identity of the other side of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PeerIdentity {
     /// A server agent.
     Server {
-        /// Its name, unique in the region.
+        /// The server's name, unique in the region.
         name: String,
     },
     /// A client agent.
     Client {
-        /// Its node id.
+        /// The id of its node.
         node_id: String,
-        /// What proves that it is the node: the secret it chose when it first registered.
+        /// The proof that it is this node: the secret that it chose at its first registration.
         secret: Secret,
     },
 }
@@ -78,18 +77,18 @@ impl fmt::Display for PeerIdentity {
     }
 }
 
-/// Text that is never shown. Comparing takes the same time whatever differs.
+/// A text that is never displayed. Comparisons take constant time.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides `text`.
+    /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one place that compares or stores it.
+    /// Returns the text, for the code that compares or stores it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! The calls between agents: names and messages. Servers serve the first group, clients the second.
+//! The methods between agents: names and messages. Servers serve the first group, clients the second.
 
 use crate::{DuplexMethod, Method, StreamMethod};
 use caravan_types::wire;
@@ -26,7 +26,7 @@ macro_rules! method {
     };
 }
 
-/// A program in a task, talked to while it runs. Served by servers and by clients.
+/// Runs a program in a task and exchanges input and output with it. Served by servers and by clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Exec;
 impl DuplexMethod for Exec {
@@ -37,97 +37,96 @@ impl DuplexMethod for Exec {
 }
 
 method!(
-    /// A client registers or reports anew.
+    /// Registers a client, or updates its registration.
     NodeRegister = "Node.Register", wire::NodeRegister => wire::NodeContact
 );
 method!(
-    /// A sign of life.
+    /// Sends a node's heartbeat.
     NodeHeartbeat = "Node.Heartbeat", wire::NodeHeartbeat => wire::NodeContact
 );
 method!(
-    /// Things that happened on a node.
+    /// Reports events of a node.
     NodeEvents = "Node.Events", wire::NodeEvents => wire::Done
 );
 method!(
-    /// The stream of a node's allocations.
+    /// Streams the allocations of a node.
     WatchAllocs = "Node.WatchAllocs", wire::WatchAllocs => stream wire::AllocDelta
 );
 method!(
-    /// How allocations do.
+    /// Reports the states of allocations.
     AllocStatus = "Node.AllocStatus", wire::AllocStatus => wire::Done
 );
 method!(
-    /// An allocation asks for a volume and waits.
+    /// Claims a volume for an allocation and streams the claim's progress until it is ready.
     ClaimVolume = "Volume.Claim", wire::ClaimVolume => stream wire::ClaimProgress
 );
 method!(
-    /// A client proves a step of a claim. Answered once the step is durable.
+    /// Reports a completed step of a claim with its proof. Answered once the step is durable.
     ClaimReport = "Volume.Report", wire::ClaimReport => wire::Done
 );
 method!(
-    /// An HTTP request answered by another agent. Served by servers and by clients.
+    /// Forwards an HTTP request to another agent. Served by servers and by clients.
     Http = "Agent.Http", wire::HttpRequest => stream wire::HttpPart
 );
 
 method!(
-    /// Which services an allocation has.
+    /// Synchronizes the services of an allocation.
     ServiceSync = "Service.Sync", wire::ServiceSync => wire::Done
 );
 
 method!(
-    /// Identities of tasks, signed.
+    /// Signs workload identities of tasks.
     SignIdentities = "Alloc.SignIdentities", wire::SignIdentities => wire::SignedIdentities
 );
 
 method!(
-    /// What the templates of a task read.
+    /// Streams the values that the templates of a task read.
     WatchLookups = "Template.Watch", caravan_types::lookup::WatchLookups => stream caravan_types::lookup::LookupsFound
 );
 
 method!(
-    /// The identity of a node, signed.
+    /// Signs the identity of a node.
     SignNode = "Node.Sign", wire::SignNode => wire::SignedNode
 );
 
 method!(
-    /// How full a node's volumes are.
+    /// Reports the usage of a node's volumes.
     VolumeStats = "Volume.Stats", wire::VolumeStats => wire::Done
 );
 
 method!(
-    /// Served by clients: a call to a CSI controller that runs there.
+    /// Served by clients: calls a CSI controller that runs there.
     ///
-    /// [`crate::Code::Retryable`] means that the plugin is not registered there or was not reached
-    /// and another controller may be tried; [`crate::Code::Deadline`] and
-    /// [`crate::Code::Unavailable`] that the outcome is unknown; the other codes carry the plugin's
-    /// own refusal.
+    /// [`crate::Code::Retryable`] means that the plugin is not registered there or was not reached, so another
+    /// controller may be tried. [`crate::Code::Deadline`] and [`crate::Code::Unavailable`] mean that the outcome is
+    /// unknown. Other codes carry the plugin's own refusal.
     ControllerCall = "Csi.Controller", wire::ControllerCall => wire::ControllerAnswer
 );
 method!(
-    /// Served by clients: grow what is mounted (NodeExpandVolume). Codes as for [`ControllerCall`].
+    /// Served by clients: expands a mounted volume (NodeExpandVolume). Codes as for [`ControllerCall`].
     NodeExpand = "Csi.NodeExpand", wire::NodeExpand => wire::NodeExpanded
 );
 method!(
-    /// Served by clients: make a host volume.
+    /// Served by clients: creates a host volume.
     HostVolumeCreate = "HostVolume.Create", wire::HostVolumeCreate => wire::HostVolumeCreated
 );
 method!(
-    /// Served by clients: offer a directory as a host volume.
+    /// Served by clients: registers a directory as a host volume.
     HostVolumeRegister = "HostVolume.Register", wire::HostVolumeRegister => wire::Done
 );
 method!(
-    /// Served by clients: delete a host volume.
+    /// Served by clients: deletes a host volume.
     HostVolumeDelete = "HostVolume.Delete", wire::HostVolumeDelete => wire::Done
 );
 method!(
-    /// Served by clients: let go of a volume although no allocation asked for it.
+    /// Served by clients: unpublishes and unstages a volume without a request of an allocation.
     NodeDetach = "Csi.NodeDetach", wire::NodeDetach => wire::Done
 );
 method!(
-    /// The data that an allocation's predecessor left on another node.
+    /// Streams the data that an allocation's predecessor left on another node.
     FetchDisk = "Alloc.FetchDisk", wire::FetchDisk => stream wire::DiskChunk
 );
 method!(
-    /// Served by clients: the data of an allocation that is over.
+    /// Served by clients: streams the data of a finished allocation.
     GiveDisk = "Alloc.GiveDisk", wire::GiveDisk => stream wire::DiskChunk
 );

@@ -1,4 +1,4 @@
-//! The way back: servers calling clients over connections that the clients opened.
+//! Reverse connections: servers call clients over connections that the clients opened.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::io::BoxIo;
 use crate::wire::Role;
 use crate::{Channel, Code, PeerIdentity, Router, RpcError, Secret, h2};
 
-/// Longest pause after a server did not know this node.
+/// Maximum pause after a server did not know this node.
 const UNREGISTERED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Clients that can be called now, by node id. Clones share the same entries.
@@ -25,7 +25,7 @@ pub struct ReverseRegistry {
 #[derive(Debug, Default)]
 struct Entries {
     by_node: HashMap<String, Entry>,
-    /// Number of the newest entry, so that a registration that ends does not take away a newer one.
+    /// Number of the newest entry, so that the end of an older registration does not remove a newer one.
     newest: u64,
 }
 
@@ -33,7 +33,7 @@ struct Entries {
 struct Entry {
     number: u64,
     channel: Channel,
-    /// What the client proved itself with; none within the process.
+    /// The secret that the client authenticated with; `None` within the process.
     secret: Option<Secret>,
     /// Cancelled when the entry is revoked.
     revoked: CancellationToken,
@@ -46,14 +46,14 @@ impl Default for ReverseRegistry {
 }
 
 impl ReverseRegistry {
-    /// Enters a way to a client; the newest one is used. A client in the same process is entered
-    /// with a local channel. Dropping the registration takes it away.
+    /// Registers a channel to a client; the newest channel is used. A client in the same process registers a local
+    /// channel. Dropping the registration removes it.
     #[must_use = "dropping the registration takes the client away"]
     pub fn register(&self, node_id: String, channel: Channel) -> Registration {
         self.enter(node_id, channel, None)
     }
 
-    /// Enters a way to a client that proved itself with a secret.
+    /// Registers a channel to a client that authenticated with a secret.
     pub(crate) fn enter(&self, node_id: String, channel: Channel, secret: Option<Secret>) -> Registration {
         let revoked = CancellationToken::new();
         let number = {
@@ -68,8 +68,8 @@ impl ReverseRegistry {
         Registration { registry: self.clone(), node_id, number, revoked }
     }
 
-    /// Takes the way to a client away and closes its connection, unless the secret that it proved itself with is
-    /// still good.
+    /// Removes the channel to a client and closes its connection, unless the secret that it authenticated with is
+    /// still valid.
     pub fn revoke_unless(&self, node_id: &str, is_good: impl FnOnce(&Secret) -> bool) {
         let revoked = {
             let mut entries = self.lock();
@@ -83,10 +83,10 @@ impl ReverseRegistry {
         }
     }
 
-    /// The way to a client.
+    /// Returns the channel to a client.
     ///
     /// # Errors
-    /// [`Code::NoPath`] if it has no connection to this server.
+    /// [`Code::NoPath`] if the client has no connection to this server.
     pub fn get(&self, node_id: &str) -> Result<Channel, RpcError> {
         let entries = self.lock();
         match entries.by_node.get(node_id) {
@@ -95,14 +95,14 @@ impl ReverseRegistry {
         }
     }
 
-    /// Node ids of all clients that can be called, in no order.
+    /// Returns the node ids of all clients that can be called, in no order.
     pub fn connected(&self) -> Vec<String> {
         let entries = self.lock();
         let open = entries.by_node.iter().filter(|(_, entry)| !entry.channel.is_closed());
         open.map(|(node_id, _)| node_id.clone()).collect()
     }
 
-    /// Changes whenever a client came or went; look again then.
+    /// Returns a receiver that changes whenever a client connects or disconnects.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -111,13 +111,13 @@ impl ReverseRegistry {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    // Each holder makes one whole change, so a panic leaves nothing half done.
+    // Each holder makes one complete change, so a panic leaves no partial change.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An entry in a [`ReverseRegistry`], for as long as it is kept.
+/// An entry in a [`ReverseRegistry`], until dropped.
 #[derive(Debug)]
 pub struct Registration {
     registry: ReverseRegistry,
@@ -149,31 +149,30 @@ impl Drop for Registration {
 /// Whether a server can call this client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connectivity {
-    /// Through this server.
+    /// A server can call it.
     Connected {
-        /// Who it says it is.
+        /// The server's identity, as the server reported it.
         server: PeerIdentity,
-        /// Its address.
+        /// The server's address.
         target: String,
     },
-    /// Not now.
+    /// No server can call it.
     Disconnected {
-        /// Why, once it was tried.
+        /// The error of the last attempt; absent before the first.
         error: Option<RpcError>,
     },
 }
 
-/// What a client needs to be called.
+/// The settings of a client's reverse connection.
 #[derive(Debug, Clone)]
 pub struct ReverseOptions {
-    /// Servers, identity and patience. [`crate::RetryPolicy::patience`] is not used: it is tried
-    /// for ever.
+    /// Servers, identity and retry policy. [`crate::RetryPolicy::patience`] is not used: the service retries forever.
     pub connect: ConnectOptions,
     /// The methods that servers may call.
     pub router: Arc<Router>,
 }
 
-/// Keeps a connection open on which a server can call this client.
+/// Keeps a connection open over which a server can call this client.
 #[derive(Debug)]
 #[must_use = "no server can call this client unless the service runs"]
 pub struct ReverseService {
@@ -182,7 +181,7 @@ pub struct ReverseService {
 }
 
 impl ReverseService {
-    /// The service, and what becomes of it.
+    /// Creates the service, and a receiver of its connectivity.
     pub fn new(options: ReverseOptions) -> (Self, watch::Receiver<Connectivity>) {
         let (state, watch) = watch::channel(Connectivity::Disconnected { error: None });
         (Self { options, state }, watch)
@@ -211,13 +210,13 @@ impl ReverseService {
                 }
                 Err(error) => error,
             };
-            // A server that does not know this node yet will do so soon.
+            // The server does not know this node yet, but probably will soon.
             let unregistered = error.code == Code::NotFound;
             next = (next + 1) % count;
             failures = failures.saturating_add(1);
             tracing::debug!(%error, failures, "no server can call this client");
             self.state.send_replace(Connectivity::Disconnected { error: Some(error) });
-            // One failure per server is not yet a reason to wait for long.
+            // Count rounds over all servers, because one failure per server does not justify a long pause.
             let rounds = failures / u32::try_from(count).unwrap_or(u32::MAX);
             let mut pause = connect.retry.pause(rounds.max(1), &mut rand::rng());
             if unregistered {
@@ -225,7 +224,7 @@ impl ReverseService {
             }
             tokio::select! {
                 () = cancel.cancelled() => break,
-                // The list lives as long as this service; whatever became of it, it is read anew.
+                // The list exists as long as this service. After any change, read the list again.
                 _ = changes.changed() => failures = 0,
                 () = tokio::time::sleep(pause) => {}
             }
@@ -241,7 +240,7 @@ impl ReverseService {
         Ok(Connected { io, server, target })
     }
 
-    /// Serves until the connection ends, and says why it did; none once its server is none of the targets any more.
+    /// Serves until the connection ends, and returns the reason; `None` once its server was removed from the targets.
     async fn serve_while_wanted(
         &self,
         connected: Connected,
@@ -256,13 +255,13 @@ impl ReverseService {
             error = &mut serve => return Some(error),
             _ = gone => stop.cancel(),
         }
-        // Calls in progress get their time.
+        // Let calls in progress finish.
         serve.await;
         self.state.send_replace(Connectivity::Disconnected { error: None });
         None
     }
 
-    /// Serves until the connection ends, and says why it did.
+    /// Serves until the connection ends, and returns the reason.
     async fn serve(&self, connected: Connected, cancel: &CancellationToken) -> RpcError {
         let Connected { io, server, target } = connected;
         tracing::debug!(%server, target_server = %target, "a server can call this client");

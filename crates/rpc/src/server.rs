@@ -1,4 +1,4 @@
-//! Listens, finds out who connects and what for, and serves or calls them.
+//! Listens, authenticates peers by their greeting, and serves or calls them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,26 +19,26 @@ use crate::stranger::Strangers;
 use crate::wire::{self, Hello, Role};
 use crate::{Channel, Code, PeerIdentity, ReverseRegistry, Router, RpcError, ServeError};
 
-/// Pause after the system refused to accept, as when there are no file descriptors left.
+/// Pause after the system refused to accept a connection, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that are greeted at a time; more wait for their turn, unread.
+/// Maximum number of concurrent handshakes; further connections wait, unread.
 const MAX_GREETINGS: usize = 512;
 
-/// Decides who may connect.
+/// Authenticates peers that connect.
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
-    /// Verifies `hello`, made for a connection with `role`, and answers who it is.
+    /// Verifies `hello` for a connection with `role`, and returns the peer's identity.
     ///
     /// # Errors
-    /// Why it may not connect, usually [`Code::Permission`]; the other side gets it as it is.
+    /// Why the peer may not connect, usually [`Code::Permission`]; the peer receives the error unchanged.
     fn authenticate<'a>(
         &'a self,
         role: Role,
         hello: &'a Hello,
     ) -> BoxFuture<'a, Result<PeerIdentity, RpcError>>;
 
-    /// The same, with what the connection itself proved: the certificate of the other side, where it is encrypted.
-    /// Whoever demands certificates must do so here; by default they change nothing.
+    /// Verifies `hello` together with the peer's certificate, if the connection is encrypted. An authenticator that
+    /// requires certificates must check them here; by default they have no effect.
     ///
     /// # Errors
     /// As [`Authenticator::authenticate`].
@@ -52,15 +52,15 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
         self.authenticate(role, hello)
     }
 
-    /// Whether a peer that was let in has proved who it is. One that has not is bounded in what it may take, and is
-    /// looked at again at each call.
+    /// Returns whether an accepted peer has proved its identity. A peer without proof has tighter limits, and is
+    /// checked again at each call.
     fn proves(&self, peer: &PeerIdentity, certificate: Option<&Certificate>) -> bool {
         let _ = (peer, certificate);
         true
     }
 }
 
-/// Takes everybody's word. For agents whose port only they can reach, and tests.
+/// Accepts every identity without proof. For tests, and agents whose port no other process can reach.
 #[derive(Debug, Clone, Copy)]
 pub struct AllowAll;
 
@@ -74,31 +74,32 @@ impl Authenticator for AllowAll {
     }
 }
 
-/// What a server needs besides an address.
+/// The settings of a server besides its address.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Who this server says it is.
+    /// The identity that this server reports.
     pub identity: PeerIdentity,
-    /// The methods that it serves.
+    /// The methods to serve.
     pub router: Arc<Router>,
-    /// Who may connect.
+    /// The check of peers.
     pub authenticator: Arc<dyn Authenticator>,
-    /// Where clients that offer a way back are entered.
+    /// Registry of the clients with reverse connections.
     pub registry: ReverseRegistry,
-    /// What to make of accepted connections.
+    /// The handshake of accepted connections.
     pub acceptor: Arc<dyn Acceptor>,
-    /// How soon a peer that went away without a word is noticed.
+    /// How soon to detect a peer that stopped answering.
     pub keep_alive: KeepAlive,
-    /// Connections at a time; more are told to come back later.
+    /// Maximum number of connections; further peers are refused and may retry later.
     pub max_connections: usize,
-    /// What those who connect may take.
+    /// Limits on peers that connect.
     pub limits: Limits,
-    /// What those may take who have not proved who they are.
+    /// Shared limits of peers that have not proved their identity.
     pub strangers: Strangers,
 }
 
 impl ServerOptions {
-    /// Plain TCP, everybody, 8192 connections, five seconds for each handshake, a registry of its own.
+    /// Returns options with plain TCP, all peers accepted, 8192 connections, five seconds for each handshake, and a
+    /// new registry.
     pub fn new(identity: PeerIdentity, router: Arc<Router>) -> Self {
         Self {
             identity,
@@ -123,7 +124,7 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Listens on `addr`; port 0 takes any that is free.
+    /// Listens on `addr`; port 0 chooses a free port.
     ///
     /// # Errors
     /// [`ServeError::Bind`].
@@ -133,7 +134,7 @@ impl RpcServer {
         Self::on(listener, options).map_err(bind)
     }
 
-    /// Serves on a port that was taken before, so that whoever cannot get it does nothing else.
+    /// Serves on an existing listener, so that a caller can first check that the port is free.
     ///
     /// # Errors
     /// If the listener has no address.
@@ -142,7 +143,7 @@ impl RpcServer {
         Ok(Self { listener, addr, options: Arc::new(options) })
     }
 
-    /// The address in use.
+    /// Returns the address in use.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -201,7 +202,7 @@ async fn connection(
     greeting: &Semaphore,
     cancel: CancellationToken,
 ) -> Result<(), RpcError> {
-    // What waits here has sent nothing that was read.
+    // Nothing has been read yet from the connections that wait here.
     let turn = tokio::select! {
         turn = within(options.limits.handshake(), greeting.acquire()) => turn.and_then(Result::ok),
         () = cancel.cancelled() => None,
@@ -280,7 +281,7 @@ async fn talk(
             let (closed, cut) = (connection.closed(), connection.clone());
             let channel = Channel::over(connection, peer.clone());
             let entry = options.registry.enter(node_id.clone(), channel, Some(secret.clone()));
-            // What was proved with the greeting may have been undone before the entry was there to be revoked.
+            // The secret may have been revoked after the greeting, before the entry existed.
             if !options.authenticator.proves(&peer, None) {
                 cut.cut();
                 return Err(RpcError::new(Code::Permission, format!("{peer} is not known any more")));

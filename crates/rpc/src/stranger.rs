@@ -1,7 +1,7 @@
-//! What a peer may take before it has proved who it is.
+//! Limits on strangers: peers that have not proved their identity.
 //!
-//! Whoever reaches the port may introduce itself as a node that is not registered yet. Until it is, its messages are
-//! small, its calls few, and all such peers together share one amount of memory.
+//! Any process that reaches the port can claim to be a node that is not registered yet. Until it is registered, its
+//! messages are small, its calls few, and all such peers share one amount of memory.
 
 use std::fmt;
 use std::io;
@@ -16,16 +16,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Code, RpcError};
 
-/// Largest request of a stranger, encoded.
+/// Maximum size of a stranger's encoded request, in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
-/// Requests of all strangers that are read at a time, encoded.
+/// Maximum total size of the requests of all strangers in progress, in bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// Calls of one stranger that are in progress.
+/// Maximum number of calls in progress of one stranger.
 const MAX_CALLS: usize = 8;
-/// Connections of strangers.
+/// Maximum number of connections of strangers.
 const MAX_CONNECTIONS: usize = 128;
 
-/// The room that strangers share; clones are the same one.
+/// The limits that all strangers share; clones share them.
 #[derive(Clone, Debug)]
 pub struct Strangers(Arc<Room>);
 
@@ -42,7 +42,7 @@ impl Default for Strangers {
 }
 
 impl Strangers {
-    /// Room for so many connections, and so many bytes of requests at a time.
+    /// Creates limits for this many connections, and this many bytes of requests at a time.
     pub fn new(connections: usize, bytes: usize) -> Self {
         Self(Arc::new(Room {
             connections: Arc::new(Semaphore::new(connections)),
@@ -50,7 +50,7 @@ impl Strangers {
         }))
     }
 
-    /// Takes a connection in. `proved` says whether its peer has proved itself meanwhile.
+    /// Accepts a connection. `proved` returns whether its peer has proved its identity meanwhile.
     pub(crate) fn enter(
         &self,
         proved: impl Fn() -> bool + Send + Sync + 'static,
@@ -70,13 +70,13 @@ impl Strangers {
     }
 }
 
-/// A connection whose peer has not proved who it is; clones are the same one.
+/// A connection whose peer has not proved its identity; clones share it.
 #[derive(Clone)]
 pub(crate) struct Stranger(Arc<Inner>);
 
 struct Inner {
     room: Strangers,
-    /// Given back once the peer has proved itself.
+    /// Released once the peer has proved its identity.
     connection: Mutex<Option<OwnedSemaphorePermit>>,
     calls: AtomicUsize,
     is_proved: AtomicBool,
@@ -90,12 +90,12 @@ impl fmt::Debug for Stranger {
 }
 
 impl Stranger {
-    /// Begins a call. None once the peer has proved itself: it is no stranger then.
+    /// Begins a call. Returns `None` once the peer has proved its identity, because it then has no such limits.
     pub(crate) fn call(&self) -> Result<Option<Guest>, RpcError> {
         let inner = &self.0;
         if inner.is_proved.load(Ordering::Relaxed) || (inner.proved)() {
             inner.is_proved.store(true, Ordering::Relaxed);
-            // A thread that panicked while it held the lock left nothing half done.
+            // Safe after a panic: no holder of the lock leaves a partial change.
             inner.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
             return Ok(None);
         }
@@ -116,7 +116,7 @@ struct Held {
     permits: Option<OwnedSemaphorePermit>,
 }
 
-/// A call of a stranger, for as long as it is kept.
+/// A call of a stranger, until dropped.
 #[derive(Debug)]
 pub(crate) struct Guest {
     stranger: Stranger,
@@ -124,7 +124,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Takes room for a piece of the request, which is given back when the call ends.
+    /// Reserves memory for a part of the request, until the call ends.
     fn take(&self, length: usize) -> Result<(), io::Error> {
         let full = |text: &str| Err(io::Error::other(text.to_owned()));
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ impl Drop for Guest {
     }
 }
 
-/// The body of a request that is counted while it is read.
+/// A request body whose bytes are counted while it is read.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) body: Incoming,
@@ -185,7 +185,7 @@ impl Body for Counted {
     }
 }
 
-/// The body of an answer, with which its call ends.
+/// A response body that ends its call when dropped.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) body: tonic::body::Body,

@@ -1,8 +1,8 @@
-//! The first bytes of a connection, before HTTP/2.
+//! The preamble of a connection, before HTTP/2.
 //!
-//! The side that connected sends one byte for the role and a frame with its [`Hello`]; the other
-//! answers with a frame with a [`Welcome`]. A frame is its length (4 bytes, big-endian) and a
-//! MessagePack map. These shapes may only grow: they are what tells versions apart.
+//! The connecting side sends one byte for the role and a frame with its [`Hello`]. The other side answers with a
+//! frame with a [`Welcome`]. A frame is its length (4 bytes, big-endian) and a MessagePack map. These formats may
+//! only gain fields, because they carry the version.
 
 use std::io;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use crate::gate::within;
 use crate::io::BoxIo;
 use crate::{Code, PeerIdentity, RpcError};
 
-/// Version of the transport that this build speaks.
+/// Version of the transport in this build.
 pub const VERSION: u16 = 1;
-/// Largest request or answer, encoded.
+/// Maximum size of an encoded request or response.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
-/// Largest frame that answers a greeting: it may say why not.
+/// Maximum size of a frame that answers a greeting; it may contain a reason for refusal.
 const MAX_FRAME: usize = 64 * 1024;
-/// Largest greeting. It is read before anything is known of its sender.
+/// Maximum size of a greeting. It is read before its sender is authenticated.
 const MAX_HELLO: usize = 4 * 1024;
-/// How long each side may take for its part of the preamble, unless a server is told otherwise.
+/// How long each side may take for its part of the preamble, unless a server is configured otherwise.
 pub(crate) const PREAMBLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a connection is for: its first byte.
+/// The purpose of a connection, sent as its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// The side that connected calls.
+    /// The connecting side calls.
     Rpc = 0x01,
-    /// The side that connected is called: a client that offers a way back to itself.
+    /// The connecting side is called: a client that opens a reverse connection.
     Reversed = 0x02,
-    /// Reserved for servers replicating the log to each other.
+    /// Reserved for log replication between servers.
     Raft = 0x03,
 }
 
@@ -45,18 +45,18 @@ impl Role {
     }
 }
 
-/// Who connects.
+/// The greeting of the connecting side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`] of the side that connected.
+    /// [`VERSION`] of the connecting side.
     pub version: u16,
-    /// Its region.
+    /// Region of the connecting side.
     pub region: String,
-    /// Who it says it is.
+    /// The identity that it claims.
     pub identity: PeerIdentity,
 }
 
-/// The answer to a [`Hello`].
+/// The response to a [`Hello`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Welcome {
@@ -85,7 +85,7 @@ async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo, most: usize) -> io::Res
     rmp_serde::from_slice(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The connecting side's part. Answers who the other side is.
+/// Sends this side's greeting on a connection that it opened. Returns the other side's identity.
 pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<PeerIdentity, RpcError> {
     let talk = async {
         write_frame(io, Some(role as u8), hello).await?;
@@ -101,8 +101,8 @@ pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<P
     }
 }
 
-/// Reads what the connecting side sends. An error is what to refuse it with.
-/// `patience` is how long it may take, zero for as long as it likes.
+/// Reads the greeting of the connecting side. An error is the refusal to send. `patience` is the time limit; zero
+/// means no limit.
 pub(crate) async fn read_hello(io: &mut BoxIo, patience: Duration) -> Result<(Role, Hello), RpcError> {
     let read = async {
         let byte = io.read_u8().await?;
@@ -130,8 +130,8 @@ pub(crate) async fn accept(io: &mut BoxIo, identity: &PeerIdentity) -> io::Resul
     write_frame(io, None, &welcome).await
 }
 
-/// Says why, and closes in a way that lets the other side read it: closing while its bytes are
-/// unread would discard ours.
+/// Sends the refusal and closes in a way that lets the other side read it: closing with unread received bytes would
+/// discard the refusal.
 pub(crate) async fn refuse(mut io: BoxIo, error: RpcError) {
     let talk = async {
         write_frame(&mut io, None, &Welcome::Refused(error)).await?;
@@ -140,7 +140,7 @@ pub(crate) async fn refuse(mut io: BoxIo, error: RpcError) {
         while io.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    // The other side may be gone already, which changes nothing.
+    // The other side may have disconnected already, which is no problem.
     let _ = tokio::time::timeout(Duration::from_secs(1), talk).await;
 }
 

@@ -1,4 +1,4 @@
-//! Calls in all the ways they can go: in process, over TCP, and back over a client's connection.
+//! Tests calls over all kinds of channels: in process, over TCP, and over reverse connections.
 
 #[path = "rpc/support.rs"]
 mod support;

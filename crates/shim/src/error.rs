@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Result of a call of this crate.
+/// Result of a fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why the shim could not do its part.
+/// Why the shim failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A kernel call failed.
@@ -15,32 +15,32 @@ pub enum Error {
     /// Input or output failed.
     #[error("cannot {doing}")]
     Io {
-        /// What was tried.
+        /// The operation, as the words after "cannot".
         doing: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// Input or output on a file failed.
     #[error("cannot {doing} {}", path.display())]
     File {
-        /// What was tried.
+        /// The operation, as the words after "cannot".
         doing: &'static str,
-        /// The file.
+        /// The file's path.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The peer speaks another version.
+    /// The peer uses another version of the protocol.
     #[error("the other side speaks version {theirs} of the shim's protocol, this one {ours}")]
     Version {
         /// The peer's version.
         theirs: u32,
-        /// Our version.
+        /// The version of this program.
         ours: u32,
     },
-    /// A message could not be read.
+    /// A message could not be decoded.
     #[error("malformed message: {0}")]
     Message(String),
     /// A message is longer than allowed.
@@ -49,7 +49,7 @@ pub enum Error {
     /// A program could not be started; the text says which step failed and why.
     #[error("{0}")]
     Launch(String),
-    /// The lease that the task runs under has passed, or was never given.
+    /// The lease that the task runs under has run out, or was never granted.
     #[error("the node's lease in {} has passed: the task may not run", .0.display())]
     LeasePassed(PathBuf),
 }

@@ -1,8 +1,9 @@
-//! The system calls that a confined task may make: what container engines allow by default.
+//! The system calls that a confined task may make: the default list of container engines.
 //!
-//! The list is that of the default profile of container engines (`seccomp/default.json` of the repository moby/profiles
-//! on GitHub): calls that are not in it answer `EPERM`, some are allowed to tasks with a capability only. Calls that are
-//! newer than the list answer `ENOSYS`, as a kernel without them does, so that programs fall back to older ones.
+//! The list is that of the default profile of container engines (`seccomp/default.json` of the repository
+//! moby/profiles on GitHub). Calls that are not in it return `EPERM`; some are allowed only to tasks with a
+//! capability. Calls that are newer than the list return `ENOSYS`, as a kernel without them does, so that programs
+//! fall back to older calls.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,14 @@ use nix::libc;
 
 use crate::Result;
 
-/// The newest call that the list takes a stand on (`removexattrat`). The numbers are the same on all architectures from
-/// 424 on.
+/// The newest call that the list covers (`removexattrat`). From 424 on, the numbers are the same on all
+/// architectures.
 const NEWEST: u32 = 466;
 
-/// The flags of clone(2) that make namespaces.
+/// The flags of clone(2) that create namespaces.
 const NEW_NAMESPACES: u32 = 0x7E02_0000;
 
-/// Allowed to every task.
+/// Calls that every task may make.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -260,7 +261,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Allowed to every task, by numbers that are the same on all architectures.
+/// Calls that every task may make, by numbers that are the same on all architectures.
 const ALLOWED_NEWER: &[libc::c_long] = &[
     424, // pidfd_send_signal
     434, // pidfd_open
@@ -289,7 +290,7 @@ const ALLOWED_NEWER: &[libc::c_long] = &[
     466, // removexattrat
 ];
 
-/// Allowed to every task on this architecture: what others have newer calls for.
+/// Calls that every task may make on this architecture; other architectures have newer calls for the same purpose.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[libc::c_long] = &[
     libc::SYS_access,
@@ -341,7 +342,7 @@ const ALLOWED_HERE: &[libc::c_long] = &[
     292, // io_pgetevents
 ];
 
-/// Allowed to tasks that may have a capability.
+/// Calls that only tasks with a capability may make, by the capability's name.
 const WITH_CAPABILITY: &[(&str, &[libc::c_long])] = &[
     ("dac_read_search", &[libc::SYS_open_by_handle_at]),
     (
@@ -397,19 +398,20 @@ const WITH_CAPABILITY: &[(&str, &[libc::c_long])] = &[
     ("sys_rawio", &[libc::SYS_iopl, libc::SYS_ioperm]),
 ];
 
-/// Ranges of socket families: all but some that hardly a program needs (DECnet, Econet, ATM circuits, IrDA, WANPIPE,
-/// ISDN, CAIF, the kernel's cryptography, virtual machines).
+/// Ranges of allowed socket families: all except some that programs rarely need (DECnet, Econet, ATM circuits, IrDA,
+/// WANPIPE, ISDN, CAIF, the kernel's crypto API, virtual machines).
 const FAMILIES: [(u32, u32); 8] =
     [(0, 11), (13, 18), (21, 22), (24, 24), (26, 33), (35, 36), (39, 39), (41, 45)];
 
-/// Values of personality(2): `PER_LINUX`, `PER_LINUX32`, both with `UNAME26`, and the question for the present one.
+/// Allowed values of personality(2): `PER_LINUX`, `PER_LINUX32`, both with `UNAME26`, and the query of the present
+/// one.
 const PERSONALITIES: [(u32, u32); 5] =
     [(0, 0), (0x8, 0x8), (0x2_0000, 0x2_0000), (0x2_0008, 0x2_0008), (u32::MAX, u32::MAX)];
 
-/// Number of clone3(2), whose flags are in memory, where no filter can look.
+/// Number of clone3(2). Its flags are in memory, which a filter cannot read.
 const CLONE3: libc::c_long = 435;
 
-/// The system calls of a task, compiled.
+/// A task's compiled filter of system calls.
 #[derive(Debug)]
 pub(crate) struct Filter(Vec<Instruction>);
 
@@ -419,7 +421,7 @@ impl Filter {
         Self(policy(capabilities).compile())
     }
 
-    /// Limits the calling process, and all that it executes.
+    /// Applies the filter to the calling process and to all programs that it executes.
     pub(crate) fn load(&self) -> Result<()> {
         Ok(seccomp::load(&self.0)?)
     }
@@ -430,7 +432,7 @@ fn policy(capabilities: CapSet) -> Policy {
     let unknown = Verdict::Errno(errno(libc::ENOSYS));
     let mut rules = BTreeMap::new();
     let mut rule = |call: libc::c_long, rule: Rule| {
-        // Numbers of calls are small and not negative.
+        // Call numbers are small and not negative.
         if let Ok(number) = u32::try_from(call) {
             rules.insert(number, rule);
         }
@@ -438,7 +440,7 @@ fn policy(capabilities: CapSet) -> Policy {
     rule(libc::SYS_socket, Rule::If(Condition::In(FAMILIES.to_vec()), refused));
     rule(libc::SYS_personality, Rule::If(Condition::In(PERSONALITIES.to_vec()), refused));
     rule(libc::SYS_clone, Rule::If(Condition::Without(NEW_NAMESPACES), refused));
-    // Programs use clone(2) then.
+    // Programs fall back to clone(2), whose flags the filter can check.
     rule(CLONE3, Rule::Always(unknown));
     let may_have = |name: &str| name.parse().is_ok_and(|capability| capabilities.contains(capability));
     let with_capability = WITH_CAPABILITY.iter().filter(|(name, _)| may_have(name));
@@ -499,7 +501,7 @@ mod tests {
             libc::SYS_settimeofday,
             libc::SYS_open_by_handle_at,
             libc::SYS_mbind,
-            // io_uring, as container engines have it.
+            // io_uring, which the list of container engines refuses too.
             425,
             426,
             427,
@@ -539,7 +541,8 @@ mod tests {
             assert_eq!(answer(none, libc::SYS_clone, flags), expected, "{flags:#x}");
             assert_eq!(answer(admin, libc::SYS_clone, flags), ALLOW, "{flags:#x}");
         }
-        // Unix, IPv4, IPv6, netlink, packet; the kernel's cryptography, virtual machines, and one that there is not.
+        // Unix, IPv4, IPv6, netlink, packet; then the kernel's crypto API, virtual machines, and a family that does
+        // not exist.
         for (family, expected) in [
             (1, ALLOW),
             (2, ALLOW),
@@ -571,7 +574,7 @@ mod tests {
         assert_eq!(seccomp::evaluate(&Filter::of(CapSet::ALL).0, i386, 1, 0), Some(Verdict::Kill));
     }
 
-    /// Loading takes the longer, the longer the filter is, and a task waits for it.
+    /// The time for loading grows with the filter's length, and every start of a task waits for it.
     #[test]
     fn the_filter_is_short() {
         let instructions = Filter::of(CapSet::EMPTY).0.len();

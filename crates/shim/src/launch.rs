@@ -1,4 +1,4 @@
-//! Starting a program: everything between fork and exec.
+//! Starts a program: all steps between fork(2) and execve(2).
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -17,19 +17,19 @@ use crate::spec::{CommandSpec, IsolationSpec, RlimitResource, TaskSpec, UserSpec
 use crate::supervise::Surroundings;
 use crate::{Error, Result};
 
-/// Where a program is looked for when its environment has no `PATH`.
+/// The search path for a program whose environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Tells a remark from an error on the pipe between the two sides of the fork.
+/// Marks a note, as opposed to an error, on the pipe from the forked child.
 const NOTE: char = '~';
 const ERROR: char = '!';
 
 /// A program that was executed.
 #[derive(Debug)]
 pub(crate) struct Launched {
-    /// Its process.
+    /// The program's process id.
     pub(crate) pid: u32,
-    /// What could not be had, a sentence each.
+    /// What the program runs without, one sentence each.
     pub(crate) notes: Vec<String>,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Stdio<'a> {
     pub(crate) input: BorrowedFd<'a>,
     pub(crate) output: BorrowedFd<'a>,
     pub(crate) error: BorrowedFd<'a>,
-    /// They are one terminal, which becomes the program's own.
+    /// Whether the three are one terminal, which becomes the program's controlling terminal.
     pub(crate) tty: bool,
 }
 
-/// Starts a program in the task's surroundings. Returns when it was executed, or with the step that failed.
+/// Starts a program in the task's environment. Returns once it was executed, or with the step that failed.
 pub(crate) fn launch(
     spec: &TaskSpec,
     around: &Surroundings,
@@ -54,7 +54,7 @@ pub(crate) fn launch(
     let env = environment(command)?;
     let (reader, writer) = report_pipe()?;
     let pid = process::fork(|| {
-        // Notes are sent as they arise: after the exec there is no one left to do it.
+        // Send notes as they arise, because this code no longer runs after the execve(2).
         let mut note = |text: String| send_line(&writer, NOTE, &text);
         let Err(error) = become_program(spec, around, command, stdio, &args, &env, &mut note);
         send_line(&writer, ERROR, &caravan_sys::describe(&error));
@@ -75,14 +75,14 @@ pub(crate) fn launch(
     Ok(Launched { pid, notes })
 }
 
-/// A pipe whose ends vanish when a program is executed.
+/// Returns a pipe whose ends are closed when a program is executed.
 pub(crate) fn report_pipe() -> Result<(OwnedFd, OwnedFd)> {
     pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::Io { doing: "make a pipe", source: e.into() })
 }
 
 fn send_line(report: &OwnedFd, kind: char, text: &str) {
     let line = format!("{kind}{}\n", text.replace('\n', " "));
-    // A line fits the pipe whole; if the shim is gone, so are we in a moment.
+    // A line fits in the pipe. If the shim has ended, the kernel kills this process as well.
     let _unheard = rustix::io::write(report, line.as_bytes());
 }
 
@@ -105,8 +105,8 @@ fn environment(command: &CommandSpec) -> Result<Vec<CString>> {
         .collect()
 }
 
-/// In the child. Order matters: the host's files first (control group, `/proc`), then the namespaces, then what
-/// needs root, then the user.
+/// Runs in the child. Order matters: first the host's files (control group, `/proc`), then the namespaces, then the
+/// steps that need root, then the user.
 fn become_program(
     spec: &TaskSpec,
     around: &Surroundings,
@@ -152,15 +152,15 @@ fn become_program(
         (None, Some(user)) => process::become_user(user.uid, user.gid, &user.groups)?,
         (None, None) => {}
     }
-    // As the task's user: the task may have put a link there to a directory that only root may enter.
+    // Enter as the task's user: the task may have placed a link there to a directory that only root may enter.
     enter(&command.cwd)?;
-    // Once more: a change of user clears it.
+    // Repeated, because a change of user clears it.
     process::die_with_parent()?;
     process::reset_signals()?;
     execute(command, args, env)
 }
 
-/// Makes a directory the working directory; an empty path is the one that is.
+/// Changes to a directory; an empty path keeps the current one.
 fn enter(dir: &Path) -> Result<()> {
     if dir.as_os_str().is_empty() {
         return Ok(());
@@ -178,7 +178,7 @@ fn confine(isolation: &IsolationSpec, user: Option<&UserSpec>, around: &Surround
     if isolation.no_new_privileges {
         seccomp::forbid_new_privileges()?;
     }
-    // While this process still has the capability that loading takes; the filter allows all that follows.
+    // Load while this process still has the capability for it; the filter allows every later step.
     if let Some(filter) = around.filter() {
         filter.load()?;
     }
@@ -209,7 +209,7 @@ fn resource(resource: RlimitResource) -> Resource {
     }
 }
 
-/// Executes the first candidate that is there.
+/// Executes the first existing candidate.
 fn execute(command: &CommandSpec, args: &[CString], env: &[CString]) -> Result<Infallible> {
     let mut refused = None;
     for candidate in candidates(command) {
@@ -238,11 +238,11 @@ fn candidates(command: &CommandSpec) -> Vec<PathBuf> {
     }
     let mut dirs = command.search.clone();
     if command.program.contains('/') {
-        // The working directory, which is entered by now.
+        // The working directory, which the process has entered by now.
         dirs.push(PathBuf::new());
     } else {
         let path = command.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
-        // An empty entry means the current directory to a shell; here it means nothing.
+        // A shell takes an empty entry as the current directory; here it is ignored.
         dirs.extend(path.split(':').filter(|dir| !dir.is_empty()).map(PathBuf::from));
     }
     dirs.into_iter().map(|dir| dir.join(program)).collect()

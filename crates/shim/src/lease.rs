@@ -1,14 +1,16 @@
-//! The node's lease: until when this node may run tasks that are the only writers of a volume (design section 4.4).
+//! The node's lease: the time until which this node may run tasks that are the only writers of a volume
+//! (`docs/design/shim.md`).
 //!
-//! The agent renews the lease with each heartbeat that the servers answered, counted from when it was sent. The
-//! shims of such tasks look at the lease when the deadline that they know has come, and kill their task unless the
-//! lease was renewed without a break. This holds when the agent hangs, is stopped or is dead.
+//! The agent renews the lease with each heartbeat that the servers answered, counted from when the heartbeat was
+//! sent. When the deadline that a shim knows passes, the shim reads the lease again. It kills its task unless the
+//! lease was renewed without a break. This works even if the agent hangs, is stopped or is dead.
 //!
-//! A lease that ran out and was given anew is another **term**: meanwhile the servers may have handed the volumes on,
-//! so what began under the earlier term must not go on, even if whoever should have ended it was asleep.
+//! A lease that ran out and was granted again begins a new **term**. In between, the servers may have given the
+//! volumes to another node. So a task of the earlier term must end, even if its shim was asleep when the lease ran
+//! out.
 //!
 //! The file has 24 bytes of little-endian nanoseconds of `CLOCK_BOOTTIME` (deadline, beginning of the term, last
-//! contact) and the id of the boot that they belong to. Zeros and a file that is too short mean no lease.
+//! contact) and the id of the boot to which they belong. Zeros and a file that is too short mean no lease.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,42 +22,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// Where the three times and the boot's id lie in the file.
+/// Offsets of the three times and the boot's id in the file.
 const DEADLINE: u64 = 0;
 const BEGAN: u64 = 8;
 const HEARD: u64 = 16;
 const BOOT: u64 = 24;
 
-/// A lease at one moment. All zero: there is none.
+/// The state of a lease at one moment. All zero means no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {
-    /// When it runs out.
+    /// The time at which it runs out.
     pub deadline: BootTime,
-    /// When its term began: since then it never ran out.
+    /// The beginning of its term: it has not run out since then.
     pub began: BootTime,
-    /// When the newest heartbeat that was answered was sent.
+    /// The time at which the newest answered heartbeat was sent.
     pub heard: BootTime,
 }
 
 impl Lease {
-    /// The lease after a heartbeat that was sent at `sent` and whose answer came by `now`.
+    /// Returns the lease after a heartbeat that was sent at `sent` and answered by `now`.
     #[must_use]
     pub fn renewed(self, sent: BootTime, ttl: Duration, now: BootTime) -> Self {
-        // Whoever looked between the deadline and now has ended its task already.
+        // If the old deadline has passed, shims may already have killed their tasks, so a new term begins.
         let began = if self.holds(now) { self.began } else { now };
         Self { deadline: sent.after(ttl), began, heard: sent }
     }
 
-    /// Whether it has not run out.
+    /// Returns whether the lease has not run out.
     pub fn holds(self, now: BootTime) -> bool {
         now < self.deadline
     }
 }
 
-/// The lease that a task runs under: which file, and which term of it.
+/// The lease that a task runs under: its file and its term.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Term {
-    /// The lease file.
+    /// Path of the lease file.
     pub file: PathBuf,
     /// [`Lease::began`] of the term, in nanoseconds of `CLOCK_BOOTTIME`.
     pub began: u64,
@@ -66,8 +68,8 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Er
     move |source| Error::File { doing, path, source }
 }
 
-/// Reads the lease. The deadline comes first: the writer puts it last, so that nobody sees the deadline of a new
-/// term with the beginning of the one before.
+/// Reads the lease, the deadline first. The writer writes it last, so a reader never combines the deadline of a new
+/// term with the beginning of the previous one.
 fn read(file: &File) -> std::io::Result<Lease> {
     let time = |at| -> std::io::Result<BootTime> {
         let mut bytes = [0; 8];
@@ -78,7 +80,7 @@ fn read(file: &File) -> std::io::Result<Lease> {
     Ok(Lease { deadline, began: time(BEGAN)?, heard: time(HEARD)? })
 }
 
-/// The agent's side. Only one process may write.
+/// The agent's side of the lease file. Only one process may write.
 #[derive(Debug)]
 pub struct LeaseWriter {
     file: File,
@@ -86,8 +88,8 @@ pub struct LeaseWriter {
 }
 
 impl LeaseWriter {
-    /// Opens or creates the file (0600) and answers the lease in it. One of an earlier boot is struck out: its times
-    /// mean nothing any more.
+    /// Opens or creates the file (0600) and returns its lease. A lease of an earlier boot is cleared, because its
+    /// times have no meaning in this boot.
     pub fn open(path: &Path) -> Result<(Self, Lease)> {
         let file = File::options()
             .read(true)
@@ -109,7 +111,7 @@ impl LeaseWriter {
         Ok((this, Lease::default()))
     }
 
-    /// Writes the lease. Not synced: after a crash of the machine no task is left that it could concern.
+    /// Writes the lease. Not synced: after a crash of the machine, no task remains that depends on it.
     pub fn write(&self, lease: Lease) -> Result<()> {
         for (at, time) in [(BEGAN, lease.began), (HEARD, lease.heard), (DEADLINE, lease.deadline)] {
             self.file.write_all_at(&time.0.to_le_bytes(), at).map_err(failed("write", &self.path))?;
@@ -118,7 +120,7 @@ impl LeaseWriter {
     }
 }
 
-/// The shim's side. The file is kept open, so that removing or replacing it changes nothing.
+/// The shim's side of the lease file. The file is kept open, so that removing or replacing it has no effect.
 #[derive(Debug)]
 pub struct LeaseReader {
     file: File,
@@ -128,15 +130,15 @@ pub struct LeaseReader {
 }
 
 impl LeaseReader {
-    /// Opens the file of a term.
+    /// Opens the lease file of a term.
     pub fn open(term: &Term) -> Result<Self> {
         let file = File::open(&term.file).map_err(failed("open", &term.file))?;
         let began = BootTime(term.began);
         Ok(Self { file, path: term.file.clone(), began, last: Lease::default() })
     }
 
-    /// Until when the term certainly lasts; none if it is over. A file that cannot be read leaves what was read last
-    /// in force.
+    /// Returns the time until which the term certainly lasts; `None` if it is over. If the file cannot be read, the
+    /// last values remain valid.
     pub fn holds_until(&mut self, now: BootTime) -> Option<BootTime> {
         if let Ok(lease) = read(&self.file) {
             self.last = lease;
@@ -144,7 +146,7 @@ impl LeaseReader {
         (self.last.began == self.began && self.last.holds(now)).then_some(self.last.deadline)
     }
 
-    /// The file's path.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -165,10 +167,10 @@ mod tests {
         assert_eq!(first, Lease { deadline: ms(110), began: ms(30), heard: ms(10) });
         let second = first.renewed(ms(90), ttl, ms(109));
         assert_eq!(second, Lease { deadline: ms(190), began: ms(30), heard: ms(90) });
-        // Sent in time, answered too late: tasks were ended in between.
+        // Sent in time but answered too late: tasks may have been killed in between.
         let third = second.renewed(ms(189), ttl, ms(190));
         assert_eq!(third, Lease { deadline: ms(289), began: ms(190), heard: ms(189) });
-        // An answer that comes after its own lease gives none.
+        // An answer that arrives after its own lease's deadline grants no lease.
         let late = third.renewed(ms(280), ttl, ms(500));
         assert!(!late.holds(ms(500)));
     }
@@ -184,7 +186,7 @@ mod tests {
         let mut reader = LeaseReader::open(&Term { file: path.clone(), began: ms(3).0 }).unwrap();
         assert_eq!(reader.holds_until(ms(6)), Some(ms(7)));
         assert_eq!(reader.holds_until(ms(7)), None);
-        // The next agent finds it.
+        // The next agent finds the lease.
         assert_eq!(LeaseWriter::open(&path).unwrap().1, lease);
         std::fs::remove_file(&path).unwrap();
         writer.write(Lease { deadline: ms(9), ..lease }).unwrap();

@@ -1,9 +1,9 @@
-//! One small process per task: starts it, owns its pipes, rotates its logs, holds its cgroup, is its watchdog,
-//! writes the exit record.
+//! The shim: one small process per task. It starts the task, owns its pipes, rotates its logs, holds its control
+//! group, enforces its lease and writes its exit record.
 //!
-//! The agent starts `caravan shim`, gives it a [`TaskSpec`] on standard input, reads a [`StartReport`] from its
-//! standard output, and from then on talks to it over a socket ([`protocol`]). The shim belongs to no one: the
-//! agent may die and come back. `docs/design/shim.md` tells the whole story.
+//! The agent starts `caravan shim` and sends it a [`TaskSpec`] on standard input. It reads a [`StartReport`] from the
+//! shim's standard output, and then talks to the shim over a socket ([`protocol`]). The shim is independent of the
+//! agent, which may die and restart. See `docs/design/shim.md`.
 //!
 //! This crate starts no thread and no runtime: [`main`] must be the first thing that a process does.
 
@@ -33,10 +33,10 @@ pub use protocol::{Opening, StartReport, VERSION};
 pub use record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
 pub use spec::TaskSpec;
 
-/// Runs the shim's role to its end: the process lives as long as its task. Takes no arguments.
+/// Runs the shim until its task has ended. Takes no arguments.
 ///
-/// Must be called while the process has one thread. Its standard input carries the [`Opening`] and the
-/// [`TaskSpec`], its standard output takes the [`StartReport`].
+/// Must be called while the process has one thread. The process reads the [`Opening`] and the [`TaskSpec`] from its
+/// standard input, and writes the [`StartReport`] to its standard output.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(arg) = args.into_iter().next() {
         eprintln!("unexpected argument {arg:?}: the shim is started by the agent and takes none");
@@ -51,10 +51,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Mounts something anew in the root of a task that runs, in place of what is mounted on the same path there: what
-/// used the old mount keeps it until it lets go, every new use is of the new one. `task` is any process of the task.
-/// With `no_new_privileges`, as the task has them, set-user-id bits in the mount have no effect. For the agent; blocks
-/// as long as the mounted path takes to look at.
+/// Replaces a mount in the root of a running task. Processes that use the old mount keep it until they close its
+/// files; every new use gets the new mount. `task` is any process of the task. Pass the task's own
+/// `no_new_privileges`; with it, set-user-id bits in the mount have no effect. For the agent; blocks while the
+/// mounted path's file system does not answer.
 pub fn replace_mount(
     task: &caravan_sys::process::PidFd,
     mount: &spec::MountSpec,
@@ -65,7 +65,7 @@ pub fn replace_mount(
 
 fn run() -> Result<()> {
     let _name = caravan_sys::process::set_name(c"caravan-shim");
-    // Out of the agent's session and process group: neither its terminal's signals nor its end reach us.
+    // Leave the agent's session and process group, so that signals of its terminal and its end do not reach the shim.
     let _already_leader = nix::unistd::setsid();
     let spec = read_spec()?;
     let started = server::Server::start(spec);
@@ -74,7 +74,8 @@ fn run() -> Result<()> {
         Err(error) => StartReport::Failed { message: caravan_sys::describe(error) },
     };
     let frame = protocol::encode(&report)?;
-    // An agent that died meanwhile does not read it; the task runs all the same and is found over its socket.
+    // If the agent died meanwhile, no process reads the report. The task runs all the same, and the next agent finds
+    // it over its socket.
     let _unread = io::stdout().write_all(&frame).and_then(|()| io::stdout().flush());
     let server = started?;
     leave_standard_streams()?;
@@ -90,7 +91,7 @@ fn read_spec() -> Result<TaskSpec> {
     protocol::read_message(&mut input)
 }
 
-/// Lets go of what the agent gave us, so that it sees the end of our output and holds nothing of ours.
+/// Closes the streams from the agent, so that it sees the end of the shim's output and shares no descriptor with it.
 fn leave_standard_streams() -> Result<()> {
     let null = File::options()
         .read(true)

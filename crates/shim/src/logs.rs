@@ -1,7 +1,7 @@
-//! Log files that rotate by size: `<name>.<n>`, `n` counting up, the oldest removed.
+//! Log files that rotate by size: `<name>.<n>`, where `n` counts up and the oldest files are removed.
 //!
-//! Tasks may write to the directory. So the shim works from a descriptor of it, appends only to files that it made
-//! itself, and replaces whatever else has the name of a new file.
+//! Tasks may write to the directory. So the shim works from a descriptor of it and appends only to files that it
+//! created itself. It replaces any other entry that has the name of a new file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,12 +12,12 @@ use caravan_sys::dir::{Access, Dir, Handle, Kind, Mounts};
 
 use crate::Result;
 
-/// Log files may be read by the task's siblings and users, whichever user they run as.
+/// The task's sibling tasks and its users may read log files, regardless of their user id.
 const ACCESS_MODE: u32 = 0o644;
-/// How many numbers are passed over because a directory has the name of the new file.
+/// How many numbers to skip because a directory has the name of the new file.
 const MAX_PASSED_OVER: u64 = 64;
 
-/// One output of a task on disk.
+/// The log files of one output of a task.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     dir: Dir,
@@ -31,7 +31,7 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Continues the file of the shim's own with the highest number, or begins with 0.
+    /// Continues the shim's own file with the highest number, or begins with 0.
     pub(crate) fn open(dir: Dir, name: &str, max_files: u32, max_bytes: u64) -> Result<Self> {
         let mut index = 0;
         for number in numbers(&dir, name)? {
@@ -54,8 +54,8 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Writes all of it, beginning new files at line ends where possible. What the disk does not take is counted,
-    /// not waited for: a full disk must not stop the task.
+    /// Writes all data and begins new files at line ends where possible. Data that the disk does not accept is
+    /// counted, not retried: a full disk must not block the task.
     pub(crate) fn write(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             while self.size >= self.max_bytes {
@@ -67,7 +67,7 @@ impl LogWriter {
             let room = usize::try_from(self.max_bytes - self.size).unwrap_or(usize::MAX);
             let part = &data[..cut(data, room, self.size > 0)];
             if part.is_empty() {
-                // A line that does not fit the rest of this file begins the next.
+                // A line that does not fit in the rest of this file begins the next file.
                 self.size = self.max_bytes;
                 continue;
             }
@@ -79,7 +79,7 @@ impl LogWriter {
         }
     }
 
-    /// Bytes that could not be written.
+    /// Returns the number of bytes that could not be written.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -106,8 +106,8 @@ fn len(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// How much of `data` goes into a file with `room` bytes left: all, or up to the last line end in the room, or
-/// nothing when a new file would take the line whole, or as much as fits.
+/// Returns how much of `data` goes into a file with `room` bytes left: all of it, or up to the last line end that
+/// fits. Without a line end: nothing if a new file would hold the whole line, otherwise as much as fits.
 fn cut(data: &[u8], room: usize, begun: bool) -> usize {
     if data.len() <= room {
         return data.len();
@@ -119,14 +119,15 @@ fn cut(data: &[u8], room: usize, begun: bool) -> usize {
     }
 }
 
-/// Opens the directory of log files. Its parent is trusted, its own name is not: a task may have put a link there.
+/// Opens the directory of log files. Its parent is trusted, but its own name is not: a task may have placed a link
+/// there.
 pub(crate) fn open_dir(path: &Path) -> Result<Dir> {
-    // A volume may be mounted there, as the job file says.
+    // A job file may mount a volume there.
     Ok(Dir::open_last(path, Mounts::Follow)?)
 }
 
-/// Opens a log file for appending and returns its size. A file that this user made is continued; anything else that has
-/// the name is replaced by a new file.
+/// Opens a log file for appending and returns its size. A file that this user created is continued; any other entry
+/// with the name is replaced by a new file.
 pub fn append_to(dir: &Dir, name: &str) -> Result<(File, u64)> {
     let name = OsString::from(name);
     if let Some((handle, size)) = own(dir, &name) {
@@ -135,7 +136,7 @@ pub fn append_to(dir: &Dir, name: &str) -> Result<(File, u64)> {
     Ok((dir.put(&name, Access::mode(ACCESS_MODE))?, 0))
 }
 
-/// Opens the file with this number, or with the next one whose name is no directory's.
+/// Opens the file with this number, or with the next number whose name does not belong to a directory.
 fn open_from(dir: &Dir, name: &str, first: u64) -> Result<(u64, File, u64)> {
     let mut index = first;
     loop {
@@ -160,7 +161,7 @@ fn is_own(dir: &Dir, name: &str, index: u64) -> bool {
     own(dir, &file_name(name, index)).is_some()
 }
 
-/// Returns a regular file that this user made and that has no other name, and its size.
+/// Returns a regular file that this user created and that has no other name, and its size.
 fn own(dir: &Dir, name: &OsStr) -> Option<(Handle, u64)> {
     let handle = dir.handle(Path::new(name), Mounts::Refuse).ok()?;
     let stat = handle.stat().ok()?;
@@ -169,7 +170,7 @@ fn own(dir: &Dir, name: &OsStr) -> Option<(Handle, u64)> {
     (is_file && is_own).then_some((handle, u64::try_from(stat.st_size).unwrap_or(0)))
 }
 
-/// The numbers of the entries of this name; absurd ones, which the shim never makes, are left out.
+/// Returns the numbers of the entries with this name. Absurd numbers, which the shim never creates, are left out.
 fn numbers(dir: &Dir, name: &str) -> Result<Vec<u64>> {
     let mut all = Vec::new();
     for entry in dir.entries()? {
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(all, "abcdefghij");
     }
 
-    /// A place that others than the shim can write to, with something that must stay as it is.
+    /// A place that processes other than the shim can write to, with a file that must not change.
     struct World {
         base: tempfile::TempDir,
     }
@@ -300,7 +301,7 @@ mod tests {
     fn nothing_that_a_task_plants_is_written_to() {
         for what in PLANTS {
             let world = World::new();
-            // At the start, and where the next two files go.
+            // At the start, and at the names of the next two files.
             for index in 0..3 {
                 world.plant(what, &format!("t.stdout.{index}"));
             }
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(world.base.path().join("alloc/l/t.stdout.2")).unwrap(), "ccc\n");
         assert_eq!(std::fs::read_to_string(world.outside().join("t.stdout.0")).unwrap(), "theirs");
         assert_eq!(std::fs::read_dir(world.outside()).unwrap().count(), 2);
-        // The next shim does not take the link for the directory, and names it.
+        // The next shim does not follow the link to a directory, and its error names the link.
         let error = caravan_sys::describe(&open_dir(&world.logs()).unwrap_err());
         assert!(error.contains("alloc/logs") && error.contains("symbolic link"), "{error}");
     }
@@ -361,7 +362,7 @@ mod tests {
                 while !stop.load(Ordering::Relaxed) {
                     for index in 0..400 {
                         let at = world.logs().join(format!("t.stdout.{index}"));
-                        // What fails now works in another round.
+                        // A step that fails now works in a later round.
                         let _gone = std::fs::remove_file(&at);
                         let _there = match index % 3 {
                             0 => symlink(&canary, &at),

@@ -1,8 +1,9 @@
-//! Messages between agent and shim: each a length (four bytes, big endian) and MessagePack with named fields.
+//! Messages between agent and shim: each is a length (four bytes, big endian) and MessagePack with named fields.
 //!
-//! Three conversations: the specification on standard input ([`Opening`], [`crate::TaskSpec`]), one
-//! [`StartReport`] on standard output, and any number of connections to the control socket, each beginning with
-//! [`Opening`] from the client and [`Reply::Welcome`] from the shim, then [`Request`]s and [`Reply`]s in order.
+//! There are three conversations. The agent sends the specification to the shim's standard input ([`Opening`],
+//! [`crate::TaskSpec`]). The shim writes one [`StartReport`] to its standard output. Clients open any number of
+//! connections to the control socket. Each begins with [`Opening`] from the client and [`Reply::Welcome`] from the
+//! shim; [`Request`]s and [`Reply`]s follow in order.
 
 use std::io::Read;
 
@@ -12,20 +13,20 @@ use serde::{Deserialize, Serialize};
 use crate::record::ExitRecord;
 use crate::{Error, Result};
 
-/// The version of everything after [`Opening`].
+/// The version of all messages after [`Opening`].
 pub const VERSION: u32 = 1;
 
-/// No message is longer, so that a broken peer cannot have us allocate without bound.
+/// Maximum length of a message in bytes, so that a faulty peer cannot cause an unbounded allocation.
 pub const MAX_MESSAGE: usize = 16 << 20;
 
-/// The first message of each conversation. Its shape never changes, in no version.
+/// The first message of each conversation. All versions have the same format of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// The version that the sender speaks.
+    /// The sender's version of the protocol.
     pub version: u32,
 }
 
-/// A process that can be told from a later one with its id.
+/// The identity of a process, which distinguishes it from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessRef {
     /// Process id.
@@ -34,14 +35,14 @@ pub struct ProcessRef {
     pub start_time: u64,
 }
 
-/// How the start went.
+/// The result of a start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartReport {
     /// The program was executed.
     Started(Started),
-    /// It was not; the shim ends.
+    /// The program was not executed; the shim exits.
     Failed {
-        /// One sentence why.
+        /// The reason, as one sentence.
         message: String,
     },
 }
@@ -49,117 +50,117 @@ pub enum StartReport {
 /// A started task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The shim.
+    /// The shim's process.
     pub shim: ProcessRef,
     /// The task's first process, by its id on the host.
     pub task: ProcessRef,
-    /// When it was started, in nanoseconds since 1970.
+    /// Time of the start, in nanoseconds since 1970.
     pub started_unix_ns: u64,
-    /// What could not be had and is done without, a sentence each.
+    /// What the task runs without because it was not available, one sentence each.
     pub degraded: Vec<String>,
 }
 
-/// What a client may ask.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered with [`Reply::Status`].
+    /// Requests the task's state; answered with [`Reply::Status`].
     Status,
-    /// Answered with [`Reply::Exited`] when the task has ended, which may take long; other requests on the same
+    /// Waits for the task's end; answered with [`Reply::Exited`]. This may take long, so other requests on the same
     /// connection are answered meanwhile.
     Wait,
     /// Sends a signal to the task's first process. Answered with [`Reply::Done`].
     Signal {
-        /// Number.
+        /// Number of the signal.
         signal: i32,
     },
-    /// Sends a signal, and kills everything of the task that is left after a while. Answered with
-    /// [`Reply::Exited`] when nothing is left.
+    /// Sends a signal, and kills all remaining processes of the task after a timeout. Answered with [`Reply::Exited`]
+    /// when no process of the task remains.
     Stop {
-        /// Number.
+        /// Number of the signal.
         signal: i32,
         /// Milliseconds from signal to kill.
         timeout_ms: u64,
     },
-    /// Answered with [`Reply::Usage`].
+    /// Requests the task's usage of resources; answered with [`Reply::Usage`].
     Usage,
-    /// Runs another program in the task's surroundings. Answered with any number of [`Reply::Output`], then
+    /// Runs another program in the task's environment. Answered with any number of [`Reply::Output`], then
     /// [`Reply::ExecExited`]; one at a time on a connection. Closing the connection kills the program.
     Exec {
         /// Program and arguments.
         command: Vec<String>,
-        /// Give it a terminal, on which its errors are written too.
+        /// Whether the program gets a terminal. Its standard error is then part of its standard output.
         #[serde(default)]
         tty: bool,
     },
-    /// A new size of the running program's terminal. Answered by nothing.
+    /// Sets the size of the running program's terminal. Not answered.
     Resize {
         /// Lines.
         rows: u16,
         /// Characters of a line.
         columns: u16,
     },
-    /// Input for the running program; an empty one closes it.
+    /// Sends input to the running program; empty data closes its input.
     Input {
-        /// The bytes.
+        /// The bytes of input.
         #[serde(with = "bytes")]
         data: Vec<u8>,
     },
 }
 
-/// What the shim answers.
+/// A reply of the shim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The first answer on a connection.
+    /// The first reply on a connection.
     Welcome {
-        /// Task id of the specification.
+        /// The task's id from the specification.
         task_id: String,
-        /// The shim.
+        /// The shim's process.
         shim: ProcessRef,
         /// The task's first process.
         task: ProcessRef,
     },
-    /// Answer to [`Request::Status`].
+    /// Answers [`Request::Status`].
     Status {
-        /// Whether the task's first process runs.
+        /// Whether the task's first process is running.
         running: bool,
     },
     /// The request was carried out.
     Done,
     /// The request could not be carried out.
     Failed {
-        /// One sentence why.
+        /// The reason, as one sentence.
         message: String,
     },
-    /// The task has ended and nothing of it is left.
+    /// The task has ended, and no process of it remains.
     Exited(ExitRecord),
-    /// Answer to [`Request::Usage`].
+    /// Answers [`Request::Usage`].
     Usage(UsageReport),
     /// Output of a program run with [`Request::Exec`].
     Output {
-        /// Whether it is the standard error.
+        /// Whether this is standard error, not standard output.
         stderr: bool,
-        /// The bytes.
+        /// The bytes of output.
         #[serde(with = "bytes")]
         data: Vec<u8>,
     },
-    /// The program run with [`Request::Exec`] writes nothing more there. Shims of earlier versions do not say so.
+    /// The end of one output of a program run with [`Request::Exec`]. Shims of earlier versions do not send it.
     OutputClosed {
-        /// Whether it is the standard error.
+        /// Whether this is standard error, not standard output.
         stderr: bool,
     },
     /// The end of a program run with [`Request::Exec`].
     ExecExited {
-        /// Exit code, 0 when a signal ended it.
+        /// Exit code; 0 if a signal ended it.
         exit_code: i32,
-        /// Signal, 0 when it exited.
+        /// Number of the signal; 0 if it exited.
         signal: i32,
     },
 }
 
-/// What a process of a task uses.
+/// Resources that one process of a task uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessReport {
-    /// Process id, as the host sees it.
+    /// Process id in the host's namespace.
     pub pid: u32,
     /// CPU time in user mode in nanoseconds.
     pub cpu_user_ns: u64,
@@ -171,7 +172,7 @@ pub struct ProcessReport {
     pub swap: u64,
 }
 
-/// What a task has used, from its control group.
+/// Resources that a task uses and has used, from its control group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UsageReport {
     /// CPU time in nanoseconds.
@@ -180,13 +181,13 @@ pub struct UsageReport {
     pub cpu_user_ns: u64,
     /// CPU time in the kernel in nanoseconds.
     pub cpu_system_ns: u64,
-    /// Periods in which it was throttled.
+    /// Number of scheduler periods in which it was throttled.
     pub throttled_periods: u64,
-    /// Time that it was throttled, in nanoseconds.
+    /// Total time of throttling, in nanoseconds.
     pub throttled_ns: u64,
-    /// Memory charged, in bytes.
+    /// Memory charged now, in bytes.
     pub memory: u64,
-    /// The most memory charged, in bytes.
+    /// Peak of the memory charged, in bytes.
     pub memory_peak: u64,
     /// Anonymous memory in bytes.
     pub rss: u64,
@@ -194,16 +195,16 @@ pub struct UsageReport {
     pub cache: u64,
     /// Swap in bytes.
     pub swap: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u64,
-    /// When it was measured, in nanoseconds of the boot clock; two measurements give the share of a CPU.
+    /// Time of the measurement, in nanoseconds of the boot clock. Two measurements give the share of a CPU.
     pub boot_time_ns: u64,
-    /// The same of its processes, as far as the kernel counts it for single ones; shims of earlier versions tell none.
+    /// Use of each process, as far as the kernel counts it by process. Shims of earlier versions do not send it.
     #[serde(default)]
     pub processes: Vec<ProcessReport>,
 }
 
-/// A message ready to be sent.
+/// Encodes a message with its length.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     rmp_serde::encode::write_named(&mut frame, message).map_err(|e| Error::Message(e.to_string()))?;
@@ -214,7 +215,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Reads one message, waiting for it.
+/// Reads one message; blocks until it is complete.
 pub fn read_message<T: DeserializeOwned>(input: &mut impl Read) -> Result<T> {
     let failed = |source| Error::Io { doing: "read a message", source };
     let mut header = [0; 4];
@@ -225,19 +226,19 @@ pub fn read_message<T: DeserializeOwned>(input: &mut impl Read) -> Result<T> {
     decode(&body)
 }
 
-/// Bytes as they arrive, cut into messages.
+/// Collects received bytes and splits them into messages.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     bytes: Vec<u8>,
 }
 
 impl FrameBuffer {
-    /// Adds what was read.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes the next whole message.
+    /// Takes the next complete message, if there is one.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let Some(header) = self.bytes.first_chunk::<4>() else { return Ok(None) };
         let length = length_of(*header)?;
@@ -257,7 +258,7 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     rmp_serde::from_slice(body).map_err(|e| Error::Message(e.to_string()))
 }
 
-/// Bytes as MessagePack `bin`, not as an array of numbers.
+/// Serializes bytes as MessagePack `bin`, not as an array of numbers.
 mod bytes {
     use serde::{Deserializer, Serializer, de};
     use std::fmt;
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_opening_never_changes() {
-        // A map with one entry, "version": what any version of either side reads.
+        // A map with one entry, "version", which every version of either side can read.
         assert_eq!(encode(&Opening { version: 1 }).unwrap(), b"\0\0\0\x0a\x81\xa7version\x01");
     }
 

@@ -1,4 +1,4 @@
-//! The exit record: what is left of a shim when its task has ended.
+//! The exit record, which a shim leaves on disk when its task has ended.
 
 use std::path::Path;
 
@@ -7,42 +7,43 @@ use serde::{Deserialize, Serialize};
 use crate::protocol::ProcessRef;
 use crate::{Error, Result};
 
-/// Name of the record in the shim's directory.
+/// Name of the record's file in the shim's directory.
 pub const RECORD_FILE: &str = "exit";
 
 /// Name of the control socket in the shim's directory.
 pub const SOCKET_FILE: &str = "control.sock";
 
-/// How a task ended. Written (synced, renamed) when nothing of the task is left and its logs are complete.
+/// How a task ended. The shim writes it (synced, renamed) when no process of the task remains and its logs are
+/// complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
-    /// Version of this shape.
+    /// Version of this format.
     pub version: u32,
-    /// The task's id.
+    /// The task's id from the specification.
     pub task_id: String,
-    /// The shim that ran it: tells this run from another of the same task.
+    /// The shim that ran the task, which distinguishes this run from other runs of the same task.
     pub shim: ProcessRef,
     /// The task's first process.
     pub task: ProcessRef,
-    /// Its exit code; 0 when a signal ended it.
+    /// Exit code of the first process; 0 if a signal ended it.
     pub exit_code: i32,
-    /// The signal that ended it; 0 when it exited.
+    /// Number of the signal that ended it; 0 if it exited.
     pub signal: i32,
-    /// Whether one of its processes was killed for want of memory.
+    /// Whether the kernel killed one of the task's processes for lack of memory.
     pub oom_killed: bool,
-    /// Why the shim itself ended it, when it did.
+    /// Why the shim ended the task; absent if the task ended by itself or by request.
     pub reason: Option<String>,
-    /// Whether it was ended because the node's lease ran out ([`crate::lease`]).
+    /// Whether the task was ended because the node's lease ran out ([`crate::lease`]).
     #[serde(default)]
     pub lease_passed: bool,
-    /// When its first process ended, in nanoseconds since 1970.
+    /// Time at which its first process ended, in nanoseconds since 1970.
     pub finished_unix_ns: u64,
     /// Bytes of output that could not be written to the log files.
     pub lost_log_bytes: u64,
 }
 
 impl ExitRecord {
-    /// Reads the record in a shim's directory; `None` when there is none (the shim was killed, or still runs).
+    /// Reads the record in a shim's directory; `None` if absent (the shim was killed, or is still running).
     pub fn read(state_dir: &Path) -> Result<Option<Self>> {
         let path = state_dir.join(RECORD_FILE);
         match std::fs::read(&path) {
@@ -57,7 +58,7 @@ impl ExitRecord {
         Ok(caravan_sys::files::atomic_write(&state_dir.join(RECORD_FILE), &bytes, 0o600)?)
     }
 
-    /// Removes a record of an earlier run.
+    /// Removes the record of an earlier run.
     pub(crate) fn clear(state_dir: &Path) -> Result<()> {
         let path = state_dir.join(RECORD_FILE);
         match std::fs::remove_file(&path) {

@@ -1,12 +1,13 @@
-//! The task's own root: a mount namespace held by a small process that does nothing else.
+//! The task's own root: a mount namespace that a small process holds.
 //!
-//! That process, the holder, is also the first of the task's pid namespace, so that orphans in it have a parent,
-//! the task itself gets signals as programs expect (the first process of a namespace ignores those it does not
-//! handle, pid_namespaces(7)), and killing the holder ends everything. It dies with the shim.
+//! This process, the holder, is also the first process of the task's PID namespace. Orphans in the namespace
+//! therefore have a parent, and killing the holder kills all processes. The task gets signals as programs expect,
+//! because the first process of a namespace ignores signals that it does not handle (pid_namespaces(7)). The holder
+//! dies with the shim.
 //!
-//! Nothing is copied. All that the task sees is first taken as detached copies of the host's mounts, then the root
-//! is changed, and only then are the copies attached: no link that a task left in its directory can lead a mount,
-//! or a directory that we make, outside, nor to another place inside ([`crate::targets`]).
+//! Nothing is copied. All sources are first taken as detached copies of the host's mounts. Then the root is changed,
+//! and only then are the copies attached. So no link that a task left in its directory can lead a mount or a new
+//! directory outside, or to another place inside ([`crate::targets`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,13 +25,13 @@ use crate::spec::{IsolationSpec, MountPropagation, MountSpec};
 use crate::targets::Targets;
 use crate::{Error, Result};
 
-/// Device files that every program may need, bound from the host.
+/// Device files that every program may need, bind-mounted from the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Parts of `/proc` that concern the whole machine: readable, not writable.
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
-/// Parts of `/proc` and `/sys` that tell about the machine what a task need not know.
+/// Parts of `/proc` and `/sys` with information about the machine that a task need not know.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
     "/proc/kcore",
@@ -48,8 +49,8 @@ const NO_DEVICES: Restrictions =
 const INERT: Restrictions =
     Restrictions { read_only: false, no_devices: true, no_setuid: true, no_exec: true };
 
-/// Starts the holder, in new namespaces, with the task's root built. With private process ids, all later children
-/// of the caller are in the new pid namespace. `prepare` runs in the holder first.
+/// Starts the holder, in new namespaces, with the task's root built. With private process ids, all later children of
+/// the caller are in the new PID namespace. `prepare` runs in the holder first.
 pub(crate) fn build(spec: &IsolationSpec, prepare: impl FnOnce() -> Result<()>) -> Result<PidFd> {
     process::unshare(Namespaces { pid: spec.private_pids, ..Namespaces::default() })?;
     let (reader, writer) = report_pipe()?;
@@ -73,7 +74,7 @@ pub(crate) fn build(spec: &IsolationSpec, prepare: impl FnOnce() -> Result<()>) 
     let holder = PidFd::open(pid)?.ok_or_else(|| Error::Launch("the task's root vanished".into()))?;
     drop(writer);
     let mut text = String::new();
-    // The holder keeps its end until it closes everything, which is its last step.
+    // The holder keeps its end until its last step, which closes all descriptors.
     File::from(reader)
         .read_to_string(&mut text)
         .map_err(|source| Error::Io { doing: "hear from the holder of the task's root", source })?;
@@ -104,7 +105,7 @@ fn build_in_holder(spec: &IsolationSpec) -> Result<()> {
     for part in parts.trees {
         targets.trust(part.attach(&targets)?);
     }
-    // Only visible from inside: a fresh one shows the processes of the namespace that we are in.
+    // Mounted from inside: a new `/proc` shows the processes of the namespace of the mounting process.
     mount_on(&targets.directory(Path::new("/proc"))?, "proc", INERT, "")?;
     let of_system = Restrictions { read_only: !spec.privileged, ..INERT };
     mount_on(&targets.directory(Path::new("/sys"))?, "sysfs", of_system, "")?;
@@ -135,14 +136,14 @@ fn build_in_holder(spec: &IsolationSpec) -> Result<()> {
             }
         }
     }
-    // Last, since the task's own mounts come on top of everything above.
+    // Last, because the task's own mounts cover everything above.
     for part in parts.mounts {
         part.attach_checked(&targets)?;
     }
     Ok(())
 }
 
-/// Mounts a new file system on an open directory, before there is a `/proc` whose links lead to descriptors.
+/// Mounts a new file system on an open directory, before `/proc` exists with its links to descriptors.
 fn mount_on(dir: &Dir, fs_type: &str, restrictions: Restrictions, data: &str) -> Result<()> {
     let entered = |error: rustix::io::Errno| file("change to", dir.shown())(error.into());
     rustix::process::fchdir(dir).map_err(entered)?;
@@ -150,14 +151,14 @@ fn mount_on(dir: &Dir, fs_type: &str, restrictions: Restrictions, data: &str) ->
     std::env::set_current_dir("/").map_err(file("change to", Path::new("/")))
 }
 
-/// Mounts something anew in the root of a task that runs, in place of what is mounted there. `task` is any process
-/// of it. Bidirectional mounts are not replaced: they follow the host by themselves.
+/// Replaces a mount in the root of a running task. `task` is any process of it. Bidirectional mounts are not
+/// replaced, because they follow the host's mounts by propagation.
 pub(crate) fn replace(task: &PidFd, spec: &MountSpec, rights: Rights) -> Result<()> {
     let part = Part::new(spec, rights)?;
     Ok(part.tree.replace_in(task, &spec.task)?)
 }
 
-/// Copies of the host's mounts, taken while the host's paths are in sight.
+/// Copies of the host's mounts, taken while the host's paths are visible.
 struct Parts {
     root: DetachedTree,
     links: Vec<(PathBuf, PathBuf)>,
@@ -171,12 +172,12 @@ enum Devices {
     Basic(Vec<(&'static str, DetachedTree)>),
 }
 
-/// The files in a mount that keep their effect.
+/// The files in a mount that keep their special effect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights {
     /// Device files.
     pub devices: bool,
-    /// Set-user-id bits, and capabilities of files.
+    /// Set-user-id bits and file capabilities.
     pub set_user_id: bool,
 }
 
@@ -205,7 +206,7 @@ impl Parts {
                 continue;
             }
             let tree = DetachedTree::copy(host, true)?;
-            // A set-user-id program of the host must make nobody root in here.
+            // A set-user-id program of the host must not make a user root inside the task.
             tree.restrict(Restrictions { read_only: true, no_setuid: true, ..NO_DEVICES }, true)?;
             tree.set_propagation(Propagation::Private, true)?;
             trees.push(Part {
@@ -252,7 +253,7 @@ impl Part {
         match spec.propagation {
             MountPropagation::Private => tree.set_propagation(Propagation::Private, true)?,
             MountPropagation::HostToTask => tree.set_propagation(Propagation::Slave, true)?,
-            // The copy of a shared mount is its peer already; of any other, nothing would reach the host.
+            // The copy of a shared mount is its peer already; mounts below any other copy would not reach the host.
             MountPropagation::Bidirectional => {}
         }
         Ok(Self {
@@ -264,7 +265,7 @@ impl Part {
         })
     }
 
-    /// Mounts the part where the task sees it. Returns the id of the mount.
+    /// Mounts the part at its path in the task's root. Returns the id of the mount.
     fn attach(&self, targets: &Targets) -> Result<u32> {
         if self.is_dir {
             let target = targets.directory(&self.task)?;
@@ -291,13 +292,12 @@ impl Part {
     }
 }
 
-/// The mount table as seen from here; `/proc` is mounted by then.
+/// Returns the mount table of this process; `/proc` is mounted by then.
 fn own_mounts() -> Result<MountTable> {
     Ok(MountTable::read()?)
 }
 
-/// Makes a mount point the root, and takes the old one out of the tree (pivot_root(2), the form with one directory
-/// for both).
+/// Makes a mount point the root and unmounts the old root (pivot_root(2), the form with one directory for both).
 fn change_root(root: &Path) -> Result<()> {
     std::env::set_current_dir(root).map_err(file("change to", root))?;
     rustix::process::pivot_root(".", ".").map_err(|e| Error::File {
@@ -315,7 +315,7 @@ fn hide_dir(dir: &Dir) -> Result<()> {
     mount_on(dir, "tmpfs", Restrictions { read_only: true, ..INERT }, "size=4k,mode=755")
 }
 
-/// Fills `/dev`. Nothing in it is the task's once a file system of its own is mounted there.
+/// Fills `/dev`. Once its own file system is mounted there, the task controls none of its entries.
 fn make_devices(dev: &Dir, devices: Vec<(&'static str, DetachedTree)>) -> Result<()> {
     let no_setuid = Restrictions { no_setuid: true, ..Restrictions::default() };
     mount_on(dev, "tmpfs", no_setuid, "size=64k,mode=755")?;
@@ -344,7 +344,7 @@ fn make_devices(dev: &Dir, devices: Vec<(&'static str, DetachedTree)>) -> Result
         let at = dev.make(Path::new(name), Access::mode(0o755), Mounts::Refuse)?;
         mount_on(&at, fs_type, restrictions, data)?;
     }
-    // With CAP_MKNOD a task could make any device here; the bound ones are mounts of their own and stay usable.
+    // With CAP_MKNOD a task could create any device here; the bound devices are separate mounts and stay usable.
     mount::restrict(&path, NO_DEVICES, false)?;
     Ok(())
 }

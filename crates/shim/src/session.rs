@@ -1,4 +1,4 @@
-//! One client of the control socket, and the program that it may have running.
+//! One client of the control socket, and the program that it may be running.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,13 +13,13 @@ use serde::Serialize;
 use crate::Result;
 use crate::protocol::{FrameBuffer, Reply, encode};
 
-/// A client that reads slower than this falls behind is not sent more of its program's output for now.
+/// Bytes of unsent output above which no more output of the program is read for this client.
 const BACKLOG: usize = 256 << 10;
 
 /// Ctrl-D.
 const END_OF_INPUT: u8 = 4;
 
-/// A client that lets this much pile up is cut off.
+/// Bytes of unsent output above which the client is disconnected.
 const LIMIT: usize = 64 << 20;
 
 /// A connection.
@@ -28,12 +28,12 @@ pub(crate) struct Client {
     pub(crate) stream: UnixStream,
     pub(crate) input: FrameBuffer,
     output: VecDeque<u8>,
-    /// Whether it sent its opening.
+    /// Whether the client has sent its opening.
     pub(crate) greeted: bool,
-    /// How many answers about the task's end it waits for.
+    /// How many replies about the task's end it waits for.
     pub(crate) waiting: u32,
     pub(crate) exec: Option<Exec>,
-    /// Whether it is to be dropped.
+    /// Whether to drop the connection.
     pub(crate) gone: bool,
 }
 
@@ -51,7 +51,7 @@ impl Client {
         })
     }
 
-    /// Reads what there is.
+    /// Reads all available bytes.
     pub(crate) fn read(&mut self) {
         let mut buffer = [0; 8192];
         loop {
@@ -71,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Queues a message and sends what the socket takes.
+    /// Queues a message and sends as much as the socket accepts.
     pub(crate) fn send<T: Serialize>(&mut self, message: &T) {
         match encode(message) {
             Ok(frame) if self.output.len() + frame.len() <= LIMIT => {
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Sends the rest, waiting a little for a slow client.
+    /// Sends the rest, waiting at most a second for a slow client.
     pub(crate) fn finish(&mut self) {
         let patient = self
             .stream
@@ -115,7 +115,7 @@ impl Client {
         self.output.len() > BACKLOG
     }
 
-    /// Moves output of the program to the client. With `to_the_end`, until nothing is there any more.
+    /// Moves output of the program to the client. With `to_the_end`, until the pipes are empty.
     pub(crate) fn pump_exec(&mut self, to_the_end: bool) {
         for index in 0..2 {
             while let Some(pipe) = self.exec.as_mut().and_then(|exec| exec.outputs[index].as_mut()) {
@@ -143,7 +143,7 @@ impl Client {
         self.send(&Reply::OutputClosed { stderr: index == 1 });
     }
 
-    /// Ends the program's session: the rest of its output, then how it ended.
+    /// Ends the program's session: sends the rest of its output, then its result.
     pub(crate) fn exec_ended(&mut self, exit: Exit) {
         self.pump_exec(true);
         self.exec = None;
@@ -151,7 +151,7 @@ impl Client {
     }
 }
 
-/// A program run for a client.
+/// A program that runs for a client.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) process: PidFd,
@@ -163,7 +163,7 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    /// Takes the near ends of the program's pipes, which do not block.
+    /// Takes the shim's ends of the program's pipes, which must not block.
     pub(crate) fn new(process: PidFd, input: OwnedFd, output: OwnedFd, error: OwnedFd) -> Self {
         Self {
             process,
@@ -175,7 +175,7 @@ impl Exec {
         }
     }
 
-    /// Takes the near end of the program's terminal, which does not block.
+    /// Takes the shim's end of the program's terminal, which must not block.
     pub(crate) fn on_terminal(process: PidFd, master: OwnedFd) -> std::io::Result<Self> {
         let input = master.try_clone()?;
         Ok(Self {
@@ -188,19 +188,19 @@ impl Exec {
         })
     }
 
-    /// Tells the program the size of its terminal, if it has one.
+    /// Sets the size of the program's terminal, if it has one.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         if let (Some(terminal), true) = (&self.input, self.tty) {
             let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-            // A terminal that is gone needs no size.
+            // The terminal may be closed already, which is no error.
             let _gone = rustix::termios::tcsetwinsize(terminal, size);
         }
     }
 
-    /// Passes input on; an empty one closes it.
+    /// Passes input to the program; empty data closes its input.
     pub(crate) fn feed(&mut self, data: &[u8]) -> Result<(), &'static str> {
         if data.is_empty() && self.tty {
-            // The end of input as a terminal says it.
+            // A terminal has no end of input except this character.
             self.pending.push_back(END_OF_INPUT);
         } else if data.is_empty() {
             self.close_input = true;
@@ -230,7 +230,7 @@ impl Exec {
         }
     }
 
-    /// The pipe that waits for room.
+    /// Returns the input pipe if data waits until the program reads.
     pub(crate) fn blocked_input(&self) -> Option<&File> {
         self.input.as_ref().filter(|_| !self.pending.is_empty())
     }

@@ -1,4 +1,4 @@
-//! What the agent wants run: the message that a shim reads first.
+//! The task that the agent wants to run: the first message that a shim reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,55 +6,55 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A task, ready to be started: names are resolved, texts are interpolated.
+/// A task that is ready to start: names are resolved, texts are interpolated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// The task's id, for records only.
     pub task_id: String,
     /// The shim's own directory (0700, not visible to the task): control socket and exit record.
     pub state_dir: PathBuf,
-    /// The program.
+    /// The program to run.
     pub command: CommandSpec,
-    /// Who runs it; the shim's own user when absent.
+    /// The user to run as; absent means the shim's own user.
     pub user: Option<UserSpec>,
-    /// Where its output goes; discarded when absent.
+    /// Where its output goes; absent means that the output is discarded.
     pub logs: Option<LogSpec>,
-    /// Its control group; none when absent.
+    /// Its control group; absent means none.
     pub cgroup: Option<CgroupSpec>,
     /// Resource limits of setrlimit(2).
     pub rlimits: Vec<RlimitSpec>,
-    /// `oom_score_adj` of proc(5), -1000 to 1000.
+    /// `oom_score_adj` of proc(5), -1000 to 1000; absent means unchanged.
     pub oom_score_adj: Option<i32>,
-    /// A root, namespaces and capabilities of its own; the host's when absent.
+    /// Its own root, namespaces and capabilities; absent means the host's.
     pub isolation: Option<IsolationSpec>,
-    /// Where its network is held ([`caravan_sys::netns`]); the host's when absent.
+    /// The path at which its network is held ([`caravan_sys::netns`]); absent means the host's.
     #[serde(default)]
     pub network: Option<PathBuf>,
-    /// A term of the node's lease ([`crate::lease`]): when it is over, the task is killed.
+    /// A term of the node's lease ([`crate::lease`]); when the term is over, the shim kills the task.
     pub lease: Option<crate::lease::Term>,
 }
 
-/// A program and its surroundings.
+/// A program and its environment.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandSpec {
-    /// An absolute path, or a name that is looked for in `search` and then in the environment's `PATH`.
+    /// An absolute path, or a name to search in `search` and then in the environment's `PATH`.
     pub program: String,
     /// Arguments after the program's name.
     pub args: Vec<String>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: BTreeMap<String, String>,
-    /// Working directory, as the task sees it. The task's user enters it; relative to `base` if there is one.
+    /// Working directory in the task's view. The task's user enters it; it is relative to `base` if there is one.
     pub cwd: PathBuf,
-    /// A directory whose path only root can change. Root enters it before the task's user enters `cwd`: the user may
-    /// have no right to what lies above.
+    /// A directory whose path only root can change. Root enters it before the task's user enters `cwd`, because the
+    /// user may lack the right to enter its parents.
     #[serde(default)]
     pub base: Option<PathBuf>,
-    /// Directories that come before `PATH`, as the task sees them.
+    /// Directories to search before `PATH`, in the task's view.
     pub search: Vec<PathBuf>,
 }
 
 impl fmt::Debug for CommandSpec {
-    /// Leaves out the environment's values and the arguments: either may hold secrets.
+    /// Omits the environment's values and the arguments, since either may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CommandSpec")
             .field("program", &self.program)
@@ -65,29 +65,29 @@ impl fmt::Debug for CommandSpec {
     }
 }
 
-/// A user by number.
+/// A user by its ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSpec {
     /// User id.
     pub uid: u32,
-    /// Primary group.
+    /// Primary group id.
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
 }
 
-/// Log files `<dir>/<stdout>.<n>` and `<dir>/<stderr>.<n>`, `n` counting up.
+/// Log files `<dir>/<stdout>.<n>` and `<dir>/<stderr>.<n>`, where `n` counts up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogSpec {
-    /// Directory. Tasks may write to it and replace it; its parent is out of their reach.
+    /// Directory of all log files. Tasks may write to it and replace it, but cannot change its parent.
     pub dir: PathBuf,
     /// Name of the standard output's files, without the number.
     pub stdout: String,
     /// Name of the standard error's files, without the number.
     pub stderr: String,
-    /// How many files are kept of each.
+    /// Number of files to keep of each.
     pub max_files: u32,
-    /// Size of a file in bytes.
+    /// Maximum size of a file in bytes.
     pub max_bytes: u64,
 }
 
@@ -96,25 +96,25 @@ pub struct LogSpec {
 pub struct CgroupSpec {
     /// Path below the hierarchy's root.
     pub path: PathBuf,
-    /// `cpu.shares`.
+    /// Weight relative to other groups, as `cpu.shares`.
     pub cpu_shares: Option<u64>,
     /// Hard memory limit in bytes.
     pub memory_max: Option<u64>,
-    /// Memory below which it is spared, in bytes.
+    /// Memory in bytes that the kernel reclaims last when memory is short.
     pub memory_reserved: Option<u64>,
-    /// Most processes and threads.
+    /// Maximum number of processes and threads.
     pub pids_max: Option<u64>,
-    /// Processors that it may use, as a list such as `0-1,4`; all when absent.
+    /// Processors that the task may use, as a list such as `0-1,4`; absent means all.
     #[serde(default)]
     pub cpus: Option<String>,
-    /// Controllers (version 1), or the empty name (version 2), that the task joins at another path instead.
+    /// Paths that the task joins instead, by controller (version 1) or by the empty name (version 2).
     pub elsewhere: BTreeMap<String, PathBuf>,
 }
 
-/// A limit of setrlimit(2). `None` is unlimited.
+/// A limit of setrlimit(2); `None` means unlimited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RlimitSpec {
-    /// Which.
+    /// The limited resource.
     pub resource: RlimitResource,
     /// Soft limit.
     pub soft: Option<u64>,
@@ -122,7 +122,7 @@ pub struct RlimitSpec {
     pub hard: Option<u64>,
 }
 
-/// The resources of setrlimit(2) that a task may be limited in.
+/// The resources of setrlimit(2) that can be limited for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names are those of the manual page")]
 pub enum RlimitResource {
@@ -135,56 +135,57 @@ pub enum RlimitResource {
     Stack,
 }
 
-/// A root of its own for the task, in namespaces of its own.
+/// The task's own root and namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IsolationSpec {
-    /// The host directory that is the task's root (its task directory).
+    /// The host directory that becomes the task's root (its task directory).
     pub root: PathBuf,
-    /// Host directories (and files, and links) that the task sees read-only: host path to task path. Those that do
-    /// not exist are left out.
+    /// Host directories (and files, and links) that the task sees read-only, with their paths in the task. Missing
+    /// ones are left out.
     pub host_paths: BTreeMap<PathBuf, PathBuf>,
-    /// Everything else that it sees, in order.
+    /// All further mounts, in this order.
     pub mounts: Vec<MountSpec>,
-    /// Directories below the root that it sees empty.
+    /// Directories below the root that appear empty to the task.
     pub hidden: Vec<PathBuf>,
-    /// Whether it has process ids of its own.
+    /// Whether the task has its own PID namespace.
     pub private_pids: bool,
-    /// Whether it has System V IPC and message queues of its own.
+    /// Whether the task has its own IPC namespace (System V IPC and message queues).
     pub private_ipc: bool,
-    /// Bits of the capabilities that it may have at most.
+    /// Bits of the most capabilities that it may have.
     pub capabilities: u64,
-    /// Those of them that it keeps when its user is not root.
+    /// Bits of the capabilities that it keeps if its user is not root.
     pub ambient: u64,
-    /// The host's devices, writable `/sys` and `/proc/sys`: what a program needs that mounts for others.
+    /// Whether it gets the host's devices and writable `/sys` and `/proc/sys`, which a program needs to mount for
+    /// other tasks.
     pub privileged: bool,
-    /// Whether only the system calls are allowed that container engines allow by default.
+    /// Whether it may only make the system calls that container engines allow by default.
     #[serde(default)]
     pub filtered: bool,
-    /// Whether set-user-id bits and capabilities of files count for nothing (`PR_SET_NO_NEW_PRIVS`).
+    /// Whether set-user-id bits and file capabilities have no effect (`PR_SET_NO_NEW_PRIVS`).
     #[serde(default)]
     pub no_new_privileges: bool,
 }
 
-/// A directory or file of the host in the task's root.
+/// A directory or file of the host that is mounted in the task's root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountSpec {
     /// Path on the host.
     pub host: PathBuf,
-    /// Path that the task sees.
+    /// Path in the task's root.
     pub task: PathBuf,
-    /// Only for reading.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// How later mounts below it travel.
+    /// Propagation of later mounts below it.
     pub propagation: MountPropagation,
 }
 
-/// How mounts below a mount travel between host and task.
+/// How mounts below a mount propagate between host and task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountPropagation {
-    /// Not at all.
+    /// No propagation.
     Private,
     /// From the host to the task.
     HostToTask,
-    /// Both ways; the host's side must be a shared mount.
+    /// In both directions; the host's side must be a shared mount.
     Bidirectional,
 }

@@ -1,4 +1,4 @@
-//! What surrounds a task's processes, and how to be sure that none is left.
+//! The control group and namespaces around a task's processes, and the proof that no process remains.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::filter::Filter;
 use crate::spec::{CgroupSpec, MountSpec, TaskSpec};
 use crate::{Result, sandbox};
 
-/// The signal that nothing survives.
+/// The number of SIGKILL, which no process survives.
 const SIGKILL: i32 = nix::libc::SIGKILL;
 
-/// Control group and namespaces of a task.
+/// The control group and namespaces of a task.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     cgroup: Option<Cgroup>,
@@ -25,11 +25,11 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Makes them. What the machine does not offer is left out and added to `degraded`; what a task's confinement
-    /// rests on is an error.
+    /// Creates them. Features that the machine does not offer are left out and added to `degraded`, but a feature
+    /// that the task's isolation requires is an error.
     pub(crate) fn make(spec: &TaskSpec, degraded: &mut Vec<String>) -> Result<Self> {
         if let Some(network) = &spec.network {
-            // With all that is started later, by the task's own sessions too.
+            // Applies to all later children too, including programs that clients run in the task.
             caravan_sys::netns::enter(network)?;
         }
         let cgroup = match &spec.cgroup {
@@ -54,12 +54,12 @@ impl Surroundings {
         Ok(made)
     }
 
-    /// The process that holds the namespaces.
+    /// Returns the process that holds the namespaces.
     pub(crate) fn sandbox(&self) -> Option<&PidFd> {
         self.sandbox.as_ref()
     }
 
-    /// The system calls that its programs may make; all if there is none.
+    /// Returns the filter of the system calls that its programs may make; `None` allows all.
     pub(crate) fn filter(&self) -> Option<&Filter> {
         self.filter.as_ref()
     }
@@ -75,14 +75,14 @@ impl Surroundings {
     /// Moves the calling process into the control group.
     pub(crate) fn join_cgroup(&self, spec: &TaskSpec) -> Result<()> {
         if let (Some(cgroup), Some(wanted)) = (&self.cgroup, &spec.cgroup) {
-            // The caller is inside of a pid namespace perhaps; zero means itself in any.
+            // The caller may be in a PID namespace; zero means the caller in any namespace.
             cgroup.add(0, &wanted.elsewhere)?;
         }
         Ok(())
     }
 
-    /// Kills every process of the task: its control group, the holder of its namespaces, and whatever else is a
-    /// child of ours (an orphan that joined another control group came to us, being the reaper).
+    /// Kills every process of the task: its control group, the holder of its namespaces, and every other child of the
+    /// shim. An orphan that joined another control group is such a child, because the shim is the subreaper.
     pub(crate) fn kill(&self) {
         if let Some(cgroup) = &self.cgroup {
             let _retried_by_caller = cgroup.kill();
@@ -91,14 +91,14 @@ impl Surroundings {
             let _gone = holder.send_signal(SIGKILL);
         }
         for pid in process::children().unwrap_or_default() {
-            // Our child, not reaped yet: the id is its own.
+            // An unreaped child of the shim, so the id cannot belong to another process.
             if let Ok(Some(child)) = PidFd::open(pid) {
                 let _gone = child.send_signal(SIGKILL);
             }
         }
     }
 
-    /// Takes all children that ended. Answers whether nothing of the task is left.
+    /// Reaps all ended children. Returns whether no process of the task remains.
     pub(crate) fn reap(&self, mut ended: impl FnMut(u32, Exit)) -> Result<bool> {
         loop {
             match process::reap()? {
@@ -114,7 +114,7 @@ impl Surroundings {
         }
     }
 
-    /// Whether a process of the task was killed for want of memory.
+    /// Returns whether a process of the task was killed for lack of memory.
     pub(crate) fn oom_killed(&self) -> bool {
         self.cgroup
             .as_ref()
@@ -122,7 +122,8 @@ impl Surroundings {
             .is_some_and(|kills| kills > self.oom_kills_before)
     }
 
-    /// Kills what is left, waits until it is gone, and removes the control group. For a start that failed.
+    /// Kills all remaining processes, waits until they have ended, and removes the control group. For a start that
+    /// failed.
     pub(crate) fn end(&self) {
         for _ in 0..1000 {
             self.kill();
@@ -137,7 +138,7 @@ impl Surroundings {
     /// Removes the control group.
     pub(crate) fn remove(&self) {
         if let Some(cgroup) = &self.cgroup {
-            // One that is not empty stays visible, which is what an operator wants to see.
+            // A group that is not empty stays visible for the operator.
             let _not_empty = cgroup.remove();
         }
     }
@@ -151,7 +152,8 @@ fn make_cgroup(wanted: &CgroupSpec, spec: &TaskSpec, degraded: &mut Vec<String>)
         };
         let cgroup = Cgroup::at(&hierarchy, &wanted.path)?;
         if cgroup.exists() {
-            // Of an earlier run whose shim was killed: nothing of it may live beside the new one.
+            // The group may be left from an earlier run whose shim was killed; none of its processes may run beside
+            // the new task.
             cgroup.kill_until_empty(1000, Duration::from_millis(2))?;
             cgroup.remove()?;
         }
@@ -179,11 +181,11 @@ fn make_cgroup(wanted: &CgroupSpec, spec: &TaskSpec, degraded: &mut Vec<String>)
     }
 }
 
-/// The devices among what the task sees of the host: volumes that it uses as block devices.
+/// Returns the devices among the task's mounts: volumes that it uses as block devices.
 fn mounted_devices(spec: &TaskSpec) -> Vec<DeviceRule> {
     let mounts = spec.isolation.iter().flat_map(|isolation| &isolation.mounts);
     let rule = |mount: &MountSpec| {
-        // What cannot be looked at cannot be mounted either, and says so then.
+        // If the path cannot be examined, it cannot be mounted either, and the mount reports the error.
         let (kind, device) = device_number(&mount.host).ok()??;
         Some(DeviceRule { kind, device, write: !mount.read_only })
     };

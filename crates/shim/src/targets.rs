@@ -1,9 +1,9 @@
 //! Mount points in the task's own root.
 //!
-//! The root is the task's directory: an earlier run of the task, as root perhaps, may have left links in it. A link
-//! there would lead a mount to another place of the task's root: over the agent's own mounts, or into a volume whose
-//! mounts are seen on the host. So a link on the way is followed only if the shim made it, or if it is part of the
-//! host's directories that the task sees read-only.
+//! The root is the task's directory, where an earlier run of the task, perhaps as root, may have left links. Such a
+//! link would lead a mount to another place of the task's root: over the agent's own mounts, or into a volume whose
+//! mounts propagate to the host. So only two kinds of links are followed: links that the shim created, and links in
+//! the host's directories that the task sees read-only.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -14,21 +14,21 @@ use caravan_sys::mount::mount_id;
 
 use crate::{Error, Result};
 
-/// Links on the way to one mount point, as in path_resolution(7).
+/// Maximum number of links on the path to one mount point, as in path_resolution(7).
 const MAX_LINKS: u32 = 40;
 const MADE: Access = Access { mode: 0o755, owner: Owner { uid: None, gid: None } };
 
-/// The root of a task, seen from inside.
+/// The root of a task, in its own view.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    /// Links that the shim made, with what they lead to.
+    /// Links that the shim created, with their targets.
     links: BTreeMap<PathBuf, PathBuf>,
-    /// Mounts of the host's own directories, by id.
+    /// Ids of the mounts of the host's own directories.
     host: BTreeSet<u32>,
 }
 
 impl Targets {
-    /// Makes a link, unless something is there already: a task that put something else there misleads only itself.
+    /// Creates a link, unless the name is taken: if the task placed another entry there, only the task is affected.
     pub(crate) fn link(&mut self, at: &Path, target: &Path) -> Result<()> {
         let (parent, name) = split(at)?;
         let dir = self.directory(&parent)?;
@@ -44,18 +44,17 @@ impl Targets {
         self.host.insert(mount);
     }
 
-    /// Opens a directory of the task's root and makes all parts that are missing.
+    /// Opens a directory of the task's root and creates all missing parts.
     pub(crate) fn directory(&self, path: &Path) -> Result<Dir> {
         self.walk(path, true)
     }
 
-    /// Opens a directory of the task's root that is there.
+    /// Opens an existing directory of the task's root.
     pub(crate) fn existing(&self, path: &Path) -> Option<Dir> {
         self.walk(path, false).ok()
     }
 
-    /// Opens a file of the task's root, of any kind but a link and a directory, and makes an empty one if there is
-    /// none.
+    /// Opens a file of the task's root, of any kind except a link or a directory. Creates an empty file if absent.
     pub(crate) fn file(&self, path: &Path) -> Result<Handle> {
         let (parent, name) = split(path)?;
         let dir = self.directory(&parent)?;
@@ -98,7 +97,7 @@ impl Targets {
         Ok(at)
     }
 
-    /// The directory above: the way to a directory holds no link.
+    /// Returns the parent directory. The path of an open directory contains no link.
     fn above(&self, dir: &Dir) -> Result<Dir> {
         let way = dir.shown().parent().unwrap_or(Path::new("/")).to_owned();
         let below = way.strip_prefix("/").unwrap_or(&way);
@@ -116,7 +115,7 @@ impl Targets {
     }
 }
 
-/// The parts of a path of the task's root: `..` ends at the root.
+/// Splits a path of the task's root into its parts; `..` does not lead above the root.
 fn parts(path: &Path) -> Vec<OsString> {
     let mut plain = Vec::new();
     for part in path.components() {
@@ -129,7 +128,7 @@ fn parts(path: &Path) -> Vec<OsString> {
     plain
 }
 
-/// The parts of the target of a link.
+/// Splits the target of a link into its parts and keeps each `..`.
 fn parts_as_given(path: &Path) -> Vec<OsString> {
     let named = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     named.map(|part| part.as_os_str().to_owned()).collect()
@@ -158,7 +157,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// The walk begins at `/`; everything of a test lies in one directory.
+    /// The walk begins at `/`, and all of the test's files are in one directory.
     #[test]
     fn links_of_the_task_are_refused_and_those_of_the_shim_are_followed() {
         let base = tempfile::tempdir().unwrap();
@@ -172,7 +171,7 @@ mod tests {
         for way in ["own/b", "absolute/b"] {
             assert_eq!(targets.directory(&base.join(way)).unwrap().shown(), base.join("a/b"), "{way}");
         }
-        // Another target than the shim's.
+        // The link has another target than the shim's.
         fs::remove_file(base.join("own")).unwrap();
         symlink(&base, base.join("own")).unwrap();
         symlink("a", base.join("planted")).unwrap();

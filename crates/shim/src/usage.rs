@@ -1,13 +1,13 @@
-//! What the single processes of a task use.
+//! Resource usage of the single processes of a task.
 
 use crate::protocol::ProcessReport;
 use caravan_sys::footprint::footprint;
 use std::time::Duration;
 
-/// Processes that are told of at most: a report has to fit one message.
+/// Maximum number of processes in a report, which must fit in one message.
 const MOST: usize = 1024;
 
-/// Looks at processes; those that are gone meanwhile are left out.
+/// Reads the usage of processes; those already ended are left out.
 pub(crate) fn processes(pids: &[u32]) -> Vec<ProcessReport> {
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     let look = |pid: &u32| {

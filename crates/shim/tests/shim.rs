@@ -1,4 +1,4 @@
-//! The shim as the agent sees it: a real process, real tasks, its socket and its files.
+//! Tests the shim from the agent's view: real processes, real tasks, its socket and its files.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -361,7 +361,7 @@ fn a_task_dies_with_its_lease_and_not_before() {
 
     until(BootTime::now().after(Duration::from_millis(300)));
     world.start(&spec).unwrap();
-    // Renewed in time, the first deadline passes without effect.
+    // The lease was renewed in time, so the first deadline passes without effect.
     let end = BootTime::now().after(Duration::from_millis(700));
     until(end);
     let record = world.record();
@@ -380,7 +380,7 @@ fn a_lease_that_was_given_anew_is_not_the_task_s() {
     let first = Lease { deadline: began.after(Duration::from_millis(500)), began, heard: began };
     writer.write(first).unwrap();
     world.start(&spec).unwrap();
-    // Everything slept: the agent woke first and had contact before the shim looked.
+    // The machine slept: the agent woke first and renewed the lease before the shim checked it.
     let now = BootTime::now();
     writer.write(Lease { deadline: now.after(Duration::from_secs(3600)), began: now, heard: now }).unwrap();
     let record = world.record();
@@ -434,7 +434,7 @@ fn an_isolated_task_sees_its_own_root_processes_and_few_capabilities() {
     assert_eq!(lines[3], "0");
     assert_eq!(lines[4], "00000000080000eb");
     assert_eq!(lines[5..10], ["proc-read-only", "no-mount", "no-device", "no-node", "2"], "{out}");
-    // It is not the first process of its namespace, so that signals work as everywhere; few ids are taken.
+    // The task is not the first process of its namespace, so signals work as usual. Few ids are in use.
     let pid: u32 = lines.last().unwrap().parse().unwrap();
     assert!(pid > 1 && pid < 50, "{pid}");
     let table = caravan_sys::mountinfo::MountTable::read().unwrap();
@@ -453,7 +453,7 @@ fn an_isolated_task_gets_signals_and_programs_beside_it() {
         client.exec(&["sh", "-c", "ls /; cat /proc/1/comm; grep CapEff /proc/self/status"], "");
     assert_eq!((err.as_str(), code), ("", 0));
     assert!(out.contains("local\n") && out.contains("caravan-hold\n") && out.contains("080000eb"), "{out}");
-    // No handler, and yet it ends at once: well before the kill.
+    // Without a handler, the task still ends at once, well before the kill.
     let record = client.stop(3_600_000);
     assert_eq!((record.exit_code, record.signal), (0, 15));
 }
@@ -500,7 +500,7 @@ fn limits_of_the_kernel_are_set_or_told() {
     assert_eq!(started.degraded, Vec::<String>::new());
     world.record();
     assert_eq!(world.output("web.stdout.0"), "123\n77\n");
-    // Out of range for anybody.
+    // Out of the range of any process.
     spec.oom_score_adj = Some(5000);
     let started = world.start(&spec).unwrap();
     assert!(started.degraded[0].contains("oom_score_adj 5000 could not be set"), "{:?}", started.degraded);
@@ -555,10 +555,10 @@ fn mounts_travel_as_asked() {
     }
     client.stop(5000);
     world.record();
-    // The task's mount is the host's as well: it outlives the task, as a staged volume must.
+    // The task's mount is also the host's: it outlives the task, as a staged volume must.
     assert!(mounted(&tree.join("both/up")));
 
-    // And the next run of a plugin ends what the one before made.
+    // The plugin's next run unmounts the mount of the previous run.
     spec.command.args[1] = "umount /v/both/up && echo unmounted".into();
     world.start(&spec).unwrap();
     world.record();

@@ -1,8 +1,8 @@
-//! Ending the mounts below a directory without losing what they hold.
+//! Unmounts the mounts below a directory without losing their content.
 //!
-//! A directory that is to be removed may have mounts below it that others made: a plugin, a task, another mount
-//! namespace by propagation. Such a mount is unmounted only where nothing is lost and nothing uses it; otherwise it
-//! stays, and the caller reports it.
+//! A directory that is to be removed may contain mounts that other parties made: a plugin, a task, or another mount
+//! namespace by propagation. Such a mount is unmounted only if no data is lost and no process uses it. Otherwise it
+//! remains, and the caller reports it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -17,64 +17,64 @@ use crate::mount::{Unmount, unmount};
 use crate::mountinfo::{MountEntry, MountTable};
 use crate::{Error, Result, describe};
 
-/// File systems whose content is gone with their last mount.
+/// File systems whose content is lost with their last mount.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
 
-/// How long unmounting may take: a file system whose server does not answer holds it up for ever.
+/// The longest time for one unmount. A file system whose server does not answer would block it forever.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a thread works that has not come back yet: no second thread waits for the same mount.
+/// Paths at which a thread is still unmounting. No second thread starts for the same path.
 static WORKING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// What is to be done with a mount.
+/// How to treat a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
-    /// The caller made it, and nothing in it is to be kept: it is ended, also while a process still uses it.
+    /// The caller made the mount, and its content is not needed: unmount it even while a process uses it.
     Own,
-    /// Somebody else made it: it is ended if nothing uses it and nothing is lost.
+    /// Another party made the mount: unmount it only if no process uses it and no data is lost.
     Foreign,
-    /// It is not touched, and nothing is reported.
+    /// Leave the mount in place and do not report it.
     Keep,
-    /// It is not touched, and reported with this reason.
+    /// Leave the mount in place and report it with this reason.
     Used(&'static str),
 }
 
-/// A mount below the directory, for the decision about it.
+/// A mount below the directory, as passed to the caller's decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'a> {
-    /// The mount.
+    /// The mount's entry in the mount table.
     pub entry: &'a MountEntry,
-    /// Whether it lies on another mount at the same path.
+    /// Whether the mount covers another mount at the same path.
     pub covers: bool,
 }
 
-/// A mount that stays.
+/// A mount that remains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftMount {
-    /// Where.
+    /// The path that it is mounted on.
     pub path: PathBuf,
     /// Type of its file system.
     pub fs_type: String,
-    /// Its device, or what else it was mounted from.
+    /// Its source as in the mount table, usually a device.
     pub source: String,
-    /// Why it stays.
+    /// Why it remains.
     pub reason: LeftReason,
 }
 
-/// Why a mount stays.
+/// Why a mount remains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeftReason {
-    /// A process, here or in another mount namespace, uses it (`EBUSY`).
+    /// A process uses the mount, in this or another mount namespace (`EBUSY`).
     InUse,
-    /// It is the only mount of a file system in memory: its content would be lost.
+    /// The mount is the only one of a file system in memory, whose content would be lost.
     InMemory,
-    /// Unmounting does not come back: its file system does not answer.
+    /// The unmount timed out because the file system does not answer.
     Silent,
-    /// Another mount that stays lies over its path.
+    /// Another remaining mount covers its path.
     Hidden,
-    /// The caller knows of a use.
+    /// The caller reported a use, with this reason.
     Used(&'static str),
-    /// The kernel refused, in its words.
+    /// The kernel refused, with this error text.
     Refused(String),
 }
 
@@ -98,20 +98,20 @@ impl std::fmt::Display for LeftMount {
     }
 }
 
-/// What became of the mounts below a directory.
+/// The result for all mounts below a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Where mounts were ended, the deepest first.
+    /// Paths that were unmounted, the deepest first.
     pub ended: Vec<PathBuf>,
-    /// The mounts that stay.
+    /// The mounts that remain.
     pub left: Vec<LeftMount>,
 }
 
-/// Ends the mounts at and below a directory, the deepest first, as `treat` says of each. A mount stays as well when
-/// one below it stays.
+/// Unmounts the mounts at and below a directory, the deepest first, as `treat` decides for each. A mount also remains
+/// if a mount below it remains.
 ///
-/// The parent of `dir` is trusted; what is below is reached by descriptor and without symbolic links. A directory
-/// that is not there has no mounts.
+/// The parent of `dir` is trusted; everything below is reached by descriptor and without symbolic links. A directory
+/// that does not exist has no mounts.
 pub fn end_mounts(dir: &Path, treat: impl Fn(Found<'_>) -> Treatment) -> Result<Outcome> {
     let Some(real) = real_path(dir)? else { return Ok(Outcome::default()) };
     let mut ended = Vec::new();
@@ -119,7 +119,7 @@ pub fn end_mounts(dir: &Path, treat: impl Fn(Found<'_>) -> Treatment) -> Result<
         let pass = end_once(&real, &treat)?;
         let progress = !pass.ended.is_empty();
         ended.extend(pass.ended);
-        // What was hidden may be in reach now.
+        // Mounts that were hidden may be reachable now, so try again.
         if !progress || !pass.left.iter().any(|left| left.reason == LeftReason::Hidden) {
             return Ok(Outcome { ended, left: pass.left });
         }
@@ -130,7 +130,7 @@ fn end_once(real: &Path, treat: &impl Fn(Found<'_>) -> Treatment) -> Result<Outc
     let table = MountTable::read()?;
     let mut outcome = Outcome::default();
     let mut ended: HashSet<u32> = HashSet::new();
-    // Mounts that stay, and those above them.
+    // Ids of the mounts that remain, and of the mounts above them.
     let mut staying: HashSet<u32> = HashSet::new();
     for entry in deepest_first(&table, real) {
         let covers = table.entries().iter().any(|e| e.id == entry.parent && e.target == entry.target);
@@ -162,7 +162,7 @@ fn end_once(real: &Path, treat: &impl Fn(Found<'_>) -> Treatment) -> Result<Outc
     Ok(outcome)
 }
 
-/// The path as the mount table has it; `None` if the parent is not there.
+/// Returns the path as in the mount table; `None` if the parent does not exist.
 fn real_path(dir: &Path) -> Result<Option<PathBuf>> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "the path does not end with a name");
@@ -175,21 +175,22 @@ fn real_path(dir: &Path) -> Result<Option<PathBuf>> {
     }
 }
 
-/// The table's order is not that of the tree: a mount can be moved onto a later one.
+/// Sorts by depth in the tree of mounts. The table's own order differs from it: a mount can be moved onto a later
+/// one.
 fn deepest_first<'a>(table: &'a MountTable, dir: &'a Path) -> Vec<&'a MountEntry> {
     let parents: HashMap<u32, u32> = table.entries().iter().map(|e| (e.id, e.parent)).collect();
     let depth = |entry: &MountEntry| {
         let above = std::iter::successors(Some(entry.id), |id| parents.get(id).filter(|p| *p != id).copied());
-        // The root's parent may not be in the table; a table that is read while it changes may have a cycle.
+        // The root's parent may be missing in the table, and a table that changes while it is read may have a cycle.
         above.take(parents.len() + 1).count()
     };
-    // Of the same depth the later ones first: they may cover the others.
+    // At the same depth the later mounts come first, since they may cover the earlier ones.
     let mut all: Vec<_> = table.under(dir).map(|entry| (depth(entry), entry)).rev().collect();
     all.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
     all.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// Whether this is the last mount of a file system that is nowhere but in memory, and something is in it.
+/// Returns whether this is the last mount of a file system that exists only in memory and is not empty.
 fn holds_memory(table: &MountTable, entry: &MountEntry, ended: &HashSet<u32>) -> bool {
     let another = |e: &MountEntry| e.device == entry.device && e.id != entry.id && !ended.contains(&e.id);
     let is_last = IN_MEMORY.contains(&entry.fs_type.as_str()) && !table.entries().iter().any(another);
@@ -202,13 +203,13 @@ fn is_empty(target: &Path) -> bool {
     names.is_ok_and(|names| names.is_empty())
 }
 
-/// Ends a mount of the caller. `None` as error: something was mounted on it meanwhile.
+/// Unmounts a mount of the caller. The error `None` means that another mount was made on top of it meanwhile.
 fn end_own(entry: &MountEntry) -> Result<(), Option<LeftReason>> {
     match end_within(entry, Unmount::Now) {
         Err(LeftReason::InUse) => {}
         other => return other.map_err(Some),
     }
-    // Unmounting lazily takes along the mounts below: only if there are none.
+    // A lazy unmount would also unmount the mounts below, so it is done only without any.
     let table = MountTable::read().map_err(|error| Some(LeftReason::Refused(describe(&error))))?;
     if table.entries().iter().any(|e| e.parent == entry.id) {
         return Err(None);
@@ -216,7 +217,7 @@ fn end_own(entry: &MountEntry) -> Result<(), Option<LeftReason>> {
     end_within(entry, Unmount::Lazy).map_err(Some)
 }
 
-/// Unmounts in a thread of its own, which is left behind when its file system hangs.
+/// Unmounts in a separate thread, which is abandoned if the file system hangs.
 fn end_within(entry: &MountEntry, how: Unmount) -> Result<(), LeftReason> {
     let path = entry.target.clone();
     match within(&entry.target, UNMOUNT_TIMEOUT, move || unmount_below_root(&path, how)) {
@@ -225,7 +226,7 @@ fn end_within(entry: &MountEntry, how: Unmount) -> Result<(), LeftReason> {
     }
 }
 
-/// Does work at a path in a thread of its own. No second work begins at the path before the first is over.
+/// Runs work for a path in a separate thread. Refuses if earlier work for the same path is still running.
 fn within<T: Send + 'static>(
     path: &Path,
     limit: Duration,
@@ -235,7 +236,7 @@ fn within<T: Send + 'static>(
     let (sender, answer) = mpsc::channel();
     let work = move || {
         let result = work();
-        // First, so that the path is free when the caller has the result; also when the caller has given up.
+        // Free the path before sending the result, and also if the caller has timed out.
         drop(turn);
         let _ = sender.send(result);
     };
@@ -244,7 +245,7 @@ fn within<T: Send + 'static>(
     answer.recv_timeout(limit).map_err(|_| LeftReason::Silent)
 }
 
-/// The right to work at a path, which ends with its value.
+/// The exclusive right to work at a path, until it is dropped.
 struct Turn(PathBuf);
 
 impl Turn {
@@ -264,7 +265,7 @@ fn settled(entry: &MountEntry, unmounted: Result<bool>) -> Result<(), LeftReason
     let refused = |error: Error| LeftReason::Refused(describe(&error));
     match unmounted {
         Ok(true) => Ok(()),
-        // Gone by itself, or out of reach.
+        // The mount has ended by itself, or is not reachable.
         Ok(false) => {
             let table = MountTable::read().map_err(refused)?;
             let there = table.entries().iter().any(|e| e.id == entry.id && e.target == entry.target);
@@ -275,8 +276,8 @@ fn settled(entry: &MountEntry, unmounted: Result<bool>) -> Result<(), LeftReason
     }
 }
 
-/// Unmounts the mount at a real path. No symbolic link that was put in its way meanwhile is followed. Returns whether
-/// something was mounted there.
+/// Unmounts the mount at a real path. Follows no symbolic link, even if one was placed on the path meanwhile. Returns
+/// whether a mount was there.
 fn unmount_below_root(target: &Path, how: Unmount) -> Result<bool> {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else { return Ok(false) };
     let below = parent.strip_prefix("/").unwrap_or(parent);

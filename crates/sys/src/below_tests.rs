@@ -3,7 +3,7 @@ use crate::mount::{Propagation, bind, is_mount_point, mount_tmpfs, set_propagati
 use std::ffi::OsStr;
 use std::fs;
 
-/// A directory whose mounts go when the test ends.
+/// A directory whose mounts are unmounted when the test ends.
 struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -46,7 +46,7 @@ fn a_bind_is_ended_and_its_source_kept() {
     let (first, nested) = (scratch.dir("tree/a"), scratch.dir("tree/a/b"));
     bind(&outside, &nested, false).unwrap();
     bind(&outside, &first, false).unwrap();
-    // The nested mount is out of reach until the other one is gone.
+    // The nested mount is not reachable until the other one is unmounted.
     let outcome = foreign(&tree);
     assert_eq!(outcome.left, []);
     assert_eq!(outcome.ended.len(), 2);
@@ -65,7 +65,7 @@ fn what_is_only_in_memory_stays_and_what_is_mounted_elsewhere_too_goes() {
     assert_eq!((&outcome.left[0].path, &outcome.left[0].reason), (&memory, &LeftReason::InMemory));
     let words = outcome.left[0].to_string();
     assert!(words.ends_with("(tmpfs, tmpfs): its content is only in memory and would be lost"), "{words}");
-    // Two mounts of it below the directory: one stays.
+    // With two mounts of it below the directory, one remains.
     bind(&memory, &scratch.dir("tree/again"), false).unwrap();
     let outcome = foreign(&tree);
     assert_eq!((outcome.ended.len(), outcome.left.len()), (1, 1));
@@ -126,7 +126,7 @@ fn own_mounts_go_also_in_use_but_never_with_a_mount_of_others_below() {
     assert!(outcome.ended.is_empty() && outcome.left.len() == 1, "{outcome:?}");
     assert_eq!(fs::read_to_string(below.join("canary")).unwrap(), "kept");
     unmount(&below, Unmount::Now).unwrap();
-    // Somebody else's mount on top of the own one.
+    // Another party's mount covers the caller's own one.
     mount_tmpfs(&own, 1 << 20, 0o755).unwrap();
     fs::write(own.join("canary"), "kept").unwrap();
     let outcome = end_mounts(&tree, treat).unwrap();
@@ -154,7 +154,7 @@ fn what_the_caller_keeps_is_not_touched() {
     assert_eq!(outcome.left[0].reason.to_string(), "a volume needs it");
 }
 
-/// Ending a shared mount ends its copies at the peers of what it lies on: a use there is a use.
+/// Unmounting a shared mount also unmounts its copies in peers, so a process that uses a copy prevents the unmount.
 #[test]
 fn a_use_of_a_propagated_copy_counts() {
     let scratch = Scratch::new();
@@ -205,7 +205,7 @@ fn work_that_hangs_keeps_its_path_until_it_is_over_and_no_longer() {
     }
 }
 
-/// Work that ends in the same moment as its caller gives up leaves the path free.
+/// Work that ends just as its caller times out still frees the path.
 #[test]
 fn work_that_is_over_as_its_caller_gives_up_does_not_keep_its_path() {
     let path = Path::new("/ends/in/time/or/not");

@@ -1,4 +1,4 @@
-//! Capabilities (capabilities(7)): names, sets, and giving them up.
+//! Capabilities (capabilities(7)): names, sets, and dropping them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use rustix::thread::{
 
 use crate::{Error, Result};
 
-/// Names in the kernel's order; the position is the number.
+/// Names in the kernel's order; the position is the capability's number.
 const NAMES: [&str; 41] = [
     "chown",
     "dac_override",
@@ -55,14 +55,14 @@ const NAMES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// One capability.
+/// One capability, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capability(u8);
 
 impl FromStr for Capability {
     type Err = Error;
 
-    /// Takes `net_raw`, `NET_RAW` and `CAP_NET_RAW`.
+    /// Parses `net_raw`, `NET_RAW` and `CAP_NET_RAW`.
     fn from_str(text: &str) -> Result<Self> {
         let lower = text.to_ascii_lowercase();
         let name = lower.strip_prefix("cap_").unwrap_or(&lower);
@@ -86,50 +86,50 @@ impl fmt::Display for Capability {
 pub struct CapSet(u64);
 
 impl CapSet {
-    /// None.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
-    /// All, those of later kernels included.
+    /// All capabilities, including those of later kernels.
     pub const ALL: Self = Self(!0);
 
-    /// The set of the bits, capability `n` being bit `n`.
+    /// Creates a set from bits: capability `n` is bit `n`.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// The bits, capability `n` being bit `n`.
+    /// Returns the bits: capability `n` is bit `n`.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Adds one.
+    /// Adds a capability.
     pub fn insert(&mut self, capability: Capability) {
         self.0 |= 1 << capability.0;
     }
 
-    /// Removes one.
+    /// Removes a capability.
     pub fn remove(&mut self, capability: Capability) {
         self.0 &= !(1 << capability.0);
     }
 
-    /// Whether it holds one.
+    /// Returns whether the set contains a capability.
     pub fn contains(self, capability: Capability) -> bool {
         self.0 & (1 << capability.0) != 0
     }
 
-    /// What both hold.
+    /// Returns the capabilities that both sets contain.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The capabilities that the caller may use or gain.
+    /// Returns the caller's permitted capabilities, which it may use.
     pub fn permitted() -> Result<Self> {
         let sets = capabilities(None).map_err(Error::call("read capabilities"))?;
         Ok(Self(sets.permitted.bits()))
     }
 }
 
-/// Takes everything outside of `set` out of the bounding set: nothing that is executed later can gain it.
+/// Removes everything outside of `set` from the bounding set, so that no program executed later can gain it.
 pub fn limit_bounding(set: CapSet) -> Result<()> {
     for number in 0..64u32 {
         let bit = CapabilitySet::from_bits_retain(1 << number);
@@ -138,15 +138,15 @@ pub fn limit_bounding(set: CapSet) -> Result<()> {
                 remove_capability_from_bounding_set(bit).map_err(Error::call("drop a capability"))?;
             }
             Ok(_) => {}
-            // The first number that the kernel does not know.
+            // The first number that this kernel does not know.
             Err(_) => break,
         }
     }
     Ok(())
 }
 
-/// Sets the calling thread's effective, permitted and inheritable sets to what it has of `set`. With `ambient`, a
-/// program that is executed keeps them even when its user is not root.
+/// Reduces the calling thread's effective, permitted and inheritable sets to their intersection with `set`. With
+/// `ambient`, an executed program keeps them even if its user is not root.
 pub fn keep_only(set: CapSet, ambient: bool) -> Result<()> {
     let set = set.intersection(CapSet::permitted()?);
     let flags = CapabilitySet::from_bits_retain(set.0);

@@ -1,7 +1,7 @@
-//! Directories that are open: work below them by descriptor, whatever others do with the paths meanwhile.
+//! Open directories: work below them by descriptor, safe from processes that change the paths meanwhile.
 //!
 //! A path that a task, a plugin or a user can influence is never used as text. [`Dir::open`] opens a directory that
-//! only the agent can replace; everything below is reached through that descriptor by openat2(2) with
+//! only the agent can replace. Everything below is reached through that descriptor by openat2(2) with
 //! `RESOLVE_BENEATH` and without symbolic links.
 
 use std::ffi::{OsStr, OsString};
@@ -30,16 +30,16 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 const CREATE: OFlags =
     OFlags::RDWR.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Whether a path below a directory may lead through mounts.
+/// Whether a path below a directory may cross mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mounts {
-    /// Mounts are followed: the caller made them.
+    /// Mounts are followed, because the caller made them.
     Follow,
-    /// A mount on the way is an error.
+    /// A mount on the path is an error.
     Refuse,
 }
 
-/// User and group; `None` leaves that one as it is.
+/// User and group of a file; `None` leaves that one unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Owner {
     /// User id.
@@ -49,7 +49,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// A user and a group.
+    /// Returns an owner with both ids set.
     pub fn new(uid: u32, gid: u32) -> Self {
         Self { uid: Some(uid), gid: Some(gid) }
     }
@@ -58,20 +58,20 @@ impl Owner {
 /// Mode and owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Permission bits.
+    /// Permission bits, with set-id and sticky bits.
     pub mode: u32,
-    /// Owner.
+    /// User and group.
     pub owner: Owner,
 }
 
 impl Access {
-    /// A mode; the owner stays as it is.
+    /// Returns an access that sets the mode and leaves the owner unchanged.
     pub fn mode(mode: u32) -> Self {
         Self { mode, owner: Owner::default() }
     }
 }
 
-/// The kind of an entry.
+/// The kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
@@ -88,7 +88,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
-    /// Where it was when it was opened. For errors, never for access.
+    /// The path at the time of opening. Only for error messages, never for access.
     shown: PathBuf,
 }
 
@@ -99,13 +99,14 @@ impl AsFd for Dir {
 }
 
 impl Dir {
-    /// Opens a directory that is trusted: no task, plugin or user can replace a part of its path.
+    /// Opens a trusted directory: no task, plugin or user can replace a part of its path.
     pub fn open(path: &Path) -> Result<Self> {
         let fd = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(Error::errno("open", path))?;
         Ok(Self { fd, shown: path.to_owned() })
     }
 
-    /// Opens a directory whose parent is trusted: the last name is looked up there and is no symbolic link.
+    /// Opens a directory whose parent is trusted. The last name is looked up in the parent and must not be a symbolic
+    /// link.
     pub fn open_last(path: &Path, mounts: Mounts) -> Result<Self> {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => {
@@ -121,22 +122,22 @@ impl Dir {
         Ok(Self { fd, shown: self.shown.clone() })
     }
 
-    /// Where the directory was when it was opened.
+    /// Returns the path at the time of opening.
     pub fn shown(&self) -> &Path {
         &self.shown
     }
 
-    /// Returns a path that leads to this very directory as long as the value lives, for calls that take paths only.
+    /// Returns a path that leads to this directory while the value exists, for calls that only take paths.
     pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Returns where the kernel has the directory now.
+    /// Returns the directory's current path, as the kernel reports it.
     pub fn real_path(&self) -> Result<PathBuf> {
         std::fs::read_link(self.proc_path()).map_err(Error::path("look at", &self.shown))
     }
 
-    /// Opens a directory below.
+    /// Opens a directory below this one.
     pub fn enter(&self, below: &Path, mounts: Mounts) -> Result<Self> {
         let shown = self.shown.join(below);
         if below.as_os_str().is_empty() {
@@ -147,8 +148,8 @@ impl Dir {
         Ok(Self { fd, shown })
     }
 
-    /// Opens a directory below after it made all parts that are missing, each with the given access. A part that is
-    /// there already keeps its mode and owner.
+    /// Opens a directory below this one and creates all missing parts, each with the given access. Existing parts
+    /// keep their mode and owner.
     pub fn make(&self, below: &Path, access: Access, mounts: Mounts) -> Result<Self> {
         let mut at = self.try_clone()?;
         for name in names(below).map_err(Error::path("make", self.shown.join(below)))? {
@@ -181,7 +182,7 @@ impl Dir {
         set_access(&self.fd, access).map_err(Error::errno("set owner and mode of", &self.shown))
     }
 
-    /// Creates a file that must not exist.
+    /// Creates a file that must not exist yet.
     pub fn create(&self, name: &OsStr, access: Access) -> Result<File> {
         let shown = self.shown.join(name);
         let name = single(name).map_err(Error::path("create", &shown))?;
@@ -191,8 +192,8 @@ impl Dir {
         Ok(File::from(fd))
     }
 
-    /// Replaces a file as a whole: a new file of a random name gets content, owner and mode, reaches the disk, and is
-    /// renamed. What had the name (a link, a hard link, a FIFO) is replaced, never written to.
+    /// Replaces a file as a whole. A new file with a random name gets content, owner and mode, is synced, and is
+    /// renamed to `name`. An existing entry (a link, a hard link, a FIFO) is replaced, never written to.
     pub fn replace(&self, name: &OsStr, bytes: &[u8], access: Access) -> Result<()> {
         let shown = self.shown.join(name);
         let failed = || Error::path("write", &shown);
@@ -208,25 +209,25 @@ impl Dir {
             Ok(())
         })();
         written.map_err(|source| {
-            // The first error is the one that is reported.
+            // Ignored, because the first error is the one that is reported.
             let _left = unlinkat(&self.fd, &temporary, AtFlags::empty());
             failed()(source)
         })
     }
 
-    /// Puts a new empty file at a name and returns the file, open for writing. What had the name is replaced, never
-    /// written to.
+    /// Creates an empty file at a name and returns it, open for writing. An existing entry is replaced, never written
+    /// to.
     pub fn put(&self, name: &OsStr, access: Access) -> Result<File> {
         let temporary = self.temporary(name)?;
         let file = self.create(&temporary, access)?;
         self.rename(&temporary, self, name).inspect_err(|_| {
-            // The first error is the one that is reported.
+            // Ignored, because the first error is the one that is reported.
             let _left = self.remove_file(&temporary);
         })?;
         Ok(file)
     }
 
-    /// Puts a symbolic link at a name, in place of what had the name.
+    /// Creates a symbolic link at a name; replaces an existing entry.
     pub fn link(&self, name: &OsStr, target: &Path, owner: Owner) -> Result<()> {
         let shown = self.shown.join(name);
         single(name).map_err(Error::path("link", &shown))?;
@@ -241,7 +242,7 @@ impl Dir {
             }
         };
         owned.and_then(|()| self.rename(&temporary, self, name)).inspect_err(|_| {
-            // The first error is the one that is reported.
+            // Ignored, because the first error is the one that is reported.
             let _left = self.remove_file(&temporary);
         })
     }
@@ -254,7 +255,7 @@ impl Dir {
         Ok(PathBuf::from(<OsString as std::os::unix::ffi::OsStringExt>::from_vec(target.into_bytes())))
     }
 
-    /// Returns a name for a temporary file that nobody can foresee.
+    /// Returns an unpredictable name for a temporary file.
     pub fn temporary(&self, name: &OsStr) -> Result<OsString> {
         let mut random = [0u8; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -271,7 +272,7 @@ impl Dir {
         Ok(temporary)
     }
 
-    /// Opens a regular file below for reading. Anything else is an error.
+    /// Opens a regular file below this directory for reading. Any other kind of entry is an error.
     pub fn read(&self, below: &Path, mounts: Mounts) -> Result<File> {
         let handle = self.handle(below, mounts)?;
         match handle.kind()? {
@@ -280,7 +281,7 @@ impl Dir {
         }
     }
 
-    /// Returns the content of a regular file below, if it has at most `limit` bytes.
+    /// Returns the content of a regular file below this directory. A file of more than `limit` bytes is an error.
     pub fn read_all(&self, below: &Path, limit: u64, mounts: Mounts) -> Result<Vec<u8>> {
         let failed = || Error::path("read", self.shown.join(below));
         let file = self.read(below, mounts)?;
@@ -294,12 +295,12 @@ impl Dir {
         Ok(bytes)
     }
 
-    /// Returns the kind of an entry; `None` if nothing has that name.
+    /// Returns the kind of an entry; `None` if no entry has that name.
     pub fn kind(&self, name: &OsStr) -> Result<Option<Kind>> {
         Ok(self.stat(name)?.map(|stat| handle::kind_of(&stat)))
     }
 
-    /// Returns the attributes of an entry without following a link; `None` if nothing has that name.
+    /// Returns the attributes of an entry without following a link; `None` if no entry has that name.
     pub fn stat(&self, name: &OsStr) -> Result<Option<Stat>> {
         let shown = self.shown.join(name);
         let name = single(name).map_err(Error::path("look at", &shown))?;
@@ -315,18 +316,18 @@ impl Dir {
         self.entries()?.collect()
     }
 
-    /// Reads the names of the entries one after the other.
+    /// Opens an iterator over the names of the entries.
     pub fn entries(&self) -> Result<Entries> {
         let inner = rustix::fs::Dir::read_from(&self.fd).map_err(Error::errno("list", &self.shown))?;
         Ok(Entries { inner, shown: self.shown.clone() })
     }
 
-    /// Returns whether this is the root of a mount.
+    /// Returns whether this directory is the root of a mount.
     pub fn is_mount(&self) -> Result<bool> {
         crate::mount::is_mount_root(&self.fd).map_err(Error::errno("look at", &self.shown))
     }
 
-    /// Renames an entry to a name of another directory and replaces what had that name.
+    /// Renames an entry to a name in another directory and replaces an existing entry there.
     pub fn rename(&self, name: &OsStr, to: &Self, new_name: &OsStr) -> Result<()> {
         let (from_shown, to_shown) = (self.shown.join(name), to.shown.join(new_name));
         let plain =
@@ -340,12 +341,12 @@ impl Dir {
         })
     }
 
-    /// Removes an entry that is no directory. Returns `false` if nothing has that name.
+    /// Removes an entry that is not a directory. Returns `false` if no entry has that name.
     pub fn remove_file(&self, name: &OsStr) -> Result<bool> {
         self.unlink(name, AtFlags::empty())
     }
 
-    /// Removes an empty directory. Returns `false` if nothing has that name.
+    /// Removes an empty directory. Returns `false` if no entry has that name.
     pub fn remove_dir(&self, name: &OsStr) -> Result<bool> {
         self.unlink(name, AtFlags::REMOVEDIR)
     }
@@ -361,20 +362,20 @@ impl Dir {
         }
     }
 
-    /// Removes an entry with all that it holds; see [`tree::remove`]. Returns `false` if nothing has that name.
+    /// Removes an entry with its content; see [`tree::remove`]. Returns `false` if no entry has that name.
     pub fn remove_tree(&self, name: &OsStr, seals: Seals) -> Result<bool> {
         let shown = self.shown.join(name);
         let name = single(name).map_err(Error::path("remove", &shown))?;
         tree::remove_at(&self.fd, name, &shown, seals)
     }
 
-    /// Makes the directory's entries durable.
+    /// Makes the directory's entries durable (fsync(2)).
     pub fn sync(&self) -> Result<()> {
         fsync(&self.fd).map_err(Error::errno("sync directory", &self.shown))
     }
 }
 
-/// The names of a directory's entries.
+/// An iterator over the names of a directory's entries.
 #[derive(Debug)]
 pub struct Entries {
     inner: rustix::fs::Dir,
@@ -424,7 +425,7 @@ fn set_access(fd: impl AsFd, access: Access) -> Result<(), Errno> {
     if uid.is_some() || gid.is_some() {
         fchown(&fd, uid.map(Uid::from_raw), gid.map(Gid::from_raw))?;
     }
-    // After the owner: changing that clears the set-id bits.
+    // The mode is set after the owner, because chown(2) clears the set-id bits.
     fchmod(&fd, Mode::from_raw_mode(access.mode))
 }
 
@@ -432,7 +433,7 @@ fn invalid(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// The parts of a path that leads nowhere but down.
+/// Returns the parts of a relative path; refuses `..` and absolute paths.
 fn names(below: &Path) -> io::Result<Vec<OsString>> {
     let part = |part: Component<'_>| match part {
         Component::Normal(name) => Some(Ok(name.to_owned())),
@@ -442,7 +443,7 @@ fn names(below: &Path) -> io::Result<Vec<OsString>> {
     below.components().filter_map(part).collect()
 }
 
-/// A name without a separator, and neither `.` nor `..`.
+/// Returns a name if it has no separator and is neither `.` nor `..`.
 fn single(name: &OsStr) -> io::Result<&OsStr> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {

@@ -111,7 +111,7 @@ fn mounts_are_followed_only_on_request() {
     assert!(matches!(removed, Err(Error::Mounted { .. })), "{removed:?}");
 }
 
-/// Things that a task may put where the agent expects a file or a directory of its own.
+/// Creates an entry that a task may place where the agent expects its own file or directory.
 fn plant(what: &str, at: &Path, canary: &Path) {
     match what {
         "link" => symlink(canary, at).unwrap(),
@@ -211,7 +211,7 @@ fn links_are_followed_where_that_is_asked_for_and_only_below() {
     assert_eq!(fs::read_dir(base.path().join("out")).unwrap().count(), 1);
 }
 
-/// A process that swaps a directory with a link to another place, over and over, wins nothing.
+/// A process that repeatedly swaps a directory with a link to another place cannot redirect the agent.
 #[test]
 fn a_swapped_directory_never_leads_out() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,7 +230,7 @@ fn a_swapped_directory_never_leads_out() {
             }
         });
         for _ in 0..2000 {
-            // Either of them may be the link now.
+            // Either name may be the link now.
             for way in ["sub", "way"] {
                 if let Ok(sub) = dir.make(Path::new(way), Access::mode(0o777), Mounts::Refuse) {
                     sub.set_access(Access { mode: 0o777, owner: Owner::new(7, 7) }).unwrap();

@@ -3,78 +3,78 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Result of a call of this crate.
+/// Result of a fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a kernel call failed on.
+/// A failed kernel call, with its path or process.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A call about a path.
+    /// A call for a path failed.
     #[error("cannot {operation} {}", path.display())]
     Path {
-        /// What was tried, as the words after "cannot".
+        /// The operation, as the words after "cannot".
         operation: &'static str,
-        /// The path it was tried on.
+        /// The path of the operation.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A call about two paths.
+    /// A call for two paths failed.
     #[error("cannot {operation} {} on {}", from.display(), to.display())]
     Paths {
-        /// What was tried, as the words after "cannot".
+        /// The operation, as the words after "cannot".
         operation: &'static str,
         /// The source path.
         from: PathBuf,
         /// The target path.
         to: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A call about a process.
+    /// A call for a process failed.
     #[error("cannot {operation} process {pid}")]
     Process {
-        /// What was tried, as the words after "cannot".
+        /// The operation, as the words after "cannot".
         operation: &'static str,
         /// The process id.
         pid: u32,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A call about the calling process or the system.
+    /// A call for the calling process or the system failed.
     #[error("cannot {operation}")]
     Call {
-        /// What was tried, as the words after "cannot".
+        /// The operation, as the words after "cannot".
         operation: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A removal or a change that met a mount and left it alone.
+    /// A removal or a change found a mount and left it in place.
     #[error("cannot {operation} {}: it is a mount", path.display())]
     Mounted {
-        /// What was tried, as the words after "cannot".
+        /// The operation, as the words after "cannot".
         operation: &'static str,
-        /// Where the mount is.
+        /// The mount's path.
         path: PathBuf,
     },
-    /// A kernel file whose text is not what its documentation says.
+    /// A kernel file whose format differs from its documentation.
     #[error("{what} is malformed: {detail}")]
     Malformed {
         /// The file or field.
         what: String,
-        /// What is wrong with it.
+        /// The unexpected part.
         detail: String,
     },
-    /// A user or group that the system does not know.
+    /// A name that the system does not know.
     #[error("unknown {kind} {name:?}")]
     UnknownName {
         /// `user`, `group`, `capability` or `signal`.
         kind: &'static str,
-        /// The name that was asked for.
+        /// The unknown name.
         name: String,
     },
 }
@@ -101,19 +101,19 @@ impl Error {
         move |source| Self::Process { operation, pid, source: source.into() }
     }
 
-    /// Another process moved what a call was about while it worked.
+    /// Creates the error for an object that another process moved during a call.
     pub fn moved(operation: &'static str, path: impl AsRef<Path>) -> Self {
         let source = io::Error::new(io::ErrorKind::ResourceBusy, "it was moved meanwhile");
         Self::path(operation, path)(source)
     }
 
-    /// An entry is something else than a regular file with one name.
+    /// Creates the error for an entry that is not a regular file with one name.
     pub fn not_a_file(operation: &'static str, path: impl AsRef<Path>) -> Self {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file with one name");
         Self::path(operation, path)(source)
     }
 
-    /// The kernel's answer, where there was one.
+    /// Returns the kernel's error, if the error has one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Path { source, .. }
@@ -124,18 +124,18 @@ impl Error {
         }
     }
 
-    /// The errno of the kernel's answer, where there was one.
+    /// Returns the errno of the kernel's error, if the error has one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.io().and_then(io::Error::raw_os_error)
     }
 
-    /// Whether the object was not there.
+    /// Returns whether the error means that the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.io().is_some_and(|e| e.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// An error and its causes in one line, joined by `: `. For messages that leave the process.
+/// Joins an error and its causes by `: ` in one line, for messages that leave the process.
 pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

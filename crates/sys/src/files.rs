@@ -1,4 +1,4 @@
-//! Files that are either old or new after a crash, and directories for state.
+//! Files that are complete after a crash, either old or new, and directories for state.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Replaces a file's content so that after a crash it is wholly old or wholly new: a temporary file in the same
-/// directory is written, synced and renamed over it, then the directory is synced.
+/// Replaces a file's content so that after a crash it is completely old or completely new. Writes and syncs a
+/// temporary file in the same directory, renames it over the file, and syncs the directory.
 ///
-/// The directory is the agent's own: no task, plugin or user can write there ([`crate::dir::Dir::replace`] is for
-/// the others). The temporary name is `.<name>.tmp`: two writers of one path must exclude each other.
+/// The directory must belong to the agent: no task, plugin or user may write to it ([`crate::dir::Dir::replace`] is
+/// for other directories). The temporary name is `.<name>.tmp`, so two writers of one path must exclude each other.
 pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name");
     let name = path.file_name().ok_or_else(|| Error::path("write", path)(invalid()))?;
@@ -24,13 +24,13 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     temporary.push(".tmp");
     let temporary = dir.join(temporary);
     let write = || -> io::Result<()> {
-        // A crash may have left one behind.
+        // A crash may have left a temporary file behind.
         match std::fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        // The umask cuts the mode that is given at creation.
+        // The umask reduces the mode that is given at creation.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
         file.sync_all()
@@ -45,16 +45,16 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     sync_dir(dir)
 }
 
-/// Makes a directory's entries durable.
+/// Makes a directory's entries durable (fsync(2)).
 pub fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(Error::path("sync directory", dir))
 }
 
-/// Creates a directory and its parents, with a mode for those that are new, and makes its name durable: the flush of a
-/// file does not carry the directories above it on every file system, and what is lost with them is lost whole.
+/// Creates a directory and its parents, with a mode for the new ones, and makes its name durable. A sync of a file
+/// does not sync the directories above it on every file system, and a lost directory loses all its files.
 ///
-/// The parent is flushed even where the directory is there already, because an earlier process may have been cut off
-/// before it flushed.
+/// The parent is synced even if the directory already exists, because an earlier process may have been interrupted
+/// before its sync.
 pub fn durable_dir(path: &Path, mode: u32) -> Result<()> {
     durable(path, mode, &mut sync_dir)
 }
@@ -63,7 +63,7 @@ fn durable(path: &Path, mode: u32, sync: &mut dyn FnMut(&Path) -> Result<()>) ->
     let parent = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
-        // The root directory is there.
+        // The root directory always exists.
         None => return Ok(()),
     };
     match DirBuilder::new().mode(mode).create(path) {
@@ -78,7 +78,7 @@ fn durable(path: &Path, mode: u32, sync: &mut dyn FnMut(&Path) -> Result<()>) ->
     sync(parent)
 }
 
-/// Creates a directory (and its parents) for state that must outlive a power loss, and sets its mode to 0700.
+/// Creates a directory (and its parents) for state that must survive a power loss, and sets its mode to 0700.
 pub fn durable_private_dir(path: &Path) -> Result<()> {
     durable_dir(path, 0o700)?;
     std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(Error::path("set mode of", path))

@@ -1,22 +1,22 @@
-//! What single processes use (proc_pid_stat(5), proc_pid_status(5)).
+//! Resource usage of single processes (proc_pid_stat(5), proc_pid_status(5)).
 
 use nix::unistd::{SysconfVar, sysconf};
 use std::time::Duration;
 
-/// What one process uses and used.
+/// Resources that one process uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
-    /// Time in user mode.
+    /// CPU time in user mode since its start.
     pub user: Duration,
-    /// Time in the kernel.
+    /// CPU time in the kernel since its start.
     pub system: Duration,
-    /// Bytes of memory that it has in pages of its own or shares.
+    /// Resident memory in bytes, shared pages included.
     pub rss: u64,
-    /// Bytes in swap.
+    /// Swap in bytes.
     pub swap: u64,
 }
 
-/// Looks at a process; none if it is gone.
+/// Reads the usage of a process; `None` if it does not exist.
 pub fn footprint(pid: u32) -> Option<Footprint> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -25,25 +25,25 @@ pub fn footprint(pid: u32) -> Option<Footprint> {
     parse(&String::from_utf8_lossy(&stat), &String::from_utf8_lossy(&status), units)
 }
 
-/// A value of the system, which every Linux has.
+/// Returns a configuration value of the system (sysconf(3)), or `otherwise` if unavailable.
 fn configured(name: SysconfVar, otherwise: u64) -> u64 {
     sysconf(name).ok().flatten().and_then(|value| u64::try_from(value).ok()).unwrap_or(otherwise).max(1)
 }
 
-/// What the kernel counts in.
+/// The units of the kernel's counters.
 #[derive(Clone, Copy)]
 struct Units {
-    /// Clock ticks in a second.
+    /// Clock ticks per second.
     ticks: u64,
-    /// Bytes of a page.
+    /// Bytes per page.
     page: u64,
 }
 
 fn parse(stat: &str, status: &str, units: Units) -> Option<Footprint> {
-    // The name is in parentheses and may hold anything, parentheses too; the last one ends it.
+    // The name is in parentheses and may itself contain parentheses; the last one ends it.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    // The state is field 3 of the manual page's count.
+    // `fields` starts at the state, which is field 3 in the manual page.
     let field = |number: usize| fields.get(number.checked_sub(3)?)?.parse::<u64>().ok();
     let time = |ticks: u64| Duration::from_millis(ticks.saturating_mul(1000) / units.ticks);
     let swap = status.lines().find_map(|line| line.strip_prefix("VmSwap:"));

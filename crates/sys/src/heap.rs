@@ -1,31 +1,31 @@
-//! A heap that counts: what a value takes is what was taken since it was not there.
+//! A counting allocator. The size of a value is the difference of the count before and after its creation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The system's allocator with the sum of what it has handed out, for benches.
+/// The system's allocator with the sum of the bytes in use, for benches.
 #[derive(Debug, Default)]
 pub struct Counting(AtomicUsize);
 
-/// What a block takes of the heap: glibc's allocator hands out multiples of 16 bytes, each with 8 of its own, and 32
-/// at least.
+/// Returns the heap bytes of a block: glibc's allocator uses multiples of 16 bytes, with 8 of its own, and at least
+/// 32.
 fn taken(layout: Layout) -> usize {
     (layout.size() + 8).next_multiple_of(16).max(32)
 }
 
 impl Counting {
-    /// Nothing is handed out yet.
+    /// Creates the allocator with a count of zero.
     pub const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
 
-    /// Bytes that are in use.
+    /// Returns the number of bytes in use.
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-// SAFETY: every call goes to the system's allocator as it is; counting has no effect on it.
+// SAFETY: every call is passed unchanged to the system's allocator; counting has no effect on it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.fetch_add(taken(layout), Ordering::Relaxed);
@@ -56,7 +56,7 @@ mod tests {
     fn what_is_handed_out_is_counted() {
         let heap = Counting::new();
         let layout = Layout::from_size_align(100, 8).unwrap();
-        // SAFETY: the layout is not empty, and the block is given back once with its own layout.
+        // SAFETY: the layout is not empty, and the block is deallocated once with its own layout.
         unsafe {
             let block = heap.alloc(layout);
             assert_eq!(heap.bytes(), 112);

@@ -1,8 +1,8 @@
-//! The kernel: mounts and their identity, propagation, cgroups v1 and v2, pidfd, atomic files. The only crate
+//! Kernel interfaces: mounts and their identity, propagation, cgroups v1 and v2, pidfd, atomic files. The only crate
 //! with unsafe code.
 //!
-//! Everything here is a thin, synchronous edge: one call, one effect, one error that names the path or process
-//! it was about. Decisions (what to mount, when to kill) belong to the callers.
+//! Each function is a thin, synchronous wrapper: one call, one effect, one error that names the path or process.
+//! Decisions (what to mount, when to kill) belong to the callers.
 
 pub mod below;
 pub mod caps;

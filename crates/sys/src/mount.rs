@@ -1,4 +1,4 @@
-//! Mounting, propagation, and the identity of what is mounted.
+//! Mounting, propagation, and the identity of mounts.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,7 +24,7 @@ const STATX_MNT_ID: u32 = 0x1000;
 /// `STATX_ATTR_MOUNT_ROOT`, Linux 5.8.
 const STATX_ATTR_MOUNT_ROOT: u64 = 0x2000;
 
-/// What tells one mount from another that later takes its place.
+/// The identity of a mount, which distinguishes it from a later mount at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MountIdentity {
     /// Device of the file system.
@@ -35,8 +35,8 @@ pub struct MountIdentity {
     pub unique: bool,
 }
 
-/// The identity of the mount that a path lies on. A symbolic link is not followed, and a remote file system is
-/// not asked for fresh attributes, so that a dead server does not block the caller.
+/// Returns the identity of the mount that contains a path. Follows no symbolic link, and requests no fresh attributes
+/// from a remote file system, so that a dead server does not block the caller.
 pub fn mount_identity(path: &Path) -> Result<MountIdentity> {
     let stat = stat_mount(path)?;
     Ok(MountIdentity {
@@ -46,13 +46,13 @@ pub fn mount_identity(path: &Path) -> Result<MountIdentity> {
     })
 }
 
-/// Whether a path is the root of a mount (a bind mount onto itself included). A symbolic link is not followed.
+/// Returns whether a path is the root of a mount (a bind mount onto itself included). Follows no symbolic link.
 pub fn is_mount_point(path: &Path) -> Result<bool> {
     let stat = stat_mount(path)?;
     Ok(stat.stx_attributes.bits() & STATX_ATTR_MOUNT_ROOT != 0)
 }
 
-/// The number of the device that a path is a node of. A symbolic link is not followed. `None`: it is no device.
+/// Returns the device number of a device file; `None` for any other file. Follows no symbolic link.
 pub fn device_number(path: &Path) -> Result<Option<(DeviceKind, Device)>> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let meta = std::fs::symlink_metadata(path).map_err(Error::path("look at", path))?;
@@ -66,17 +66,17 @@ pub fn device_number(path: &Path) -> Result<Option<(DeviceKind, Device)>> {
     Ok(Some((kind, device)))
 }
 
-/// Kind of a device file.
+/// The kind of a device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
-    /// Read and written in blocks.
+    /// A block device.
     Block,
-    /// Any other.
+    /// A character device.
     Character,
 }
 
-/// Asks the file system mounted at a path whether it still answers (statfs(2)). **May block** for as long as its
-/// server or daemon hangs: call it where that does no harm.
+/// Checks whether the file system mounted at a path answers (statfs(2)). **May block** while its server or daemon
+/// hangs, so call it on a thread that may wait.
 pub fn ask_file_system(path: &Path) -> Result<()> {
     rustix::fs::statfs(path).map(drop).map_err(Error::errno("ask the file system of", path))
 }
@@ -88,7 +88,7 @@ pub(crate) fn is_mount_root(open: impl AsFd) -> Result<bool, Errno> {
     Ok(stat.stx_attributes.bits() & STATX_ATTR_MOUNT_ROOT != 0)
 }
 
-/// Returns the id, as in the mount table, of the mount that an open directory or file lies on. `shown` is the path
+/// Returns the id, as in the mount table, of the mount that contains an open directory or file. `shown` is the path
 /// for errors.
 pub fn mount_id(open: impl AsFd, shown: &Path) -> Result<u32> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -104,21 +104,21 @@ fn stat_mount(path: &Path) -> Result<rustix::fs::Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let ask = |mask| statx(CWD, path, flags, StatxFlags::BASIC_STATS | StatxFlags::from_bits_retain(mask));
     let stat = match ask(STATX_MNT_ID_UNIQUE) {
-        // A kernel before 6.8 ignores the unknown bit and answers without it.
+        // A kernel before 6.8 ignores the unknown bit and returns no mount id for it.
         Ok(stat) if stat.stx_mask & STATX_MNT_ID_UNIQUE == 0 => ask(STATX_MNT_ID),
         other => other,
     };
     stat.map_err(Error::errno("stat the mount of", path))
 }
 
-/// How mount and unmount events travel between a mount and its copies (mount_namespaces(7)).
+/// How mount and unmount events propagate between a mount and its copies (mount_namespaces(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Propagation {
-    /// Not at all.
+    /// No propagation.
     Private,
-    /// From the original to this one only.
+    /// From the original to this mount only.
     Slave,
-    /// Both ways.
+    /// In both directions.
     Shared,
 }
 
@@ -156,21 +156,21 @@ pub fn bind(source: &Path, target: &Path, recursive: bool) -> Result<()> {
     })
 }
 
-/// What a mount forbids, beyond what its file system does.
+/// Restrictions of a mount, in addition to those of its file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restrictions {
-    /// Writing.
+    /// No writing.
     pub read_only: bool,
-    /// Device files.
+    /// No device files.
     pub no_devices: bool,
-    /// Set-user-id bits and file capabilities.
+    /// No set-user-id bits and file capabilities.
     pub no_setuid: bool,
-    /// Running programs.
+    /// No execution of programs.
     pub no_exec: bool,
 }
 
 impl Restrictions {
-    /// Only reading.
+    /// Only `read_only` is set.
     pub const READ_ONLY: Self = Self { read_only: true, no_devices: false, no_setuid: false, no_exec: false };
 
     fn attributes(self) -> u64 {
@@ -191,26 +191,26 @@ impl Restrictions {
     }
 }
 
-/// Adds restrictions to the mount at a path, leaving its other flags as they are (mount_setattr(2), Linux 5.12).
+/// Adds restrictions to the mount at a path and keeps its other flags (mount_setattr(2), Linux 5.12).
 pub fn restrict(path: &Path, restrictions: Restrictions, recursive: bool) -> Result<()> {
     let dir = File::options().read(true).custom_flags_path().open(path).map_err(Error::path("open", path))?;
     set_attributes(dir.as_fd(), restrictions.attributes(), 0, recursive)
         .map_err(Error::errno("restrict the mount", path))
 }
 
-/// Makes the mount at a path read-only; the file system and other mounts of it stay as they are.
+/// Makes the mount at a path read-only; the file system and its other mounts do not change.
 pub fn make_read_only(path: &Path) -> Result<()> {
     restrict(path, Restrictions::READ_ONLY, false)
 }
 
-/// Mounts a new file system of a type without a device (`tmpfs`, `proc`, ...). `data` are its own options.
+/// Mounts a new file system of a type without a device (`tmpfs`, `proc`, ...). `data` contains its own options.
 pub fn mount_fs(fs_type: &str, target: &Path, restrictions: Restrictions, data: &str) -> Result<()> {
     let data = std::ffi::CString::new(data).map_err(|e| Error::path("mount", target)(e.into()))?;
     rustix::mount::mount(fs_type, target, fs_type, restrictions.flags(), data.as_c_str())
         .map_err(Error::errno("mount a file system on", target))
 }
 
-/// Mounts a tmpfs of at most `size` bytes whose root has `mode`: no devices, no programs, no set-user-id.
+/// Mounts a tmpfs of at most `size` bytes whose root has `mode`, without devices, programs and set-user-id bits.
 pub fn mount_tmpfs(target: &Path, size: u64, mode: u32) -> Result<()> {
     let restrictions = Restrictions { read_only: false, no_devices: true, no_setuid: true, no_exec: true };
     mount_fs("tmpfs", target, restrictions, &format!("size={size},mode={mode:o}"))
@@ -219,13 +219,13 @@ pub fn mount_tmpfs(target: &Path, size: u64, mode: u32) -> Result<()> {
 /// How to unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unmount {
-    /// At once, or not at all when it is in use (`EBUSY`).
+    /// Unmount now; fail if the mount is in use (`EBUSY`).
     Now,
-    /// Out of the tree at once, for good when the last user is gone (`MNT_DETACH`).
+    /// Remove the mount from the tree now; the kernel ends it when its last user closes it (`MNT_DETACH`).
     Lazy,
 }
 
-/// Unmounts what is mounted on a path; a symbolic link is not followed. Answers whether something was mounted.
+/// Unmounts the mount at a path; follows no symbolic link. Returns whether a mount was there.
 pub fn unmount(path: &Path, how: Unmount) -> Result<bool> {
     let mut flags = UnmountFlags::NOFOLLOW;
     if how == Unmount::Lazy {
@@ -238,14 +238,14 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<bool> {
     }
 }
 
-/// Unmounts the mount whose root is open, wherever it is mounted. `shown` is the path for errors. Returns whether the
-/// open directory or file is the root of a mount.
+/// Unmounts the mount whose root is open, at any path. `shown` is the path for errors. Returns whether the open
+/// directory or file is the root of a mount.
 pub fn unmount_open(root: impl AsFd, how: Unmount, shown: &Path) -> Result<bool> {
     let mut flags = UnmountFlags::empty();
     if how == Unmount::Lazy {
         flags |= UnmountFlags::DETACH;
     }
-    // The link of a descriptor leads to its very mount, whatever the path was renamed to.
+    // The link of a descriptor leads to exactly this mount, even if its path was renamed.
     match umount2(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()), flags) {
         Ok(()) => Ok(true),
         Err(Errno::INVAL) => Ok(false),
@@ -253,10 +253,10 @@ pub fn unmount_open(root: impl AsFd, how: Unmount, shown: &Path) -> Result<bool>
     }
 }
 
-/// Makes a directory part of a shared mount, so that mounts made below it reach, and come back from, the mount
-/// namespaces of tasks. Binds it onto itself where the mount it lies on is not shared. Idempotent.
+/// Makes a directory part of a shared mount, so that mounts below it propagate to and from the mount namespaces of
+/// tasks. Binds the directory onto itself if its mount is not shared. Idempotent.
 ///
-/// Answers whether a mount was made.
+/// Returns whether a mount was made.
 pub fn make_shared_tree(path: &Path) -> Result<bool> {
     let path = path.canonicalize().map_err(Error::path("resolve", path))?;
     let table = MountTable::read()?;
@@ -275,9 +275,9 @@ pub fn make_shared_tree(path: &Path) -> Result<bool> {
     Ok(bound)
 }
 
-/// A copy of a mount tree that is nowhere mounted yet (open_tree(2), Linux 5.2). Dropping it undoes it.
+/// A copy of a mount tree that is not mounted yet (open_tree(2), Linux 5.2). Dropping it removes the copy.
 ///
-/// A copy of a shared mount is its peer: attached with [`Propagation::Shared`] left alone, mounts travel both ways.
+/// A copy of a shared mount is its peer: unless its propagation is changed, mounts propagate in both directions.
 #[derive(Debug)]
 pub struct DetachedTree(OwnedFd);
 
@@ -288,7 +288,7 @@ impl AsFd for DetachedTree {
 }
 
 impl DetachedTree {
-    /// Copies what is visible at a path; symbolic links are followed.
+    /// Copies the mount tree that is visible at a path; follows symbolic links.
     pub fn copy(path: &Path, recursive: bool) -> Result<Self> {
         let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         if recursive {
@@ -303,28 +303,29 @@ impl DetachedTree {
             .map_err(Error::call("restrict a copied mount"))
     }
 
-    /// Sets how events travel between the copy and its origin.
+    /// Sets the propagation between the copy and its origin.
     pub fn set_propagation(&self, propagation: Propagation, recursive: bool) -> Result<()> {
         set_attributes(self.0.as_fd(), 0, propagation.bits(), recursive)
             .map_err(Error::call("set the propagation of a copied mount"))
     }
 
-    /// Mounts the copy in the mount namespace of another process, in place of what is mounted on the target there.
-    /// The target is a path as that process sees it, and must exist. What used the old mount keeps it until it lets
-    /// go; every new use is of the new one.
+    /// Mounts the copy in the mount namespace of another process and replaces the mount at the target there. The
+    /// target is a path in that process's view and must exist. A process that uses the old mount keeps it until it
+    /// closes its files; every new use gets the new mount.
     ///
-    /// Works in a thread of its own, since a thread that shares its root with others may not change namespaces
+    /// Runs in a separate thread, since a thread that shares its root with others may not change namespaces
     /// (setns(2)).
     pub fn replace_in(self, process: &PidFd, target: &Path) -> Result<()> {
         let replace = || -> Result<()> {
             crate::process::unshare_root()?;
             crate::process::enter(process, Namespaces { mount: true, ..Namespaces::default() })?;
-            // The task runs: a link that it puts on the way must not lead to another mount.
+            // The task is running: a link that it places on the path must not lead to another mount.
             let below = target.strip_prefix("/").unwrap_or(target);
             let parent =
                 Dir::open(Path::new("/"))?.enter(below.parent().unwrap_or(Path::new("")), Mounts::Follow)?;
             let name = Path::new(below.file_name().unwrap_or_default());
-            // This thread's own directory: the links of `/proc` there are not those of this process.
+            // Change to the directory and use a relative name: in this thread, the paths of `/proc` belong to another
+            // process.
             rustix::process::fchdir(&parent).map_err(Error::errno("change to", parent.shown()))?;
             unmount(name, Unmount::Lazy)?;
             self.attach_to(parent.handle(name, Mounts::Follow)?, target)
@@ -337,15 +338,15 @@ impl DetachedTree {
         })
     }
 
-    /// Mounts the copy on an open directory or file, of the same kind (directory or not). The value refers to the
-    /// mount from then on: restrictions and propagation can still be set, and dropping it leaves the mount alone.
-    /// `shown` is the path for errors.
+    /// Mounts the copy on an open directory or file of the same kind (directory or not). From then on the value
+    /// refers to the mount: restrictions and propagation can still be set, and dropping it keeps the mount. `shown`
+    /// is the path for errors.
     pub fn attach_to(&self, target: impl AsFd, shown: &Path) -> Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(&self.0, "", target, "", flags).map_err(Error::errno("attach a copied mount on", shown))
     }
 
-    /// Mounts the copy on a target that exists and is of the same kind (directory or not).
+    /// Mounts the copy on an existing target of the same kind (directory or not).
     pub fn attach(self, target: &Path) -> Result<()> {
         move_mount(&self.0, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(Error::errno("attach a copied mount on", target))
@@ -389,7 +390,7 @@ fn last_errno() -> Errno {
 }
 
 trait PathOnly {
-    /// Opens the place only (`O_PATH`), not what is there: works for a device or a socket as well.
+    /// Opens only the path (`O_PATH`), not its content: this also works for a device or a socket.
     fn custom_flags_path(&mut self) -> &mut Self;
 }
 
@@ -405,7 +406,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A directory whose mounts go when the test ends, failed or not.
+    /// A directory whose mounts are unmounted when the test ends, also after a failure.
     struct Scratch(tempfile::TempDir);
 
     impl Scratch {

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// One line of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Id of the mount, reused by the kernel after an unmount; see [`crate::mount::MountIdentity`] for one that is not.
+    /// Id of the mount. The kernel reuses it after an unmount; see [`crate::mount::MountIdentity`] for a unique id.
     pub id: u32,
     /// Id of the parent mount.
     pub parent: u32,
@@ -20,17 +20,17 @@ pub struct MountEntry {
     pub device: Device,
     /// The directory of the file system that is the root of this mount (`/` unless it is a bind mount).
     pub root: PathBuf,
-    /// Where it is mounted, relative to the process's root.
+    /// The path that it is mounted on, relative to the process's root.
     pub target: PathBuf,
     /// Per-mount options (`rw`, `nodev`, ...).
     pub options: Vec<String>,
-    /// Peer group, when the mount is shared.
+    /// Peer group, if the mount is shared.
     pub shared: Option<u32>,
-    /// Peer group that it receives events from, when it is a slave.
+    /// Peer group that it receives events from, if it is a slave.
     pub master: Option<u32>,
     /// File system type.
     pub fs_type: String,
-    /// Source as given to mount(2).
+    /// Source as passed to mount(2).
     pub source: String,
     /// Options of the file system itself.
     pub super_options: Vec<String>,
@@ -52,13 +52,13 @@ impl std::fmt::Display for Device {
 }
 
 impl MountEntry {
-    /// Whether the mount itself is read-only.
+    /// Returns whether the mount itself is read-only.
     pub fn is_read_only(&self) -> bool {
         self.options.iter().any(|o| o == "ro")
     }
 }
 
-/// Hears of changes of the calling process's mount table (proc_pid_mountinfo(5): `POLLPRI`).
+/// Waits for changes of the calling process's mount table (proc_pid_mountinfo(5): `POLLPRI`).
 #[derive(Debug)]
 pub struct Changes {
     table: std::fs::File,
@@ -77,7 +77,7 @@ impl Drop for EndOfChanges {
 }
 
 impl Changes {
-    /// Begins to listen; changes from now on are heard.
+    /// Starts to watch the mount table; later changes are reported by [`Changes::wait`].
     pub fn listen() -> Result<(Self, EndOfChanges)> {
         let path = "/proc/self/mountinfo";
         let table = std::fs::File::open(path).map_err(Error::path("open", path))?;
@@ -86,7 +86,7 @@ impl Changes {
         Ok((Self { table, end: std::sync::Arc::clone(&end) }, EndOfChanges(end)))
     }
 
-    /// Blocks until the table changed since the last call. `false`: the end was asked for.
+    /// Blocks until the table has changed since the last call. Returns `false` once [`EndOfChanges`] was dropped.
     pub fn wait(&self) -> Result<bool> {
         loop {
             let mut watched = [
@@ -122,22 +122,23 @@ impl MountTable {
         Ok(Self { entries: lines.map(parse_line).collect::<Result<_>>()? })
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn entries(&self) -> &[MountEntry] {
         &self.entries
     }
 
-    /// The mount that is visible at exactly this target: the last one there.
+    /// Returns the mount that is visible at exactly this target: the last one in the table.
     pub fn at(&self, target: &Path) -> Option<&MountEntry> {
         self.entries.iter().rev().find(|e| e.target == target)
     }
 
-    /// The mounts at or below a directory, in mount order (unmount them in reverse).
+    /// Returns the mounts at or below a directory, in mount order (unmount them in reverse).
     pub fn under<'a>(&'a self, dir: &'a Path) -> impl DoubleEndedIterator<Item = &'a MountEntry> {
         self.entries.iter().filter(move |e| e.target.starts_with(dir))
     }
 
-    /// The mount that a path without symbolic links lies on: the longest target above it, the last one of these.
+    /// Returns the mount that contains a path without symbolic links: the longest target above it, and the last of
+    /// these.
     pub fn containing(&self, path: &Path) -> Option<&MountEntry> {
         let mut best: Option<&MountEntry> = None;
         for entry in self.entries.iter().filter(|e| path.starts_with(&e.target)) {
@@ -150,7 +151,7 @@ impl MountTable {
     }
 }
 
-/// The mount tables of all mount namespaces that a process of this machine is in, as far as it can be seen. Processes
+/// Reads the mount tables of all mount namespaces of this machine's processes, as far as they are visible. Processes
 /// that end meanwhile are left out.
 pub fn tables() -> Result<Vec<MountTable>> {
     let mut seen = std::collections::BTreeSet::new();
@@ -193,7 +194,7 @@ fn parse_line(line: &[u8]) -> Result<MountEntry> {
         } else if let Some(digits) = tag.strip_prefix(b"master:") {
             master = Some(group(digits)?);
         }
-        // propagate_from and unbindable say nothing that a caller acts on; later kernels may add tags.
+        // No caller uses propagate_from and unbindable; later kernels may add tags.
     }
     if !separated {
         return Err(bad("no separator"));
@@ -234,7 +235,7 @@ fn split_options(text: &[u8]) -> Vec<String> {
     options.map(|option| String::from_utf8_lossy(option).into_owned()).collect()
 }
 
-/// Undoes the kernel's octal escapes (`\040` is a space).
+/// Decodes the kernel's octal escapes (`\040` is a space).
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -267,7 +268,7 @@ mod tests {
         let mounting = std::thread::spawn(move || {
             crate::mount::mount_tmpfs(&at, 1 << 20, 0o700).unwrap();
         });
-        // Others mount, too: what counts is that ours is not missed.
+        // Other processes mount as well; only this test's mount must not be missed.
         while !crate::mount::is_mount_point(dir.path()).unwrap() {
             assert!(changes.wait().unwrap());
         }

@@ -1,4 +1,4 @@
-//! Network namespaces that outlive their processes: a mount of its file holds each (network_namespaces(7)).
+//! Network namespaces that outlive their processes: each is held by a mount of its file (network_namespaces(7)).
 
 use crate::mount::{self, Unmount};
 use crate::{Error, Result};
@@ -9,33 +9,33 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-/// What statfs(2) tells of a namespace's file.
+/// The type of a namespace's file in statfs(2).
 const NSFS_MAGIC: i64 = 0x6e73_6673;
 
-/// Makes a namespace in which nothing but the loopback interface is up, held at a path. One that is held there
-/// already, by an earlier process, stays.
+/// Creates a network namespace with only the loopback interface up, and holds it at a path. A namespace that an
+/// earlier process holds there is kept.
 ///
 /// # Errors
-/// If a step fails; then nothing is held at the path.
+/// If a step fails; then no namespace is held at the path.
 pub fn hold(path: &Path) -> Result<()> {
     if is_held(path)? {
         return Ok(());
     }
     File::create(path).map_err(Error::path("create", path))?;
-    // A namespace belongs to a thread: one of its own leaves those of the caller alone.
+    // A namespace belongs to a thread, so a separate thread leaves the caller's namespaces unchanged.
     let thread = std::thread::scope(|scope| scope.spawn(|| make(path)).join());
     let made = thread.unwrap_or_else(|_| Err(lost("the thread that makes it died")));
     if made.is_err() {
-        // The first error is the one to tell.
+        // Ignored, because the first error is the one that is reported.
         let _left = let_go(path);
     }
     made
 }
 
-/// Whether a namespace is held at a path.
+/// Returns whether a namespace is held at a path.
 ///
 /// # Errors
-/// If the path cannot be looked at.
+/// If the path cannot be examined.
 pub fn is_held(path: &Path) -> Result<bool> {
     match rustix::fs::statfs(path) {
         Ok(found) => Ok(found.f_type == NSFS_MAGIC),
@@ -44,10 +44,11 @@ pub fn is_held(path: &Path) -> Result<bool> {
     }
 }
 
-/// Lets go of the namespace at a path and removes the file. It ends with its last process. Nothing there is no error.
+/// Releases the namespace at a path and removes the file. The namespace ends with its last process. Without a
+/// namespace at the path, this is no error.
 ///
 /// # Errors
-/// If it cannot be unmounted or removed.
+/// If the mount or the file cannot be removed.
 pub fn let_go(path: &Path) -> Result<()> {
     while mount::unmount(path, Unmount::Lazy)? {}
     match std::fs::remove_file(path) {
@@ -56,10 +57,10 @@ pub fn let_go(path: &Path) -> Result<()> {
     }
 }
 
-/// Moves the calling thread, and what it starts from now on, into the namespace held at a path.
+/// Moves the calling thread and its later children into the namespace held at a path.
 ///
 /// # Errors
-/// If none is held there, or the caller may not.
+/// If no namespace is held there, or the caller lacks the privilege.
 pub fn enter(path: &Path) -> Result<()> {
     let namespace = File::open(path).map_err(Error::path("open", path))?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
@@ -71,13 +72,13 @@ fn lost(what: &'static str) -> Error {
 }
 
 fn make(path: &Path) -> Result<()> {
-    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function asks for.
+    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function requires.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Error::call("make a network"))?;
     raise_loopback()?;
     mount::bind(Path::new("/proc/thread-self/ns/net"), path, false)
 }
 
-/// Sets the loopback interface up (netdevice(7)); it has its addresses by itself.
+/// Sets the loopback interface up (netdevice(7)); the kernel assigns its addresses.
 fn raise_loopback() -> Result<()> {
     let failed =
         || Error::Call { operation: "set the loopback interface up", source: io::Error::last_os_error() };
@@ -88,7 +89,8 @@ fn raise_loopback() -> Result<()> {
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo\0") {
         *to = libc::c_char::from_ne_bytes([*from]);
     }
-    // SAFETY: the request lives through the call, is named with a final zero, and is what the call reads and writes.
+    // SAFETY: the request lives through the call, its name ends with a zero, and the call reads and writes nothing
+    // else.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) } != 0 {
         return Err(failed());
     }

@@ -16,7 +16,7 @@ use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
 use crate::{Error, Result};
 
-/// A process id as a plain number.
+/// Returns a process id as a plain number.
 pub fn pid_number(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
@@ -29,13 +29,14 @@ fn pid_from_number(pid: u32) -> Result<Pid> {
     })
 }
 
-/// When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); `None` when there is none.
+/// Returns when a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); `None` if it does not
+/// exist.
 pub fn start_time(pid: u32) -> Result<Option<u64>> {
     Ok(read_stat(pid)?.map(|stat| stat.start_time))
 }
 
-/// Returns whether set-user-id bits and capabilities of files count for nothing in a process (`NoNewPrivs` of
-/// proc_pid_status(5)). A process that has ended has no privileges to gain.
+/// Returns whether set-user-id bits and file capabilities have no effect in a process (`NoNewPrivs` of
+/// proc_pid_status(5)). Returns `true` for a process that has ended.
 pub fn has_no_new_privileges(pid: u32) -> Result<bool> {
     let path = format!("/proc/{pid}/status");
     match std::fs::read_to_string(&path) {
@@ -47,7 +48,7 @@ pub fn has_no_new_privileges(pid: u32) -> Result<bool> {
     }
 }
 
-/// What tells a process from a later one with the same id (within one boot).
+/// The identity of a process, which distinguishes it from a later one with the same id (within one boot).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProcessIdentity {
     /// Process id.
@@ -57,7 +58,7 @@ pub struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// The identity of a process that runs (or is a zombie) now.
+    /// Returns the identity of a process that is running or a zombie now.
     pub fn of(pid: u32) -> Result<Option<Self>> {
         Ok(start_time(pid)?.map(|start_time| Self { pid, start_time }))
     }
@@ -82,18 +83,18 @@ fn read_stat(pid: u32) -> Result<Option<Stat>> {
 
 fn parse_stat(text: &str) -> Result<Stat> {
     let bad = |detail: &str| Error::Malformed { what: "process status".into(), detail: detail.into() };
-    // The name is in parentheses and may hold anything, parentheses too; the last one ends it.
+    // The name is in parentheses and may itself contain parentheses; the last one ends it.
     let (_, rest) = text.rsplit_once(')').ok_or_else(|| bad("no name"))?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let state = fields.first().and_then(|s| s.chars().next()).ok_or_else(|| bad("no state"))?;
     let number = |index: usize, name: &str| {
         fields.get(index).and_then(|f| f.parse().ok()).ok_or_else(|| bad(&format!("no {name}")))
     };
-    // The state is field 3 of the manual page's count.
+    // `fields` starts at the state, which is field 3 in the manual page.
     Ok(Stat { state, threads: number(17, "thread count")?, start_time: number(19, "start time")? })
 }
 
-/// A handle that stays with one process, whatever becomes of its id (pidfd_open(2)).
+/// A handle that refers to one process even after its id was reused (pidfd_open(2)).
 #[derive(Debug)]
 pub struct PidFd {
     fd: OwnedFd,
@@ -101,7 +102,7 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// Opens whichever process has this id now; `None` when there is none. Only for a child that was not reaped.
+    /// Opens the process that has this id now; `None` without one. Safe only for a child that was not reaped.
     pub fn open(pid: u32) -> Result<Option<Self>> {
         match pidfd_open(pid_from_number(pid)?, PidfdFlags::empty()) {
             Ok(fd) => Ok(Some(Self { fd, pid })),
@@ -110,11 +111,11 @@ impl PidFd {
         }
     }
 
-    /// Opens the process of this identity; `None` when it is gone (its id may belong to another by now).
+    /// Opens the process with this identity; `None` if it has ended (another process may have its id by now).
     pub fn open_identity(identity: ProcessIdentity) -> Result<Option<Self>> {
         let Some(handle) = Self::open(identity.pid)? else { return Ok(None) };
-        // Read after the handle exists: if the id was given to another before, its start time differs; if it is
-        // given to another after, the handle still means the one that is gone.
+        // Read the start time after opening the handle. If the id was reused before, the start time differs. If it is
+        // reused later, the handle still refers to the ended process.
         match read_stat(identity.pid)? {
             Some(stat) if stat.start_time == identity.start_time && !matches!(stat.state, 'Z' | 'X') => {
                 Ok(Some(handle))
@@ -123,12 +124,12 @@ impl PidFd {
         }
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Sends a signal by number. Answers whether the process was there.
+    /// Sends a signal by number. Returns whether the process still existed.
     pub fn send_signal(&self, signal: i32) -> Result<bool> {
         let signal = Signal::from_named_raw(signal)
             .ok_or_else(|| Error::UnknownName { kind: "signal", name: signal.to_string() })?;
@@ -139,7 +140,7 @@ impl PidFd {
         }
     }
 
-    /// Waits until the process ended, at most this long (`None`: forever). Answers whether it did.
+    /// Waits until the process has ended, at most this long (`None`: forever). Returns whether it has ended.
     pub fn wait_exit(&self, timeout: Option<Duration>) -> Result<bool> {
         let timeout = timeout.map(|t| Timespec {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
@@ -162,11 +163,10 @@ impl AsFd for PidFd {
     }
 }
 
-/// Starts a copy of the calling process that runs `child` and then exits with its answer, without running
-/// destructors or exit handlers.
+/// Forks the calling process. The child runs `child` and exits with its result, without destructors or exit handlers.
 ///
-/// Refused in a process with more than one thread: only the calling one would live on in the copy, with whatever
-/// locks the others held.
+/// Fails in a process with more than one thread: only the calling thread would exist in the child, while locks of the
+/// other threads would stay locked.
 pub fn fork(child: impl FnOnce() -> i32) -> Result<u32> {
     let threads = read_stat(std::process::id())?.map_or(1, |stat| stat.threads);
     if threads != 1 {
@@ -175,36 +175,36 @@ pub fn fork(child: impl FnOnce() -> i32) -> Result<u32> {
             detail: format!("it has {threads} threads instead of one"),
         });
     }
-    // SAFETY: the process has one thread (checked just above, and only this thread could start another), so that no
-    // lock can be held by a thread that does not exist in the child; any code may run there.
+    // SAFETY: the process has one thread (checked just above, and only this thread could start another), so no lock
+    // can be held by a thread that does not exist in the child; any code may run there.
     match unsafe { nix::unistd::fork() } {
         Ok(nix::unistd::ForkResult::Parent { child }) => Ok(child.as_raw().unsigned_abs()),
         Ok(nix::unistd::ForkResult::Child) => {
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
-            // SAFETY: _exit ends the process and returns to no one.
+            // SAFETY: _exit ends the process and does not return.
             unsafe { libc::_exit(code) }
         }
         Err(errno) => Err(Error::Call { operation: "fork", source: errno.into() }),
     }
 }
 
-/// Replaces the calling process by a program. Returns only with an error.
+/// Replaces the calling process by a program. Returns only on error.
 pub fn exec(program: &Path, args: &[CString], env: &[CString]) -> Result<Infallible> {
     let path = CString::new(program.as_os_str().as_bytes())
         .map_err(|e| Error::path("execute", program)(e.into()))?;
     nix::unistd::execve(&path, args, env).map_err(|errno| Error::path("execute", program)(errno.into()))
 }
 
-/// How a child ended.
+/// The result of a child that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// Exit code; 0 when a signal ended it.
+    /// Exit code; 0 if a signal ended it.
     pub code: i32,
-    /// Signal that ended it; 0 when it exited.
+    /// Number of the signal that ended it; 0 if it exited.
     pub signal: i32,
 }
 
-/// Takes one child (or adopted process) that ended, without waiting.
+/// Reaps one ended child (or adopted process) without waiting.
 pub fn reap() -> Result<Reaped> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -223,18 +223,18 @@ pub fn reap() -> Result<Reaped> {
     }
 }
 
-/// Answer of [`reap`].
+/// The result of [`reap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaped {
-    /// This child ended.
+    /// This child has ended and was reaped.
     Ended(u32, Exit),
-    /// There are children; none has ended.
+    /// There are children, but none has ended.
     NoneEnded,
     /// There are no children.
     NoChildren,
 }
 
-/// The children of the calling process that run, from `/proc/self/task/<tid>/children` of all threads.
+/// Returns the running children of the calling process, from `/proc/self/task/<tid>/children` of all threads.
 pub fn children() -> Result<Vec<u32>> {
     let mut all = Vec::new();
     let tasks = "/proc/self/task";
@@ -246,7 +246,7 @@ pub fn children() -> Result<Vec<u32>> {
     Ok(all)
 }
 
-/// Signals by name, for the numbers that are the same on every architecture we run on.
+/// Signals by name, for the numbers that are the same on every supported architecture.
 const SIGNALS: [(&str, i32); 31] = [
     ("SIGHUP", libc::SIGHUP),
     ("SIGINT", libc::SIGINT),
@@ -281,7 +281,7 @@ const SIGNALS: [(&str, i32); 31] = [
     ("SIGSYS", libc::SIGSYS),
 ];
 
-/// The number of a signal given as `SIGTERM`, `term` or `15`.
+/// Returns the number of a signal given as `SIGTERM`, `term` or `15`.
 pub fn signal_number(text: &str) -> Result<i32> {
     let unknown = || Error::UnknownName { kind: "signal", name: text.to_owned() };
     if let Ok(number) = text.parse::<i32>() {
@@ -292,17 +292,17 @@ pub fn signal_number(text: &str) -> Result<i32> {
     SIGNALS.iter().find(|(name, _)| name[3..] == *bare).map(|(_, n)| *n).ok_or_else(unknown)
 }
 
-/// The name of a signal (`SIGTERM`), where it has one.
+/// Returns the name of a signal (`SIGTERM`), if it has one.
 pub fn signal_name(number: i32) -> Option<&'static str> {
     SIGNALS.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
 }
 
-/// Gives every signal its default action and blocks none: what a program expects at its start. (Rust's runtime
-/// ignores `SIGPIPE`, and both an ignored signal and the mask survive execve(2).)
+/// Gives every signal its default action and unblocks all signals, as a program expects at its start. Rust's runtime
+/// ignores `SIGPIPE`, and both an ignored signal and the mask survive execve(2).
 pub fn reset_signals() -> Result<()> {
     for (_, number) in SIGNALS {
         if number != libc::SIGKILL && number != libc::SIGSTOP {
-            // SAFETY: SIG_DFL installs no handler; nothing of ours relies on one.
+            // SAFETY: SIG_DFL installs no handler, and this program relies on none.
             unsafe { libc::signal(number, libc::SIG_DFL) };
         }
     }
@@ -311,17 +311,17 @@ pub fn reset_signals() -> Result<()> {
         .map_err(|errno| Error::Call { operation: "unblock signals", source: errno.into() })
 }
 
-/// Lets the kernel reap the caller's children by itself.
+/// Makes the kernel reap the caller's children.
 pub fn ignore_children() {
     // SAFETY: SIG_IGN installs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Closes descriptors from `first` on, now or at the next exec.
+/// Closes all descriptors from `first` on, now or at the next execve(2).
 pub fn close_from(first: u32, at_exec: bool) -> Result<()> {
     let flags = if at_exec { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
-    // SAFETY: takes numbers only. With `at_exec` nothing is closed yet; without, the callers are forked children
-    // that end without touching a descriptor they hold again.
+    // SAFETY: takes numbers only. With `at_exec` nothing is closed yet; otherwise the callers are forked children
+    // that exit without using a descriptor that they own.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
     if result == 0 {
         Ok(())
@@ -336,25 +336,25 @@ pub fn become_subreaper() -> Result<()> {
         .map_err(Error::call("become the reaper of orphans"))
 }
 
-/// Has the kernel kill the caller when its parent dies. A parent that died before is not noticed: compare
-/// [`parent`] with the expected one after.
+/// Makes the kernel kill the caller when its parent dies. A parent that died before this call is not noticed, so
+/// compare [`parent`] with the expected process afterwards.
 pub fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(Error::call("tie the process to its parent"))
 }
 
-/// The parent's process id; 0 when it is in another pid namespace.
+/// Returns the parent's process id; 0 if the parent is in another PID namespace.
 pub fn parent() -> u32 {
     rustix::process::getppid().map_or(0, pid_number)
 }
 
-/// Hides the caller's memory and `/proc` entries from others of its user (`PR_SET_DUMPABLE`).
+/// Hides the caller's memory and `/proc` entries from other processes of its user (`PR_SET_DUMPABLE`).
 pub fn hide() -> Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .map_err(Error::call("hide the process"))
 }
 
-/// Sets the caller's name as tools show it (15 bytes at most).
+/// Sets the caller's process name (15 bytes at most).
 pub fn set_name(name: &std::ffi::CStr) -> Result<()> {
     rustix::thread::set_name(name).map_err(Error::call("set the process name"))
 }
@@ -362,11 +362,11 @@ pub fn set_name(name: &std::ffi::CStr) -> Result<()> {
 /// Namespaces to enter or leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Namespaces {
-    /// Mounts.
+    /// Mount namespace.
     pub mount: bool,
-    /// System V IPC and POSIX queues.
+    /// IPC namespace: System V IPC and POSIX queues.
     pub ipc: bool,
-    /// Process ids (of later children).
+    /// PID namespace; applies to later children.
     pub pid: bool,
 }
 
@@ -376,18 +376,19 @@ pub fn unshare(namespaces: Namespaces) -> Result<()> {
     flags.set(UnshareFlags::NEWNS, namespaces.mount);
     flags.set(UnshareFlags::NEWIPC, namespaces.ipc);
     flags.set(UnshareFlags::NEWPID, namespaces.pid);
-    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function asks for.
+    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function requires.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Error::call("make new namespaces"))
 }
 
-/// Gives the calling thread a root and working directory that it shares with no other thread.
+/// Gives the calling thread its own root and working directory, which no other thread shares.
 pub fn unshare_root() -> Result<()> {
-    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function asks for.
+    // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function requires.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }
         .map_err(Error::call("part with a shared root"))
 }
 
-/// Moves the caller into the namespaces of another process; its root becomes the root of the mount namespace.
+/// Moves the caller into the namespaces of another process; the root of the mount namespace becomes the caller's
+/// root.
 pub fn enter(process: &PidFd, namespaces: Namespaces) -> Result<()> {
     let mut flags = ThreadNameSpaceType::empty();
     flags.set(ThreadNameSpaceType::MOUNT, namespaces.mount);
@@ -410,7 +411,7 @@ pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<()> {
     setuid(Uid::from_raw(uid)).map_err(call("set the user"))
 }
 
-/// Keeps permitted capabilities over the next change of user.
+/// Keeps permitted capabilities across the next change of user.
 pub fn keep_capabilities() -> Result<()> {
     rustix::thread::set_keep_capabilities(true).map_err(Error::call("keep capabilities"))
 }
@@ -430,7 +431,7 @@ mod tests {
         assert!(!handle.wait_exit(Some(Duration::ZERO)).unwrap());
         assert!(handle.send_signal(libc::SIGTERM).unwrap());
         assert!(handle.wait_exit(Some(Duration::from_secs(10))).unwrap());
-        // Ended, and not reaped yet: no longer the process that someone may want to signal.
+        // The process has ended but was not reaped: it no longer counts as running.
         assert!(PidFd::open_identity(identity).unwrap().is_none());
         child.wait().unwrap();
         assert!(!handle.send_signal(libc::SIGTERM).unwrap());

@@ -1,5 +1,5 @@
-//! Directories that nothing can be written into: what lies beneath a mount point, so that a task that starts
-//! without its mount fails instead of writing to the host's disk.
+//! Unwritable directories: the directory under a mount point is sealed, so that a task without its mount fails
+//! instead of writing to the host's disk.
 
 use std::fs::{File, Permissions};
 use std::os::fd::AsFd;
@@ -17,9 +17,9 @@ use crate::{Error, Result};
 /// How a directory was made unwritable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seal {
-    /// The immutable attribute (ioctl_iflags(2)): holds for root too.
+    /// The immutable attribute (ioctl_iflags(2)), which also stops root.
     Immutable,
-    /// Mode 0, where the file system knows no attributes: does not hold for a process with `CAP_DAC_OVERRIDE`.
+    /// Mode 0, on file systems without attributes. It does not stop a process with `CAP_DAC_OVERRIDE`.
     Mode,
 }
 
@@ -35,7 +35,7 @@ pub fn seal_open(open: impl AsFd, shown: &Path) -> Result<Seal> {
     }
 }
 
-/// Undoes [`seal_open`], whichever way it was done. Returns whether there was a seal; without one, nothing changes.
+/// Undoes [`seal_open`] for either kind of seal. Returns whether there was a seal; without one, nothing changes.
 pub fn unseal_open(open: impl AsFd, shown: &Path) -> Result<bool> {
     let failed = || Error::errno("set attributes of", shown);
     let stat = fstat(&open).map_err(Error::errno("look at", shown))?;
@@ -55,13 +55,13 @@ pub fn unseal_open(open: impl AsFd, shown: &Path) -> Result<bool> {
     Ok(sealed)
 }
 
-/// Makes a directory unwritable. Idempotent. A directory that is a mount point now is refused, since the seal
-/// would go to the mounted file system.
+/// Makes a directory unwritable. Idempotent. Refuses a mount point, since the seal would apply to the mounted file
+/// system.
 pub fn seal_directory(path: &Path) -> Result<Seal> {
     seal_open(open_unmounted(path, "seal")?, path)
 }
 
-/// Undoes [`seal_directory`], whichever way it was done, and sets `mode`. Idempotent; a mount point is refused.
+/// Undoes [`seal_directory`] for either kind of seal, and sets `mode`. Idempotent; refuses a mount point.
 pub fn unseal_directory(path: &Path, mode: u32) -> Result<()> {
     let dir = open_unmounted(path, "unseal")?;
     match set_immutable(&dir, false) {
@@ -71,16 +71,16 @@ pub fn unseal_directory(path: &Path, mode: u32) -> Result<()> {
     dir.set_permissions(Permissions::from_mode(mode)).map_err(Error::path("set mode of", path))
 }
 
-/// Makes the directory or file unwritable that a mount at `path` covers: should the mount vanish, nothing can be
-/// written there. What is mounted is not touched, and whether anything is mounted makes no difference. Idempotent.
+/// Makes the directory or file unwritable that a mount at `path` covers: if the mount disappears, no process can
+/// write there. The mounted file system is not changed, and a mount need not exist. Idempotent.
 ///
-/// `None`: there is nothing that could be written to (no such file, a device, a link).
+/// Returns `None` if the path has nothing that can be written to (a missing file, a device, a link).
 pub fn seal_beneath(path: &Path) -> Result<Option<Seal>> {
     let Some(covered) = open_covered(path, "seal what lies beneath")? else { return Ok(None) };
     seal_open(covered, path).map(Some)
 }
 
-/// Undoes [`seal_beneath`], whichever way it was done. Idempotent; nothing at the path is fine.
+/// Undoes [`seal_beneath`] for either kind of seal. Idempotent; the path need not exist.
 pub fn unseal_beneath(path: &Path) -> Result<()> {
     let Some(covered) = open_covered(path, "unseal what lies beneath")? else { return Ok(()) };
     match set_immutable(&covered, false) {
@@ -94,8 +94,8 @@ pub fn unseal_beneath(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unseals the directories and empty files below a directory that are on the same mount, so that it can be removed.
-/// (A file that has content was never beneath a mount.) What cannot be unsealed is left: removing it tells why.
+/// Unseals the directories and empty files below a directory that are on the same mount, so that it can be removed. A
+/// file with content was never beneath a mount. Failures are ignored here: the removal reports them.
 pub fn unseal_tree(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -113,8 +113,8 @@ pub fn unseal_tree(dir: &Path) {
     }
 }
 
-/// Opens what a mount at `path` covers: through a copy of the mount that the parent lies on, which has no mounts
-/// below it.
+/// Opens the directory or file that a mount at `path` covers, through a copy of the parent's mount, which has no
+/// mounts below it.
 fn open_covered(path: &Path, operation: &'static str) -> Result<Option<File>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
     let tree = match DetachedTree::copy(parent, false) {
@@ -127,7 +127,7 @@ fn open_covered(path: &Path, operation: &'static str) -> Result<Option<File>> {
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(Error::errno(operation, path)(errno)),
     };
-    // Opening a device may have effects, and its attributes are not its own.
+    // Opening a device may have effects, and its ioctl(2) calls go to the device's driver, not to the file system.
     if !matches!(kind, FileType::Directory | FileType::RegularFile) {
         return Ok(None);
     }
@@ -174,8 +174,7 @@ mod tests {
         std::fs::write(path.join("x"), b"").unwrap();
     }
 
-    /// Rough edge of every orchestrator that leaves the mount point writable: a task whose mount is gone fills the
-    /// host's disk.
+    /// Without a seal, a task whose mount disappeared would fill the host's disk.
     #[test]
     fn what_lies_beneath_a_mount_is_sealed_and_the_mount_is_not() {
         let base = tempfile::tempdir().unwrap();
@@ -188,11 +187,11 @@ mod tests {
         std::fs::write(path.join("on-the-mount"), "x").unwrap();
         crate::mount::unmount(&path, crate::mount::Unmount::Now).unwrap();
         if seal == Seal::Immutable {
-            // The superuser, too.
+            // The seal stops root as well.
             assert!(std::fs::write(path.join("lost"), "x").is_err());
             assert!(std::fs::remove_dir(&path).is_err());
         }
-        // Mounting there again works, and unsealing does not need the mount to be gone.
+        // Mounting there again works, and unsealing does not need an unmount.
         crate::mount::mount_tmpfs(&path, 1 << 20, 0o755).unwrap();
         unseal_beneath(&path).unwrap();
         unseal_beneath(&path).unwrap();

@@ -1,8 +1,9 @@
-//! Filters of system calls (seccomp(2)) and the promise that goes with them.
+//! System call filters (seccomp(2)) and the no_new_privs attribute that they require.
 //!
-//! A filter is compiled to a binary search over ranges of call numbers. The kernel runs each filter once for every
-//! number when it is loaded (to remember which calls are always allowed), and for every call that depends on its
-//! argument: a list of comparisons, one for each call, takes a millisecond to load, this form a twentieth of that.
+//! A filter is compiled to a binary search over ranges of call numbers. When a filter is loaded, the kernel runs it
+//! once for every number, to remember which calls are always allowed. Later it runs the filter for every call whose
+//! result depends on its argument. A list of one comparison per call takes a millisecond to load, the search a
+//! twentieth of that.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use crate::{Error, Result};
 /// An instruction of a filter (linux/filter.h).
 pub type Instruction = libc::sock_filter;
 
-/// What a filter answers.
+/// The result of a filter for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The call is made.
+    /// The call is executed.
     Allow,
     /// The call fails with this errno.
     Errno(u16),
@@ -24,36 +25,36 @@ pub enum Verdict {
     Kill,
 }
 
-/// A condition on the first argument of a call, of which the lower 32 bits count.
+/// A condition on the lower 32 bits of a call's first argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// It lies in one of these ranges, ends included.
+    /// The argument is in one of these ranges, ends included.
     In(Vec<(u32, u32)>),
     /// None of these bits is set.
     Without(u32),
 }
 
-/// How a call is answered.
+/// The rule for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    /// In any case.
+    /// The same verdict for all arguments.
     Always(Verdict),
-    /// Allowed if the condition holds, else the verdict.
+    /// Allowed if the condition holds, otherwise this verdict.
     If(Condition, Verdict),
 }
 
-/// Which calls are answered how.
+/// The verdicts for all calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Rules by the number of the call.
+    /// Rules by call number.
     pub rules: BTreeMap<u32, Rule>,
-    /// For numbers without a rule up to `newest`.
+    /// The verdict for numbers up to `newest` without a rule.
     pub other: Verdict,
-    /// The last number that the rules take a stand on.
+    /// The highest call number that the rules' author considered.
     pub newest: u32,
-    /// For numbers after that.
+    /// The verdict for numbers after `newest`.
     pub newer: Verdict,
-    /// For calls by the interface of another architecture.
+    /// The verdict for calls through another architecture's interface.
     pub foreign: Verdict,
 }
 
@@ -69,7 +70,7 @@ const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENT: u32 = 16;
 
-/// Codes of instructions (linux/bpf_common.h), all on the whole accumulator and a constant.
+/// Instruction codes (linux/bpf_common.h), all with the whole accumulator and a constant.
 const LOAD: u16 = 0x20;
 const JUMP: u16 = 0x05;
 const IF_EQUAL: u16 = 0x15;
@@ -100,7 +101,7 @@ impl Policy {
     }
 }
 
-/// A binary search for the range that the number is in.
+/// Compiles a binary search for the range that contains the call's number.
 fn search(ranges: &[(u32, Rule)]) -> Vec<Instruction> {
     let (lower, upper) = ranges.split_at(ranges.len() / 2);
     let (Some((first, _)), false) = (upper.first(), lower.is_empty()) else {
@@ -109,7 +110,7 @@ fn search(ranges: &[(u32, Rule)]) -> Vec<Instruction> {
     let (below, above) = (search(lower), search(upper));
     let mut program = match u8::try_from(below.len()) {
         Ok(over) => vec![instruction(IF_AT_LEAST, over, 0, *first)],
-        // Only the unconditional jump goes that far.
+        // Only the unconditional jump reaches that far.
         Err(_) => vec![
             instruction(IF_AT_LEAST, 0, 1, *first),
             instruction(JUMP, 0, 0, u32::try_from(below.len()).unwrap_or(u32::MAX)),
@@ -144,7 +145,7 @@ fn leaf(rule: &Rule) -> Vec<Instruction> {
     }
 }
 
-/// Values of linux/seccomp.h.
+/// Returns the instruction for a verdict, with the values of linux/seccomp.h.
 fn answer(verdict: Verdict) -> Instruction {
     let value = match verdict {
         Verdict::Allow => libc::SECCOMP_RET_ALLOW,
@@ -158,28 +159,28 @@ fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
     Instruction { code, jt, jf, k }
 }
 
-/// Adds a filter to those of the calling thread. It stays over execve(2), and nothing takes it away. Takes
+/// Adds a filter to those of the calling thread. The filter survives execve(2) and cannot be removed. Requires
 /// `CAP_SYS_ADMIN`, or [`forbid_new_privileges`] before.
 pub fn load(program: &[Instruction]) -> Result<()> {
     let failed = |source| Error::Call { operation: "load a filter of system calls", source };
     let length = u16::try_from(program.len())
         .map_err(|error| failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
-    // SAFETY: `program` names as many live instructions as its length says; the kernel copies them and writes nothing.
+    // SAFETY: `program` refers to as many live instructions as its length says; the kernel copies them and writes
+    // nothing.
     let result = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, std::ptr::from_ref(&program))
     };
     if result == 0 { Ok(()) } else { Err(failed(std::io::Error::last_os_error())) }
 }
 
-/// Has no program that the calling thread executes from now on gain privileges: set-user-id bits and capabilities of
-/// files count for nothing (`PR_SET_NO_NEW_PRIVS`).
+/// Sets no_new_privs (`PR_SET_NO_NEW_PRIVS`) for the calling thread: set-user-id bits and file capabilities of
+/// programs executed later have no effect.
 pub fn forbid_new_privileges() -> Result<()> {
     rustix::thread::set_no_new_privs(true).map_err(Error::call("forbid new privileges"))
 }
 
-/// Returns what a filter answers to a call: an interpreter of the instructions that filters are compiled to. `None`
-/// for a program that is none.
+/// Interprets a compiled filter for a call and returns its verdict; `None` for an invalid program.
 pub fn evaluate(program: &[Instruction], arch: u32, number: u32, argument: u32) -> Option<Verdict> {
     let (mut at, mut value) = (0usize, 0u32);
     loop {
@@ -282,7 +283,7 @@ mod tests {
             foreign: Verdict::Kill,
         };
         let answers = || {
-            // SAFETY: getppid(2) takes no argument and touches no memory.
+            // SAFETY: getppid(2) takes no argument and accesses no memory.
             let result = unsafe { libc::syscall(libc::SYS_getppid) };
             (result, std::io::Error::last_os_error().raw_os_error())
         };

@@ -1,7 +1,7 @@
 //! Unix sockets in directories with long names.
 //!
-//! An address holds 107 bytes at most (unix(7)); allocation directories are longer. The directory is opened and
-//! the address goes through `/proc/self/fd`, so that only the last name counts.
+//! A socket address has at most 107 bytes (unix(7)); paths of allocation directories are longer. The directory is
+//! opened and the address goes through `/proc/self/fd`, so that only the last name counts.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// A path of a socket that fits an address as long as this value lives.
+/// A path of a socket that fits in an address while this value exists.
 #[derive(Debug)]
 pub struct ShortPath {
     _dir: File,
@@ -31,14 +31,14 @@ impl ShortPath {
         Ok(Self { _dir: handle, path })
     }
 
-    /// The path to bind or connect to.
+    /// Returns the path to bind or connect to.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Listens on a socket that only its owner may use (0600), replacing one that an earlier process left. The
-/// directory should be 0700: the mode is set after the socket exists.
+/// Listens on a socket that only its owner may use (0600), and replaces the socket of an earlier process. The
+/// directory should be 0700, because the mode is set after the socket exists.
 pub fn listen(socket: &Path) -> Result<UnixListener> {
     let short = ShortPath::of(socket)?;
     match std::fs::remove_file(short.path()) {

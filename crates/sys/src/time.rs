@@ -1,4 +1,4 @@
-//! Clocks and the boot they belong to.
+//! Clocks and the id of the current boot.
 
 use std::io::Read;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,12 +7,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Error, Result};
 
-/// A point of `CLOCK_BOOTTIME` in nanoseconds: counts suspended time too, never goes back, starts anew each boot.
+/// A time of `CLOCK_BOOTTIME` in nanoseconds: includes suspended time, never goes backwards, starts at zero at each
+/// boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootTime(pub u64);
 
 impl BootTime {
-    /// Now.
+    /// Returns the current time.
     pub fn now() -> Self {
         let t = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(t.tv_sec).unwrap_or(0);
@@ -20,19 +21,19 @@ impl BootTime {
         Self(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
-    /// The point this long after, at most the end of time.
+    /// Returns the time this long after, at most the maximum.
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long from `earlier` to this point; zero when it is not earlier.
+    /// Returns the duration from `earlier` to this time; zero if `earlier` is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The wall clock, which may step at any moment: for what people read, calendars and expiry. Durations that guard
-/// data are measured by [`BootTime`].
+/// Returns the wall clock, which may step at any moment. Use it for display, calendars and expiry; measure durations
+/// that protect data with [`BootTime`].
 pub fn wall_now() -> SystemTime {
     #[cfg(debug_assertions)]
     if let Some(offset) = stepped::offset() {
@@ -46,14 +47,14 @@ fn real_now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The wall clock as nanoseconds since the epoch; 0 before it.
+/// Returns the wall clock as nanoseconds since the epoch; 0 before it.
 pub fn wall_nanos() -> i64 {
     let since = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Environment variable with the path of a file that holds seconds to add to the wall clock of this process and the
-/// processes that it starts. Tests step the clock of a running agent by it; builds without debug assertions ignore it.
+/// Environment variable with the path of a file that contains seconds to add to the wall clock of this process and
+/// its children. Tests use it to step the clock of a running agent; builds without debug assertions ignore it.
 pub const CLOCK_STEP_VARIABLE: &str = "CARAVAN_TEST_CLOCK_STEP";
 
 /// Steps of the wall clock in tests.
@@ -63,10 +64,10 @@ mod stepped {
     use std::path::PathBuf;
     use std::sync::OnceLock;
 
-    /// Read once, so that nothing that changes the environment later changes the clock.
+    /// Read once, so that later changes of the environment do not change the clock.
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-    /// Seconds to add now; none without the variable, or while the file holds no number.
+    /// Returns the seconds to add now; `None` without the variable or while the file contains no number.
     pub(super) fn offset() -> Option<i64> {
         let file = FILE.get_or_init(|| std::env::var_os(CLOCK_STEP_VARIABLE).map(PathBuf::from)).as_ref()?;
         std::fs::read_to_string(file).ok()?.trim().parse().ok()
@@ -94,13 +95,13 @@ mod stepped {
     }
 }
 
-/// Processor time that this process has used, all its threads together.
+/// Returns the CPU time that all threads of this process have used.
 pub fn process() -> Duration {
     let t = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
-/// The id of this boot (random(4)): pids and boot times mean nothing across two of them.
+/// Returns the id of this boot (random(4)). Process ids and boot times must not be compared across boots.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let mut text = String::new();

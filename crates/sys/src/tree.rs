@@ -1,8 +1,8 @@
 //! Removal of directory trees. The only function of the project that removes more than one entry.
 //!
 //! Each directory is opened beneath its parent by openat2(2) with `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_XDEV`, and
-//! each entry is removed relative to an open descriptor. So a removal never leaves its tree, neither by a symbolic
-//! link, nor by a mount, nor by a directory that another process moves while the removal runs.
+//! each entry is removed relative to an open descriptor. So a removal never leaves its tree: not by a symbolic link,
+//! not by a mount, and not by a directory that another process moves during the removal.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::mountinfo::MountTable;
 use crate::{Error, Result};
 
-/// No symbolic link, no `..`, no other mount.
+/// Refuses symbolic links, `..` and other mounts.
 const BELOW: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 /// As [`BELOW`], for the way back up: `..` must be allowed, and the identity of the directory is checked instead.
@@ -27,7 +27,7 @@ const UPWARDS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_X
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-/// How often a directory may be filled again by another process before the removal gives up.
+/// How often another process may refill a directory before the removal fails.
 const MAX_REFILLS: usize = 64;
 
 /// Whether a removal lifts seals ([`crate::seal`]).
@@ -35,18 +35,20 @@ const MAX_REFILLS: usize = 64;
 pub enum Seals {
     /// An immutable entry ends the removal with an error.
     Keep,
-    /// The immutable attribute of directories and empty files is cleared: the agent seals what lies beneath mounts.
+    /// The immutable attribute of directories and empty files is cleared, since the agent seals directories beneath
+    /// mounts.
     Lift,
 }
 
-/// Removes a file or a directory with all that it holds. Returns `false` if nothing is there.
+/// Removes a file, or a directory with its content. Returns `false` if the path does not exist.
 ///
 /// The parent of `path` is trusted and may be reached through symbolic links; everything below it is not.
 ///
 /// # Errors
 ///
-/// [`Error::Mounted`] names the first mount at or below `path`. A mount that is there when the removal begins keeps
-/// every entry in place. A mount that appears later stays whole; entries of the tree itself may be gone by then.
+/// [`Error::Mounted`] names the first mount at or below `path`. If a mount exists when the removal begins, no entry
+/// is removed. A mount that appears later is kept with its content; entries of the tree itself may be removed by
+/// then.
 pub fn remove(path: &Path, seals: Seals) -> Result<bool> {
     match open_parent(path)? {
         Some((parent, name)) => remove_at(&parent, name, path, seals),
@@ -54,8 +56,8 @@ pub fn remove(path: &Path, seals: Seals) -> Result<bool> {
     }
 }
 
-/// Fails with [`Error::Mounted`] if something is mounted at or below a path: [`remove`] would do nothing but fail.
-/// For callers that note their intent before the removal.
+/// Fails with [`Error::Mounted`] if a mount is at or below a path, which makes [`remove`] fail. For callers that
+/// record their intent before the removal.
 pub fn check(path: &Path) -> Result<()> {
     match open_parent(path)? {
         Some((parent, name)) => refuse_mounts(&parent, name),
@@ -63,7 +65,7 @@ pub fn check(path: &Path) -> Result<()> {
     }
 }
 
-/// Opens the directory that a path lies in, which is trusted. `None`: it is not there.
+/// Opens the parent directory of a path, which is trusted. Returns `None` if it does not exist.
 fn open_parent(path: &Path) -> Result<Option<(OwnedFd, &OsStr)>> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not end with a name");
     let name = path.file_name().ok_or_else(|| Error::path("remove", path)(invalid()))?;
@@ -78,8 +80,8 @@ fn open_parent(path: &Path) -> Result<Option<(OwnedFd, &OsStr)>> {
     }
 }
 
-/// Removes an entry of an open directory with all that it holds, as [`remove`] does. `shown` is the path for errors
-/// and for the search in the mount table.
+/// Removes an entry of an open directory with its content, as [`remove`] does. `shown` is the path for errors and for
+/// the search in the mount table.
 pub(crate) fn remove_at(parent: &OwnedFd, name: &OsStr, shown: &Path, seals: Seals) -> Result<bool> {
     refuse_mounts(parent, name)?;
     let name = c_name(name, shown)?;
@@ -89,7 +91,7 @@ pub(crate) fn remove_at(parent: &OwnedFd, name: &OsStr, shown: &Path, seals: Sea
 
 /// Fails if the mount table has a mount at or below an entry of a directory.
 fn refuse_mounts(parent: &OwnedFd, name: &OsStr) -> Result<()> {
-    // The path as the kernel has it, so that it can be compared with the mount table.
+    // The path as the kernel reports it, to compare it with the mount table.
     let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(parent));
     let real = std::fs::read_link(&link).map_err(Error::path("read", &link))?.join(name);
     match MountTable::read()?.under(&real).next() {
@@ -104,9 +106,9 @@ fn c_name(name: &OsStr, shown: &Path) -> Result<CString> {
 
 /// A directory on the way down.
 struct Level {
-    /// Its name in the level above.
+    /// Its name in its parent.
     name: CString,
-    /// Device and inode of the level above: a directory that was moved meanwhile has another parent.
+    /// Device and inode of its parent: a directory that was moved meanwhile has another parent.
     above: (u64, u64),
     refills: usize,
 }
@@ -126,7 +128,7 @@ impl Removal<'_> {
             Removed::Missing => return Ok(false),
             Removed::Directory(dir) => self.enter(self.root, name, dir)?,
         };
-        // Only the current directory is open, however deep the tree is.
+        // Only the current directory is open, regardless of the tree's depth.
         while !self.levels.is_empty() {
             if let Some((name, below)) = self.empty(&current)? {
                 current = self.enter(&current, name, below)?;
@@ -137,7 +139,7 @@ impl Removal<'_> {
         Ok(true)
     }
 
-    /// Removes entries of a directory until it is empty or a directory below is met.
+    /// Removes entries of a directory until it is empty or contains a directory to descend into.
     fn empty(&self, dir: &OwnedFd) -> Result<Option<(CString, OwnedFd)>> {
         let entries = Dir::read_from(dir).map_err(|errno| Error::errno("list", self.path())(errno))?;
         for entry in entries {
@@ -159,7 +161,7 @@ impl Removal<'_> {
         Ok(dir)
     }
 
-    /// Removes the directory that is empty now. Returns the one above, or the same one if it was filled again.
+    /// Removes the directory that is empty now. Returns its parent, or the same directory if it was filled again.
     fn leave(&mut self, current: OwnedFd) -> Result<OwnedFd> {
         let Some(level) = self.levels.last() else { return Ok(current) };
         let failed = |errno| Error::errno("remove", self.path())(errno);
@@ -183,13 +185,13 @@ impl Removal<'_> {
                 }
                 Ok(current)
             }
-            // A mount that appeared above it; the directory beneath is empty and stays.
+            // A mount appeared above the directory, which is empty and remains beneath it.
             Err(Errno::BUSY) => Err(mounted(&self.path())),
             Err(errno) => Err(failed(errno)),
         }
     }
 
-    /// Removes an entry that is no directory; opens a directory.
+    /// Removes an entry that is not a directory; opens a directory.
     fn remove_entry(&self, dir: &OwnedFd, name: &CStr) -> Result<Removed> {
         let failed = |errno| Error::errno("remove", self.entry(name))(errno);
         for lifted in [false, true] {
@@ -198,7 +200,7 @@ impl Removal<'_> {
                 Err(Errno::NOENT) => return Ok(Removed::Missing),
                 Err(Errno::ISDIR) => return self.open(dir, name, DIRECTORY).map(Removed::Directory),
                 Err(Errno::BUSY) => return Err(mounted(&self.entry(name))),
-                // unlink(2) answers EPERM for directories on some file systems, and for immutable files.
+                // unlink(2) returns EPERM for directories on some file systems, and for immutable files.
                 Err(Errno::PERM) if !lifted => {
                     let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
                     match FileType::from_raw_mode(stat.st_mode) {
@@ -230,7 +232,7 @@ impl Removal<'_> {
         Ok(opened)
     }
 
-    /// The path of an entry of the current directory, for errors.
+    /// Returns the path of an entry of the current directory, for errors.
     fn entry(&self, name: &CStr) -> PathBuf {
         match self.levels.is_empty() {
             true => self.shown.clone(),
@@ -238,7 +240,7 @@ impl Removal<'_> {
         }
     }
 
-    /// The path of the current directory, for errors.
+    /// Returns the path of the current directory, for errors.
     fn path(&self) -> PathBuf {
         let below = self.levels.iter().skip(1).map(|level| OsStr::from_bytes(level.name.to_bytes()));
         below.fold(self.shown.clone(), |path, name| path.join(name))
@@ -260,7 +262,7 @@ fn identity(dir: &OwnedFd) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Clears the immutable attribute, where the file system has attributes.
+/// Clears the immutable attribute, if the file system has attributes.
 fn lift(file: &OwnedFd) -> Result<(), Errno> {
     let flags = match ioctl_getflags(file) {
         Ok(flags) => flags,

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ends a racing thread, also when an assertion fails.
+/// Ends a racing thread, also after a failed assertion.
 struct EndOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for EndOnDrop<'_> {
@@ -96,7 +96,7 @@ fn a_mount_keeps_every_entry_and_is_named() {
     assert!(remove(&tree, Seals::Keep).unwrap());
 }
 
-/// The mount table is not what protects the data: the descriptors do.
+/// The descriptors protect the data, even if the mount table does not show the mount.
 #[test]
 fn a_mount_that_the_table_did_not_show_stays_whole() {
     let base = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn a_mount_that_appears_while_a_removal_runs_stays_whole() {
             for n in 0..100 {
                 let _exists = fs::create_dir_all(base.path().join(format!("tree/{n}")));
             }
-            // Fails or succeeds, as the mounts come and go.
+            // May fail or succeed, because mounts appear and disappear.
             let _either = remove(&base.path().join("tree"), Seals::Keep);
             assert_whole(&outside);
         }
@@ -181,7 +181,7 @@ fn a_directory_that_is_moved_away_takes_the_removal_nowhere() {
     let (name, below) = removal.empty(&dir).unwrap().unwrap();
     let below = removal.enter(&dir, name, below).unwrap();
     fs::rename(tree.join("a"), outside.join("a")).unwrap();
-    // Everything in "a" may be removed, but nothing above its new place.
+    // The entries in "a" may be removed, but nothing above its new place.
     let error = removal.leave(below).unwrap_err();
     assert!(error.to_string().contains("tree/a"), "{error}");
     assert_whole(&outside);

@@ -6,7 +6,7 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
 use crate::{Error, Result};
 
-/// Who a task runs as.
+/// The user and groups that a task runs as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// User id.
@@ -15,14 +15,14 @@ pub struct Account {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Login name, when the host knows the user.
+    /// Login name, if the host knows the user.
     pub name: Option<String>,
-    /// Home directory, when the host knows the user.
+    /// Home directory, if the host knows the user.
     pub home: Option<std::path::PathBuf>,
 }
 
-/// Finds a user given as `name`, `uid`, `name:group` or `uid:gid`. A number needs no entry on the host; its group
-/// is then the same number.
+/// Finds a user given as `name`, `uid`, `name:group` or `uid:gid`. A number needs no entry on the host; the group
+/// then has the same number.
 pub fn lookup(spec: &str) -> Result<Account> {
     let (user, group) = match spec.split_once(':') {
         Some((user, group)) => (user, Some(group)),
@@ -36,12 +36,12 @@ pub fn lookup(spec: &str) -> Result<Account> {
     Ok(account)
 }
 
-/// The user that the calling process acts as.
+/// Returns the effective user id of the calling process.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The group that the calling process acts as.
+/// Returns the effective group id of the calling process.
 pub fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }

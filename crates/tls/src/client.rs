@@ -1,4 +1,4 @@
-//! The side that connects.
+//! The connecting side of TLS.
 
 use crate::error::TlsError;
 use crate::files;
@@ -15,42 +15,43 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-/// What is checked of a server's certificate.
+/// The checks of a server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Checked {
-    /// Authority and the name of the host that is connected to.
+    /// The authority, and the name of the host that is connected to.
     #[default]
     Host,
-    /// Authority and this name, whatever the host is called.
+    /// The authority, and this name, independent of the host's name.
     Name(String),
-    /// The authority only.
+    /// Only the authority.
     Authority,
-    /// Nothing: whoever answers is believed.
+    /// No check: every server is accepted.
     Nothing,
 }
 
-/// Whom to trust, and what to show.
+/// The authorities to trust, and the certificate to present.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientSettings {
-    /// File of the authorities that sign servers; the host's public ones where neither this nor `ca_path` is given.
+    /// File of the authorities that sign servers. If neither this nor `ca_path` is set, the host's public authorities
+    /// are used.
     pub ca_file: Option<PathBuf>,
-    /// Directory of such files; a `ca_file` wins.
+    /// Directory of such files; `ca_file` takes precedence.
     pub ca_path: Option<PathBuf>,
-    /// The authorities themselves, as PEM; both others are not read then.
+    /// The authorities themselves, as PEM; if not empty, `ca_file` and `ca_path` are not read.
     pub ca_pem: Vec<String>,
-    /// Certificate of this side, for servers that want one.
+    /// Certificate of this side, for servers that require one.
     pub cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key of `cert_file`.
     pub key_file: Option<PathBuf>,
-    /// What is checked.
+    /// The checks of a server's certificate.
     pub checked: Checked,
-    /// Versions and suites.
+    /// TLS versions and cipher suites.
     pub protocol: Protocol,
-    /// Says that HTTP/2 will be spoken (ALPN), without which many servers of gRPC refuse.
+    /// Whether to offer HTTP/2 (ALPN), which many gRPC servers require.
     pub http2: bool,
 }
 
-/// Turns connections into encrypted ones, as the side that connected. Clones share their settings.
+/// Encrypts connections as the connecting side. Clones share their settings.
 #[derive(Clone, Debug)]
 pub struct Connector(Arc<ArcSwap<Inner>>);
 
@@ -117,23 +118,23 @@ fn roots(settings: &ClientSettings) -> Result<RootCertStore, TlsError> {
 }
 
 impl Connector {
-    /// Reads the files.
+    /// Creates a connector and reads its files.
     ///
     /// # Errors
-    /// What is wrong with which file or setting.
+    /// A file or setting that cannot be used.
     pub fn new(settings: &ClientSettings) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(ArcSwap::from_pointee(Inner::read(settings)?))))
     }
 
-    /// For web servers: the host's public authorities, no certificate of our own.
+    /// Creates a connector for web servers: the host's public authorities, no certificate of its own.
     ///
     /// # Errors
-    /// When the host knows no authorities.
+    /// If the host has no public authorities.
     pub fn public() -> Result<Self, TlsError> {
         Self::new(&ClientSettings::default())
     }
 
-    /// Opens a connection to a port of a host and comes to terms with it.
+    /// Connects to a port of a host and completes the handshake.
     ///
     /// # Errors
     /// As [`Connector::connect`].
@@ -144,19 +145,19 @@ impl Connector {
         self.connect(bare, stream).await
     }
 
-    /// Reads the files again, for connections from now on.
+    /// Reads the files again, for new connections.
     ///
     /// # Errors
-    /// As [`Connector::new`]; then everything stays as it was.
+    /// As [`Connector::new`]; the previous settings then stay in use.
     pub fn replace(&self, settings: &ClientSettings) -> Result<(), TlsError> {
         self.0.store(Arc::new(Inner::read(settings)?));
         Ok(())
     }
 
-    /// Comes to terms with `host`, a name or an address with or without brackets, over a connection to it.
+    /// Completes the handshake with `host`, a name or an address with or without brackets, over a connection to it.
     ///
     /// # Errors
-    /// What the network said, or a [`crate::Handshake`].
+    /// The network's error, or a [`crate::Handshake`].
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<Stream> {
         let inner = self.0.load_full();
         let name = match &inner.name {

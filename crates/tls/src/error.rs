@@ -1,54 +1,54 @@
-//! What is wrong with files and settings.
+//! Errors of files and settings.
 
 use std::path::PathBuf;
 
-/// Why certificates or settings cannot be used. Each names the file or the setting.
+/// Why certificates or settings cannot be used. Each error names the file or the setting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file or a directory cannot be read.
     #[error("the {what} {} cannot be read: {source}", path.display())]
     Read {
-        /// What it is for, `CA certificate`.
+        /// The purpose of the file, for example `CA certificate`.
         what: &'static str,
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// The content of a file is not usable.
     #[error("the {what} {} cannot be used: {reason}", path.display())]
     File {
-        /// What it is for.
+        /// The purpose of the file.
         what: &'static str,
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why the content is not usable.
         reason: String,
     },
-    /// A certificate of a setting is not what it should be.
+    /// A certificate in a setting is not usable.
     #[error("the CA certificate cannot be used: {reason}")]
     Text {
-        /// Why.
+        /// Why the certificate is not usable.
         reason: String,
     },
-    /// Certificate and key are from different pairs, or of an unknown kind.
+    /// The certificate and the key do not match, or the key's kind is unknown.
     #[error("the certificate {} cannot be used with the key {}: {reason}", cert.display(), key.display())]
     Pair {
         /// File of the certificate.
         cert: PathBuf,
         /// File of its key.
         key: PathBuf,
-        /// Why.
+        /// Why they cannot be used.
         reason: String,
     },
-    /// One of two files that belong together.
+    /// Only one of two files that belong together is set.
     #[error("a {given} was given without a {missing}: both are needed")]
     Half {
-        /// What there is.
+        /// The setting that is present.
         given: &'static str,
-        /// What there is not.
+        /// The setting that is missing.
         missing: &'static str,
     },
     /// The host has no certificates of public authorities.
@@ -56,24 +56,24 @@ pub enum TlsError {
         "no certificates of public authorities are found on this host ({reason}): install them, or name a file by SSL_CERT_FILE"
     )]
     NoRoots {
-        /// What was tried.
+        /// The locations that were tried.
         reason: String,
     },
-    /// An unknown version.
+    /// The TLS version is unknown.
     #[error("tls_min_version \"{0}\" is unknown: use tls12 or tls13")]
     Version(String),
-    /// A suite that is unknown or not safe.
+    /// A cipher suite is unknown or not secure.
     #[error("tls_cipher_suites: \"{name}\" is not supported: use some of {known}")]
     Suite {
-        /// As it was given.
+        /// The name in the setting.
         name: String,
-        /// What there is.
+        /// The known suites.
         known: String,
     },
-    /// Something that cannot be the name of a host.
+    /// The text cannot be the name of a host.
     #[error("\"{0}\" cannot be the name in a certificate")]
     Name(String),
-    /// What rustls says about the settings as a whole.
+    /// rustls refused the combination of settings.
     #[error("TLS cannot be set up: {0}")]
     Setup(String),
 }

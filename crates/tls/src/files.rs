@@ -1,4 +1,4 @@
-//! Certificates and keys from PEM files.
+//! Reads certificates and keys from PEM files.
 
 use crate::error::TlsError;
 use rustls::RootCertStore;
@@ -39,14 +39,14 @@ pub(crate) struct Pair {
 pub(crate) fn pair(cert: &Path, key: &Path) -> Result<Pair, TlsError> {
     let chain = chain_of(CERTIFICATE, cert)?;
     let text = read(KEY, key)?;
-    // The error must not repeat what is in the file.
+    // The error must not contain parts of the file.
     let private = PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
         unusable(KEY, key, "there is no key in it that is understood (PEM, PKCS #8, SEC1 or PKCS #1)")
     })?;
     Ok(Pair { chain, key: private })
 }
 
-/// Why certificate and key do not go together.
+/// Returns the error for a certificate and key that do not match.
 pub(crate) fn mismatch(cert: &Path, key: &Path, error: &rustls::Error) -> TlsError {
     let reason = match error {
         rustls::Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
@@ -55,7 +55,7 @@ pub(crate) fn mismatch(cert: &Path, key: &Path, error: &rustls::Error) -> TlsErr
     TlsError::Pair { cert: cert.to_owned(), key: key.to_owned(), reason }
 }
 
-/// Adds the authorities of a file.
+/// Adds the authorities in a file.
 pub(crate) fn authorities(path: &Path, roots: &mut RootCertStore) -> Result<(), TlsError> {
     for certificate in chain_of(AUTHORITY, path)? {
         roots.add(certificate).map_err(|error| unusable(AUTHORITY, path, error))?;
@@ -63,7 +63,7 @@ pub(crate) fn authorities(path: &Path, roots: &mut RootCertStore) -> Result<(), 
     Ok(())
 }
 
-/// Adds the authorities of a text.
+/// Adds the authorities in a text.
 pub(crate) fn authorities_in(text: &str, roots: &mut RootCertStore) -> Result<(), TlsError> {
     let unusable = |reason: String| TlsError::Text { reason };
     let mut found = false;
@@ -75,7 +75,7 @@ pub(crate) fn authorities_in(text: &str, roots: &mut RootCertStore) -> Result<()
     if found { Ok(()) } else { Err(unusable("there is no certificate in it".to_owned())) }
 }
 
-/// Adds the authorities of all files of a directory.
+/// Adds the authorities in all files of a directory.
 pub(crate) fn authorities_below(dir: &Path, roots: &mut RootCertStore) -> Result<(), TlsError> {
     let fail = |source| TlsError::Read { what: "directory of CA certificates", path: dir.to_owned(), source };
     let mut files: Vec<PathBuf> = Vec::new();
@@ -92,7 +92,7 @@ pub(crate) fn authorities_below(dir: &Path, roots: &mut RootCertStore) -> Result
     files.iter().try_for_each(|file| authorities(file, roots))
 }
 
-/// The public authorities that the host knows: SSL_CERT_FILE, SSL_CERT_DIR, or where distributions keep them.
+/// Returns the host's public authorities: from SSL_CERT_FILE, SSL_CERT_DIR, or the usual locations of distributions.
 pub(crate) fn public() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

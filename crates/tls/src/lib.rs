@@ -1,8 +1,8 @@
-//! TLS for whatever listens and connects: the HTTP API and its clients, calls between agents, and what is fetched from
-//! web servers. Files of certificates in, [`Connector`] and [`Acceptor`] out; rustls with ring does the rest.
+//! TLS for all listeners and connections: the HTTP API and its clients, RPC between agents, and downloads from web
+//! servers. [`Connector`] and [`Acceptor`] read certificate files; rustls with ring implements TLS.
 //!
-//! Files are read when a connector or an acceptor is made, and again when it is told to ([`Acceptor::replace`],
-//! [`Connector::replace`]): connections made before keep what they began with.
+//! Files are read when a connector or an acceptor is created, and again by [`Acceptor::replace`] and
+//! [`Connector::replace`]. Existing connections keep their settings.
 
 mod client;
 mod error;

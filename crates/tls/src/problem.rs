@@ -1,33 +1,33 @@
-//! Why two sides did not come to terms, in words for people.
+//! The causes of failed handshakes, in plain words for users.
 
 use rustls::{AlertDescription, CertificateError, Error};
 use std::fmt;
 use std::io;
 
-/// What kind of problem it is, for whoever can say what to do about it.
+/// The kind of problem, for callers that suggest a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The other side's certificate is signed by nobody who is trusted here.
+    /// No trusted authority has signed the other side's certificate.
     UnknownAuthority,
     /// The other side's certificate is for other names.
     WrongName,
-    /// The other side's certificate is too old or too new.
+    /// The other side's certificate has expired or is not valid yet.
     Expired,
-    /// The other side wants a certificate of this one.
+    /// The other side requires a certificate of this side.
     CertificateWanted,
-    /// The other side does not take this one's certificate.
+    /// The other side refuses this side's certificate.
     CertificateRefused,
-    /// The other side does not speak TLS.
+    /// The other side does not use TLS.
     NoTls,
-    /// Anything else.
+    /// Another problem; the error's text describes it.
     Other,
 }
 
-/// A handshake that failed. It is the inner error of the [`io::Error`] that connections fail with.
+/// A failed handshake. It is the inner error of the [`io::Error`] that a connection returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handshake {
-    /// The kind.
+    /// The kind of problem.
     pub problem: Problem,
     words: String,
 }
@@ -41,7 +41,7 @@ impl fmt::Display for Handshake {
 impl std::error::Error for Handshake {}
 
 impl Handshake {
-    /// The failed handshake within an error of a connection.
+    /// Returns the failed handshake within an error of a connection.
     pub fn within(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }
@@ -65,7 +65,7 @@ impl Handshake {
 fn of_certificate(error: &CertificateError) -> (Problem, String) {
     use CertificateError as E;
     match error {
-        // An authority of the same name with another key is another one.
+        // An authority with the same name but another key counts as another authority.
         E::UnknownIssuer | E::BadSignature => (
             Problem::UnknownAuthority,
             "its certificate is signed by an authority that is not trusted here".to_owned(),
@@ -91,7 +91,7 @@ fn of_certificate(error: &CertificateError) -> (Problem, String) {
     }
 }
 
-/// Names as people write them: rustls shows where in the certificate they stand.
+/// Returns plain names: rustls adds their position in the certificate.
 fn plain(names: &[String]) -> String {
     let bare = |name: &String| match name.split_once('(') {
         Some((_, rest)) => rest.trim_matches(['"', ')']).to_owned(),
@@ -122,7 +122,7 @@ fn of_alert(alert: AlertDescription) -> (Problem, String) {
     }
 }
 
-/// The same error, in words for people where TLS is its cause.
+/// Converts an error caused by TLS to a [`Handshake`] with plain words; other errors stay unchanged.
 pub(crate) fn told(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner.map(Handshake::new) {

@@ -1,4 +1,5 @@
-//! Versions and cipher suites, by the names of the agent's configuration (docs/reference/jobspec.md, section 11).
+//! TLS versions and cipher suites, with the names of the agent's configuration (docs/reference/jobspec.md, section
+//! 11).
 
 use crate::error::TlsError;
 use rustls::crypto::{CryptoProvider, ring};
@@ -9,26 +10,26 @@ use std::sync::Arc;
 static NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
 static BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
-/// Which versions and suites are spoken. The default: TLS 1.2 and 1.3 with everything that is safe.
+/// The accepted versions and suites. The default is TLS 1.2 and 1.3 with all secure suites.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protocol {
     only_13: bool,
-    /// Suites of TLS 1.2; `None` for all. Those of 1.3 are all safe and always there.
+    /// Cipher suites of TLS 1.2; `None` means all. Those of 1.3 are all secure and always enabled.
     suites: Option<Vec<SupportedCipherSuite>>,
 }
 
-/// The name of a suite as Go and IANA have it.
+/// Returns the name of a suite as Go and IANA write it.
 fn name_of(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite())
 }
 
 impl Protocol {
-    /// From `tls_min_version` and `tls_cipher_suites` (names separated by commas); empty texts stand for the defaults.
+    /// Parses `tls_min_version` and `tls_cipher_suites` (names separated by commas); empty texts mean the defaults.
     ///
-    /// `tls10` and `tls11` are taken, and mean TLS 1.2: nothing older is spoken. See [`Protocol::raised`].
+    /// `tls10` and `tls11` are accepted but mean TLS 1.2, the oldest supported version. See [`Protocol::raised`].
     ///
     /// # Errors
-    /// When a name is unknown, or of a suite that is not safe.
+    /// If a name is unknown, or its suite is not secure.
     pub fn parse(min_version: &str, cipher_suites: &str) -> Result<Self, TlsError> {
         let only_13 = match min_version {
             "" | "tls10" | "tls11" | "tls12" => false,
@@ -39,7 +40,7 @@ impl Protocol {
             ring::ALL_CIPHER_SUITES.iter().copied().filter(|suite| suite.tls13().is_none()).collect();
         let mut suites = Vec::new();
         for name in cipher_suites.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            // The reference leaves the digest of these out.
+            // Nomad's names of these suites omit the digest.
             let whole = if name.ends_with("POLY1305") { format!("{name}_SHA256") } else { name.to_owned() };
             match known.iter().find(|suite| name_of(suite) == whole) {
                 Some(suite) => suites.push(*suite),
@@ -52,7 +53,7 @@ impl Protocol {
         Ok(Self { only_13, suites: (!suites.is_empty()).then_some(suites) })
     }
 
-    /// Whether a minimum is asked for that is older than what is spoken at all.
+    /// Returns whether a minimum version is older than the oldest supported version, and was therefore raised.
     pub fn raised(min_version: &str) -> bool {
         matches!(min_version, "tls10" | "tls11")
     }

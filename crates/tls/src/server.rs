@@ -1,4 +1,4 @@
-//! The side that listens.
+//! The listening side of TLS.
 
 use crate::error::TlsError;
 use crate::files;
@@ -16,27 +16,27 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-/// First byte of every connection that speaks TLS: the record of a handshake.
+/// First byte of every TLS connection: the type of a handshake record.
 const HANDSHAKE: u8 = 0x16;
-/// How long the other side has to read why it was refused.
+/// How long the other side has to read a refusal.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What to show, and whom to let in.
+/// The certificate to present, and the clients to accept.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Certificate of this side, with its chain.
     pub cert_file: PathBuf,
-    /// Its key.
+    /// Private key of `cert_file`.
     pub key_file: PathBuf,
-    /// File of the authorities of those who connect, who must then show a certificate.
+    /// File of the authorities that sign clients; if set, clients must present a certificate.
     pub client_ca: Option<PathBuf>,
-    /// Versions and suites.
+    /// TLS versions and cipher suites.
     pub protocol: Protocol,
-    /// Offers HTTP/2 to those who ask for it (ALPN).
+    /// Whether to offer HTTP/2 to clients that support it (ALPN).
     pub http2: bool,
 }
 
-/// Turns accepted connections into encrypted ones. Clones share their settings.
+/// Encrypts accepted connections. Clones share their settings.
 #[derive(Clone, Debug)]
 pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
 
@@ -68,28 +68,28 @@ fn read(settings: &ServerSettings) -> Result<ServerConfig, TlsError> {
 }
 
 impl Acceptor {
-    /// Reads the files.
+    /// Creates an acceptor and reads its files.
     ///
     /// # Errors
-    /// What is wrong with which file or setting.
+    /// A file or setting that cannot be used.
     pub fn new(settings: &ServerSettings) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(ArcSwap::from_pointee(read(settings)?))))
     }
 
-    /// Reads the files again, for connections from now on.
+    /// Reads the files again, for new connections.
     ///
     /// # Errors
-    /// As [`Acceptor::new`]; then everything stays as it was.
+    /// As [`Acceptor::new`]; the previous settings then stay in use.
     pub fn replace(&self, settings: &ServerSettings) -> Result<(), TlsError> {
         self.0.store(Arc::new(read(settings)?));
         Ok(())
     }
 
-    /// Comes to terms with whoever connected. A connection that begins otherwise than TLS does comes back as it is,
-    /// nothing read of it: the caller says what becomes of it. Whoever is refused is told why.
+    /// Completes the handshake of an accepted connection. A connection whose first byte is not TLS is returned
+    /// unencrypted and unread, for the caller to decide. A refused client receives the reason.
     ///
     /// # Errors
-    /// What the network said, or a [`crate::Handshake`].
+    /// The network's error, or a [`crate::Handshake`].
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -109,7 +109,8 @@ impl Acceptor {
     }
 }
 
-/// Ends a connection so that the other side gets what was said: bytes that nobody read would make it vanish.
+/// Closes a connection so that the other side receives the last message: closing with unread received bytes would
+/// discard it.
 async fn linger(mut stream: TcpStream) {
     let talk = async {
         stream.shutdown().await?;
@@ -117,6 +118,6 @@ async fn linger(mut stream: TcpStream) {
         while stream.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    // The other side may be gone already, which changes nothing.
+    // The other side may have disconnected already, which is no problem.
     let _ = tokio::time::timeout(LINGER, talk).await;
 }

@@ -1,4 +1,4 @@
-//! Connections, encrypted or not, behind one type.
+//! Encrypted and unencrypted connections behind one type.
 
 use crate::error::TlsError;
 use crate::problem;
@@ -12,44 +12,44 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
-/// What both sides call HTTP/2 while they shake hands.
+/// The name of HTTP/2 in the handshake (ALPN).
 pub(crate) const HTTP2: &[u8] = b"h2";
 
 /// A connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// As the network has it.
+    /// An unencrypted TCP connection.
     Plain(TcpStream),
-    /// Encrypted.
+    /// An encrypted TCP connection.
     Tls(Box<TlsStream<TcpStream>>),
-    /// A socket of this machine, which nobody can listen to on the way.
+    /// A unix socket of this machine, which needs no encryption.
     Unix(UnixStream),
 }
 
-/// What the other side of a connection proved to be.
+/// The certificate that the other side of a connection has proved to own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate(CertificateDer<'static>);
 
 impl Certificate {
-    /// Whether it is for a name, `server.global.nomad`.
+    /// Returns whether the certificate is valid for a name such as `server.global.nomad`.
     ///
     /// # Errors
-    /// When the name cannot be one.
+    /// If the text cannot be a name.
     pub fn is_for(&self, name: &str) -> Result<bool, TlsError> {
         let wanted = ServerName::try_from(name).map_err(|_| TlsError::Name(name.to_owned()))?;
-        // The handshake has read it before.
+        // The handshake has already parsed it successfully.
         let Ok(parsed) = ParsedCertificate::try_from(&self.0) else { return Ok(false) };
         Ok(verify_server_name(&parsed, &wanted).is_ok())
     }
 }
 
 impl Stream {
-    /// Whether it is encrypted.
+    /// Returns whether the connection is encrypted.
     pub fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Whether both sides agreed on HTTP/2 while they shook hands.
+    /// Returns whether both sides agreed on HTTP/2 in the handshake.
     pub fn is_http2(&self) -> bool {
         match self {
             Self::Plain(_) | Self::Unix(_) => false,
@@ -57,7 +57,7 @@ impl Stream {
         }
     }
 
-    /// The certificate that the other side showed and proved to have.
+    /// Returns the certificate that the other side presented and proved to own.
     pub fn certificate(&self) -> Option<Certificate> {
         match self {
             Self::Plain(_) | Self::Unix(_) => None,
@@ -74,7 +74,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            // With TLS 1.3 what the other side thinks of our certificate comes only now.
+            // With TLS 1.3, the other side's refusal of our certificate arrives only with the first read.
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf).map_err(|error| {
                 if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
                     problem::told(error)

@@ -1,4 +1,4 @@
-//! Both sides together, over connections of this host.
+//! Tests both sides together, over connections of this host.
 
 use crate::{
     Acceptor, Checked, ClientSettings, Connector, Handshake, Problem, Protocol, ServerSettings, Stream,
@@ -18,7 +18,7 @@ struct Files {
 }
 
 impl Files {
-    /// Authorities `a` and `b`; for each a server and a client.
+    /// Creates authorities `a` and `b`, each with a server and a client certificate.
     fn make() -> Self {
         let files = Self { dir: tempfile::tempdir().unwrap() };
         for ca in ["a", "b"] {
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// One connection: what the client gets back of its word, and the server's end of it.
+/// Makes one connection. Returns the client's echoed text and the server's stream.
 async fn talk(
     server: &Acceptor,
     client: &ClientSettings,
@@ -209,7 +209,7 @@ async fn certificates_are_read_again() {
     let client = files.client("b", None, Checked::Host);
     assert!(talk(&server, &client, "localhost").await.0.is_err());
     std::fs::copy(files.path("b-server.pem"), &settings.cert_file).unwrap();
-    // Only half of it is new: what was there goes on.
+    // Only the certificate is new, so the previous settings stay in use.
     let told = server.replace(&settings).unwrap_err().to_string();
     assert!(told.contains("the key belongs to another certificate"), "{told}");
     assert!(talk(&server, &files.client("a", None, Checked::Host), "localhost").await.0.is_ok());

@@ -1,4 +1,4 @@
-//! Which certificates of servers are taken.
+//! Verification of server certificates without host names.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -8,7 +8,8 @@ use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Takes what one of some authorities has signed, whatever its names; without authorities, everything.
+/// Accepts any certificate that one of the authorities has signed, for any name. Without authorities, accepts every
+/// certificate.
 #[derive(Debug)]
 pub(crate) struct AnyName {
     pub(crate) roots: Option<RootCertStore>,

@@ -1,8 +1,7 @@
-//! The log on disk: one redb file, one thread that writes to it.
+//! The log on disk: one redb file with one writer thread.
 //!
-//! All writes go through the thread in the order in which they were asked for. It takes whatever
-//! waits (up to a limit) into one transaction, so that many writes under load cost one flush,
-//! while a single one is written at once.
+//! The thread executes all writes in the order of their requests. It combines all waiting writes (up to a limit) into
+//! one transaction. So many writes under load need one flush, while a single write is executed at once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -28,19 +27,19 @@ const VOTE: &str = "vote";
 const PURGED: &str = "purged";
 const SERVER: &str = "server";
 
-/// redb's page cache; the hot entries are in our own.
+/// Size of redb's page cache in bytes. It is small, because [`Cache`] holds the recent entries.
 const PAGE_CACHE: usize = 2 * 1024 * 1024;
-/// Bytes of commands taken into one transaction.
+/// Maximum bytes of commands in one transaction.
 const MAX_TRANSACTION: usize = 8 * 1024 * 1024;
 
-/// A log file that is open and locked, with nothing running on it yet.
+/// An open and locked log file without a running writer.
 #[derive(Debug)]
 pub(super) struct Opened {
     db: Database,
     lock: File,
 }
 
-/// What the file held when it was opened.
+/// The content of the file when it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Recovered {
     pub(super) vote: Option<Vote>,
@@ -48,9 +47,8 @@ pub(super) struct Recovered {
     pub(super) last: Option<LogId>,
 }
 
-/// Handle on the open file and its writer. The order of the fields matters: the database must be
-/// given back before the writer is told to end, so that the writer drops the last reference and
-/// `closed` really means closed.
+/// A handle to the open file and its writer. The order of the fields matters: the database must be dropped before the
+/// sender that ends the writer. The writer then drops the last reference, and `closed` means that the file is closed.
 #[derive(Debug)]
 pub(super) struct Disk {
     db: Arc<Database>,
@@ -66,13 +64,13 @@ enum Job {
 
 type Reply = oneshot::Sender<io::Result<()>>;
 
-/// Makes a directory whose name outlives a power loss: all that is acknowledged lies below it.
+/// Creates a directory whose name survives a power loss, because all acknowledged data is below it.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), Error> {
     let made = caravan_sys::files::durable_dir(dir, 0o700);
     made.map_err(|error| Error::data_dir(dir)(io::Error::other(caravan_sys::describe(&error))))
 }
 
-/// Opens `dir`, making it if it is not there, and reads what is needed at start.
+/// Opens `dir`, creates it if absent, and reads the facts needed at the start.
 pub(super) fn open(dir: &Path, server: ServerId) -> Result<(Opened, Recovered), Error> {
     make_dir(dir)?;
     let lock = File::open(dir).map_err(Error::data_dir(dir))?;
@@ -85,7 +83,7 @@ pub(super) fn open(dir: &Path, server: ServerId) -> Result<(Opened, Recovered), 
     let path = dir.join("raft.redb");
     let log_error = |source: BoxError| Error::Log { path: path.clone(), source };
     if !path.try_exists().map_err(Error::data_dir(&path))? {
-        // Made under another name, so that a crash in between leaves no half-made file.
+        // Create it under another name, so that a crash in between leaves no partial file.
         let fresh = dir.join("raft.redb.new");
         let _ = fs::remove_file(&fresh);
         let db = open_file(&fresh).map_err(open_error(&fresh))?;
@@ -101,8 +99,8 @@ pub(super) fn open(dir: &Path, server: ServerId) -> Result<(Opened, Recovered), 
     Ok((Opened { db, lock }, recovered))
 }
 
-/// Reads a log that no agent uses: the last entry dropped, and all entries after it. Changes nothing but what
-/// opening the file after a crash repairs.
+/// Reads a log that no agent uses: the last removed entry, and all entries after it. Changes nothing, except for the
+/// repair when the file is opened after a crash.
 pub(crate) fn read_offline(dir: &Path) -> Result<(Option<LogId>, Vec<Entry>), Error> {
     let lock = File::open(dir).map_err(Error::data_dir(dir))?;
     match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
@@ -127,7 +125,7 @@ pub(crate) fn read_offline(dir: &Path) -> Result<(Option<LogId>, Vec<Entry>), Er
     read
 }
 
-/// Tells a file that the system does not let us use from one that is not a log.
+/// Distinguishes a file that the system refuses to open from a file that is not a log.
 fn open_error(path: &Path) -> impl FnOnce(BoxError) -> Error {
     let path = path.to_path_buf();
     move |error| match error.downcast::<io::Error>() {
@@ -182,7 +180,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BoxError> {
 }
 
 impl Disk {
-    /// Starts the writer. It ends, and cancels `closed`, after the last handle is dropped.
+    /// Starts the writer. It ends, and cancels `closed`, after the last handle was dropped.
     pub(super) fn start(
         opened: Opened,
         cache: Arc<Mutex<Cache>>,
@@ -220,7 +218,7 @@ impl Disk {
         answer.await.map_err(|_| ended())?
     }
 
-    /// Entries from `start` to before `end` that are on disk.
+    /// Returns the entries on disk from `start` to before `end`.
     pub(super) fn read(&self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
         let read = || -> Result<Vec<Entry>, BoxError> {
             let log = self.db.begin_read()?.open_table(LOG)?;
@@ -254,7 +252,7 @@ impl Job {
         };
         match self {
             Self::Append(_, done) => done.io_completed(result),
-            // A waiter that went away needs no answer.
+            // A waiter that was dropped needs no answer.
             Self::Vote(_, reply) | Self::TruncateFrom(_, reply) | Self::Purge(_, reply) => {
                 let _ = reply.send(result);
             }
@@ -262,7 +260,8 @@ impl Job {
     }
 }
 
-/// The fields are dropped in this order at the end: file, lock, then the word that both are free.
+/// The writer thread. Its fields are dropped in this order: the file, the lock, then the guard that reports both as
+/// released.
 struct Writer {
     db: Arc<Database>,
     _lock: File,
@@ -273,8 +272,8 @@ struct Writer {
 
 impl Writer {
     fn run(self) {
-        // After a failed flush the kernel may have dropped the pages, and a second flush that
-        // succeeds would prove nothing: everything later fails with the first error.
+        // After a failed flush the kernel may have dropped the pages, so a later successful flush proves nothing. All
+        // later writes fail with the first error.
         let mut failed: Option<String> = None;
         while let Ok(first) = self.queue.recv() {
             let mut size = first.size();
@@ -315,7 +314,7 @@ fn flushed_to(batch: &[Job]) -> u64 {
 }
 
 fn commit(db: &Database, batch: &[Job]) -> Result<(), BoxError> {
-    // redb's default durability: the file is flushed before commit returns.
+    // redb's default durability: commit returns after the file was flushed.
     let transaction = db.begin_write()?;
     {
         let mut log = transaction.open_table(LOG)?;
@@ -354,7 +353,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A disk whose flushes fail while it is told so.
+    /// A disk whose flushes fail while the flag is set.
     #[derive(Debug)]
     struct Failing {
         inner: InMemoryBackend,
@@ -386,7 +385,7 @@ pub(super) mod tests {
         }
     }
 
-    /// An empty log on a disk that breaks when the flag is set.
+    /// Returns an empty log on a disk that fails when the flag is set.
     pub(in crate::log) fn breakable(broken: &Arc<AtomicBool>) -> Opened {
         let backend = Failing { inner: InMemoryBackend::new(), broken: Arc::clone(broken) };
         let db = Database::builder().create_with_backend(backend).unwrap();
@@ -404,7 +403,7 @@ pub(super) mod tests {
         let error = disk.save_vote(Vote::new(2, 1)).await.unwrap_err();
         assert!(error.to_string().contains("no space left"), "{error}");
 
-        // The disk recovers, but what the first failure left behind is unknown.
+        // The disk recovers, but the state after the first failure is unknown.
         broken.store(false, Ordering::SeqCst);
         let (done, outcome) = TypeConfig::oneshot();
         let entry = Entry { log_id: log_id::<TypeConfig>(1, 1, 0), payload: EntryPayload::Blank };

@@ -1,7 +1,7 @@
-//! The log: recent entries in memory, all of them on disk if there is one.
+//! The log: recent entries in memory, and all entries on disk if there is one.
 //!
-//! openraft reads every entry back to apply it, so the newest ones stay in memory; with
-//! [`Storage::Memory`](crate::Storage::Memory) there is nothing else.
+//! openraft reads every entry back to apply it, so the newest ones stay in memory. With
+//! [`Storage::Memory`](crate::Storage::Memory) all entries are only in memory.
 
 mod disk;
 
@@ -23,11 +23,11 @@ pub(crate) use self::disk::{make_dir, read_offline};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
 use crate::{Error, ServerId};
 
-/// Flushed entries kept in memory for applying; older ones are read from disk.
+/// Number of flushed entries kept in memory for applying; older ones are read from disk.
 const CACHE_ENTRIES: usize = 256;
-/// Bytes of commands in flushed entries kept in memory.
+/// Maximum bytes of commands in flushed entries kept in memory.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
-/// Entries read at once when many are applied, as after a restart.
+/// Number of entries per read when many are applied, as after a restart.
 const READ_CHUNK: u64 = 128;
 
 /// Log and vote of one server. Clones share the same log.
@@ -37,10 +37,10 @@ pub(crate) struct LogStore {
     disk: Option<Arc<Disk>>,
 }
 
-/// The log's tail, and the facts about the rest of it.
+/// The log's newest entries, and the facts about all others.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// Consecutive entries; the last one is the log's last unless the log is empty here.
+    /// Consecutive entries; the last one is the log's last, unless this is empty.
     entries: VecDeque<Entry>,
     bytes: usize,
     /// Entries below this index are on disk. Unused without a disk.
@@ -51,13 +51,13 @@ pub(crate) struct Cache {
 }
 
 impl LogStore {
-    /// A log that ends with the process.
+    /// Creates a log that ends with the process.
     pub(crate) fn memory() -> Self {
         Self { cache: Arc::default(), disk: None }
     }
 
-    /// Opens or makes the log in `dir`. `closed` is cancelled once the files are closed and the
-    /// lock is given back, which happens after the last clone is dropped.
+    /// Opens or creates the log in `dir`. `closed` is cancelled once the files are closed and the lock is released,
+    /// which happens after the last clone was dropped.
     pub(crate) fn open(dir: &Path, server: ServerId, closed: CancellationToken) -> Result<Self, Error> {
         let (opened, recovered) = disk::open(dir, server)?;
         let cache = Arc::new(Mutex::new(Cache::recovered(recovered)));
@@ -65,7 +65,7 @@ impl LogStore {
         Ok(Self { cache, disk: Some(Arc::new(disk)) })
     }
 
-    /// An empty log on a disk whose flushes fail once the flag is set.
+    /// Creates an empty log on a disk whose flushes fail once the flag is set.
     #[cfg(test)]
     pub(crate) fn breakable(broken: &Arc<std::sync::atomic::AtomicBool>) -> Self {
         let cache = Arc::<Mutex<Cache>>::default();
@@ -74,12 +74,12 @@ impl LogStore {
         Self { cache, disk: Some(Arc::new(disk)) }
     }
 
-    /// Last entry that is no longer in the log.
+    /// Returns the last entry that was removed from the log.
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.cache().purged
     }
 
-    // A panic while the lock is held cannot leave half a change: each holder makes one.
+    // Each holder makes one complete change, so a panic leaves no partial change.
     fn cache(&self) -> MutexGuard<'_, Cache> {
         lock(&self.cache)
     }
@@ -117,7 +117,7 @@ impl Cache {
         Self { flushed: next(last), purged: state.purged, last, vote: state.vote, ..Self::default() }
     }
 
-    /// First index that this cache can answer for; smaller ones are on disk only.
+    /// Returns the first index in this cache; smaller ones are only on disk.
     fn boundary(&self) -> u64 {
         self.entries.front().map_or_else(|| next(self.last), |entry| entry.log_id.index)
     }
@@ -144,7 +144,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Entries below `upto` reached the disk: old ones need no memory any more.
+    /// Records that entries below `upto` are on disk, and evicts old ones from memory.
     pub(crate) fn flushed(&mut self, upto: u64) {
         self.flushed = self.flushed.max(upto);
         while self.entries.len() > CACHE_ENTRIES || self.bytes > CACHE_BYTES {
@@ -184,7 +184,7 @@ impl Cache {
     }
 }
 
-/// Index after `log_id`.
+/// Returns the index after `log_id`.
 fn next(log_id: Option<LogId>) -> u64 {
     log_id.map_or(0, |id| id.index + 1)
 }
@@ -202,7 +202,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         Ok(self.cache().vote)
     }
 
-    // In chunks: the default reads the whole range at once, which after a restart is the whole log.
+    // Read in chunks. The default reads the whole range at once, which after a restart is the whole log.
     async fn entries_stream<RB>(
         &mut self,
         range: RB,

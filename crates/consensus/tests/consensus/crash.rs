@@ -1,5 +1,5 @@
-//! A child process proposes in a loop and is killed with SIGKILL, again and again. What it was
-//! told is durable must be there afterwards, exactly once.
+//! A child process proposes in a loop and is repeatedly killed with SIGKILL. Every command that was acknowledged to
+//! it must be in the log afterwards, exactly once.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use crate::{Server, small};
 const DIR: &str = "CARAVAN_TEST_CONSENSUS_DIR";
 const ROUND: &str = "CARAVAN_TEST_CONSENSUS_ROUND";
 
-/// Not a test of its own: the body of the child. Without the variable there is nothing to do.
+/// The body of the child process, not a separate test. Does nothing without the variable.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else { return };
@@ -24,7 +24,7 @@ fn child() {
                 for n in 0u64.. {
                     let value = format!("{round}/{proposer}/{n}");
                     handle.propose(value.clone().into_bytes()).await.unwrap();
-                    // One write per line: a line is either whole or missing.
+                    // One write per line, so that a line is either complete or missing.
                     std::io::stdout().write_all(format!("acked {value}\n").as_bytes()).unwrap();
                 }
             })
@@ -52,7 +52,7 @@ async fn no_acknowledged_command_is_lost_by_kill_9() {
             seen += usize::from(note(&mut acked, &line));
         }
         child.kill().unwrap();
-        // What it wrote before it died counts as well.
+        // Lines written before the kill count as well.
         for line in lines {
             note(&mut acked, &line.unwrap());
         }
@@ -69,7 +69,7 @@ async fn no_acknowledged_command_is_lost_by_kill_9() {
 }
 
 fn note(acked: &mut BTreeSet<String>, line: &str) -> bool {
-    // The harness prints the name of the test in front of the first line.
+    // The test harness prints the name of the test before the first line.
     match line.split_once("acked ") {
         Some((_, value)) => acked.insert(value.to_owned()),
         None => false,

@@ -1,4 +1,4 @@
-//! Start, use, stop, start again.
+//! Start, use, stop, and start again.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -81,7 +81,7 @@ async fn a_server_at_rest_is_read_without_starting_it() {
         journal.apply(index, &command, None);
     }
     assert_eq!(*journal.0.lock().unwrap(), expected);
-    // Entry by entry, also what a snapshot covers.
+    // Entry by entry, including entries that a snapshot covers.
     let log = caravan_consensus::log_at_rest(dir.path()).unwrap();
     assert!(log.snapshot.is_some() && log.purged < log.snapshot, "{log:?}");
     assert!(log.entries.is_sorted_by_key(|entry| entry.index) && log.entries.iter().all(|e| e.term > 0));
@@ -90,7 +90,7 @@ async fn a_server_at_rest_is_read_without_starting_it() {
         _ => None,
     });
     assert_eq!(last, expected.values().next_back().cloned());
-    // The files of the snapshots are read as well, and other files are told apart.
+    // Snapshot files are read as well, and other files are recognized.
     let newest = std::fs::read_dir(dir.path().join("snapshots")).unwrap().next().unwrap().unwrap().path();
     let payload = caravan_consensus::snapshot_payload(std::fs::read(newest).unwrap().into()).unwrap();
     assert!(payload.is_some_and(|payload| !payload.is_empty()));

@@ -1,4 +1,4 @@
-//! The Controller service.
+//! The calls of the Controller service.
 
 use caravan_proto::csi;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl CsiClient {
-    /// What the controller part can do ("ControllerGetCapabilities").
+    /// Returns the capabilities of the controller service ("ControllerGetCapabilities").
     pub async fn controller_get_capabilities(&self) -> Result<CapabilitySet<ControllerCapability>, CsiError> {
         let mut client = self.controller();
         let answer = self
@@ -32,7 +32,7 @@ impl CsiClient {
         Ok(set)
     }
 
-    /// Makes a volume ("CreateVolume"). Repeating it with the same name gives the same volume.
+    /// Creates a volume ("CreateVolume"). A repeated call with the same name returns the same volume.
     pub async fn create_volume(&self, request: CreateVolumeRequest) -> Result<CreatedVolume, CsiError> {
         let call = Call::CreateVolume;
         let sensitive = Sensitive::secrets(&request.secrets)
@@ -55,7 +55,7 @@ impl CsiClient {
         convert::volume(call, answer.volume)
     }
 
-    /// Deletes a volume ("DeleteVolume"). Repeating it is harmless.
+    /// Deletes a volume ("DeleteVolume"). Idempotent.
     pub async fn delete_volume(&self, request: DeleteVolumeRequest) -> Result<(), CsiError> {
         let sensitive = Sensitive::secrets(&request.secrets);
         let message = csi::DeleteVolumeRequest { volume_id: request.volume_id, secrets: request.secrets.0 };
@@ -64,7 +64,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Makes a volume available to a node ("ControllerPublishVolume"); answers the publish context.
+    /// Attaches a volume to a node ("ControllerPublishVolume") and returns the publish context. Idempotent.
     pub async fn controller_publish(&self, request: ControllerPublishRequest) -> Result<StringMap, CsiError> {
         let sensitive =
             Sensitive::secrets(&request.secrets).and_flags([&request.capability.mount.mount_flags]);
@@ -85,7 +85,7 @@ impl CsiClient {
         Ok(answer.publish_context)
     }
 
-    /// Takes a volume from a node ("ControllerUnpublishVolume"). Repeating it is harmless.
+    /// Detaches a volume from a node ("ControllerUnpublishVolume"). Idempotent.
     pub async fn controller_unpublish(&self, request: ControllerUnpublishRequest) -> Result<(), CsiError> {
         let sensitive = Sensitive::secrets(&request.secrets);
         let message = csi::ControllerUnpublishVolumeRequest {
@@ -101,7 +101,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Whether a volume can be used in these ways ("ValidateVolumeCapabilities").
+    /// Checks whether a volume can be used in these ways ("ValidateVolumeCapabilities").
     pub async fn validate_capabilities(&self, request: ValidateRequest) -> Result<Validation, CsiError> {
         let sensitive = Sensitive::secrets(&request.secrets)
             .and_flags(request.capabilities.iter().map(|capability| &capability.mount.mount_flags));
@@ -125,8 +125,8 @@ impl CsiClient {
         })
     }
 
-    /// A page of the plugin's volumes ("ListVolumes"). `max_entries` 0 leaves the size of the page to the
-    /// plugin; an empty `starting_token` starts anew.
+    /// Returns a page of the plugin's volumes ("ListVolumes"). With `max_entries` 0 the plugin chooses the page size;
+    /// an empty `starting_token` starts at the beginning.
     pub async fn list_volumes(
         &self,
         max_entries: u32,
@@ -145,7 +145,7 @@ impl CsiClient {
         Ok(Page { entries, next_token: token(answer.next_token) })
     }
 
-    /// One volume ("ControllerGetVolume"), by the plugin's id; for plugins that name GET_VOLUME.
+    /// Returns one volume by the plugin's id ("ControllerGetVolume"). Requires the capability GET_VOLUME.
     pub async fn controller_get_volume(&self, volume_id: &str) -> Result<ListedVolume, CsiError> {
         let call = Call::ControllerGetVolume;
         let message = csi::ControllerGetVolumeRequest { volume_id: volume_id.to_owned() };
@@ -161,7 +161,7 @@ impl CsiClient {
         })
     }
 
-    /// Changes mutable parameters of a volume ("ControllerModifyVolume"). Repeating it is harmless.
+    /// Changes mutable parameters of a volume ("ControllerModifyVolume"). Idempotent.
     pub async fn controller_modify(&self, request: ControllerModifyRequest) -> Result<(), CsiError> {
         let sensitive = Sensitive::secrets(&request.secrets);
         let message = csi::ControllerModifyVolumeRequest {
@@ -177,7 +177,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// How much room there is for new volumes ("GetCapacity").
+    /// Returns the capacity for new volumes ("GetCapacity").
     pub async fn get_capacity(&self, request: GetCapacityRequest) -> Result<Capacity, CsiError> {
         let sensitive = Sensitive::none()
             .and_flags(request.capabilities.iter().map(|capability| &capability.mount.mount_flags));
@@ -196,8 +196,8 @@ impl CsiClient {
         })
     }
 
-    /// Makes a snapshot ("CreateSnapshot"). Repeating it with the same name gives the same snapshot; ask
-    /// again until it is ready to use.
+    /// Creates a snapshot ("CreateSnapshot"). A repeated call with the same name returns the same snapshot; repeat
+    /// the call until the snapshot is ready to use.
     pub async fn create_snapshot(&self, request: CreateSnapshotRequest) -> Result<Snapshot, CsiError> {
         let call = Call::CreateSnapshot;
         let sensitive = Sensitive::secrets(&request.secrets);
@@ -212,7 +212,7 @@ impl CsiClient {
         convert::snapshot(call, answer.snapshot)
     }
 
-    /// Deletes a snapshot ("DeleteSnapshot"). Repeating it is harmless.
+    /// Deletes a snapshot ("DeleteSnapshot"). Idempotent.
     pub async fn delete_snapshot(&self, request: DeleteSnapshotRequest) -> Result<(), CsiError> {
         let sensitive = Sensitive::secrets(&request.secrets);
         let message =
@@ -223,7 +223,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// A page of the plugin's snapshots ("ListSnapshots").
+    /// Returns a page of the plugin's snapshots ("ListSnapshots").
     pub async fn list_snapshots(&self, request: ListSnapshotsRequest) -> Result<Page<Snapshot>, CsiError> {
         let call = Call::ListSnapshots;
         let sensitive = Sensitive::secrets(&request.secrets);
@@ -244,7 +244,7 @@ impl CsiClient {
         Ok(Page { entries, next_token: token(answer.next_token) })
     }
 
-    /// One snapshot ("GetSnapshot"), for plugins that name GET_SNAPSHOT.
+    /// Returns one snapshot ("GetSnapshot"). Requires the capability GET_SNAPSHOT.
     pub async fn get_snapshot(&self, request: GetSnapshotRequest) -> Result<Snapshot, CsiError> {
         let call = Call::GetSnapshot;
         let sensitive = Sensitive::secrets(&request.secrets);
@@ -255,7 +255,7 @@ impl CsiClient {
         convert::snapshot(call, answer.snapshot)
     }
 
-    /// Gives a volume more room ("ControllerExpandVolume").
+    /// Expands a volume ("ControllerExpandVolume").
     pub async fn controller_expand(
         &self,
         request: ControllerExpandRequest,
@@ -279,7 +279,7 @@ impl CsiClient {
     }
 }
 
-/// The interface counts entries in signed numbers; more than they can say is as good as "no limit".
+/// Converts a number of entries to the signed type of the interface. Numbers too large for it become 0, "no limit".
 fn entries(max: u32) -> i32 {
     i32::try_from(max).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! The Identity service.
+//! The calls of the Identity service.
 
 use caravan_proto::csi;
 
@@ -6,7 +6,7 @@ use super::Sensitive;
 use crate::{Call, CapabilitySet, CsiClient, CsiError, PluginCapability, PluginInfo, Readiness};
 
 impl CsiClient {
-    /// Whether the plugin is up and ready ("Probe").
+    /// Returns whether the plugin is ready to serve ("Probe").
     pub async fn probe(&self) -> Result<Readiness, CsiError> {
         let mut client = self.identity();
         let answer = self
@@ -18,7 +18,7 @@ impl CsiClient {
         })
     }
 
-    /// The plugin's name and version ("GetPluginInfo").
+    /// Returns the plugin's name and version ("GetPluginInfo").
     pub async fn get_plugin_info(&self) -> Result<PluginInfo, CsiError> {
         let call = Call::GetPluginInfo;
         let mut client = self.identity();
@@ -33,7 +33,7 @@ impl CsiClient {
         Ok(PluginInfo { name: answer.name, vendor_version: answer.vendor_version, manifest: answer.manifest })
     }
 
-    /// Which services the plugin has ("GetPluginCapabilities").
+    /// Returns the services of the plugin ("GetPluginCapabilities").
     pub async fn get_plugin_capabilities(&self) -> Result<CapabilitySet<PluginCapability>, CsiError> {
         use csi::plugin_capability::{Type, service, volume_expansion};
         let mut client = self.identity();

@@ -1,4 +1,4 @@
-//! The connection and what is common to all calls.
+//! The connection to a plugin, and the common part of all calls.
 
 mod controller;
 mod identity;
@@ -21,14 +21,14 @@ use tonic::{
 
 use crate::{Call, CsiError, Deadlines, MountFlags, Secrets};
 
-/// Answers larger than this are refused: a list of a hundred thousand volumes fits.
+/// Maximum size of a response in bytes; a list of a hundred thousand volumes fits.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// A client of one plugin, by the path of its unix socket. Clones are cheap and share the connection.
 ///
-/// The connection is made with the first call and again after it broke; while the plugin is down, each
-/// call fails at once with [`CsiError::Unreachable`]. Calls run side by side. Dropping the future of a
-/// call cancels it, as far as the plugin listens to that.
+/// The client connects at the first call and reconnects after a broken connection. While the plugin is down, each
+/// call fails at once with [`CsiError::Unreachable`]. Calls run concurrently. Dropping the future of a call cancels
+/// it, if the plugin supports cancellation.
 #[derive(Debug, Clone)]
 pub struct CsiClient {
     channel: Channel,
@@ -37,14 +37,14 @@ pub struct CsiClient {
 }
 
 impl CsiClient {
-    /// A client for the plugin at `socket`. Nothing is connected yet.
+    /// Creates a client for the plugin at `socket`, without connecting.
     ///
     /// # Panics
     /// Outside of a tokio runtime, which the connection's background task needs.
     pub fn new(socket: impl AsRef<Path>, deadlines: Deadlines) -> Self {
         let socket: Arc<Path> = Arc::from(socket.as_ref());
         let path = Arc::clone(&socket);
-        // The authority is never looked up; servers of other languages refuse an empty one.
+        // The authority is never resolved, but servers in other languages refuse an empty one.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
             tower::service_fn(move |_| {
                 let path = Arc::clone(&path);
@@ -54,7 +54,7 @@ impl CsiClient {
         Self { channel, socket, deadlines }
     }
 
-    /// The path of the plugin's socket.
+    /// Returns the path of the plugin's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -71,7 +71,7 @@ impl CsiClient {
         NodeClient::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
     }
 
-    /// Makes one call: deadline on the wire and here, classification, redaction.
+    /// Makes one call: sends and enforces the deadline, classifies errors, redacts secrets.
     async fn call<Q, A, F>(
         &self,
         call: Call,
@@ -100,8 +100,8 @@ impl CsiClient {
     }
 }
 
-/// Connects to a socket by descriptor: the plugin can put a link in its place, which must not lead out of the
-/// directory. Its path may be longer than an address (107 bytes, unix(7)).
+/// Connects to a socket by descriptor: the plugin may replace the socket by a link, which must not lead out of the
+/// directory. The path may be longer than a socket address (107 bytes, unix(7)).
 pub async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let failed = |error: caravan_sys::Error| match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
@@ -118,7 +118,7 @@ pub async fn connect(socket: &Path) -> io::Result<UnixStream> {
     stream
 }
 
-/// What must not come back in an error of the call it was sent with.
+/// The secrets of a call, which its errors must not contain.
 #[derive(Debug, Clone, Default)]
 struct Sensitive {
     secrets: Secrets,

@@ -1,4 +1,4 @@
-//! The Node service.
+//! The calls of the Node service.
 
 use caravan_proto::csi;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl CsiClient {
-    /// What the node part can do ("NodeGetCapabilities").
+    /// Returns the capabilities of the node service ("NodeGetCapabilities").
     pub async fn node_get_capabilities(&self) -> Result<CapabilitySet<NodeCapability>, CsiError> {
         let mut client = self.node();
         let answer = self
@@ -30,7 +30,7 @@ impl CsiClient {
         Ok(set)
     }
 
-    /// What the plugin says about its node ("NodeGetInfo"). An empty node id is an error.
+    /// Returns the plugin's information about its node ("NodeGetInfo"). An empty node id is an error.
     pub async fn node_get_info(&self) -> Result<NodeInfo, CsiError> {
         let call = Call::NodeGetInfo;
         let mut client = self.node();
@@ -49,7 +49,7 @@ impl CsiClient {
         })
     }
 
-    /// Mounts a volume on the node ("NodeStageVolume"). Repeating it is harmless.
+    /// Stages a volume on the node ("NodeStageVolume"). Idempotent.
     pub async fn node_stage(&self, request: NodeStageRequest) -> Result<(), CsiError> {
         let call = Call::NodeStageVolume;
         let sensitive =
@@ -67,7 +67,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Unmounts a volume from its staging directory ("NodeUnstageVolume"). Repeating it is harmless.
+    /// Unstages a volume from its staging directory ("NodeUnstageVolume"). Idempotent.
     pub async fn node_unstage(&self, request: NodeUnstageRequest) -> Result<(), CsiError> {
         let call = Call::NodeUnstageVolume;
         let message = csi::NodeUnstageVolumeRequest {
@@ -79,7 +79,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Makes a volume visible at a path ("NodePublishVolume"). Repeating it is harmless.
+    /// Publishes a volume at a path ("NodePublishVolume"). Idempotent.
     pub async fn node_publish(&self, request: NodePublishRequest) -> Result<(), CsiError> {
         let call = Call::NodePublishVolume;
         let sensitive =
@@ -99,7 +99,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Takes a volume from a path ("NodeUnpublishVolume"). Repeating it is harmless.
+    /// Unpublishes a volume from a path ("NodeUnpublishVolume"). Idempotent.
     pub async fn node_unpublish(&self, request: NodeUnpublishRequest) -> Result<(), CsiError> {
         let call = Call::NodeUnpublishVolume;
         let message = csi::NodeUnpublishVolumeRequest {
@@ -111,7 +111,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Grows a file system ("NodeExpandVolume"); answers its size in bytes, 0 when the plugin does not say.
+    /// Expands a file system ("NodeExpandVolume"). Returns its size in bytes, or 0 if the plugin does not report it.
     pub async fn node_expand(&self, request: NodeExpandRequest) -> Result<u64, CsiError> {
         let call = Call::NodeExpandVolume;
         let sensitive = Sensitive::secrets(&request.secrets)
@@ -133,7 +133,7 @@ impl CsiClient {
         Ok(convert::unsigned(answer.capacity_bytes))
     }
 
-    /// How full a volume is ("NodeGetVolumeStats").
+    /// Returns how much of a volume is used ("NodeGetVolumeStats").
     pub async fn node_get_volume_stats(&self, request: NodeStatsRequest) -> Result<VolumeStats, CsiError> {
         use csi::volume_usage::Unit;
         let call = Call::NodeGetVolumeStats;

@@ -1,4 +1,4 @@
-//! Against a real server on a unix socket, with a plugin that does what each test needs.
+//! Tests against a real server on a unix socket, with a plugin that behaves as each test needs.
 
 use std::{
     path::PathBuf,
@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 
 use crate::*;
 
-/// A plugin whose answers depend on the ids it is asked about.
+/// A plugin whose responses depend on the ids in the request.
 #[derive(Default, Clone)]
 struct Fake {
     ready: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ impl Identity for Fake {
         &self,
         request: Request<csi::GetPluginInfoRequest>,
     ) -> Result<Response<csi::GetPluginInfoResponse>, Status> {
-        // The deadline has to travel: plugins give up by it.
+        // The deadline must reach the plugin, which gives up by it.
         if !request.metadata().contains_key("grpc-timeout") {
             return Err(Status::internal("there is no deadline"));
         }
@@ -248,7 +248,8 @@ async fn identity_answers_and_readiness_follows_the_plugin() {
     assert_eq!(capabilities.unknown().collect::<Vec<_>>(), [77]);
 }
 
-/// The socket lies in a directory of the plugin: a link there leads the agent, which is root, to no other socket.
+/// The plugin controls the socket's directory: a link there must not lead the agent, which is root, to another
+/// socket.
 #[tokio::test]
 async fn a_link_in_the_place_of_the_socket_leads_nowhere_else() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,19 +1,19 @@
-//! Requests and answers of the Controller service.
+//! Requests and responses of the Controller service.
 
 use std::time::Duration;
 
 use crate::{Secrets, Segments, StringMap, VolumeCapability};
 
-/// The size wanted, in bytes. At least one of the two should be given.
+/// A requested size in bytes. At least one of the two bounds should be set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapacityRange {
-    /// At least this much; 0 means not given.
+    /// Minimum size; 0 means not set.
     pub required_bytes: u64,
-    /// At most this much; 0 means not given.
+    /// Maximum size; 0 means not set.
     pub limit_bytes: u64,
 }
 
-/// Where a new volume's content comes from.
+/// The source of a new volume's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentSource {
     /// A snapshot, by the plugin's id.
@@ -22,252 +22,252 @@ pub enum ContentSource {
     Volume(String),
 }
 
-/// From where a new volume has to be reachable. Requisite: from at least one of them. Preferred: try
-/// these first, in order.
+/// The topologies from which a new volume must be reachable. It must be reachable from at least one requisite
+/// topology. The plugin tries the preferred topologies first, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopologyRequirement {
-    /// Any of these will do.
+    /// The volume must be reachable from one of these.
     pub requisite: Vec<Segments>,
-    /// The first that works is best.
+    /// Topologies in order of preference.
     pub preferred: Vec<Segments>,
 }
 
-/// Asks for a volume by name; asking again with the same name gives the same volume.
+/// A request to create a volume by name. A repeated request with the same name returns the same volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateVolumeRequest {
-    /// The name, chosen by the caller.
+    /// The volume's name, chosen by the caller.
     pub name: String,
-    /// The size wanted.
+    /// The requested size.
     pub capacity_range: Option<CapacityRange>,
-    /// Every way in which the volume is going to be used; at least one.
+    /// Every way in which the volume will be used; at least one.
     pub capabilities: Vec<VolumeCapability>,
-    /// Opaque parameters of the plugin.
+    /// Parameters that only the plugin interprets.
     pub parameters: StringMap,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// What to fill it with.
+    /// The content to copy; absent means an empty volume.
     pub content_source: Option<ContentSource>,
-    /// From where it has to be reachable.
+    /// The topologies from which it must be reachable; absent means no requirement.
     pub topology: Option<TopologyRequirement>,
 }
 
-/// `Volume`: a volume as the plugin describes it.
+/// `Volume`: a volume as the plugin reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreatedVolume {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// Its size in bytes; 0 when the plugin does not know.
+    /// Its size in bytes; 0 if the plugin does not know it.
     pub capacity_bytes: u64,
-    /// Opaque; to be passed along with every later call.
+    /// The plugin's context of the volume, which every later call must send back.
     pub context: StringMap,
-    /// What it was filled with.
+    /// The content that was copied.
     pub content_source: Option<ContentSource>,
-    /// From where it is reachable (any one of these); empty: from everywhere.
+    /// The topologies from which it is reachable (any one of them); empty means from everywhere.
     pub accessible_topology: Vec<Segments>,
 }
 
-/// Asks for the end of a volume. Not an error when it is already gone.
+/// A request to delete a volume. A missing volume is no error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteVolumeRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// Makes a volume available to a node.
+/// A request to attach a volume to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerPublishRequest {
     /// The plugin's id of the volume.
     pub volume_id: String,
     /// The plugin's id of the node, from [`NodeInfo`](crate::NodeInfo).
     pub node_id: String,
-    /// How it is going to be used.
+    /// How the node will use the volume.
     pub capability: VolumeCapability,
-    /// Only for reading. Sent only to plugins that name PUBLISH_READONLY.
+    /// Whether to attach it read-only. Sent only to plugins with the capability PUBLISH_READONLY.
     pub readonly: bool,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// The volume's context.
+    /// The volume's context, from its creation.
     pub context: StringMap,
 }
 
-/// Takes a volume from a node.
+/// A request to detach a volume from a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControllerUnpublishRequest {
     /// The plugin's id of the volume.
     pub volume_id: String,
-    /// The plugin's id of the node; empty takes it from all nodes.
+    /// The plugin's id of the node; empty detaches it from all nodes.
     pub node_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// Asks whether a volume that exists can be used in these ways.
+/// A request to check whether an existing volume can be used in these ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValidateRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// The volume's context.
+    /// The volume's context, from its creation.
     pub context: StringMap,
-    /// The ways; at least one.
+    /// The ways to check; at least one.
     pub capabilities: Vec<VolumeCapability>,
-    /// Parameters as at creation.
+    /// The parameters of its creation.
     pub parameters: StringMap,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// The answer to [`ValidateRequest`].
+/// The response to [`ValidateRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Validation {
-    /// All of it is possible.
+    /// All ways are possible.
     Confirmed,
-    /// Something is not, with the plugin's words about it (may be empty).
+    /// At least one way is not possible, with the plugin's message (may be empty).
     Refused(String),
 }
 
-/// A page of a list, and where to go on.
+/// A page of a list, with the token of the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The entries.
+    /// The entries of this page.
     pub entries: Vec<T>,
-    /// The token of the next page; `None` at the end.
+    /// The token of the next page; `None` on the last page.
     pub next_token: Option<String>,
 }
 
-/// Whether a volume is in good order, as far as the plugin knows.
+/// The health of a volume, as far as the plugin knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeCondition {
-    /// Something is wrong.
+    /// Whether the volume has a problem.
     pub abnormal: bool,
-    /// What.
+    /// A description of the condition.
     pub message: String,
 }
 
 /// One entry of `ListVolumes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedVolume {
-    /// The volume.
+    /// The volume as at its creation.
     pub volume: CreatedVolume,
-    /// The nodes that have it; only from plugins that name LIST_VOLUMES_PUBLISHED_NODES.
+    /// The plugin's ids of the nodes that it is attached to. Only from plugins with LIST_VOLUMES_PUBLISHED_NODES.
     pub published_node_ids: Vec<String>,
-    /// Its condition; only from plugins that name VOLUME_CONDITION.
+    /// Its condition; only from plugins with the capability VOLUME_CONDITION.
     pub condition: Option<VolumeCondition>,
 }
 
-/// Asks how much room there is; everything that is given narrows the question.
+/// A request for the available capacity; each field that is set restricts it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GetCapacityRequest {
-    /// For volumes that can be used in these ways.
+    /// Only for volumes that can be used in these ways.
     pub capabilities: Vec<VolumeCapability>,
-    /// For volumes made with these parameters.
+    /// Only for volumes with these parameters.
     pub parameters: StringMap,
-    /// Reachable from here.
+    /// Only for volumes that are reachable from this topology.
     pub topology: Option<Segments>,
 }
 
-/// The answer to [`GetCapacityRequest`], bytes.
+/// The response to [`GetCapacityRequest`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Room for new volumes.
+    /// Capacity for new volumes.
     pub available: u64,
-    /// The largest single volume, when the plugin knows.
+    /// Size of the largest possible volume; absent if the plugin does not know it.
     pub largest_volume: Option<u64>,
-    /// The smallest single volume, when the plugin knows.
+    /// Size of the smallest possible volume; absent if the plugin does not know it.
     pub smallest_volume: Option<u64>,
 }
 
-/// Asks for a snapshot by name; asking again with the same name gives the same one.
+/// A request to create a snapshot by name. A repeated request with the same name returns the same snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateSnapshotRequest {
-    /// The plugin's id of the volume.
+    /// The plugin's id of the volume to copy.
     pub source_volume_id: String,
-    /// The name, chosen by the caller.
+    /// The snapshot's name, chosen by the caller.
     pub name: String,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// Opaque parameters of the plugin.
+    /// Parameters that only the plugin interprets.
     pub parameters: StringMap,
 }
 
-/// A snapshot as the plugin describes it.
+/// A snapshot as the plugin reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The plugin's id.
+    /// The plugin's id of the snapshot.
     pub snapshot_id: String,
-    /// The volume it was made from.
+    /// The plugin's id of the volume that it is a copy of.
     pub source_volume_id: String,
-    /// The least size in bytes of a volume made from it; 0 when not known.
+    /// Minimum size in bytes of a volume created from it; 0 if not known.
     pub size_bytes: u64,
-    /// When it was cut: time since the Unix epoch.
+    /// Time of the snapshot, since the Unix epoch.
     pub created: Option<Duration>,
-    /// Whether volumes can be made from it already.
+    /// Whether volumes can be created from it now.
     pub ready_to_use: bool,
 }
 
-/// Asks for other mutable parameters of a volume that exists.
+/// A request to change mutable parameters of an existing volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControllerModifyRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// Opaque parameters of the plugin, those that can change.
+    /// The parameters to change, which only the plugin interprets.
     pub mutable_parameters: StringMap,
 }
 
-/// Asks about one snapshot.
+/// A request for one snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GetSnapshotRequest {
-    /// The plugin's id.
+    /// The plugin's id of the snapshot.
     pub snapshot_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// Asks for the end of a snapshot. Not an error when it is already gone.
+/// A request to delete a snapshot. A missing snapshot is no error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteSnapshotRequest {
-    /// The plugin's id.
+    /// The plugin's id of the snapshot.
     pub snapshot_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// Asks for snapshots; empty filters match all.
+/// A request to list snapshots; empty filters match all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListSnapshotsRequest {
-    /// At most this many entries; 0 leaves it to the plugin.
+    /// Maximum number of entries in a page; 0 means that the plugin chooses.
     pub max_entries: u32,
-    /// Where to go on; empty starts anew.
+    /// The token of the page; empty means the first page.
     pub starting_token: String,
-    /// Only snapshots of this volume.
+    /// Return only snapshots of this volume.
     pub source_volume_id: String,
-    /// Only this snapshot.
+    /// Return only this snapshot.
     pub snapshot_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// Asks for more room in a volume.
+/// A request to expand a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerExpandRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// The new size.
+    /// The requested new size.
     pub capacity_range: CapacityRange,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// How the volume is used.
+    /// How the volume is used; absent means not known.
     pub capability: Option<VolumeCapability>,
 }
 
-/// The answer to [`ControllerExpandRequest`].
+/// The response to [`ControllerExpandRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerExpanded {
-    /// The size now, in bytes.
+    /// The new size in bytes.
     pub capacity_bytes: u64,
-    /// Whether the node still has to grow the file system.
+    /// Whether the file system must still be expanded on the node.
     pub node_expansion_required: bool,
 }

@@ -1,29 +1,29 @@
-//! Answers of the Identity service.
+//! Responses of the Identity service.
 
 use crate::StringMap;
 
-/// `GetPluginInfoResponse`.
+/// `GetPluginInfoResponse`: the plugin's name and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginInfo {
     /// The plugin's own name, in domain notation.
     pub name: String,
-    /// The vendor's version, opaque.
+    /// The vendor's version, in the vendor's own format.
     pub vendor_version: String,
-    /// More about the plugin, for people.
+    /// Further information about the plugin, for display.
     pub manifest: StringMap,
 }
 
-/// What `Probe` says.
+/// The response to `Probe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// The plugin serves. An answer without a value counts as ready ("ProbeResponse.ready").
+    /// The plugin serves. A response without a value counts as ready ("ProbeResponse.ready").
     Ready,
-    /// The plugin is up and still getting ready.
+    /// The plugin is running but not ready yet.
     NotReady,
 }
 
 impl Readiness {
-    /// Whether the plugin serves.
+    /// Returns whether the plugin serves.
     pub const fn is_ready(self) -> bool {
         matches!(self, Self::Ready)
     }

@@ -1,5 +1,5 @@
-//! Requests and answers in plain Rust. Sizes are bytes; an empty string or map means "not given", as on
-//! the wire; what the interface makes optional is an `Option`.
+//! Requests and responses as plain Rust structs. Sizes are in bytes. An empty string or map means "not set", as on
+//! the wire; optional messages of the interface are an `Option`.
 
 pub(crate) mod controller;
 pub(crate) mod identity;

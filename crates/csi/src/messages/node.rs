@@ -1,122 +1,122 @@
-//! Requests and answers of the Node service. Paths are those that the plugin sees.
+//! Requests and responses of the Node service. All paths are in the plugin's view.
 
 use std::path::PathBuf;
 
 use crate::{CapacityRange, Secrets, Segments, StringMap, VolumeCapability, VolumeCondition};
 
-/// Mounts a volume on the node, once for all its uses there.
+/// A request to stage a volume on the node: to mount it once for all its uses there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStageRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// What controller publish answered; empty without it.
+    /// The context that controller publish returned; empty without it.
     pub publish_context: StringMap,
-    /// The staging directory, which exists.
+    /// The staging directory, which must exist.
     pub staging_target_path: PathBuf,
-    /// How it is going to be used.
+    /// How the volume will be used.
     pub capability: VolumeCapability,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// The volume's context.
+    /// The volume's context, from its creation.
     pub context: StringMap,
 }
 
-/// Undoes [`NodeStageRequest`].
+/// A request that undoes [`NodeStageRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeUnstageRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
     /// The staging directory.
     pub staging_target_path: PathBuf,
 }
 
-/// Makes a volume visible at a path for one use.
+/// A request to publish a volume: to mount it at a path for one use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePublishRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// What controller publish answered; empty without it.
+    /// The context that controller publish returned; empty without it.
     pub publish_context: StringMap,
-    /// The staging directory, only for plugins that stage.
+    /// The staging directory; only for plugins that stage.
     pub staging_target_path: Option<PathBuf>,
-    /// Where it is to appear; its parent exists, the plugin makes the path itself.
+    /// The path to mount at. Its parent exists, and the plugin creates the path itself.
     pub target_path: PathBuf,
-    /// How it is going to be used.
+    /// How the volume will be used.
     pub capability: VolumeCapability,
-    /// Only for reading.
+    /// Whether to mount it read-only.
     pub readonly: bool,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// The volume's context.
+    /// The volume's context, from its creation.
     pub context: StringMap,
 }
 
-/// Undoes [`NodePublishRequest`].
+/// A request that undoes [`NodePublishRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeUnpublishRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// Where it appeared.
+    /// The path at which it was published.
     pub target_path: PathBuf,
 }
 
-/// Grows the file system of a volume that the controller has grown.
+/// A request to expand the file system of a volume that the controller has expanded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeExpandRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// Where it is published (or staged).
+    /// The path at which it is published (or staged).
     pub volume_path: PathBuf,
-    /// The new size, when known.
+    /// The new size; absent means the volume's actual size.
     pub capacity_range: Option<CapacityRange>,
-    /// The staging directory, only for plugins that stage.
+    /// The staging directory; only for plugins that stage.
     pub staging_target_path: Option<PathBuf>,
-    /// How it is used.
+    /// How the volume is used; absent means not known.
     pub capability: Option<VolumeCapability>,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// Asks how full a volume is.
+/// A request for a volume's usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatsRequest {
-    /// The plugin's id.
+    /// The plugin's id of the volume.
     pub volume_id: String,
-    /// Where it is published (or staged).
+    /// The path at which it is published (or staged).
     pub volume_path: PathBuf,
-    /// The staging directory, only for plugins that stage.
+    /// The staging directory; only for plugins that stage.
     pub staging_target_path: Option<PathBuf>,
 }
 
-/// How much of something is used; numbers a plugin does not know are 0.
+/// Usage of bytes or inodes. A number that the plugin does not know is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// What is left.
+    /// The amount available.
     pub available: u64,
-    /// All of it.
+    /// The total amount.
     pub total: u64,
-    /// What is taken.
+    /// The amount in use.
     pub used: u64,
 }
 
-/// The answer to [`NodeStatsRequest`].
+/// The response to [`NodeStatsRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeStats {
-    /// Bytes.
+    /// Usage of bytes; absent if not reported.
     pub bytes: Option<Usage>,
-    /// Inodes.
+    /// Usage of inodes; absent if not reported.
     pub inodes: Option<Usage>,
-    /// Its condition; only from plugins that name VOLUME_CONDITION.
+    /// Its condition; only from plugins with the capability VOLUME_CONDITION.
     pub condition: Option<VolumeCondition>,
 }
 
-/// What a plugin says about the node it runs on.
+/// The plugin's information about its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {
     /// The plugin's id of the node, never empty.
     pub node_id: String,
-    /// How many volumes the node can have; `None`: no limit known.
+    /// Maximum number of volumes on the node; `None` means no known limit.
     pub max_volumes: Option<u64>,
-    /// Where the node is; `None`: topology does not matter.
+    /// The topology of the node; `None` means that topology does not matter.
     pub accessible_topology: Option<Segments>,
 }

@@ -1,4 +1,5 @@
-//! The shim for this crate's tests, which need a real one beside them; the agent serves as its own.
+//! The shim for this crate's tests, which need a real shim program. In production the agent's own program serves as
+//! the shim.
 
 fn main() -> std::process::ExitCode {
     caravan_shim::main(std::env::args_os().skip(1))

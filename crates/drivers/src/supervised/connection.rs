@@ -1,4 +1,4 @@
-//! A conversation with a shim, and finding out whether it is still the one.
+//! A connection to a shim, with a check that the shim is still the expected process.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// A connection to a shim's control socket, after the opening.
+/// A connection to a shim's control socket, after the handshake.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: UnixStream,
@@ -20,7 +20,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to whichever shim serves this directory.
+    /// Connects to the shim that serves this directory, whichever process that is.
     pub(super) async fn open(state_dir: &Path) -> io::Result<Self> {
         let path = ShortPath::of(&state_dir.join(SOCKET_FILE)).map_err(other)?;
         let stream = UnixStream::connect(path.path()).await?;
@@ -40,7 +40,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Connects to this shim and no other.
+    /// Connects to the shim of this directory, and fails if it is another process than `shim`.
     pub(super) async fn open_to(state_dir: &Path, shim: ProcessRef) -> io::Result<Self> {
         let connection = Self::open(state_dir).await?;
         if connection.shim == shim {

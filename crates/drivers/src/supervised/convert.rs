@@ -1,4 +1,4 @@
-//! From what the client says to what a shim is told.
+//! Converts the client's description of a task to a shim's specification.
 
 use caravan_shim::spec::{CgroupSpec, LogSpec, MountPropagation, MountSpec, UserSpec};
 use caravan_sys::user::Account;
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 const MIB: u64 = 1 << 20;
 
-/// Looks a user up, which may ask a directory service and take its time.
+/// Looks up a user on a blocking thread, since the lookup may query a directory service.
 pub(crate) async fn account(user: &str) -> Result<Account> {
     let wanted = user.to_owned();
     let found = tokio::task::spawn_blocking(move || caravan_sys::user::lookup(&wanted)).await;
@@ -46,7 +46,7 @@ pub(crate) fn logs(task: &TaskConfig) -> Option<LogSpec> {
     })
 }
 
-/// The task's control group: one below the agent's parent, named after allocation and task.
+/// Returns the task's control group: a child of the agent's parent group, named after allocation and task.
 pub(crate) fn cgroup(task: &TaskConfig) -> CgroupSpec {
     let resources = &task.resources;
     let reserved = (resources.memory_mb > 0).then(|| resources.memory_mb.saturating_mul(MIB));
@@ -60,7 +60,7 @@ pub(crate) fn cgroup(task: &TaskConfig) -> CgroupSpec {
         path: task.cgroup_parent.join(format!("{}.{}", task.alloc_id, task.task_name)),
         cpu_shares: (resources.cpu_mhz > 0).then_some(resources.cpu_mhz),
         memory_max: most.or(reserved),
-        // A reservation below the limit only means something when the two differ.
+        // A reservation has an effect only below the limit.
         memory_reserved: most.and(reserved),
         pids_max: None,
         cpus,
@@ -81,7 +81,8 @@ pub(crate) fn mount(mount: &Mount) -> MountSpec {
     }
 }
 
-/// An `oom_score_adj` of a task: only upwards, since a task must not outlive the rest of the node.
+/// Checks an `oom_score_adj` of a task. Negative values are refused: the kernel must not kill the node's own
+/// processes before a task.
 pub(crate) fn oom_score(value: Option<i64>) -> Result<Option<i32>> {
     let Some(value) = value else { return Ok(None) };
     i32::try_from(value)

@@ -1,4 +1,4 @@
-//! Programs run beside a task under a shim, talked to while they run.
+//! Programs that run beside a task under a shim, with input and output while they run.
 
 use super::connection::Connection;
 use super::{ShimTasks, unexpected};
@@ -18,7 +18,7 @@ impl ShimTasks {
         connection.send(&message).await.map_err(broken)?;
         let (input, inputs) = mpsc::channel(QUEUE);
         let (outputs, output) = mpsc::channel(QUEUE);
-        // Ends with the program, or when nobody listens any more; the program then ends with the connection.
+        // Returns when the program has ended or the caller drops the stream; closing the connection ends the program.
         tokio::spawn(carry(id.clone(), request, connection, inputs, outputs));
         Ok(ExecStream { input, output })
     }
@@ -32,7 +32,7 @@ async fn carry(
     outputs: mpsc::Sender<Result<ExecEvent>>,
 ) {
     let mut listening = true;
-    // Of standard output and standard error: whether its end was told.
+    // For standard output and standard error: whether their end was reported.
     let mut closed = [false, request.tty];
     loop {
         tokio::select! {
@@ -48,7 +48,7 @@ async fn carry(
                         continue;
                     }
                 };
-                // A shim that is gone is told by the next answer.
+                // If the shim has ended, the next receive fails and reports it.
                 if connection.send(&message).await.is_err() {
                     listening = false;
                 }
@@ -88,7 +88,8 @@ fn close(closed: &mut [bool; 2], stderr: bool) -> Vec<Result<ExecEvent>> {
     first.then_some(Ok(event)).into_iter().collect()
 }
 
-/// Why a program was not started, in the words that clients of the reference know for the commonest reason.
+/// Returns why a program was not started. For the most common reason, uses Nomad's words, which its clients
+/// recognize.
 fn failure(request: &ExecRequest, message: String) -> String {
     let program = request.command.first().map_or("", String::as_str);
     if !message.contains("not found in the task's directory or PATH") {

@@ -1,7 +1,8 @@
-//! Tasks under shims: what raw_exec and exec have in common.
+//! Tasks under shims: the common part of raw_exec and exec.
 //!
-//! A watcher per task waits for the shim's word about the end. When the shim is gone without it, its exit record
-//! counts; when there is none, the shim was killed, and the watcher ends what is left of the task before it says so.
+//! One watcher per task waits for the shim to report the end. If the shim has ended without a report, its exit record
+//! is used. Without a record, the shim was killed: the watcher kills the task's remaining processes before it reports
+//! the end.
 
 mod connection;
 pub(crate) mod convert;
@@ -33,19 +34,19 @@ use connection::Connection;
 /// Version of [`State`].
 const HANDLE_VERSION: u32 = 1;
 
-/// A start takes milliseconds; a shim that needs longer than this hangs, on a dead mount perhaps.
+/// The longest time for a start, which usually takes milliseconds. A slower shim hangs, for example on a dead mount.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long after its kill a task may take to vanish before its shim is taken for stuck.
+/// How long a task may take to end after it was killed, before its shim counts as stuck.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
-/// How long a shim may take for an answer that needs no waiting.
+/// How long a shim may take for an answer that does not wait for the task.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The same number on every Linux (signal(7)).
+/// SIGKILL has this number on every Linux architecture (signal(7)).
 const SIGKILL: i32 = 9;
 
-/// Of an executed program's output, this much is kept of each stream.
+/// Bytes kept of each output stream of an executed program.
 const EXEC_OUTPUT: usize = 1 << 20;
 
 /// The program that serves as shim.
@@ -53,24 +54,25 @@ const EXEC_OUTPUT: usize = 1 << 20;
 pub struct ShimCommand {
     /// Path of the program.
     pub program: PathBuf,
-    /// Arguments that make it a shim.
+    /// Arguments that start the program as a shim.
     pub args: Vec<String>,
 }
 
 impl Default for ShimCommand {
-    /// The running program itself, also after its file was replaced by an update.
+    /// Returns the running program itself, which works even after an update has replaced its file.
     fn default() -> Self {
         Self { program: "/proc/self/exe".into(), args: vec!["shim".into()] }
     }
 }
 
-/// The running program under a name, as the `bundled` option of the drivers takes it, so that a job can run the agent's
-/// own plugins as `caravan plugin ...` whatever its `PATH` or root. Empty when the program's file cannot be found.
+/// Returns the running program under a name, for the `bundled` option of the drivers. A job can then run the agent's
+/// own plugins as `caravan plugin ...`, regardless of its `PATH` or root. Empty if the program's file cannot be
+/// found.
 pub fn own_program(name: &str) -> BTreeMap<String, PathBuf> {
     std::env::current_exe().map(|path| (name.to_owned(), path)).into_iter().collect()
 }
 
-/// What a handle carries for us.
+/// This driver's data in a task handle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     state_dir: PathBuf,
@@ -166,7 +168,7 @@ impl ShimTasks {
         self.lock().insert(task.handle.task_id.clone(), task);
     }
 
-    /// Starts a shim, gives it the specification and waits for its report.
+    /// Starts a shim, sends it the specification and waits for its report.
     async fn launch(&self, id: &TaskId, spec: &TaskSpec) -> Result<Started> {
         let failed = |what: &str, error: &io::Error| Error::Start {
             message: format!("cannot {what} the task's supervisor: {error}"),
@@ -198,11 +200,11 @@ impl ShimTasks {
         };
         let report = tokio::time::timeout(START_LIMIT, conversation).await;
         if !matches!(report, Ok(Ok(_))) {
-            // It hangs or said nothing: what it may have started dies with it.
+            // The shim hangs or sent no report: killing it also kills the task that it may have started.
             let _gone = child.start_kill();
         }
         let task = id.clone();
-        // Only so that it leaves no zombie when it ends under this agent; nobody waits for this.
+        // Reaps the shim if it ends before this agent, so that no zombie remains. The result is not used.
         tokio::spawn(async move {
             let status = child.wait().await;
             tracing::trace!(task = %task, ?status, "supervisor ended");
@@ -230,7 +232,7 @@ impl ShimTasks {
         let ask = async {
             let mut connection = Connection::open_to(&task.state.state_dir, task.state.shim).await?;
             connection.send(&Request::Stop { signal, timeout_ms }).await?;
-            // Kept open until the answer, or the end of the shim, which tells the watcher the same.
+            // Hold the connection until the answer. If the shim ends first, the watcher notices that too.
             connection.receive::<Reply>().await
         };
         let all = async {
@@ -277,7 +279,7 @@ impl ShimTasks {
         Ok(TaskStatus { state, handle: task.handle.clone() })
     }
 
-    /// Mounts something anew in the root of a task that runs.
+    /// Replaces a mount in the root of a running task.
     pub(crate) async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
         let task = self.get(id)?;
         let identity = ProcessIdentity { pid: task.state.task.pid, start_time: task.state.task.start_time };
@@ -362,7 +364,7 @@ impl ShimTasks {
                 }
             }
         };
-        // At the timeout the connection closes, and with it the program ends.
+        // At the timeout the connection closes, which ends the program.
         tokio::time::timeout(timeout, run)
             .await
             .map_err(|_| Error::Timeout { what: format!("the program run in task {id}"), limit: timeout })?
@@ -391,12 +393,12 @@ impl ShimTasks {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<Task>>> {
-        // Nothing panics between two changes of the map.
+        // A poisoned lock is safe to use: nothing panics between two changes of the map.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Lets a task use the device that is mounted for it, which may have another number than the one before.
+/// Lets a task use the device behind a mount. The device's number may differ from that of the mount it replaces.
 fn allow_device(cgroup: &Path, mount: &MountSpec) -> Result<()> {
     let (Some((kind, device)), Some(hierarchy)) = (device_number(&mount.host)?, Hierarchy::detect()?) else {
         return Ok(());
@@ -410,7 +412,7 @@ async fn wait_exit(task: &Task) -> Result<ExitResult> {
     let result = exit.wait_for(Option::is_some).await.map(|seen| seen.clone());
     match result {
         Ok(Some(result)) => Ok(result),
-        // The watcher went without a word: only when the runtime shuts down.
+        // The watcher ended without a result, which happens only when the runtime shuts down.
         Ok(None) | Err(_) => Err(Error::Supervisor {
             id: task.handle.task_id.clone(),
             source: io::ErrorKind::ConnectionAborted.into(),
@@ -418,8 +420,8 @@ async fn wait_exit(task: &Task) -> Result<ExitResult> {
     }
 }
 
-/// Ends an earlier run whose handle was lost: the agent died between start and storing it. Two of one task must
-/// never run.
+/// Ends an earlier run whose handle was lost because the agent died before it stored the handle. Two runs of one task
+/// must never overlap.
 pub(crate) async fn end_forgotten(id: &TaskId, state_dir: &Path) -> Result<()> {
     let Ok(mut connection) = Connection::open(state_dir).await else { return Ok(()) };
     tracing::warn!(task = %id, "an earlier run of the task is still there: ending it");

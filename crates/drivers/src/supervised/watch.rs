@@ -1,4 +1,4 @@
-//! Waiting for a task's end, whatever became of its shim.
+//! Waits for a task's end, even if its shim was killed.
 
 use std::io;
 use std::path::Path;
@@ -14,23 +14,23 @@ use super::{State, unix_now};
 use crate::task::{ExitResult, TaskId};
 use crate::{Error, Result};
 
-/// Between two tries to reach a shim that lives and does not answer.
+/// Delay between two attempts to reach a shim that runs but does not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Returns when nothing of the task is left, with the best account of its end that there is.
+/// Returns when no process of the task remains, with the best available result.
 pub(super) async fn until_gone(id: &TaskId, state: &State) -> ExitResult {
     match caravan_sys::time::boot_id() {
         Ok(boot) if boot != state.boot_id => return lost("the machine was restarted"),
         _ => {}
     }
     let identity = ProcessIdentity { pid: state.shim.pid, start_time: state.shim.start_time };
-    // Taken before the first look at the socket, so that an end in between is seen on one of them.
+    // Open the process before the first use of the socket: an end in between is then noticed on one of the two.
     while let Ok(Some(shim)) = PidFd::open_identity(identity) {
         match wait_on_socket(state).await {
             Ok(record) => return result_of(record),
             Err(error) => {
                 tracing::debug!(task = %id, %error, "no word from the supervisor");
-                // It is about to end, its record written; or it was killed; or it is out of descriptors.
+                // The shim is about to end after writing its record, or was killed, or has no free file descriptors.
                 if wait_process(id, shim, RETRY).await.is_ok() {
                     break;
                 }
@@ -57,7 +57,7 @@ async fn wait_on_socket(state: &State) -> io::Result<ExitRecord> {
     }
 }
 
-/// Waits until a process has ended. Only for the rare moments when a shim is there and silent: it takes a thread.
+/// Waits until a process has ended. Blocks a thread, so use it only for the rare case of a shim that does not answer.
 pub(super) async fn wait_process(id: &TaskId, process: PidFd, limit: Duration) -> Result<()> {
     let waited = tokio::task::spawn_blocking(move || process.wait_exit(Some(limit))).await;
     match waited {
@@ -78,8 +78,8 @@ pub(super) fn kill(state: &State) {
     }
 }
 
-/// Kills what a dead shim left in its task's control group, and waits until it is gone: whoever is told that the
-/// task has ended may rely on it.
+/// Kills the processes that a dead shim left in its task's control group, and waits until they have ended. The client
+/// relies on this when it receives the end of the task.
 async fn end_remains(id: &TaskId, state: &State) {
     let identity = ProcessIdentity { pid: state.task.pid, start_time: state.task.start_time };
     if let Ok(Some(task)) = PidFd::open_identity(identity) {

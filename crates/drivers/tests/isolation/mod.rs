@@ -1,4 +1,5 @@
-//! What a task of exec may do, seen from inside: privileges, system calls, devices, and what relaxes each of them.
+//! What a task of exec may do, tested from inside: privileges, system calls, devices, and the options that relax
+//! each.
 
 use super::{Kind, World, exec, shim};
 use caravan_drivers::conformance::Fixture;
@@ -9,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 
 const EPERM: i32 = libc::EPERM;
 
-/// Runs a script of a shell to its end and returns what it wrote. `change` is made to its task.
+/// Runs a shell script to its end and returns its output. `change` edits the task first.
 async fn output(driver: &dyn Driver, script: &str, change: impl FnOnce(&mut TaskConfig)) -> String {
     let world = World::new(Kind::Exec);
     let mut config = world.script("t", &format!("{{ {script}; }} 2>&1"));
@@ -29,7 +30,7 @@ fn as_root(config: &mut TaskConfig) {
     config.user = Some("root".into());
 }
 
-/// The driver of a node that allows all that can be asked for.
+/// Returns the driver of a node that allows every option.
 fn open() -> ExecDriver {
     let options = ExecOptions {
         allow_caps: vec!["all".into()],
@@ -39,7 +40,7 @@ fn open() -> ExecDriver {
     ExecDriver::new(options, shim())
 }
 
-/// The errno that a call answers, by way of perl, which is on every host that has a shell: 0 for success.
+/// Returns a command that prints the errno of a system call, or 0 for success. It uses perl, which these hosts have.
 fn call(number: libc::c_long, arguments: &str) -> String {
     format!("perl -e '$r = syscall({number}{arguments}); print $r == -1 ? $!+0 : 0, \"\\n\"'")
 }
@@ -58,12 +59,12 @@ async fn privileges_are_given_up_unless_they_are_asked_for() {
     assert!(root.ends_with("NoNewPrivs:0 Seccomp:2 "), "{root}");
     let named = output(&*usual, status, add(&["chown"])).await;
     assert_eq!(named, "CapEff:0000000000000001 CapAmb:0000000000000001 NoNewPrivs:0 Seccomp:2 ");
-    // All of them name none: the task has them, and programs of files add nothing.
+    // `all` names no capability: the task has them, but program files add none.
     let all = output(&*usual, status, add(&["all"])).await;
     assert!(all.ends_with("NoNewPrivs:1 Seccomp:2 ") && !all.starts_with(&format!("CapEff:{none}")), "{all}");
     let plugin = output(&open, status, |config| config.privileged_mounts = true).await;
     assert!(plugin.ends_with("NoNewPrivs:0 Seccomp:0 "), "{plugin}");
-    // A program that is run in the task later is no way around.
+    // A program that is run in the task later is confined as well.
     let world = World::new(Kind::Exec);
     let config = world.config("t", json!({"command": "sleep", "args": ["100000"]}));
     let id = config.id.clone();
@@ -79,7 +80,7 @@ async fn privileges_are_given_up_unless_they_are_asked_for() {
 async fn set_user_id_programs_have_no_effect() {
     let world = World::new(Kind::Exec);
     let driver = world.driver();
-    // One in the task's own directory, as an artifact or another task may bring it, and those of the host.
+    // A setuid program in the task's own directory, as an artifact may bring it, and those of the host.
     let mut config = world.script(
         "t",
         "/local/suid -u; /local/suid -ru; grep -E ' /(usr|bin) ' /proc/self/mountinfo | grep -cv nosuid; \
@@ -104,7 +105,7 @@ async fn set_user_id_programs_have_no_effect() {
     };
     run(config.clone()).await;
     assert_eq!(world.output("t"), "65534\n65534\n0\n0\n0\n");
-    // Asking for a capability by name is asking for privileges.
+    // Adding a capability by name permits privileges from program files.
     config.driver_config["cap_add"] = json!(["chown"]);
     config.task_name = "named".into();
     config.logs.as_mut().unwrap().stdout = "named.stdout".into();
@@ -137,7 +138,7 @@ async fn calls_for_the_machine_are_refused_to_root_too() {
         (libc::SYS_open_by_handle_at, ", 0, 0, 0"),
         // io_uring_setup
         (425, ", 1, 0"),
-        // A user namespace by clone(2), and sockets of the kernel's cryptography.
+        // A user namespace by clone(2), and a socket of the kernel's crypto API.
         (libc::SYS_clone, ", 0x10000000, 0, 0, 0, 0"),
         (libc::SYS_socket, ", 38, 5, 0"),
     ];
@@ -146,7 +147,7 @@ async fn calls_for_the_machine_are_refused_to_root_too() {
         let answers = output(&*exec(), &script, change).await;
         assert_eq!(answers, format!("{EPERM}\n").repeat(calls.len()));
     }
-    // What the list does not know is what the kernel does not have.
+    // Calls that the filter does not know fail as if the kernel did not have them.
     let newer = format!("{}; {}", call(435, ", 0, 0"), call(5000, ""));
     assert_eq!(output(&*exec(), &newer, as_root).await, format!("{0}\n{0}\n", libc::ENOSYS));
     let commands = "unshare -U true; echo $?; unshare -m true; echo $?; mount -t tmpfs x /tmp; echo $?";
@@ -169,11 +170,11 @@ async fn a_capability_by_name_opens_what_goes_with_it() {
     );
     let without = with(as_root).await;
     assert!(!without.contains("mounted\n"), "{without}");
-    // Also for a user who is not root, by the ambient set.
+    // Users other than root get the capability too, by the ambient set.
     let time = call(libc::SYS_settimeofday, ", 0, 0");
     assert_eq!(output(&open(), &time, add(&["sys_time"])).await, "0\n");
     assert_eq!(output(&open(), &time, |_| {}).await, format!("{EPERM}\n"));
-    // What the node does not allow is refused by name.
+    // The error names a capability that the node does not allow.
     let mut config = World::new(Kind::Exec).script("t", "true");
     config.driver_config["cap_add"] = json!(["sys_admin"]);
     let error = exec().start(config).await.unwrap_err().to_string();
@@ -225,7 +226,7 @@ async fn allowed_capabilities_are_in_the_fingerprint() {
     assert_eq!(open().fingerprint().await.attributes[attribute], "all");
 }
 
-/// Threads, timers, sockets, pipes, epoll, shared memory, subprocesses: what languages are made of.
+/// Threads, timers, sockets, pipes, epoll, shared memory and subprocesses, which language runtimes use.
 #[tokio::test]
 async fn common_programs_run() {
     let python = "import threading, subprocess, socket, select, mmap, tempfile, os, time, signal, asyncio\n\

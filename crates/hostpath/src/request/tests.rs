@@ -244,7 +244,7 @@ fn topology_is_a_subset_match() {
 }
 
 proptest! {
-    /// Whatever range is asked for, what is made lies in it and fits the same request again.
+    /// For any requested range, the chosen size is in the range and satisfies the same request again.
     #[test]
     fn the_capacity_lies_in_the_range(required in 0_i64..1 << 50, extra in 0_i64..1 << 50, bound: bool, enforce: bool) {
         let limit = if bound { required.saturating_add(extra) } else { 0 };

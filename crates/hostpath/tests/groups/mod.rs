@@ -23,7 +23,7 @@ use crate::support::{
 
 const MIB: u64 = 1 << 20;
 
-/// The group controller of a plugin; it connects with the first call.
+/// Returns a client of a plugin's group controller, which connects at the first call.
 fn groups(plugin: &Plugin) -> GroupControllerClient<Channel> {
     let address = format!("unix://{}", plugin.socket().display());
     GroupControllerClient::new(Endpoint::from_shared(address).expect("it is an address").connect_lazy())
@@ -74,7 +74,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Status>) -> (Code, String) {
     (status.code(), status.message().to_owned())
 }
 
-/// A volume that is staged and published for writing.
+/// Stages and publishes a volume for writing.
 async fn in_use(plugin: &Plugin, volume: &Volume, name: &str) -> (PathBuf, PathBuf) {
     let (staging, target) = (plugin.make(&format!("staging-{name}")), plugin.path(&format!("target-{name}")));
     volume.stage(&staging).await.expect("it is staged");
@@ -115,7 +115,8 @@ async fn a_group_is_one_thing_until_it_is_deleted() {
     assert_eq!(sources, all.iter().map(|volume| volume.id()).collect());
     write(&target.join("file"), "after").expect("nothing is held still any more");
 
-    // The same name is the same group, in whatever order, and after a crash; of other volumes it is refused.
+    // The same name returns the same group, in any order of volumes, and after a crash; with other volumes it is
+    // refused.
     plugin.end(Signal::KILL);
     plugin.restart();
     assert_eq!(create(&plugin, "cut", &[&disk, &plain, &image]).await.expect("it is there"), group);
@@ -125,7 +126,7 @@ async fn a_group_is_one_thing_until_it_is_deleted() {
     assert_eq!(refused(get(&plugin, &id, &ids[1..]).await).0, Code::InvalidArgument);
     assert_eq!(refused(delete(&plugin, &id, &ids[1..]).await).0, Code::InvalidArgument);
 
-    // A member is a snapshot like any other, but for its end.
+    // A member is a normal snapshot, except that it cannot be deleted alone.
     while let Err(error) = client.probe().await {
         assert!(error.is_retryable(), "{error}");
     }
@@ -207,8 +208,8 @@ async fn what_cannot_be_cut_at_one_moment_is_refused_and_nothing_is_left_or_held
     }
 }
 
-/// What is left of a group is removed with its lock: who makes it anew must hold one that others can see, or they take
-/// what is being made for half made.
+/// The rest of an unfinished group is removed with its lock file. The call that creates the group again must hold a
+/// lock on the new file. Otherwise another process would take the new group for an unfinished one.
 #[tokio::test]
 async fn who_makes_a_group_anew_holds_its_lock() {
     let plugin = Plugin::start(&[]);
@@ -228,7 +229,7 @@ async fn who_makes_a_group_anew_holds_its_lock() {
     assert_eq!(left(&plugin, "groups"), 0);
 }
 
-/// The plugin is killed at any moment of the making of a group, again and again.
+/// Kills the plugin at random moments of a group's creation.
 #[tokio::test]
 async fn a_group_that_is_cut_off_is_made_anew_and_holds_nothing_still() {
     let mut plugin = Plugin::start(&[]);
@@ -251,7 +252,7 @@ async fn a_group_that_is_cut_off_is_made_anew_and_holds_nothing_still() {
         plugin.end(Signal::KILL);
         plugin.restart();
         for (_, target) in &places {
-            // Or soon after: as soon as no program of the killed plugin runs any more.
+            // Or soon after, once no program of the killed plugin runs any more.
             write(&target.join("other"), "it goes on").expect("the start lets go what was held still");
         }
         let group = loop {
@@ -268,7 +269,7 @@ async fn a_group_that_is_cut_off_is_made_anew_and_holds_nothing_still() {
         let ids = members(&group);
         delete(&plugin, &group.group_snapshot_id, &ids).await.expect("it is deleted");
     }
-    // A deletion that was begun is ended at the start.
+    // The next start completes a deletion that had begun.
     let group = create(&plugin, "last", &both).await.expect("it is made");
     plugin.end(Signal::KILL);
     let record = plugin.path("state/groups").join(format!("{}.json", group.group_snapshot_id));
@@ -290,7 +291,7 @@ async fn a_group_that_is_cut_off_is_made_anew_and_holds_nothing_still() {
     until("the loop devices are freed", || plugin.loop_devices().is_empty());
 }
 
-/// A mount in the data of one member keeps the whole group as it is.
+/// A mount in the data of one member prevents the deletion of the whole group.
 #[tokio::test]
 async fn a_group_with_a_mount_inside_is_not_deleted() {
     let plugin = Plugin::start(&[]);

@@ -1,5 +1,5 @@
-//! The plugin is killed at any moment of any call, again and again: with the calls repeated, every volume still goes
-//! through its whole life, and nothing is left of it.
+//! Kills the plugin at random moments of all calls. If the calls are repeated, every volume still completes its life,
+//! and no data, record or mount of it remains.
 
 use std::{fs, future::Future, path::Path, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::support::{Plugin, until};
 
 const MIB: u64 = 1 << 20;
 
-/// Volumes in each run.
+/// Number of volumes in each run.
 const ROUNDS: u64 = 9;
 
-/// Random numbers that can be had again (xorshift).
+/// Reproducible random numbers (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -33,7 +33,7 @@ struct Run {
 }
 
 impl Run {
-    /// Makes a call until it succeeds, killing the plugin during every other try.
+    /// Repeats a call until it succeeds, and kills the plugin during every other attempt.
     async fn call<T, F: Future<Output = Result<T, CsiError>>>(
         &mut self,
         what: &str,
@@ -46,7 +46,7 @@ impl Run {
             if tries < 4 && self.numbers.below(2) == 0 {
                 let moment = Duration::from_micros(self.numbers.below(25_000));
                 if let Ok(Ok(done)) = tokio::time::timeout(moment, make(self.client.clone())).await {
-                    // The caller did not wait for longer either.
+                    // The call was quicker than the kill.
                     return done;
                 }
                 self.plugin.end(Signal::KILL);
@@ -56,7 +56,7 @@ impl Run {
             }
             match make(self.client.clone()).await {
                 Ok(done) => return done,
-                // The connection broke, or a call of before is still at it.
+                // The connection broke, or an earlier call is still running.
                 Err(error) if error.is_retryable() && error.class() != Some(Class::Internal) => {
                     tokio::task::yield_now().await;
                 }
@@ -143,7 +143,7 @@ impl Run {
         let mut clone = None;
         if of_file {
             fs::write(target.join("file"), "kept").expect("it takes writes");
-            // In use: the file system of an image is held still meanwhile, and let go whatever happens.
+            // The volume is in use: the file system of an image is frozen during the copy and thawed in any case.
             let request = creation(&format!("{name}-clone"), Some(ContentSource::Volume(id.clone())));
             let made = self
                 .call("clone", |client| {
@@ -189,7 +189,7 @@ fn left(directory: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// `HOSTPATH_SEED` has one run again.
+/// `HOSTPATH_SEED` repeats one run.
 #[tokio::test]
 async fn a_plugin_that_is_killed_at_any_moment_loses_nothing_and_leaves_nothing() {
     let chosen = std::env::var("HOSTPATH_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -213,11 +213,11 @@ async fn a_plugin_that_is_killed_at_any_moment_loses_nothing_and_leaves_nothing(
         run.life(number, capability, parameters.clone()).await;
     }
     println!("killed {} times", run.kills);
-    // What a call of a killed process still had in its hands, the next start puts away.
+    // The next start completes or undoes the unfinished calls of a killed process.
     run.plugin.end(Signal::KILL);
     run.plugin.restart();
     assert_eq!(run.plugin.mounts(), Vec::<String>::new());
-    // Whoever looks at a device at this moment, as losetup(8) does for all of them, keeps it until then.
+    // A process that has a device open at this moment, as losetup(8) does for all of them, delays its end.
     until("the loop devices are freed", || run.plugin.loop_devices().is_empty());
     for directory in ["records", "snapshots", "data", "locks"] {
         assert_eq!(left(&run.plugin.path("state").join(directory)), Vec::<String>::new(), "{directory}");

@@ -1,4 +1,4 @@
-//! Volumes through their life, crashes included, with the client that the orchestrator uses.
+//! Volumes through their whole life, including crashes, with the client that the orchestrator uses.
 
 use std::{
     fs, io,
@@ -86,7 +86,7 @@ fn the_socket_is_closed_to_others_and_gone_after_the_end() {
     assert_eq!(plugin.end(Signal::TERM).code(), Some(0));
     assert!(!plugin.socket().exists());
 
-    // A socket that a killed process left behind is replaced.
+    // The socket of a killed process is replaced.
     plugin.restart();
     plugin.end(Signal::KILL);
     assert!(plugin.socket().exists());
@@ -129,12 +129,12 @@ async fn a_directory_volume_survives_a_killed_plugin() {
     plugin.end(Signal::KILL);
     plugin.restart();
 
-    // The client finds out about the new process by itself.
+    // The client reconnects to the new process by itself.
     while let Err(error) = client.probe().await {
         assert!(error.is_retryable(), "{error}");
     }
 
-    // The same calls again change nothing; different ones are told apart.
+    // Repeated calls change nothing; different ones are recognized.
     assert_eq!(client.create_volume(create("data", 1 << 20, &[])).await.as_ref(), Ok(&volume));
     assert_eq!(class(client.create_volume(create("data", 1 << 21, &[])).await), Some(Class::AlreadyExists));
     client.node_stage(stage(&volume, &staging)).await.expect("it is staged");
@@ -267,7 +267,7 @@ async fn one_call_at_a_time_for_a_volume_and_pages_for_a_list() {
     assert_eq!(ids, expected);
     assert_eq!(class(client.list_volumes(0, "elsewhere").await), Some(Class::Aborted));
 
-    // Whoever holds the lock, here the test, is another operation under way.
+    // The holder of the lock, here the test, counts as another operation in progress.
     let (volume, target) = (&volumes[0], plugin.path("target"));
     let lock: PathBuf = plugin.path("state/locks").join(&volume.volume_id);
     let lock = fs::File::options().write(true).open(lock).expect("it was locked before");
@@ -278,12 +278,12 @@ async fn one_call_at_a_time_for_a_volume_and_pages_for_a_list() {
     drop(lock);
 
     client.node_publish(publish(volume, None, &target, false)).await.expect("it is free");
-    // What is mounted from elsewhere is not touched.
+    // A mount of another volume is not unmounted.
     let others = client.node_unpublish(unpublish(&volumes[1], &target)).await;
     assert_eq!(class(others), Some(Class::Internal));
     client.node_unpublish(unpublish(volume, &target)).await.expect("it is unpublished");
 
-    // A target that holds something and is no mount stays.
+    // A target with content that is not a mount is kept.
     let kept = plugin.make("kept");
     fs::write(kept.join("file"), "keep").expect("it can be written");
     let refused = client.node_unpublish(unpublish(volume, &kept)).await;
@@ -307,7 +307,7 @@ async fn a_creation_that_was_cut_off_is_made_anew() {
     assert_eq!(client.create_volume(request.clone()).await.as_ref(), Ok(&volume));
     assert_eq!(fs::metadata(&image).expect("it is there").len(), 8 << 20);
 
-    // Data without a record is somebody's: it is not written over.
+    // Data without a record may belong to a user, so it is not overwritten.
     fs::remove_file(&record).expect("it is there");
     let error = client.create_volume(request).await.expect_err("the data is there");
     assert!(error.to_string().contains("is there without a record; it is kept"), "{error}");

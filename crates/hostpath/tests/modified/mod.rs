@@ -1,4 +1,4 @@
-//! Parameters that change while a volume lives, and what they do to it.
+//! Mutable parameters, and their effects on existing volumes.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
 }
 
-/// Bytes that the image of a volume takes on the host.
+/// Returns the bytes that the image of a volume uses on the host.
 fn taken(plugin: &Plugin, volume: &Volume) -> u64 {
     let image = plugin.path("state/data").join(format!("{}.img", volume.id()));
     fs::metadata(image).expect("it is there").blocks() * 512
@@ -53,13 +53,13 @@ async fn the_mode_of_the_top_changes_at_once_or_with_the_next_mount() {
             volume.modify(&[("mode", "1777")]).await.expect("it is modified");
             assert_eq!(mode(&target), 0o1777, "{name}: in use");
         }
-        // What a task makes of it stays, whatever is repeated.
+        // A change by a task is kept, even if calls are repeated.
         fs::set_permissions(&target, fs::Permissions::from_mode(0o700)).expect("it is ours");
         volume.modify(&[("mode", "1777")]).await.expect("it is so already");
         volume.publish(&staging, &target, false).await.expect("it is published");
         assert_eq!(mode(&target), 0o700, "{name}");
 
-        // Killed between the record and the deed: the next mount sets it.
+        // Killed between the record and the change: the next mount sets it.
         plugin.end(Signal::KILL);
         let record = plugin.path("state/records").join(format!("{}.json", volume.id()));
         let text = fs::read_to_string(&record).expect("it is on disk");
@@ -114,7 +114,7 @@ async fn thick_volumes_have_their_room_and_thin_ones_give_it_back() {
         drop(file);
         volume.unpublish(&target).await;
         volume.unstage(&staging).await;
-        // At the latest with the next use.
+        // Released at the latest with the next use.
         volume.stage(&staging).await.expect("it is staged");
         assert!(taken(&plugin, &volume) < size / 2, "{name}: {} bytes", taken(&plugin, &volume));
         volume.publish(&staging, &target, false).await.expect("it is published");
@@ -164,7 +164,7 @@ async fn a_volume_can_be_made_with_parameters_that_change_later() {
     controller.controller_modify_volume(modification).await.expect("it is modified");
     assert_eq!(mode(&top), 0o755);
 
-    // A repeated creation is the one of before, also after a change; another one is not.
+    // A repeated creation returns the existing volume, even after a modification; a different one is refused.
     controller.create_volume(creation(&[("mode", "0700")])).await.expect("it is there");
     assert_eq!(mode(&top), 0o755);
     let other = controller.create_volume(creation(&[("mode", "0755")])).await;

@@ -1,5 +1,5 @@
-//! Mounts inside the data of a volume: a task that has the volume made them, and deleting the volume must not empty
-//! what is mounted.
+//! Mounts inside the data of a volume: a task that uses the volume made them, and deleting the volume must not empty
+//! the mounted file systems.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::support::{
     volumes::{Volume, mounted, request},
 };
 
-/// What is mounted in the volume.
+/// The kind of mount in the volume.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Bind,
@@ -26,7 +26,7 @@ enum Kind {
     Device,
 }
 
-/// A mount with a file in it.
+/// A mount that contains a file.
 struct Foreign {
     at: PathBuf,
     kind: Kind,
@@ -124,7 +124,8 @@ async fn a_snapshot_with_a_mount_inside_is_not_deleted() {
     }
 }
 
-/// A deletion that was begun before the mount was made is ended by the next start of the plugin, but not through it.
+/// The deletion had begun before the mount was made. The plugin's next start completes it, but deletes nothing in the
+/// mount.
 #[tokio::test]
 async fn what_is_tidied_at_the_start_is_not_emptied_through_a_mount() {
     let mut plugin = Plugin::start(&[]);

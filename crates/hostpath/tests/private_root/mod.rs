@@ -1,5 +1,5 @@
-//! The plugin in a root of its own, as a task has it under a driver that isolates: what it needs of the
-//! host is bound there, and one shared mount, the plugin's root, carries its mounts to the host.
+//! The plugin in its own root, as a task has it under an isolating driver. The host's directories that it needs are
+//! bind-mounted there, and one shared mount, the plugin's root, propagates its mounts to the host.
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
 
@@ -11,8 +11,8 @@ use rustix::{
 
 use crate::support::Plugin;
 
-/// Makes a root below `$1`, with the plugin's root `$2` at /local/csi, the socket's directory `$3` at
-/// /csi and the program `$4` at /plugin, and becomes the plugin there.
+/// Creates a root below `$1` with mounts at three paths: the plugin's root `$2` at /local/csi, the socket's directory
+/// `$3` at /csi and the program `$4` at /plugin. Then executes the plugin there.
 const ENTER: &str = r#"
 set -e
 mount --make-private "$(findmnt -n -o TARGET -T "$1")"
@@ -102,7 +102,7 @@ async fn mounts_reach_the_host_and_outlive_the_plugin() {
             0o777
         );
 
-        // The next plugin gets a root of its own anew, and finds the mounts of the one before.
+        // The next plugin gets a new root, and finds the mounts of the previous plugin.
         plugin.end(Signal::KILL);
         assert_eq!(fs::read_to_string(&file).expect("the mount is still there"), "from the host");
         plugin.start_command(enter(&plugin));

@@ -1,4 +1,4 @@
-//! The plugin as a process in a directory of its own.
+//! Runs the plugin as a process in its own directory.
 
 pub mod volumes;
 
@@ -18,7 +18,7 @@ use rustix::{
     process::{Pid, Signal},
 };
 
-/// A running plugin. When dropped, the process is ended and what it mounted is unmounted.
+/// A running plugin. When dropped, it ends the process and unmounts its mounts.
 pub struct Plugin {
     directory: tempfile::TempDir,
     flags: Vec<String>,
@@ -28,14 +28,14 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Starts the plugin with these flags, besides those for its places, and waits until it serves.
+    /// Starts the plugin with these flags and those for its paths, and waits until it serves.
     pub fn start(flags: &[&str]) -> Self {
         let mut plugin = Self::prepare(flags);
         plugin.restart();
         plugin
     }
 
-    /// A directory for a plugin that is still to be started.
+    /// Creates a directory for a plugin that is started later.
     pub fn prepare(flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -67,7 +67,7 @@ impl Plugin {
         }));
     }
 
-    /// The command of a plugin at these places, not started.
+    /// Returns the command of a plugin with these paths, not started.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_caravan-hostpath"));
         command
@@ -85,7 +85,7 @@ impl Plugin {
         rustix::process::kill_process(Pid::from_child(child), signal).expect("it can be signalled");
     }
 
-    /// Whether there is a connection to the socket, accepted or not.
+    /// Returns whether a client is connected to the socket, accepted or not.
     pub fn is_connected_to(&self) -> bool {
         let socket = self.socket().display().to_string();
         let sockets = fs::read_to_string("/proc/net/unix").expect("there is a list of sockets");
@@ -102,7 +102,7 @@ impl Plugin {
         status
     }
 
-    /// A client of the plugin.
+    /// Returns a client of the plugin.
     pub fn client(&self) -> CsiClient {
         CsiClient::new(self.socket(), Deadlines::default())
     }
@@ -111,24 +111,24 @@ impl Plugin {
         self.path("csi.sock")
     }
 
-    /// A path in the plugin's directory.
+    /// Returns a path in the plugin's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A new directory in the plugin's directory.
+    /// Creates a directory in the plugin's directory.
     pub fn make(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).expect("the directory is our own");
         path
     }
 
-    /// What the plugin wrote to standard error.
+    /// Returns the plugin's output on standard error.
     pub fn log(&self) -> String {
         self.log.lock().expect("nobody panicked").clone()
     }
 
-    /// The loop devices whose files are in the plugin's directory, also those that were deleted.
+    /// Returns the loop devices whose files are, or were before their deletion, in the plugin's directory.
     pub fn loop_devices(&self) -> Vec<String> {
         let below = format!("{}/", self.directory.path().display());
         let mut found = Vec::new();
@@ -141,7 +141,7 @@ impl Plugin {
         found
     }
 
-    /// The mount points below the plugin's directory, the newest last.
+    /// Returns the mount points below the plugin's directory, the newest last.
     pub fn mounts(&self) -> Vec<String> {
         mounts_below(self.directory.path())
     }
@@ -162,7 +162,7 @@ impl Drop for Plugin {
     }
 }
 
-/// Runs a command to its end; its exit code and what it wrote to standard error.
+/// Runs a command to its end and returns its exit code and standard error.
 pub fn outcome(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut text = String::new();
@@ -170,7 +170,7 @@ pub fn outcome(mut command: Command) -> (Option<i32>, String) {
     (child.wait().expect("it ends").code(), text)
 }
 
-/// Polls until it is so, for a minute at most.
+/// Polls until the condition holds, for at most a minute.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -179,7 +179,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether all threads of a process wait for something, at every one of many looks.
+/// Returns whether all threads of a process were waiting at every one of many checks.
 pub fn is_asleep(process: u32) -> bool {
     let sleeps = |thread: &Path| {
         // The state follows the name, which is in parentheses: proc_pid_stat(5).

@@ -1,10 +1,10 @@
-//! One volume and the calls of its life.
+//! One volume with all calls of its life.
 
 use std::path::Path;
 
 use caravan_csi::*;
 
-/// A volume and how it is used: every call of its life.
+/// A volume, how it is used, and all calls of its life.
 pub struct Volume {
     pub client: CsiClient,
     pub made: CreatedVolume,
@@ -148,7 +148,7 @@ pub fn from(content: ContentSource, name: &str, capability: &VolumeCapability) -
     CreateVolumeRequest { content_source: Some(content), ..request(name, 0, capability, &[]) }
 }
 
-/// Parameters of a request.
+/// Returns the parameters of a request as a map.
 pub fn map(pairs: &[(&str, &str)]) -> StringMap {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }

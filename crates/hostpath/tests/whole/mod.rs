@@ -1,4 +1,4 @@
-//! Growing, snapshots, clones, devices, groups; and what is left when the plugin is killed in between.
+//! Expansion, snapshots, clones, devices and groups; and recovery after the plugin was killed in between.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use crate::support::{
 
 const MIB: u64 = 1 << 20;
 
-/// Whether this process, and so the plugin, may grow an ext4 file system that is mounted.
+/// Returns whether this process, and so the plugin, may expand a mounted ext4 file system.
 fn may_grow_mounted() -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("it is told");
@@ -39,7 +39,7 @@ async fn an_image_grows_mounted_and_unmounted() {
         let (staging, target) =
             (plugin.make(&format!("staging-{name}")), plugin.path(&format!("target-{name}")));
 
-        // Not in use: the file system fills the image with the next mount.
+        // Not in use: the file system is expanded at the next mount.
         let expanded = volume.expand(2 * size, 0).await.expect("it grows");
         assert_eq!((expanded.capacity_bytes, expanded.node_expansion_required), (2 * size, true));
         volume.stage(&staging).await.expect("it is staged");
@@ -51,7 +51,7 @@ async fn an_image_grows_mounted_and_unmounted() {
         assert_eq!(class(volume.expand_on_node(&target, 3 * size).await), Some(Class::OutOfRange));
         assert_eq!(volume.expand(size, 0).await.expect("it is met").capacity_bytes, 2 * size);
 
-        // In use: at once, where the kernel lets this process.
+        // In use: expanded at once, if this process has the privilege.
         if fs == "xfs" || may_grow_mounted() {
             assert!(volume.expand(3 * size, 0).await.expect("it grows").node_expansion_required);
             for _ in 0..2 {
@@ -97,7 +97,7 @@ async fn a_device_is_a_device_and_grows_in_use() {
         let mut opened = fs::OpenOptions::new().read(true).write(true).open(&writer).expect("it is a device");
         opened.write_all(b"block").and_then(|()| opened.sync_all()).expect("it takes writes");
 
-        // A mount for reading would not keep anyone from writing to a device: the device itself is read-only.
+        // A read-only mount would not prevent writes to a device, so the device itself is read-only.
         volume.publish(&staging, &reader, true).await.expect("it is published");
         let mut read = [0; 5];
         fs::File::open(&reader).and_then(|mut device| device.read_exact(&mut read)).expect("it can be read");
@@ -108,7 +108,7 @@ async fn a_device_is_a_device_and_grows_in_use() {
         });
         assert!(denied.is_err(), "it cannot be written");
 
-        // The plugin is killed: nothing is lost, nothing is made twice.
+        // After a kill of the plugin, nothing is lost and nothing is created twice.
         let before = (plugin.mounts(), plugin.loop_devices());
         plugin.end(Signal::KILL);
         plugin.restart();
@@ -144,7 +144,7 @@ async fn a_loop_device_that_a_killed_plugin_left_is_freed_at_the_start() {
     let volume = Volume::make(&client, request("disk", 8 * MIB, &device(), &[])).await;
     let image = plugin.path("state/data").join(format!("{}.img", volume.id()));
     plugin.end(Signal::KILL);
-    // As when it is killed between the making of the device and the mount.
+    // Simulates a kill between the creation of the device and the mount.
     let status = Command::new("losetup").arg("--find").arg(&image).status().expect("losetup runs");
     assert!(status.success());
     assert_eq!(plugin.loop_devices().len(), 1);
@@ -173,7 +173,7 @@ async fn what_was_half_done_when_the_plugin_was_killed_is_ended_at_the_start() {
     edit("records", &half.id(), "\"ready\"", "\"creating\"");
     edit("records", &gone.id(), "\"ready\"", "\"deleting\"");
     edit("snapshots", &snapshot.snapshot_id, "\"ready\"", "\"creating\"");
-    // It was holding a file system still for a copy: whoever writes would hang for ever.
+    // The plugin had frozen a file system for a copy: without the thaw, every writer would hang.
     edit("records", &kept.id(), "\"frozen\": false", "\"frozen\": true");
     let status = Command::new("fsfreeze").arg("--freeze").arg(&staging).status().expect("fsfreeze runs");
     assert!(status.success());
@@ -221,7 +221,7 @@ async fn snapshots_and_clones_are_copies_of_a_moment() {
         write(&target, "first");
 
         if name == "disk" {
-            // The file system of the tests shares no blocks: a copy of a device in use would mix states.
+            // The file system of the tests cannot share blocks: a copy of a device in use would mix states.
             let error = volume.snapshot("cut-disk").await.err();
             if error.is_some() {
                 assert_eq!(error.and_then(|error| error.class()), Some(Class::FailedPrecondition));
@@ -237,7 +237,7 @@ async fn snapshots_and_clones_are_copies_of_a_moment() {
         volume.publish(&staging, &target, false).await.expect("it is published");
         write(&target, "after");
 
-        // The same name is the same snapshot, whatever happened in between.
+        // The same name returns the same snapshot, also after a kill.
         plugin.end(Signal::KILL);
         plugin.restart();
         while let Err(error) = client.probe().await {
@@ -260,7 +260,7 @@ async fn snapshots_and_clones_are_copies_of_a_moment() {
             from(ContentSource::Volume(volume.id()), &format!("clone-{name}"), &capability),
         )
         .await;
-        // It stands for itself: neither the volume nor the snapshot is needed any more.
+        // The clone is independent: it needs neither the volume nor the snapshot.
         volume.delete().await;
         let source = ContentSource::Snapshot(snapshot.snapshot_id.clone());
         let again = from(source.clone(), &format!("restored-{name}"), &capability);
@@ -299,8 +299,8 @@ async fn snapshots_and_clones_are_copies_of_a_moment() {
     }
 }
 
-/// On a file system that can share blocks, a copy takes no room and happens at one moment, also of a device that is
-/// being written.
+/// On a file system that can share blocks, a copy uses no space and is atomic, even of a device that is being written
+/// to.
 #[tokio::test]
 async fn copies_share_blocks_where_the_file_system_can() {
     let mut plugin = Plugin::prepare(&[]);

@@ -1,4 +1,4 @@
-//! The calling side.
+//! The calling side of RPC.
 
 mod remote;
 mod targets;
@@ -21,11 +21,10 @@ use crate::codec::{decode_response, encode};
 use crate::h2::Connection;
 use crate::{Code, DuplexMethod, Method, PeerIdentity, Router, RpcError, StreamMethod};
 
-/// A way to call the methods of another agent, or of this one. Cheap to clone.
+/// A channel that calls the methods of another agent, or of this one. Cheap to clone.
 ///
-/// Dropping the future or the stream of a call ends the call: its handler is dropped as well.
-/// A request that was sent is never sent again by the channel, because it may have been carried
-/// out; only connecting is retried.
+/// Dropping the future or the stream of a call ends the call and drops its handler. The channel never resends a
+/// request, because the first attempt may have been carried out. Only connecting is retried.
 #[derive(Clone)]
 pub struct Channel(Arc<Inner>);
 
@@ -34,7 +33,7 @@ enum Inner {
         router: Arc<Router>,
         peer: PeerIdentity,
     },
-    /// One connection that somebody else made; when it ends, the channel is of no use any more.
+    /// A connection that another component made; when it ends, the channel is closed for good.
     Connection {
         connection: Connection,
         peer: PeerIdentity,
@@ -53,13 +52,13 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Calls `router` in this process, as `peer`. Values are handed over without encoding them.
+    /// Creates a channel that calls `router` in this process, as `peer`. Values are passed without encoding.
     pub fn local(router: Arc<Router>, peer: PeerIdentity) -> Self {
         Self(Arc::new(Inner::Local { router, peer }))
     }
 
-    /// Calls whichever of the servers in `options` can be reached. Connects at the first call, and
-    /// again when the connection was lost.
+    /// Creates a channel to any reachable server in `options`. Connects at the first call, and again after the
+    /// connection was lost.
     pub fn connect(options: ConnectOptions) -> Self {
         Self(Arc::new(Inner::Remote(Box::new(Remote::new(options)))))
     }
@@ -68,16 +67,16 @@ impl Channel {
         Self(Arc::new(Inner::Connection { connection, peer }))
     }
 
-    /// Whether calls cannot succeed any more. A channel made by [`Self::connect`] never ends.
+    /// Returns whether all further calls must fail. A channel created by [`Self::connect`] never closes.
     pub fn is_closed(&self) -> bool {
         matches!(&*self.0, Inner::Connection { connection, .. } if connection.is_closed())
     }
 
-    /// Calls `M` and waits for the answer, for at most `deadline`.
+    /// Calls `M` and waits for the response, for at most `deadline`.
     ///
     /// # Errors
-    /// What the handler answered; [`Code::Unavailable`] if the other side cannot be reached or went
-    /// away; [`Code::Deadline`].
+    /// The handler's error; [`Code::Unavailable`] if the other side cannot be reached or disconnects;
+    /// [`Code::Deadline`].
     pub async fn call<M: Method>(
         &self,
         request: M::Request,
@@ -94,8 +93,8 @@ impl Channel {
         within(deadline, M::NAME, call).await
     }
 
-    /// Calls `M`, which answers with a stream. The call is made when the stream is first polled;
-    /// an error to make it is its first item. The stream ends after an error.
+    /// Calls `M`, which responds with a stream. The call is sent when the stream is first polled; if sending fails,
+    /// the error is the stream's first item. The stream ends after an error.
     pub fn stream<M: StreamMethod>(&self, request: M::Request) -> ItemStream<M::Item> {
         let channel = self.clone();
         let open = async move {
@@ -110,8 +109,8 @@ impl Channel {
         ItemStream::new(stream::once(open).try_flatten())
     }
 
-    /// Calls `M`, sending it `input` as it comes. What holds for [`Self::stream`] holds here; the
-    /// handler sees `input` end when it ends here.
+    /// Calls `M` and sends it the items of `input`. The rules of [`Self::stream`] apply; the handler's `input` ends
+    /// when this `input` ends.
     pub fn duplex<M: DuplexMethod>(
         &self,
         request: M::Request,
@@ -124,7 +123,7 @@ impl Channel {
                 return Ok(router.duplex_local::<M>(peer.clone(), request, input).await?.boxed());
             }
             let first = encode(M::NAME, &request)?;
-            // An item that cannot be encoded ends the input: there is no way to send an error.
+            // An item that cannot be encoded ends the input, because an input stream cannot carry errors.
             let input = input
                 .map(|item| encode(M::NAME, &item))
                 .inspect_err(|error| tracing::error!(method = M::NAME, %error, "an input is not sent"))
@@ -137,7 +136,7 @@ impl Channel {
         ItemStream::new(stream::once(open).try_flatten())
     }
 
-    /// A connection that is ready to take a request.
+    /// Returns a connection that can take a request.
     async fn connection(&self) -> Result<Connection, RpcError> {
         match &*self.0 {
             Inner::Remote(remote) => remote.connection().await,
@@ -161,8 +160,8 @@ async fn within<T>(
     })
 }
 
-/// The answers of a [`StreamMethod`] or a [`DuplexMethod`], or the inputs of the latter. Ends after
-/// an error; dropping the answers ends the call.
+/// The responses of a [`StreamMethod`] or a [`DuplexMethod`], or the inputs of the latter. Ends after an error;
+/// dropping the responses ends the call.
 pub struct ItemStream<T>(Option<BoxStream<'static, Result<T, RpcError>>>);
 
 impl<T> fmt::Debug for ItemStream<T> {

@@ -1,4 +1,4 @@
-//! A channel to servers: finds one that answers and stays with it.
+//! A channel to servers: finds one that answers and keeps using it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::io::{BoxIo, Connector, TcpConnector};
 use crate::wire::{self, Hello, Role, VERSION};
 use crate::{Code, PeerIdentity, RpcError};
 
-/// How hard to try to reach a server.
+/// How long and how often to try to reach a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Longest pause after the first round in which no server answered. Pauses are random up to
-    /// their limit, so that many clients do not come back at the same moment.
+    /// Upper limit of the pause after the first round in which no server answered. Pauses are random up to their
+    /// limit, so that many clients do not reconnect at the same moment.
     pub first_pause: Duration,
-    /// Limit that the pauses grow to, twofold each time.
+    /// Maximum of the limit, which doubles after each round.
     pub longest_pause: Duration,
-    /// How long a call waits for a connection before it fails. Zero: each server is tried once.
+    /// How long a call waits for a connection before it fails. Zero tries each server once.
     pub patience: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Pause after `failures` rounds in a row without a server.
+    /// Returns the pause after `failures` consecutive rounds without a server.
     pub(crate) fn pause(&self, failures: u32, rng: &mut impl Rng) -> Duration {
         let doubled = self.first_pause.saturating_mul(1 << failures.saturating_sub(1).min(16));
         let limit = doubled.min(self.longest_pause);
@@ -45,25 +45,25 @@ impl RetryPolicy {
     }
 }
 
-/// Whom to connect to, and as whom.
+/// The servers to connect to, and the identity to connect with.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// Servers; the first that answers is used until it fails.
+    /// Addresses of the servers. The first that answers is used until it fails.
     pub targets: Targets,
-    /// Who this side is.
+    /// Identity of this agent.
     pub identity: PeerIdentity,
-    /// Region of this side.
+    /// Region of this agent.
     pub region: String,
-    /// How hard to try.
+    /// How long and how often to retry.
     pub retry: RetryPolicy,
     /// How to open connections.
     pub connector: Arc<dyn Connector>,
-    /// How soon a server that went away without a word is noticed.
+    /// How soon to detect a server that stopped answering.
     pub keep_alive: KeepAlive,
 }
 
 impl ConnectOptions {
-    /// Plain TCP and the default policy.
+    /// Returns options with plain TCP and the default retry policy.
     pub fn new(targets: Vec<String>, identity: PeerIdentity, region: impl Into<String>) -> Self {
         Self {
             targets: targets.into(),
@@ -75,7 +75,7 @@ impl ConnectOptions {
         }
     }
 
-    /// Connects to `target` and introduces this side. Answers with whom it speaks.
+    /// Connects to `target` and sends this side's greeting. Returns the connection and the server's identity.
     pub(crate) async fn dial(&self, target: &str, role: Role) -> Result<(BoxIo, PeerIdentity), RpcError> {
         let mut io = self.connector.connect(target).await.map_err(|error| {
             RpcError::unavailable(format!("cannot connect to {target}: {}", innermost(&error)))
@@ -97,11 +97,11 @@ pub(super) struct Remote {
 #[derive(Default)]
 struct State {
     connection: Option<Connection>,
-    /// Whom it leads to.
+    /// Address of the connected server.
     target: String,
-    /// Where to look first: the server in use, or the one after it when it failed.
+    /// Position of the server to try first: the server in use, or the next one if that failed.
     next: usize,
-    /// Rounds in a row without a server.
+    /// Consecutive rounds without a server.
     failures: u32,
 }
 
@@ -114,7 +114,7 @@ impl Remote {
         self.options.targets.list().join(", ")
     }
 
-    /// The connection in use, or a new one. Whoever comes while one is being made waits for it.
+    /// Returns the current connection, or a new one. Concurrent callers wait for one connection attempt.
     pub(super) async fn connection(&self) -> Result<Connection, RpcError> {
         let give_up = Instant::now() + self.options.retry.patience;
         let mut state = self.state.lock().await;
@@ -124,7 +124,7 @@ impl Remote {
                 return Ok(connection.clone());
             }
             state.connection = None;
-            // A server that just went away is the last to try.
+            // Try the server that just failed last.
             state.next += 1;
         }
         loop {

@@ -1,11 +1,11 @@
-//! The servers that a client may speak to.
+//! The servers that a client may connect to.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Addresses of servers, `host:port`. Clones share one list, which may change while connections are open: those to a
-/// server that is not in it any more are given up.
+/// Addresses of servers, `host:port`. Clones share one list, which may change while connections are open. Connections
+/// to a removed server are closed.
 #[derive(Debug, Clone)]
 pub struct Targets(Arc<watch::Sender<Vec<String>>>);
 
@@ -16,7 +16,7 @@ impl From<Vec<String>> for Targets {
 }
 
 impl Targets {
-    /// The servers, in the order in which they are tried.
+    /// Returns the servers, in the order in which they are tried.
     pub fn list(&self) -> Vec<String> {
         self.0.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! Handlers with their types forgotten: called with values of this process, or with bytes.
+//! Type-erased handlers, called with values of this process or with bytes.
 
 use std::any::Any;
 use std::future::Future;
@@ -32,14 +32,14 @@ fn panicked(name: &str) -> RpcError {
     RpcError::internal(format!("the handler of {name} panicked"))
 }
 
-/// A handler with its types forgotten: values of this process, or bytes.
+/// A type-erased handler: called with values of this process, or with bytes.
 pub(super) trait UnaryHandler: Send + Sync {
     fn local(&self, peer: PeerIdentity, request: AnyBox) -> Outcome<AnyBox>;
     fn bytes(&self, peer: PeerIdentity, cancel: CancellationToken, request: Bytes) -> Outcome<Bytes>;
 }
 
 pub(super) trait StreamHandler: Send + Sync {
-    /// The box holds an `ItemStream` of the method's item type.
+    /// Returns a box that contains an `ItemStream` of the method's item type.
     fn local(&self, peer: PeerIdentity, request: AnyBox) -> Outcome<AnyBox>;
     fn bytes(
         &self,
@@ -50,7 +50,8 @@ pub(super) trait StreamHandler: Send + Sync {
 }
 
 pub(super) trait DuplexHandler: Send + Sync {
-    /// `input` is an `ItemStream` of the method's input type, the result one of its output type.
+    /// Takes `input`, a box that contains an `ItemStream` of the method's input type, and returns one of its output
+    /// type.
     fn local(&self, peer: PeerIdentity, request: AnyBox, input: AnyBox) -> Outcome<AnyBox>;
     fn bytes(
         &self,
@@ -72,8 +73,7 @@ where
     F: Fn(Context, M::Request) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<M::Response, RpcError>> + Send + 'static,
 {
-    /// Runs the handler. Nothing of it runs after the future is dropped, and its token is
-    /// cancelled then.
+    /// Runs the handler. Dropping the future drops the handler's and cancels its token.
     fn run(
         &self,
         peer: PeerIdentity,
@@ -169,7 +169,7 @@ where
     }
 }
 
-/// A call with streams both ways.
+/// The handler of a method with streams in both directions.
 pub(super) struct Duplex<M, F> {
     pub(super) handler: Arc<F>,
     pub(super) method: PhantomData<fn() -> M>,
@@ -237,7 +237,7 @@ fn encode_items<T: Serialize + Send + 'static>(
     ItemStream::new(items.and_then(move |item| std::future::ready(encode(name, &item))))
 }
 
-/// Opens a handler's stream, with its panics turned into errors and its token cancelled at the end.
+/// Opens a handler's stream; converts its panics to errors and cancels its token at the end.
 async fn guard<T, S, Fut>(
     name: &'static str,
     cx: Context,
@@ -249,7 +249,7 @@ where
     Fut: Future<Output = Result<S, RpcError>>,
 {
     let guard = cx.cancel.clone().drop_guard();
-    // The handler is called inside the future, so that a panic in the call itself is caught too.
+    // Call the handler inside the future, so that a panic in the call itself is caught too.
     let open = async move { open(cx).await };
     let items = AssertUnwindSafe(open).catch_unwind().await.unwrap_or_else(|_| Err(panicked(name)))?;
     let items =
@@ -257,7 +257,7 @@ where
     Ok(ItemStream::new(Guarded { items: Box::pin(items), _guard: guard }))
 }
 
-/// A stream whose end, by whatever cause, cancels the token of its call. It ends after an error.
+/// A stream whose end, by any cause, cancels the token of its call. It ends after an error.
 struct Guarded<S> {
     items: Pin<Box<S>>,
     _guard: DropGuard,

@@ -1,4 +1,4 @@
-//! Which handler serves which method.
+//! The mapping from methods to handlers.
 
 mod handlers;
 
@@ -17,7 +17,7 @@ use crate::RpcError;
 use crate::channel::ItemStream;
 use crate::method::{Context, DuplexMethod, Method, PeerIdentity, StreamMethod};
 
-/// The methods of one agent. Made by [`Router::builder`], shared by all connections.
+/// The methods of one agent. Created by [`Router::builder`], shared by all connections.
 #[derive(Default)]
 pub struct Router {
     unary: HashMap<&'static str, Box<dyn UnaryHandler>>,
@@ -25,7 +25,7 @@ pub struct Router {
     duplex: HashMap<&'static str, Box<dyn DuplexHandler>>,
 }
 
-/// How a method is called.
+/// The kind of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unary,
@@ -46,7 +46,7 @@ impl fmt::Debug for Router {
 pub struct RouterBuilder(Router);
 
 impl Router {
-    /// An empty router to add to.
+    /// Returns a builder without methods.
     pub fn builder() -> RouterBuilder {
         RouterBuilder::default()
     }
@@ -141,7 +141,7 @@ impl RouterBuilder {
     /// Serves `M` with `handler`.
     ///
     /// # Panics
-    /// If the method is served already: two handlers for one name are a defect.
+    /// If `M` is already served, because two handlers for one name are a defect.
     #[must_use]
     pub fn unary<M, F, Fut>(mut self, handler: F) -> Self
     where
@@ -159,7 +159,7 @@ impl RouterBuilder {
     /// Serves `M` with `handler`, which opens a stream. Dropping the stream ends the call.
     ///
     /// # Panics
-    /// If the method is served already.
+    /// If `M` is already served.
     #[must_use]
     pub fn stream<M, F, Fut, S>(mut self, handler: F) -> Self
     where
@@ -174,11 +174,11 @@ impl RouterBuilder {
         self
     }
 
-    /// Serves `M` with `handler`, which gets what the caller sends as a stream and opens one for
-    /// the answers. Dropping the stream of answers ends the call.
+    /// Serves `M` with `handler`, which receives the caller's messages as a stream and opens one for the responses.
+    /// Dropping the stream of responses ends the call.
     ///
     /// # Panics
-    /// If the method is served already.
+    /// If `M` is already served.
     #[must_use]
     pub fn duplex<M, F, Fut, S>(mut self, handler: F) -> Self
     where
@@ -208,7 +208,7 @@ impl RouterBuilder {
         self
     }
 
-    /// The finished router.
+    /// Returns the finished router.
     #[must_use]
     pub fn build(self) -> Arc<Router> {
         Arc::new(self.0)

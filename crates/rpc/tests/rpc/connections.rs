@@ -1,4 +1,4 @@
-//! Connections: made late, lost, refused, and made again.
+//! Connections: opened late, lost, refused, and reopened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ async fn a_call_in_progress_fails_when_the_connection_is_cut() {
     assert_eq!(items.next().await.unwrap().unwrap_err().code, Code::Unavailable);
     assert!(items.next().await.is_none());
     expect(&mut seen, &[Seen::Cancelled("hang"), Seen::Cancelled("count")]).await;
-    // The next call makes a new connection.
+    // The next call opens a new connection.
     channel.call::<WhoAmI>((), None).await.unwrap();
     running.stop().await;
 }
@@ -78,7 +78,7 @@ async fn a_stopping_server_ends_calls_that_hang() {
     expect(&mut seen, &[Seen::Dropped("hang"), Seen::Cancelled("hang")]).await;
 }
 
-/// Wants one particular secret.
+/// Accepts one particular secret.
 #[derive(Debug)]
 struct Password;
 
@@ -105,7 +105,7 @@ async fn who_is_not_let_in_learns_why_at_once() {
         ServerOptions { authenticator: Arc::new(Password), ..ServerOptions::new(server(), router().0) };
     let running = Running::start(any_port(), serve).await;
 
-    // With patience for other failures: this one is final.
+    // The channel retries other failures, but this one is final.
     let channel = Channel::connect(options(&[running.addr]));
     let error = channel.call::<WhoAmI>((), None).await.unwrap_err();
     assert_eq!(error.code, Code::Permission);
@@ -128,7 +128,7 @@ async fn too_many_connections_are_told_so() {
     running.stop().await;
 }
 
-/// Connects twice; the second one is refused for now.
+/// Connects twice; the second connection is refused for now.
 async fn one_is_let_in(running: &Running) -> (Channel, Channel, RpcError) {
     let first = Channel::connect(impatient(&[running.addr]));
     first.call::<WhoAmI>((), None).await.unwrap();
@@ -152,7 +152,7 @@ async fn an_address_has_so_many_connections_and_no_more() {
 
 #[tokio::test]
 async fn whoever_says_nothing_is_closed() {
-    // Nothing, a role alone, and a frame that never ends.
+    // Nothing, only a role, and a frame that never ends.
     let beginnings: [&[u8]; 3] = [&[], &[1], &[1, 0, 0, 0, 9, 1]];
     let limits = Limits::new(Duration::from_millis(50), 0, std::time::Instant::now());
     let serve = ServerOptions { limits: limits.clone(), ..ServerOptions::new(server(), router().0) };
@@ -161,7 +161,7 @@ async fn whoever_says_nothing_is_closed() {
         let answer = answer_to(running.addr, bytes).await;
         assert!(answer.contains("no greeting came in time"), "{answer}");
     }
-    // Whoever came in before stays, however long it is silent: the time is for the greeting.
+    // An established connection stays, even if it is silent: the time limit is only for the greeting.
     let channel = Channel::connect(impatient(&[running.addr]));
     channel.call::<WhoAmI>((), None).await.unwrap();
     let answer = answer_to(running.addr, &[]).await;
@@ -170,7 +170,7 @@ async fn whoever_says_nothing_is_closed() {
     running.stop().await;
 }
 
-/// What the server answers to raw bytes, as text that holds the readable parts.
+/// Returns the server's answer to raw bytes, as text with the readable parts.
 async fn answer_to(addr: std::net::SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -329,7 +329,7 @@ async fn both_ways_go_over_to_other_servers() {
     assert_eq!(targets.list(), [b.addr.to_string()]);
     wait_until(&far, true).await;
     wait_until(&near, false).await;
-    // The channel has left as well: it does not miss the server that is gone.
+    // The channel has switched servers too, so the end of the first server does not affect it.
     channel.call::<WhoAmI>((), None).await.unwrap();
     a.stop().await;
     channel.call::<WhoAmI>((), None).await.unwrap();
@@ -338,7 +338,7 @@ async fn both_ways_go_over_to_other_servers() {
     b.stop().await;
 }
 
-/// Lets everybody in; nobody has proved anything until the flag is set.
+/// Accepts all peers, without proof of identity until the flag is set.
 #[derive(Debug, Clone, Default)]
 struct Proof(Arc<std::sync::atomic::AtomicBool>);
 
@@ -374,11 +374,11 @@ async fn who_has_proved_nothing_has_little_room() {
     assert_eq!(channel.call::<Echo>(echo(1000), None).await.unwrap().bytes.len(), 1000);
     let error = channel.call::<Echo>(echo(2 << 20), None).await.unwrap_err();
     assert!(error.message.contains("too large"), "{error}");
-    // Another one finds no place, and says so.
+    // Another connection is refused with a reason.
     let other = Channel::connect(impatient(&[running.addr]));
     let error = other.call::<WhoAmI>((), None).await.unwrap_err();
     assert!(error.message.contains("nodes that it does not know"), "{error}");
-    // Calls that hang use up what there is.
+    // Calls that hang use up the limit.
     let hanging: Vec<_> = (0..8)
         .map(|_| {
             let channel = channel.clone();
@@ -390,7 +390,7 @@ async fn who_has_proved_nothing_has_little_room() {
     }
     let error = channel.call::<WhoAmI>((), None).await.unwrap_err();
     assert_eq!(error.code, Code::Permission);
-    // Once it has proved itself none of this holds, on the same connection; and its place is another's.
+    // Once the peer has proved its identity, the limits no longer apply on the same connection, and its slot is free.
     proof.0.store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(channel.call::<Echo>(echo(2 << 20), None).await.unwrap().bytes.len(), 2 << 20);
     proof.0.store(false, std::sync::atomic::Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One table of expectations, checked over every kind of channel.
+//! Runs one set of expectations over every kind of channel.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,7 +16,7 @@ struct Way {
     channel: Channel,
     seen: mpsc::UnboundedReceiver<Seen>,
     caller: String,
-    /// What keeps the other end alive.
+    /// Keeps the other side running.
     _ends: Vec<Running>,
     _proxy: Option<Proxy>,
 }
@@ -34,7 +34,7 @@ async fn tcp() -> Way {
     Way { name: "tcp", channel, seen, caller: "client node-1".into(), _ends: vec![running], _proxy: None }
 }
 
-/// The client connects out through a proxy, the server calls it.
+/// Returns a reverse channel: the client connects through a proxy, and the server calls the client.
 async fn reversed() -> Way {
     let (router, seen) = router();
     let registry = ReverseRegistry::default();
@@ -107,7 +107,7 @@ async fn an_unknown_method_and_a_panic_are_errors() {
         assert!(unknown.message.contains("Test.Unserved"), "{}: {unknown}", way.name);
         let panicked = way.channel.call::<Panic>((), None).await.unwrap_err();
         assert_eq!(panicked, RpcError::internal("the handler of Test.Panic panicked"), "{}", way.name);
-        // The channel is still good.
+        // The channel still works.
         way.channel.call::<WhoAmI>((), None).await.unwrap();
     })
     .await;
@@ -119,7 +119,7 @@ async fn a_deadline_ends_the_call_and_its_handler() {
         let error = way.channel.call::<Hang>((), Some(Duration::from_millis(50))).await.unwrap_err();
         assert_eq!(error.code, Code::Deadline, "{}", way.name);
         if way.name == "local" {
-            // Over a network the request itself may not have arrived within the deadline.
+            // Over a network, the request itself may not arrive within the deadline.
             expect(&mut way.seen, &[Seen::Started("hang")]).await;
         }
     })
@@ -170,7 +170,7 @@ async fn a_stream_ends_after_its_error() {
 async fn dropping_a_stream_drops_the_handlers_stream() {
     everywhere(async |mut way: Way| {
         let mut items = way.channel.stream::<Count>(Count { upto: 1, then: Then::Silence });
-        // The first item comes at once, although nothing follows it.
+        // The first item arrives at once, although no other item follows.
         assert_eq!(items.next().await, Some(Ok(0)), "{}", way.name);
         drop(items);
         expect(&mut way.seen, &[Seen::Dropped("count"), Seen::Cancelled("count")]).await;

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// No test waits longer than this for anything.
+/// The longest time that a test waits for one step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ impl Method for Echo {
     type Response = Self;
 }
 
-/// Answers with the caller's identity as text.
+/// Returns the caller's identity as text.
 pub(crate) struct WhoAmI;
 
 impl Method for WhoAmI {
@@ -43,7 +43,7 @@ impl Method for WhoAmI {
     type Response = String;
 }
 
-/// Fails as it is told.
+/// Fails with the requested error.
 pub(crate) struct Fail;
 
 impl Method for Fail {
@@ -60,7 +60,7 @@ impl Method for Panic {
     type Response = ();
 }
 
-/// Never answers.
+/// Never returns.
 pub(crate) struct Hang;
 
 impl Method for Hang {
@@ -77,7 +77,7 @@ impl Method for Unserved {
     type Response = ();
 }
 
-/// Counts up to a number, then ends, fails or goes silent.
+/// Counts up to a number, then ends, fails or stays silent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Count {
     pub(crate) upto: u32,
@@ -98,7 +98,7 @@ impl StreamMethod for Count {
     type Item = u32;
 }
 
-/// What became of handlers.
+/// An observed event of a handler.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Seen {
     Started(&'static str),
@@ -114,7 +114,7 @@ impl Drop for OnDrop {
     }
 }
 
-/// Tells when the call starts, when its future is dropped, and when its token is cancelled.
+/// Reports when the call starts, when its future is dropped, and when its token is cancelled.
 fn watch(seen: &mpsc::UnboundedSender<Seen>, cx: &Context, name: &'static str) -> OnDrop {
     let _ = seen.send(Seen::Started(name));
     let (sender, token) = (seen.clone(), cx.cancel.clone());
@@ -125,7 +125,7 @@ fn watch(seen: &mpsc::UnboundedSender<Seen>, cx: &Context, name: &'static str) -
     OnDrop(seen.clone(), name)
 }
 
-/// Greets, then answers each word in capitals, and ends with "bye" when the words end.
+/// Sends a greeting, then each word in capitals, and "bye" at the end of the words.
 pub(crate) struct Shout;
 
 impl DuplexMethod for Shout {
@@ -216,7 +216,7 @@ pub(crate) fn options(targets: &[SocketAddr]) -> ConnectOptions {
     }
 }
 
-/// The same, but a call fails after one round of attempts.
+/// Returns options with which a call fails after one round of attempts.
 pub(crate) fn impatient(targets: &[SocketAddr]) -> ConnectOptions {
     let mut options = options(targets);
     options.retry.patience = Duration::ZERO;
@@ -243,7 +243,7 @@ impl Running {
     }
 }
 
-/// A TCP proxy whose connections can be cut, as a NAT does when it forgets.
+/// A TCP proxy whose connections can be cut, as a NAT does when it drops its state.
 pub(crate) struct Proxy {
     pub(crate) addr: SocketAddr,
     connections: Arc<std::sync::Mutex<Vec<AbortHandle>>>,
@@ -275,7 +275,7 @@ impl Proxy {
         Self { addr, connections, accept: accept.abort_handle(), frozen }
     }
 
-    /// From now on nothing gets through, and nobody is told.
+    /// Stops forwarding without closing connections.
     pub(crate) fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
     }
@@ -294,7 +294,7 @@ async fn pipe(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, frozen: &AtomicBo
             return;
         }
     }
-    // The end is not passed on either while frozen.
+    // While frozen, the proxy does not forward the end of a connection either.
     if frozen.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }

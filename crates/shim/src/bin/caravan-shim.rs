@@ -1,4 +1,4 @@
-//! The shim as a program of its own: what tests start, and what an installation may use instead of the big binary.
+//! The shim as a separate program: tests start it, and an installation may use it instead of the large binary.
 
 fn main() -> std::process::ExitCode {
     caravan_shim::main(std::env::args_os().skip(1))

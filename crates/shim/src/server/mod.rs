@@ -1,4 +1,4 @@
-//! The shim's one loop: signals, pipes, clients and the clock, in one thread.
+//! The shim's only loop: signals, pipes, clients and timers, in one thread.
 
 mod requests;
 
@@ -26,16 +26,16 @@ use crate::spec::TaskSpec;
 use crate::supervise::Surroundings;
 use crate::{Error, Result};
 
-/// Pause between two kills while something of an ended task still lives.
+/// Delay between two kills while a process of an ended task still runs.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// How long a task gets from the signal to the kill when the shim itself is asked to end.
+/// The time between signal and kill when the shim itself is asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// More connections than this wait.
+/// Maximum number of connections; further clients wait.
 const MAX_CLIENTS: usize = 64;
 
-/// A task that runs, and everything around it.
+/// A running task with everything that supervises it.
 #[derive(Debug)]
 pub(crate) struct Server {
     spec: TaskSpec,
@@ -46,7 +46,7 @@ pub(crate) struct Server {
     timer: OwnedFd,
     listener: UnixListener,
     clients: Vec<Client>,
-    /// Standard output and standard error; none when output is discarded.
+    /// Standard output and standard error; empty if output is discarded.
     outputs: Vec<Output>,
     lease: Option<LeaseReader>,
     lease_deadline: Option<BootTime>,
@@ -70,7 +70,7 @@ struct Ended {
     unix_ns: u64,
 }
 
-/// What a ready descriptor belongs to.
+/// The owner of a ready descriptor.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Signals,
@@ -87,7 +87,7 @@ fn io<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Error {
 }
 
 impl Server {
-    /// Starts the task. When this fails nothing of it is left.
+    /// Starts the task. A failed start leaves no process of it.
     pub(crate) fn start(spec: TaskSpec) -> Result<Self> {
         caravan_sys::files::private_dir(&spec.state_dir)?;
         ExitRecord::clear(&spec.state_dir)?;
@@ -150,12 +150,12 @@ impl Server {
         })
     }
 
-    /// What to tell the agent.
+    /// Returns the report for the agent.
     pub(crate) fn report(&self) -> StartReport {
         StartReport::Started(self.started.clone())
     }
 
-    /// Serves until nothing of the task is left and its record is written.
+    /// Serves until no process of the task remains and its record is written.
     pub(crate) fn run(mut self) -> Result<()> {
         loop {
             self.set_timer()?;
@@ -223,7 +223,7 @@ impl Server {
     fn handle(&mut self, source: Source, flags: PollFlags) {
         match source {
             Source::Signals => self.read_signals(),
-            // Only read so that it is not ready any more; the deadlines are looked at after every event.
+            // Read only to clear its readiness; deadlines are checked after every event.
             Source::Timer => {
                 let _count = rustix::io::read(&self.timer, &mut [0_u8; 8][..]);
             }
@@ -255,8 +255,8 @@ impl Server {
 
     fn read_signals(&mut self) {
         while let Ok(Some(info)) = self.signals.read_signal() {
-            // The end of a child is looked for after every event. Of the others, only one asks us to end: whoever
-            // sends it wants the task ended, not left alone.
+            // Ended children are collected after every event. Of the other signals, only SIGTERM ends the shim, and
+            // its sender wants the task to end as well.
             if i32::try_from(info.ssi_signo) == Ok(nix::libc::SIGTERM) {
                 self.reason.get_or_insert_with(|| "the task's shim was told to end".into());
                 self.stop(nix::libc::SIGTERM, GRACE);
@@ -282,7 +282,7 @@ impl Server {
             }
         }
         if self.ended.is_some() && !empty {
-            // A second look: the kill above may have taken effect already.
+            // Reap again: the kill above may have taken effect already.
             return self.around.reap(|_, _| {});
         }
         Ok(empty)
@@ -301,7 +301,7 @@ impl Server {
         if let (Some(lease), Some(known)) = (&mut self.lease, self.lease_deadline)
             && known <= now
         {
-            // The one that we know has passed; the agent may have renewed it meanwhile.
+            // The known deadline has passed, but the agent may have renewed the lease meanwhile.
             if let Some(deadline) = lease.holds_until(now) {
                 self.lease_deadline = Some(deadline);
             } else {
@@ -318,7 +318,7 @@ impl Server {
 
     fn set_timer(&self) -> Result<()> {
         let next = [self.kill_at, self.retry_at, self.lease_deadline].into_iter().flatten().min();
-        // Zero disarms; a deadline that has passed must fire at once, so one nanosecond.
+        // Zero disarms the timer. A deadline that has passed must fire at once, so it becomes one nanosecond.
         let nanos = next.map_or(0, |at| at.0.max(1));
         let value = Timespec {
             tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
@@ -370,7 +370,7 @@ impl Server {
 }
 
 impl Output {
-    /// Moves output to the log; with `to_the_end`, until nothing is there any more.
+    /// Moves output to the log; with `to_the_end`, until the pipe is empty.
     fn pump(&mut self, to_the_end: bool) {
         let mut buffer = [0; 16384];
         while let Some(pipe) = &mut self.pipe {
@@ -383,7 +383,7 @@ impl Output {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // At the end nobody is left who could write, or somebody holds the pipe who is not ours.
+                // At the end, either no writer remains, or a process that is not the task's holds the pipe.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(_) => self.pipe = None,
             }
@@ -396,7 +396,7 @@ fn identity(pid: u32) -> Result<ProcessRef> {
     Ok(ProcessRef { pid: found.pid, start_time: found.start_time })
 }
 
-/// Signals as events. Those of a terminal or a session's end do not concern a shim.
+/// Receives signals as events. Signals of a terminal or of a session's end do not concern a shim.
 fn take_signals() -> Result<SignalFd> {
     let mut set = SigSet::empty();
     for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -414,7 +414,8 @@ fn open_lease(spec: &TaskSpec) -> Result<(Option<LeaseReader>, Option<BootTime>)
     Ok((Some(lease), Some(deadline)))
 }
 
-/// The task's output pipes: our ends with their logs, and the task's ends; nothing when output is discarded.
+/// Creates the task's output pipes: the shim's ends with their logs, and the task's ends; none if output is
+/// discarded.
 fn open_outputs(spec: &TaskSpec) -> Result<(Vec<Output>, Option<[OwnedFd; 2]>)> {
     let Some(logs) = &spec.logs else {
         return Ok((Vec::new(), None));

@@ -1,4 +1,4 @@
-//! What clients ask the shim for, and what they are answered.
+//! Handles the requests of clients.
 
 use super::{Server, io};
 use crate::launch::{Stdio, launch};
@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 impl Server {
-    /// Carries out what a client has asked for so far.
+    /// Handles all complete requests that a client has sent.
     pub(super) fn answer(&mut self, index: usize) {
         loop {
             let client = &mut self.clients[index];
@@ -99,7 +99,7 @@ impl Server {
             }
             Request::Input { data } => match &mut self.clients[index].exec {
                 Some(exec) => exec.feed(&data).err().and_then(|message| failed(message.into())),
-                // The program has ended; its answer is on the way.
+                // The program has ended, and its result is being sent.
                 None => None,
             },
         }
@@ -131,7 +131,7 @@ impl Server {
         Ok(Exec::new(process, input, output, error))
     }
 
-    /// Runs a program on a terminal of its own.
+    /// Runs a program on a new terminal.
     fn exec_on_terminal(&self, command: &CommandSpec) -> Result<Exec> {
         let terminal = nix::pty::openpty(None, None).map_err(io("make a terminal"))?;
         for end in [&terminal.master, &terminal.slave] {

@@ -1,4 +1,4 @@
-//! Processors (cpusets(7)): those of a group alone, and those that all other groups of ours share.
+//! Processors (cpusets(7)): exclusive ones of single groups, and the shared ones of all other groups.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crate::{Error, Result};
 
 /// The file with the processors of a group.
 pub(super) const CPUS: &str = "cpuset.cpus";
-/// The file with its memory nodes.
+/// The file with the memory nodes of a group.
 const MEMS: &str = "cpuset.mems";
-/// The group of those that share, on version 1.
+/// On version 1, the name of the group with the shared processors.
 const SHARED: &str = "share";
 
-/// The processors that groups below a parent share. On version 1 they are those of one group, `<parent>/share`, which
-/// tasks join with this controller only; on version 2 each group has a list of its own.
+/// The processors that groups below a parent share. On version 1 they belong to one group, `<parent>/share`, which
+/// tasks join with this controller only. On version 2 each group has its own list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedCpus {
     kind: Kind,
@@ -28,7 +28,7 @@ enum Kind {
 }
 
 impl SharedCpus {
-    /// The processors that groups can have, as a list; none where they cannot be limited.
+    /// Returns the processors that groups can have, as a list; `None` if processors cannot be limited.
     pub fn available(hierarchy: &Hierarchy) -> Option<String> {
         let file = match hierarchy {
             Hierarchy::V1(controllers) => controllers.get(CPUSET)?.join(CPUS),
@@ -38,7 +38,7 @@ impl SharedCpus {
         Some(text.trim().to_owned()).filter(|list| !list.is_empty())
     }
 
-    /// Makes what sharing needs below a parent (relative to the hierarchy's root).
+    /// Creates the groups for sharing below a parent (relative to the hierarchy's root).
     pub fn open(hierarchy: &Hierarchy, parent: &Path) -> Result<Self> {
         let kind = match hierarchy {
             Hierarchy::V1(controllers) => {
@@ -49,7 +49,7 @@ impl SharedCpus {
                 let path = parent.join(SHARED);
                 let dir = mount.join(&path);
                 make(mount, &dir)?;
-                // A parent of an earlier agent may have had fewer.
+                // An earlier agent may have given the parent fewer processors.
                 let above = parent.parent().map_or_else(|| mount.clone(), |above| mount.join(above));
                 for file in [CPUS, MEMS] {
                     copy(&above.join(file), &mount.join(parent).join(file))?;
@@ -64,8 +64,8 @@ impl SharedCpus {
         Ok(Self { kind })
     }
 
-    /// The group that a task joins to share, by the path below the controller's mount; none where its own group is
-    /// told what is shared.
+    /// Returns the group that a task joins to share processors, as a path below the controller's mount. `None` on
+    /// version 2, where [`SharedCpus::set`] writes each group's own list.
     pub fn group(&self) -> Option<&Path> {
         match &self.kind {
             Kind::V1 { path, .. } => Some(path),
@@ -73,7 +73,7 @@ impl SharedCpus {
         }
     }
 
-    /// Says what is shared from now on. `except` are the names of the groups that do not share.
+    /// Sets the shared processors. `except` contains the names of the groups with exclusive processors.
     pub fn set(&self, cpus: &str, except: &BTreeSet<String>) -> Result<()> {
         match &self.kind {
             Kind::V1 { dir, .. } => write(&dir.join(CPUS), cpus),
@@ -86,7 +86,7 @@ impl SharedCpus {
                         continue;
                     }
                     match write(&path.join(CPUS), cpus) {
-                        // Its task ended meanwhile.
+                        // The group's task has ended meanwhile.
                         Err(error) if error.is_not_found() => {}
                         outcome => outcome?,
                     }
@@ -96,7 +96,7 @@ impl SharedCpus {
         }
     }
 
-    /// Removes what sharing needed; nothing may use it any more.
+    /// Removes the groups for sharing; no task may be in them.
     pub fn remove(&self) -> Result<()> {
         match &self.kind {
             Kind::V1 { dir, .. } => super::remove_dir(dir),
@@ -105,8 +105,8 @@ impl SharedCpus {
     }
 }
 
-/// Makes a group of version 1 with those above it, each with the processors and memory of the one above: the kernel
-/// takes no process into a group without.
+/// Creates a group of version 1 and its parents, each with the processors and memory nodes of its parent. The kernel
+/// adds no process to a group without them.
 pub(super) fn make(mount: &Path, dir: &Path) -> Result<()> {
     let mut missing: Vec<&Path> =
         dir.ancestors().take_while(|at| *at != mount && at.starts_with(mount)).collect();

@@ -1,7 +1,7 @@
 //! Control groups, versions 1 and 2 (cgroups(7)), behind one type.
 //!
-//! A machine that has any version 1 controller mounted is treated as version 1, also when a version 2 hierarchy is
-//! mounted beside it: the controllers that limits need are then on the version 1 side.
+//! A machine with any version 1 controller mounted counts as version 1, even if a version 2 hierarchy is also
+//! mounted. The controllers that limits need are then on the version 1 side.
 
 mod cpuset;
 mod tune;
@@ -22,22 +22,22 @@ use crate::mount::DeviceKind;
 use crate::mountinfo::{Device, MountTable};
 use crate::{Error, Result};
 
-/// Where the machine's control groups are.
+/// The mounts of the machine's control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// Version 1: a mount per controller (or per few of them).
+    /// Version 1: mount by controller; several controllers may share a mount.
     V1(BTreeMap<String, PathBuf>),
-    /// Version 2: one mount.
+    /// Version 2: the single mount.
     V2(PathBuf),
 }
 
 impl Hierarchy {
-    /// Looks the mounts up; `None` when there are none.
+    /// Finds the mounts; `None` without any.
     pub fn detect() -> Result<Option<Self>> {
         Ok(Self::from_mounts(&MountTable::read()?))
     }
 
-    /// Decides from a mount table.
+    /// Finds the mounts in a mount table; `None` without any.
     pub fn from_mounts(table: &MountTable) -> Option<Self> {
         let mut controllers = BTreeMap::new();
         let mut unified = None;
@@ -57,7 +57,7 @@ impl Hierarchy {
         if controllers.is_empty() { unified.map(Self::V2) } else { Some(Self::V1(controllers)) }
     }
 
-    /// `v1` or `v2`.
+    /// Returns `v1` or `v2`.
     pub fn version(&self) -> &'static str {
         match self {
             Self::V1(_) => "v1",
@@ -66,39 +66,39 @@ impl Hierarchy {
     }
 }
 
-/// What a task may use.
+/// The resources that a task may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Weight against others, in the units of `cpu.shares` (2 to 262144).
+    /// Weight relative to other groups, in the units of `cpu.shares` (2 to 262144).
     pub cpu_shares: Option<u64>,
     /// Hard memory limit in bytes.
     pub memory_max: Option<u64>,
-    /// Memory in bytes below which the task is spared when memory is short.
+    /// Memory in bytes that the kernel reclaims last when memory is short.
     pub memory_reserved: Option<u64>,
-    /// Number of processes and threads.
+    /// Maximum number of processes and threads.
     pub pids_max: Option<u64>,
-    /// Processors that it may use, as a list such as `0-1,4`; all when absent.
+    /// Processors that the group may use, as a list such as `0-1,4`; absent means all.
     pub cpus: Option<String>,
-    /// Whether device files other than the harmless ones (null, zero, full, random, urandom, tty, pts) are refused.
-    /// Only version 1 has files for that.
+    /// Whether device files are refused, except null, zero, full, random, urandom, tty and pts. Only version 1 has
+    /// files for this.
     pub only_basic_devices: bool,
-    /// Devices that are allowed besides, where others are refused.
+    /// Further devices that are allowed if `only_basic_devices` refuses others.
     pub devices: Vec<DeviceRule>,
 }
 
 /// A device that a control group may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceRule {
-    /// Block or character.
+    /// Block or character device.
     pub kind: DeviceKind,
-    /// Its number.
+    /// Major and minor number.
     pub device: Device,
-    /// Whether it may be written to.
+    /// Whether the group may write to the device.
     pub write: bool,
 }
 
 impl std::fmt::Display for DeviceRule {
-    /// As `devices.allow` of cgroups version 1 takes it.
+    /// Writes the rule in the format of `devices.allow` of cgroups version 1.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = match self.kind {
             DeviceKind::Block => 'b',
@@ -108,7 +108,7 @@ impl std::fmt::Display for DeviceRule {
     }
 }
 
-/// What a task has used.
+/// Resources that a task uses now, and totals since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// CPU time.
@@ -117,13 +117,13 @@ pub struct Usage {
     pub cpu_user: Duration,
     /// CPU time in the kernel.
     pub cpu_system: Duration,
-    /// Times that it was throttled.
+    /// Number of scheduler periods in which the task was throttled.
     pub throttled_periods: u64,
-    /// Time that it was throttled.
+    /// Total time of throttling.
     pub throttled: Duration,
     /// Memory charged now, page cache included, in bytes.
     pub memory: u64,
-    /// The most memory charged at once, in bytes; 0 when the kernel does not tell.
+    /// Peak of the memory charged, in bytes; 0 if the kernel does not report it.
     pub memory_peak: u64,
     /// Anonymous memory in bytes.
     pub rss: u64,
@@ -131,11 +131,11 @@ pub struct Usage {
     pub cache: u64,
     /// Swap in bytes.
     pub swap: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u64,
 }
 
-/// A control group of ours: on version 1 the same relative path under every controller.
+/// A control group of the agent: on version 1 the same relative path under every controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     kind: Kind,
@@ -148,7 +148,7 @@ enum Kind {
 }
 
 impl Cgroup {
-    /// Names the group at a relative path, without looking whether it exists.
+    /// Returns the group at a relative path, without checking that it exists.
     pub fn at(hierarchy: &Hierarchy, relative: &Path) -> Result<Self> {
         if relative.as_os_str().is_empty()
             || relative.components().any(|c| !matches!(c, Component::Normal(_)))
@@ -165,7 +165,7 @@ impl Cgroup {
         Ok(Self { kind })
     }
 
-    /// Creates the group and its parents, on version 2 with the controllers that limits need handed down.
+    /// Creates the group and its parents. On version 2, enables the controllers that limits need in each parent.
     pub fn create(hierarchy: &Hierarchy, relative: &Path) -> Result<Self> {
         let group = Self::at(hierarchy, relative)?;
         match &group.kind {
@@ -175,7 +175,7 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// Whether it exists.
+    /// Returns whether the group exists.
     pub fn exists(&self) -> bool {
         match &self.kind {
             Kind::V1(g) => g.exists(),
@@ -183,7 +183,7 @@ impl Cgroup {
         }
     }
 
-    /// Sets limits. What the kernel refuses is left out and returned, so that the caller can tell the user.
+    /// Sets limits. Returns an error for each limit that the kernel refuses, so that the caller can report it.
     pub fn set_limits(&self, limits: &Limits) -> Vec<Error> {
         match &self.kind {
             Kind::V1(g) => g.set_limits(limits),
@@ -191,7 +191,7 @@ impl Cgroup {
         }
     }
 
-    /// Allows a device besides those of [`Limits`]. Does nothing where device files are not limited.
+    /// Allows a device in addition to those of [`Limits`]. Does nothing if device files are not limited.
     pub fn allow_device(&self, rule: DeviceRule) -> Result<()> {
         match &self.kind {
             Kind::V1(g) => g.allow_device(rule),
@@ -199,8 +199,8 @@ impl Cgroup {
         }
     }
 
-    /// Moves a process in (0: the caller), with the controllers of `elsewhere` moved to those paths instead. Paths
-    /// are relative to the controller's mount; on version 2 the key is empty.
+    /// Moves a process (0: the caller) into the group, except for the controllers in `elsewhere`, which move it to
+    /// those paths. Paths are relative to the controller's mount; on version 2 the key is empty.
     pub fn add(&self, pid: u32, elsewhere: &BTreeMap<String, PathBuf>) -> Result<()> {
         match &self.kind {
             Kind::V1(g) => g.add(pid, elsewhere),
@@ -208,7 +208,7 @@ impl Cgroup {
         }
     }
 
-    /// The processes in it; empty when it is gone.
+    /// Returns the processes in the group; empty if the group does not exist.
     pub fn pids(&self) -> Result<Vec<u32>> {
         let file = self.procs_file();
         match std::fs::read_to_string(&file) {
@@ -218,19 +218,19 @@ impl Cgroup {
         }
     }
 
-    /// Whether no process is in it.
+    /// Returns whether the group has no process.
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.pids()?.is_empty())
     }
 
-    /// Kills every process in it: in one step on version 2 (`cgroup.kill`, Linux 5.14); on version 1 frozen first,
-    /// so that none escapes by forking. Some may still be dying when this returns.
+    /// Kills every process in the group: in one step on version 2 (`cgroup.kill`, Linux 5.14); on version 1 after
+    /// freezing it, so that none escapes by forking. Processes may still be exiting when this returns.
     pub fn kill(&self) -> Result<()> {
         match &self.kind {
             Kind::V1(g) => {
                 let frozen = g.freeze(true);
                 let killed = self.signal_all(Signal::KILL);
-                // Thawed in any case: a frozen process does not die.
+                // Thaw even after an error: a frozen process does not die.
                 let thawed = g.freeze(false);
                 frozen.and(killed).and(thawed)
             }
@@ -246,7 +246,7 @@ impl Cgroup {
         }
     }
 
-    /// Kills until no process is left, at most this many times with this pause in between. Answers whether it is
+    /// Kills until no process remains, at most `tries` times with this pause in between. Returns whether the group is
     /// empty.
     pub fn kill_until_empty(&self, tries: u32, pause: Duration) -> Result<bool> {
         for _ in 0..tries {
@@ -267,8 +267,8 @@ impl Cgroup {
             let Some(raw) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
                 continue;
             };
-            // The list was read from the group, so these ids were alive in it a moment ago; the group is checked
-            // again through the handle, whose process cannot change any more.
+            // The id was read from the group, and the group is read again now that the handle is open. The handle's
+            // process cannot change any more, so this is a process of the group.
             let Ok(handle) = rustix::process::pidfd_open(raw, PidfdFlags::empty()) else { continue };
             if self.pids()?.contains(&pid) {
                 let _gone = rustix::process::pidfd_send_signal(&handle, signal);
@@ -277,7 +277,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// What it uses and used.
+    /// Returns the group's usage of resources.
     pub fn usage(&self) -> Result<Usage> {
         match &self.kind {
             Kind::V1(g) => g.usage(),
@@ -285,7 +285,7 @@ impl Cgroup {
         }
     }
 
-    /// How many of its processes were killed for want of memory.
+    /// Returns how many of the group's processes were killed for lack of memory.
     pub fn oom_kills(&self) -> Result<u64> {
         match &self.kind {
             Kind::V1(g) => g.oom_kills(),
@@ -293,7 +293,7 @@ impl Cgroup {
         }
     }
 
-    /// Removes it; it must be empty. Idempotent.
+    /// Removes the group, which must be empty. Idempotent.
     pub fn remove(&self) -> Result<()> {
         match &self.kind {
             Kind::V1(g) => g.dirs().try_for_each(remove_dir),
@@ -322,7 +322,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    // Not truncated, not created: these files are the kernel's.
+    // Neither truncate nor create: the kernel provides these files.
     std::fs::OpenOptions::new()
         .write(true)
         .open(path)
@@ -338,7 +338,7 @@ fn read_number(path: &Path) -> Result<Option<u64>> {
     }
 }
 
-/// A file of lines `key value`; empty when there is no such file.
+/// Reads a file of lines `key value`; empty if the file does not exist.
 fn read_keyed(path: &Path) -> Result<BTreeMap<String, u64>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(text

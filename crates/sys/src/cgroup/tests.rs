@@ -93,7 +93,7 @@ fn a_process_out_of_memory_is_counted() {
     let Some((group, _)) = real("oom") else { return };
     let refused = group.set_limits(&Limits { memory_max: Some(16 << 20), ..Limits::default() });
     assert!(refused.is_empty(), "{refused:?}");
-    // Waits for a line, so that it is in the group before it grows.
+    // The shell waits for a line, so that it is in the group before it uses memory.
     let mut child = Command::new("sh")
         .args(["-c", "read go; x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}"])
         .stdin(std::process::Stdio::piped())

@@ -1,4 +1,4 @@
-//! Version 1: a directory per controller.
+//! Version 1: one directory per controller.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,14 @@ use std::time::Duration;
 use super::{Limits, Usage, cpuset, read_keyed, read_number, write};
 use crate::{Error, Result};
 
-/// The controllers that we use.
+/// The controllers that this module uses.
 pub(super) const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", CPUSET, "devices", "freezer", "memory", "pids"];
 
-/// The controller whose groups hold no process before they are told their processors. Only groups that are limited
-/// in them have one.
+/// The controller whose groups accept no process before their processors are set. Only groups with limited processors
+/// have a directory here.
 pub(super) const CPUSET: &str = "cpuset";
 
-/// Character devices that every program may need: null, zero, full, random, urandom, tty, ptmx, and pseudo
-/// terminals.
+/// Character devices that every program may need: null, zero, full, random, urandom, tty, ptmx, and pseudo terminals.
 const BASIC_DEVICES: [&str; 8] = [
     "c 1:3 rwm",
     "c 1:5 rwm",
@@ -27,14 +26,14 @@ const BASIC_DEVICES: [&str; 8] = [
     "c 136:* rwm",
 ];
 
-/// `USER_HZ`, the unit of `cpuacct.stat`: 100 on every Linux that we run on (time(7)).
+/// `USER_HZ`, the unit of `cpuacct.stat`: 100 on every supported architecture (time(7)).
 const TICKS_PER_SECOND: u64 = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Controller to directory of the group; several controllers may share one.
+    /// The group's directory by controller; several controllers may share one.
     dirs: BTreeMap<String, PathBuf>,
-    /// Controller to its mount.
+    /// Mount by controller.
     mounts: BTreeMap<String, PathBuf>,
 }
 
@@ -61,7 +60,7 @@ impl Group {
         self.dirs.values().map(PathBuf::as_path).filter(move |dir| seen.insert(*dir))
     }
 
-    /// The list of the controller that is least likely to be overridden by the user.
+    /// Returns the `cgroup.procs` file of the controller that users are least likely to override.
     pub(super) fn procs_file(&self) -> PathBuf {
         ["freezer", "pids", "memory"]
             .iter()
@@ -103,7 +102,7 @@ impl Group {
         }
     }
 
-    /// Gives it processors of its own.
+    /// Gives the group its own processors.
     fn set_cpus(&self, cpus: &str) -> Result<()> {
         let (Some(mount), Some(dir)) = (self.mounts.get(CPUSET), self.dirs.get(CPUSET)) else {
             return Err(Error::Malformed {
@@ -114,7 +113,7 @@ impl Group {
         cpuset::make(mount, dir)?;
         let set = write(&dir.join(cpuset::CPUS), cpus);
         if set.is_err() {
-            // It would hold the task to all processors of the group above; without it, it runs where it may.
+            // Without limited processors, the directory would hold the task to all processors of the parent group.
             let _unused = std::fs::remove_dir(dir);
         }
         set
@@ -129,7 +128,7 @@ impl Group {
             });
             match (controller.as_str(), elsewhere.contains_key(controller)) {
                 (CPUSET, true) => cpuset::make(self.mounts.get(CPUSET).unwrap_or(&target), &target)?,
-                // Not limited in its processors.
+                // The group's processors are not limited.
                 (CPUSET, false) if !target.exists() => continue,
                 (_, true) => {
                     std::fs::create_dir_all(&target).map_err(Error::path("create cgroup", &target))?;

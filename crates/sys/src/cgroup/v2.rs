@@ -37,8 +37,8 @@ impl Group {
         above.reverse();
         for dir in above {
             for controller in CONTROLLERS {
-                // A controller that is on a version 1 mount, or not handed down to us, cannot be had: setting the
-                // limit tells, where one is asked for.
+                // A controller may be unavailable: mounted as version 1, or not enabled in the parent. If a limit
+                // needs it, setting that limit reports the error.
                 let _unavailable = write(&dir.join("cgroup.subtree_control"), &format!("+{controller}"));
             }
         }
@@ -72,7 +72,8 @@ impl Group {
         write(&dir.join("cgroup.procs"), &pid.to_string())
     }
 
-    /// Answers whether the kernel has `cgroup.kill`, or the group is gone.
+    /// Kills all processes of the group. Returns `false` if the kernel has no `cgroup.kill`; a missing group counts
+    /// as killed.
     pub(super) fn kill(&self) -> Result<bool> {
         match write(&self.dir.join("cgroup.kill"), "1") {
             Ok(()) => Ok(true),
@@ -114,8 +115,8 @@ impl Group {
     }
 }
 
-/// `cpu.shares` (2 to 262144, usual 1024) as `cpu.weight` (1 to 10000, usual 100): the linear map between the two
-/// ranges that container runtimes agreed on.
+/// Converts `cpu.shares` (2 to 262144, default 1024) to `cpu.weight` (1 to 10000, default 100), by the linear map
+/// that container runtimes use.
 fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
 }

@@ -1,4 +1,4 @@
-//! Entries of any kind, opened without an effect on them.
+//! Handles of entries of any kind; opening one has no effect on the entry.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{Access, Dir, Kind, Mounts, Owner, met, resolve};
 use crate::{Error, Result};
 
-/// `O_PATH` neither waits for the other end of a FIFO nor opens a device.
+/// Flags for opening: `O_PATH` neither waits for the other end of a FIFO nor opens a device.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// An open entry of any kind: a file, a directory, a socket, a device. Opening it has no effect on the entry.
@@ -30,18 +30,18 @@ impl AsFd for Handle {
 }
 
 impl Handle {
-    /// Opens the last name of a path without following it. The directory above is trusted.
+    /// Opens the last name of a path without following it. Its parent directory is trusted.
     pub fn of(path: &Path) -> Result<Self> {
         let fd = openat(CWD, path, PLACE, Mode::empty()).map_err(Error::errno("open", path))?;
         Ok(Self { fd, shown: path.to_owned() })
     }
 
-    /// Returns a path that leads to this very entry as long as the value lives, for calls that take paths only.
+    /// Returns a path that leads to this entry while the value exists, for calls that only take paths.
     pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Returns where the kernel has the entry now.
+    /// Returns the entry's current path, as the kernel reports it.
     pub fn real_path(&self) -> Result<PathBuf> {
         std::fs::read_link(self.proc_path()).map_err(Error::path("look at", &self.shown))
     }
@@ -56,10 +56,10 @@ impl Handle {
         Ok(kind_of(&self.stat()?))
     }
 
-    /// Sets owner and mode of the entry, which is no link.
+    /// Sets owner and mode of the entry, which must not be a link.
     pub fn set_access(&self, access: Access) -> Result<()> {
         self.set_owner(access.owner)?;
-        // After the owner: changing that clears the set-id bits.
+        // The mode is set after the owner, because chown(2) clears the set-id bits.
         self.set_mode(access.mode)
     }
 
@@ -72,7 +72,7 @@ impl Handle {
             .map_err(Error::errno("set owner of", &self.shown))
     }
 
-    /// Sets the mode of the entry, which is no link.
+    /// Sets the mode of the entry, which must not be a link.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
         chmodat(CWD, self.proc_path(), Mode::from_raw_mode(mode), AtFlags::empty())
             .map_err(Error::errno("set mode of", &self.shown))
@@ -107,7 +107,7 @@ impl Handle {
 }
 
 impl Dir {
-    /// Opens an entry below, whatever it is. A symbolic link is an error.
+    /// Opens an entry of any kind below this directory. A symbolic link is an error.
     pub fn handle(&self, below: &Path, mounts: Mounts) -> Result<Handle> {
         let handle = self.place(below, mounts)?;
         match handle.kind()? {
@@ -116,8 +116,8 @@ impl Dir {
         }
     }
 
-    /// Opens the place of an entry below and asks its file system nothing, which may not answer. The last name may be
-    /// a symbolic link, which is opened itself.
+    /// Opens an entry below this directory without a request to its file system, which may not answer. If the last
+    /// name is a symbolic link, the link itself is opened.
     pub fn place(&self, below: &Path, mounts: Mounts) -> Result<Handle> {
         let shown = self.shown.join(below);
         let fd = openat2(&self.fd, below, PLACE, Mode::empty(), resolve(mounts))
@@ -125,7 +125,7 @@ impl Dir {
         Ok(Handle { fd, shown })
     }
 
-    /// Opens a regular file or a directory below for reading, as [`Dir::handle`] finds it.
+    /// Opens a regular file or a directory below this one for reading, by the rules of [`Dir::handle`].
     pub fn open_any(&self, below: &Path, mounts: Mounts) -> Result<File> {
         self.handle(below, mounts)?.read()
     }
@@ -140,13 +140,13 @@ pub(super) fn kind_of(stat: &Stat) -> Kind {
     }
 }
 
-/// How often a file may be replaced between two looks before [`open_own`] gives up.
+/// How often a file may be replaced between two opens before [`open_own`] fails.
 const MAX_REOPENS: usize = 8;
 
 /// Opens a file that a user may have planted, and fails for a hard link to a file of another user
 /// ([`refuse_foreign_link`]). `open` opens the path.
 ///
-/// A user may remove the link as soon as the file is open: then the file has one name when its links are counted.
+/// A user may remove the link right after the file was opened: the file then has one name when its links are counted.
 /// Therefore the path is opened twice, and both files must be the same.
 pub fn open_own(
     open: impl Fn() -> Result<File>,
@@ -177,8 +177,8 @@ pub fn open_own(
     )))
 }
 
-/// Fails for a file that has other names and belongs to none of `owners`: a hard link that a user made to a file of
-/// another user leads out of the directory it lies in.
+/// Fails for a file that has several names and belongs to none of `owners`. Such a file may be a hard link that a
+/// user made to another user's file outside of the directory.
 pub fn refuse_foreign_link(meta: &Metadata, owners: &[u32], shown: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     if meta.is_file() && meta.nlink() > 1 && !owners.contains(&meta.uid()) {

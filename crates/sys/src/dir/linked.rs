@@ -1,4 +1,4 @@
-//! Paths with symbolic links in them, as long as they stay below the directory.
+//! Paths that may contain symbolic links, as long as these stay below the directory.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,11 +10,11 @@ use super::handle::Handle;
 use super::{Access, DIRECTORY, Dir, Mounts, met, names};
 use crate::{Error, Result};
 
-/// The kernel follows links, but not out of the directory, and not those of `/proc`.
+/// The kernel follows links, but neither out of the directory nor the magic links of `/proc`.
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 impl Dir {
-    /// Opens a directory below; links on the way are followed as long as they stay below.
+    /// Opens a directory below this one; follows links that stay below.
     pub fn enter_linked(&self, below: &Path) -> Result<Self> {
         let shown = self.shown.join(below);
         if below.as_os_str().is_empty() {
@@ -25,12 +25,12 @@ impl Dir {
         Ok(Self { fd, shown })
     }
 
-    /// Opens a regular file or a directory below for reading; links are followed as long as they stay below.
+    /// Opens a regular file or a directory below this one for reading; follows links that stay below.
     pub fn open_linked(&self, below: &Path) -> Result<File> {
         self.handle_linked(below)?.read()
     }
 
-    /// Opens an entry below, whatever it is; links are followed as long as they stay below.
+    /// Opens an entry of any kind below this directory; follows links that stay below.
     pub fn handle_linked(&self, below: &Path) -> Result<Handle> {
         let shown = self.shown.join(below);
         let place = OFlags::PATH | OFlags::CLOEXEC;
@@ -39,8 +39,8 @@ impl Dir {
         Ok(Handle { fd, shown })
     }
 
-    /// Opens a directory below after it made all parts that are missing, as [`Dir::make`] does; links are followed as
-    /// long as they stay below.
+    /// Opens a directory below this one and creates all missing parts, as [`Dir::make`] does; follows links that stay
+    /// below.
     pub fn make_linked(&self, below: &Path, access: Access) -> Result<Self> {
         let mut at = self.try_clone()?;
         let mut way = std::path::PathBuf::new();
@@ -51,7 +51,7 @@ impl Dir {
                     at = at.enter(Path::new(&name), Mounts::Follow)?;
                     at.set_access(access)?;
                 }
-                // From the top each time: a link may lead upwards, but not out.
+                // Start at the top each time, because a link may lead upwards within the directory.
                 Err(Errno::EXIST) => at = self.enter_linked(&way)?,
                 Err(errno) => return Err(Error::errno("make", at.shown.join(&name))(errno)),
             }
