@@ -23,7 +23,7 @@ mod warnings;
 pub use template::{keep_origin, update};
 
 use self::targets::{Place, affinities, constraints, spreads};
-use caravan_types::api::{self, Misfits, Part};
+use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{Job, JobType};
 use std::collections::HashMap;
 

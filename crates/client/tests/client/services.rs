@@ -61,7 +61,7 @@ async fn a_changed_job_changes_its_services_in_place() {
     agent.servers.run(first.clone());
     agent.servers.services("a1", "the registration", |rows| rows.len() == 1).await;
     let mut job: Job = (**first.job.as_ref().unwrap()).clone();
-    job.task_groups[0].tasks[0].services[0].0["Tags"] = json!(["other"]);
+    job.task_groups[0].tasks[0].services[0].tags = Some(vec!["other".into()]);
     let changed =
         Allocation { job: Some(Arc::new(job)), alloc_modify_index: first.alloc_modify_index + 1, ..first };
     agent.servers.run(changed);
